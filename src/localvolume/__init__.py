@@ -1,0 +1,1 @@
+"""Local volumes for Kubernetes: the nodes' own disks as PersistentVolumes."""

@@ -1,0 +1,1 @@
+"""The node process: wires the roles together, nothing else."""

@@ -1,0 +1,1 @@
+"""Making a volume clean and proving it: methods, processes, receipts."""

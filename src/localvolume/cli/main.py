@@ -1,0 +1,5 @@
+"""The command `localvolume`: one subcommand per module beside this one."""
+
+
+def main() -> int:
+    return 0

@@ -1,0 +1,1 @@
+"""Our configuration, and readers for the formats of the tools we replace."""

@@ -1,0 +1,1 @@
+"""The API server: client, informer, events; knows nothing of volumes."""

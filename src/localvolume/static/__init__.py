@@ -1,0 +1,1 @@
+"""Volumes an administrator prepared: facts, then a plan, then actions."""

@@ -1,0 +1,100 @@
+"""What the configuration says, once it is known to be right: frozen dataclasses and nothing else.
+
+The keys and defaults are those of the static provisioner's ConfigMap; three class keys of ours
+(`firstUse`, `cleaningConcurrency`, `cleaningTimeout`) are optional and absent from its files.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from localvolume.config import globs
+
+VolumeMode = Literal["Filesystem", "Block"]
+AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
+FirstUse = Literal["require-empty", "trust", "clean"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One thing wrong in the configuration, said so that it can be put right.
+
+    `file` is the file's name inside the directory (or the path given on a command line; several
+    names joined by ", " where a key is given twice); `key` the path of the key, written
+    `storageClassMap.fast.hostDir` or `jobTolerations[0].operator`, and "" where the file as a
+    whole is meant; `reason` a sentence without a full stop.
+    """
+
+    file: str
+    key: str
+    reason: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.file, self.key, self.reason) if part)
+
+
+class ConfigurationInvalid(Exception):  # noqa: N818 - named by what it means to the caller
+    """The configuration must not be used; `problems` holds every reason, `warnings` the rest.
+
+    Whoever has an earlier configuration keeps it.
+    """
+
+    def __init__(self, problems: Iterable[Problem], warnings: Iterable[Problem] = ()) -> None:
+        self.problems = list(problems)
+        self.warnings = list(warnings)
+        super().__init__("; ".join(str(problem) for problem in self.problems))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassConfig:
+    """One storage class of `storageClassMap`: where its volumes are and how they are treated.
+
+    `host_dir` and `mount_dir` are clean absolute paths without a trailing slash: the discovery
+    directory as the host and as this process sees it. `block_cleaner_command` is None when the key
+    is absent (the choice is then `cleaning`'s). `selector` holds NodeSelectorTerms as the API
+    writes them. `cleaning_concurrency` counts volumes of one device cleaned at the same time.
+    `cleaning_timeout_seconds` None means no limit.
+    """
+
+    name: str
+    host_dir: str
+    mount_dir: str
+    block_cleaner_command: tuple[str, ...] | None = None
+    volume_mode: VolumeMode = "Filesystem"
+    access_mode: AccessMode = "ReadWriteOnce"
+    fs_type: str = ""
+    name_pattern: str = "*"
+    selector: tuple[Mapping[str, Any], ...] = ()
+    first_use: FirstUse = "require-empty"
+    cleaning_concurrency: int = 1
+    cleaning_timeout_seconds: float | None = None
+
+    def matches(self, entry_name: str) -> bool:
+        """Whether an entry of the discovery directory is meant by `namePattern`.
+
+        A comma separated list of Go's filepath.Match patterns, none of them trimmed, as upstream.
+        `load` lets no malformed pattern through; one built by hand raises globs.BadPattern.
+        """
+        return any(globs.match(token, entry_name) for token in self.name_pattern.split(","))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """The whole configuration. What each key does stands with upstream's documentation.
+
+    `job_tolerations` are checked and kept, and unused as long as `use_job_for_cleaning` cannot be
+    true. `warnings` are things worth changing that do not stop the agent.
+    """
+
+    storage_classes: Mapping[str, ClassConfig] = field(default_factory=dict)
+    node_labels_for_pv: tuple[str, ...] = ()
+    labels_for_pv: Mapping[str, str] = field(default_factory=dict)
+    job_tolerations: tuple[Mapping[str, Any], ...] = ()
+    use_alpha_api: bool = False
+    use_job_for_cleaning: bool = False
+    use_node_name_only: bool = False
+    set_pv_owner_ref: bool = False
+    remove_node_not_ready_taint: bool = False
+    provisioner_not_ready_node_taint_key: str = ""
+    min_resync_period_seconds: float = 300.0
+    warnings: tuple[Problem, ...] = field(default=(), compare=False)

@@ -1,0 +1,168 @@
+"""What can go wrong between us and the API server, named by what the caller must do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+__all__ = [
+    "AlreadyThere",
+    "ApiError",
+    "ListAgain",
+    "LookAgain",
+    "NotThere",
+    "TellTheAdministrator",
+    "TryAgainLater",
+    "error_for_answer",
+    "error_for_status",
+]
+
+
+class ApiError(Exception):
+    """A request that did not do what it was for.
+
+    `status` is the HTTP status (0: there was no answer), `reason` the machine-readable reason of
+    the Kubernetes Status object (or a word of ours), `message` the sentence for people.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        self.status: Final = status
+        self.reason: Final = reason
+        self.message: Final = message
+
+    def __str__(self) -> str:
+        what = " ".join(part for part in (str(self.status or ""), self.reason) if part)
+        return f"{self.message} ({what})" if what else self.message
+
+
+class TryAgainLater(ApiError):
+    """The server is absent, late, overloaded or unwell: 429, 5xx, timeouts, refused connections.
+
+    `after` is how many seconds the server asked us to stay away, None if it did not say.
+    """
+
+    def __init__(
+        self, message: str, *, status: int = 0, reason: str = "", after: float | None = None
+    ) -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.after: Final = after
+
+
+class LookAgain(ApiError):
+    """409 Conflict: a precondition, a test or a resourceVersion no longer holds.
+
+    Read the object again and decide again; nothing was changed.
+    """
+
+
+class AlreadyThere(ApiError):
+    """409 AlreadyExists: an object of that name exists."""
+
+
+class NotThere(ApiError):
+    """404: no such object (or no such kind on this server)."""
+
+
+class ListAgain(ApiError):
+    """410 Expired or Gone: a resourceVersion or continue token is too old; list from the start."""
+
+
+class TellTheAdministrator(ApiError):
+    """Retrying the same changes nothing.
+
+    400, 401 (after one renewal of the credentials), 403, 405, 413, 415, 422, a certificate that
+    does not verify, an answer that is not Kubernetes'.
+    """
+
+
+class _Cause(msgspec.Struct, gc=False):
+    reason: str | None = None
+    message: str | None = None
+    field: str | None = None
+
+
+class _Details(msgspec.Struct, gc=False, rename="camel"):
+    kind: str | None = None
+    causes: list[_Cause] | None = None
+    retry_after_seconds: float | None = None
+
+
+class Status(msgspec.Struct, gc=False):
+    """The fields we use of meta/v1 Status, the body of every error answer."""
+
+    code: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    details: _Details | None = None
+
+
+_decode_status = msgspec.json.Decoder(Status).decode
+
+_ABSENT = {404: NotThere, 410: ListAgain}
+
+
+def error_for_answer(
+    status: int, body: bytes, *, retry_after: str | None = None, json_patch: bool = False
+) -> ApiError:
+    """The error for an HTTP answer of 300 or more.
+
+    `retry_after` is the header as it came; only seconds are understood, as API servers send.
+    `json_patch` says that the request was one: see `error_for_status`.
+    """
+    try:
+        parsed = _decode_status(body)
+    except msgspec.DecodeError:
+        # A proxy's page, or an answer cut short. Its first words are all there is to say.
+        text = body[:200].decode("utf-8", "replace").strip()
+        parsed = Status(message=text or f"HTTP status {status} without a message")
+    seconds = _seconds(retry_after)
+    return error_for_status(parsed, status=status, retry_after=seconds, json_patch=json_patch)
+
+
+def error_for_status(
+    body: Status, *, status: int = 0, retry_after: float | None = None, json_patch: bool = False
+) -> ApiError:
+    """The error for a Status object: an answer's body, or the object of a watch's ERROR event.
+
+    A JSON patch that does not apply (a `test` that fails, a path that is not there) is answered by
+    API servers with 422 and a cause `UnexpectedServerResponse`, where an object that fails
+    validation has causes with fields: the first is a conflict, and comes back as LookAgain.
+    """
+    status = status or body.code or 0
+    reason = body.reason or ""
+    message = body.message or f"HTTP status {status} without a message"
+    details = body.details
+    causes = (details.causes if details else None) or []
+    told = [cause.message for cause in causes if cause.message and cause.message not in message]
+    if told:
+        message = f"{message}: {'; '.join(told)}"
+    if json_patch and status == 422 and any(_is_unapplied(cause) for cause in causes):
+        return LookAgain(message, status=status, reason=reason)
+    if status == 409:
+        kind = AlreadyThere if reason == "AlreadyExists" else LookAgain
+        return kind(message, status=status, reason=reason)
+    if status in _ABSENT:
+        return _ABSENT[status](message, status=status, reason=reason)
+    if status in (408, 429) or status >= 500 or status == 0:
+        if any(cause.reason == "ResourceVersionTooLarge" for cause in causes):
+            reason = "ResourceVersionTooLarge"
+        after = retry_after
+        if after is None and details and details.retry_after_seconds:
+            after = details.retry_after_seconds
+        return TryAgainLater(message, status=status, reason=reason, after=after)
+    return TellTheAdministrator(message, status=status, reason=reason)
+
+
+def _is_unapplied(cause: _Cause) -> bool:
+    return cause.reason == "UnexpectedServerResponse" and not cause.field
+
+
+def _seconds(header: str | None) -> float | None:
+    try:
+        seconds = float(header) if header else None
+    except ValueError:
+        return None
+    # "nan" and negative numbers parse too, and would make a wait endless or nonsense.
+    return seconds if seconds is not None and 0 <= seconds < float("inf") else None

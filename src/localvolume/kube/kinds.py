@@ -1,0 +1,81 @@
+"""The kinds we speak of: where the API server keeps each, and what we read of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import quote
+
+from localvolume.kube.objects import (
+    ConfigMap,
+    EventObject,
+    KubeObject,
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    StorageClass,
+)
+
+T = TypeVar("T", bound=KubeObject)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """One kind of object. `group` is empty for the core group; `struct` is what answers become."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    struct: type[T]
+
+    @property
+    def api_version(self) -> str:
+        """As in an object's apiVersion: "v1" or "storage.k8s.io/v1"."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        """The path on the server, already quoted. Without a name, that of the collection.
+
+        A namespaced kind without a namespace is the collection over all namespaces.
+        Raises ValueError for one object of a namespaced kind without its namespace, for a
+        namespace with a kind that has none, and for an empty name.
+        """
+        if namespace and not self.namespaced:
+            raise ValueError(f"{self.kind} has no namespace, but {namespace!r} was given")
+        if name is not None and self.namespaced and not namespace:
+            raise ValueError(f"{self.kind} {name!r} needs a namespace")
+        if name == "":
+            # The path would be that of the collection: a delete would take all of them.
+            raise ValueError(f"a {self.kind} without a name")
+        parts = ["/apis", self.group] if self.group else ["/api"]
+        parts.append(self.version)
+        if namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(quote(name, safe=":"))
+        if subresource:
+            parts.append(quote(subresource, safe=""))
+        return "/".join(parts)
+
+
+PERSISTENT_VOLUMES = Kind(
+    "", "v1", "persistentvolumes", "PersistentVolume", False, PersistentVolume
+)
+CLAIMS = Kind(
+    "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, PersistentVolumeClaim
+)
+STORAGE_CLASSES = Kind(
+    "storage.k8s.io", "v1", "storageclasses", "StorageClass", False, StorageClass
+)
+NODES = Kind("", "v1", "nodes", "Node", False, Node)
+NAMESPACES = Kind("", "v1", "namespaces", "Namespace", False, Namespace)
+PODS = Kind("", "v1", "pods", "Pod", True, Pod)
+CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
+EVENTS = Kind("", "v1", "events", "Event", True, EventObject)

@@ -1,0 +1,200 @@
+"""What the static role knows and may decide: plain frozen data, shared by its four rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from localvolume.config.model import ClassConfig
+from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes.identity import Identity
+from localvolume.volumes.manifest import NodeFacts, PublishingOptions
+
+Kind = Literal["filesystem", "block", "none"]
+
+ProblemCode = Literal[
+    "gone",  # there is provably nothing: no entry, a dangling link, a directory without its mount
+    "wrong-kind",  # a file, a FIFO, a socket
+    "unknown",  # unreadable, or it did not answer in time: nothing may be concluded
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why an entry is no volume to offer now; `text` is a sentence for people."""
+
+    code: ProblemCode
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What lies in an entry that no PersistentVolume of ours offers.
+
+    Nothing; or `found`; or it is a device that `found` uses right now; or nobody can tell.
+    """
+
+    state: Literal["empty", "holds", "busy", "unknown"]
+    found: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a discovery directory, as it is right now.
+
+    `path` is where this process sees it, `host_path` what a PersistentVolume says. `device` is
+    "major:minor" of the filesystem or block device, `root` the directory within that filesystem
+    that is mounted here. `content` is looked at only where no PersistentVolume is known.
+    """
+
+    class_name: str
+    name: str
+    path: str
+    host_path: str
+    kind: Kind = "none"
+    problem: Problem | None = None
+    size_bytes: int = 0
+    identity: Identity = field(default_factory=dict)
+    device: str = ""
+    root: str = "/"
+    mount_id: int | None = None
+    content: Content | None = None
+    excluded: bool = False
+    """The class's namePattern does not mean this name: nothing else was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFacts:
+    """A configured class, with the StorageClass object that belongs to it.
+
+    `exists` is False while the API server has no such StorageClass. `problem` says why the
+    discovery directory could not be listed: then nothing is known of its entries.
+    """
+
+    config: ClassConfig
+    exists: bool = True
+    reclaim_policy: str = "Delete"
+    mount_options: Sequence[str] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything a plan is made from.
+
+    `volumes` are the PersistentVolumes that carry this node's label, by name. `asked` holds what
+    a live look at names outside that label found (None: no such object). `missing_seconds` says
+    for how long each PersistentVolume (by UID) has been without its volume.
+    """
+
+    node: NodeFacts
+    options: PublishingOptions
+    classes: Mapping[str, ClassFacts]
+    entries: Sequence[Entry]
+    volumes: Mapping[str, PersistentVolume]
+    asked: Mapping[str, PersistentVolume | None] = field(default_factory=dict)
+    missing_seconds: Mapping[str, float] = field(default_factory=dict)
+    grace_seconds: float = 60.0
+    online: bool = True
+    """Whether the API server can be asked; `plan --offline` takes everything as absent there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What should happen about one place on the node, and why. `key` is the path on the host."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Publish(Step):
+    """Create the PersistentVolume `name` for the entry."""
+
+    entry: Entry
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleanFirst(Step):
+    """Clean a volume no PersistentVolume names, because its class says `firstUse: clean`."""
+
+    entry: Entry
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Step):
+    """Look at one PersistentVolume by name: it may exist without our label."""
+
+    entry: Entry
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt(Step):
+    """Add our label, finalizer and (where it is known) identity, and change nothing else."""
+
+    volume: PersistentVolume
+    identity: Identity | None
+
+
+@dataclass(frozen=True, slots=True)
+class MarkClaimed(Step):
+    """Write down that a claim holds the volume, so that this is known after the claim is gone."""
+
+    volume: PersistentVolume
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw(Step):
+    """Delete the PersistentVolume of a volume that no claim ever used."""
+
+    volume: PersistentVolume
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim(Step):
+    """Delete a Released PersistentVolume; our finalizer keeps it until the volume is clean."""
+
+    volume: PersistentVolume
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Clean(Step):
+    """Clean the volume of a PersistentVolume that is being deleted, then let the object go."""
+
+    volume: PersistentVolume
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo(Step):
+    """Remove our finalizer without touching the volume."""
+
+    volume: PersistentVolume
+
+
+@dataclass(frozen=True, slots=True)
+class Hold(Step):
+    """Do nothing, and say so: as an Event on the volume where there is one, in logs and metrics.
+
+    `code` is a short word for the metric; `event` the reason of the Event, empty where the log is
+    enough. `again_seconds` is when to look again though nothing has happened; 0 for never.
+    """
+
+    code: str
+    volume: PersistentVolume | None = None
+    entry: Entry | None = None
+    event: str = ""
+    again_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Keep(Step):
+    """All is as it should be."""
+
+    volume: PersistentVolume | None = None
+    entry: Entry | None = None

@@ -1,0 +1,346 @@
+"""What should happen to the static volumes of a node, and why: pure functions from facts to steps.
+
+`plan` looks at every PersistentVolume of the node and at every entry of its discovery directories
+that none of them offers. Each rule of the two tables answers with the steps it wants or with
+None; the first answer counts. Nothing else in the project decides what happens to a static volume.
+
+Whatever is not known for certain ends in a `Hold`: the data stays, the reason is said, and the
+same facts are looked at again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from localvolume.kube.objects import PersistentVolume
+from localvolume.static.model import (
+    Adopt,
+    Ask,
+    Clean,
+    CleanFirst,
+    Entry,
+    Facts,
+    Hold,
+    Keep,
+    LetGo,
+    MarkClaimed,
+    Publish,
+    Reclaim,
+    Step,
+    Withdraw,
+)
+from localvolume.static.world import World
+from localvolume.volumes import marks
+from localvolume.volumes.names import longer_volume_name, volume_name
+from localvolume.volumes.objects import (
+    claim_of,
+    ever_claimed,
+    is_being_deleted,
+    is_finalized,
+    is_on_node,
+    path_of,
+    phase_of,
+)
+
+LOOK_AGAIN_SECONDS = 30.0
+
+EVENT_FAILED_DELETE = "VolumeFailedDelete"
+EVENT_UNSUPPORTED_POLICY = "VolumeUnsupportedReclaimPolicy"
+EVENT_UNKNOWN_POLICY = "VolumeUnknownReclaimPolicy"
+EVENT_VANISHED = "VolumeVanished"
+EVENT_REPLACED = "VolumeReplaced"
+EVENT_SIZE_DIFFERS = "VolumeSizeDiffers"
+EVENT_DUPLICATE = "VolumeDuplicate"
+
+Answer = Sequence[Step] | None
+
+
+def plan(facts: Facts) -> list[Step]:
+    """Every step that these facts call for, in the order of the paths they are about."""
+    world = World(facts)
+    steps: list[Step] = []
+    for volume in facts.volumes.values():
+        steps += next(answer for rule in VOLUME_RULES if (answer := rule(world, volume)))
+    for entry in facts.entries:
+        if entry.host_path not in world.volumes_by_path:
+            steps += next(answer for rule in ENTRY_RULES if (answer := rule(world, entry)))
+    return sorted(steps, key=lambda step: step.key)
+
+
+# --- PersistentVolumes -------------------------------------------------------------------------
+
+
+def being_deleted(world: World, volume: PersistentVolume) -> Answer:
+    """Deletion is asked for: clean what a claim left, or let the object go, or hold it."""
+    if not is_being_deleted(volume):
+        return None
+    key, policy = path_of(volume), volume.spec.persistent_volume_reclaim_policy
+    if not is_finalized(volume):
+        return [Keep(key, "it is being deleted and another finalizer keeps it", volume)]
+    if phase_of(volume) == "Bound":
+        return [Keep(key, "it is being deleted and its claim is still there", volume)]
+    if policy != "Delete":
+        return [LetGo(key, f"reclaim policy {policy}: the data stays as it is", volume)]
+    if not ever_claimed(volume):
+        return [LetGo(key, "no claim ever held it", volume)]
+    entry, obstacle = world.entry_of(volume), world.obstacle(volume)
+    if entry is None or obstacle:
+        return [_cannot_clean(volume, obstacle or "its volume is not known")]
+    return [Clean(key, "its claim is gone and its reclaim policy is Delete", volume, entry)]
+
+
+def released(world: World, volume: PersistentVolume) -> Answer:
+    """Its claim is gone: the reclaim policy written on the object decides, never the class's."""
+    if phase_of(volume) != "Released":
+        return None
+    key, policy = path_of(volume), volume.spec.persistent_volume_reclaim_policy
+    if policy == "Retain":
+        return [Keep(key, "reclaim policy Retain: nothing is done, ever", volume)]
+    if policy == "Recycle":
+        text = "reclaim policy Recycle is not supported"
+        return [Hold(key, text, "policy", volume, event=EVENT_UNSUPPORTED_POLICY)]
+    if policy != "Delete":
+        text = f"reclaim policy {policy!r} is not known"
+        return [Hold(key, text, "policy", volume, event=EVENT_UNKNOWN_POLICY)]
+    entry, obstacle = world.entry_of(volume), world.obstacle(volume)
+    if entry is None or obstacle:
+        return [_cannot_clean(volume, obstacle or "its volume is not known")]
+    if needs := _adoption(volume, entry):
+        return [needs]
+    return [Reclaim(key, "its claim is gone and its reclaim policy is Delete", volume, entry)]
+
+
+def bound(world: World, volume: PersistentVolume) -> Answer:
+    """A claim holds it: nothing is ever changed but our own marks, and its health is told."""
+    if phase_of(volume) != "Bound":
+        return None
+    steps: list[Step] = []
+    entry = world.entry_of(volume)
+    if needs := _adoption(volume, _known_same(world, volume)):
+        steps.append(needs)
+    elif volume.metadata.annotations.get(marks.CLAIMED_ANNOTATION) != claim_of(volume):
+        steps.append(MarkClaimed(path_of(volume), "a claim holds it", volume))
+    health = _health(world, volume, entry)
+    return [*steps, health or Keep(path_of(volume), "a claim holds it", volume, entry)]
+
+
+def offered(world: World, volume: PersistentVolume) -> Answer:
+    """No claim holds it: it must be what it says, or it is not offered any longer."""
+    if phase_of(volume) not in ("Available", "Pending"):
+        return None
+    key, entry = path_of(volume), world.entry_of(volume)
+    if reason := world.misplaced(volume):
+        return [Hold(key, reason, "misplaced", volume)]
+    if needs := _adoption(volume, _known_same(world, volume)):
+        return [needs]
+    health = _health(world, volume, entry)
+    if health is None:
+        return [Keep(key, "it is offered", volume, entry)]
+    if ever_claimed(volume) or health.code == "unknown":
+        return [health]
+    if health.code == "vanished":
+        missing = world.facts.missing_seconds.get(volume.metadata.uid, 0.0)
+        left = world.facts.grace_seconds - missing
+        if left > 0:
+            text = f"{health.reason}; it is withdrawn if it stays so"
+            return [Hold(key, text, "vanished", volume, entry, again_seconds=left)]
+    if health.code == "duplicate" and world.yields_to(volume) is None:
+        return [Keep(key, "it is offered", volume, entry)]
+    return [Withdraw(key, f"no claim ever held it, and {health.reason}", volume)]
+
+
+def in_another_phase(_world: World, volume: PersistentVolume) -> Answer:
+    phase = phase_of(volume)
+    return [Hold(path_of(volume), f"its phase is {phase}: somebody must look", "phase", volume)]
+
+
+VOLUME_RULES: tuple[Callable[[World, PersistentVolume], Answer], ...] = (
+    being_deleted,
+    released,
+    bound,
+    offered,
+    in_another_phase,
+)
+
+
+def _cannot_clean(volume: PersistentVolume, reason: str) -> Hold:
+    text = f"not cleaned, the data stays: {reason}"
+    return Hold(
+        path_of(volume),
+        text,
+        "not-cleaned",
+        volume,
+        event=EVENT_FAILED_DELETE,
+        again_seconds=LOOK_AGAIN_SECONDS,
+    )
+
+
+def _known_same(world: World, volume: PersistentVolume) -> Entry | None:
+    """The volume's entry where it is readable and is what the object was made for."""
+    entry = world.entry_of(volume)
+    if entry is None or entry.problem or world.identity(volume, entry).verdict != "same":
+        return None
+    return entry
+
+
+def _adoption(volume: PersistentVolume, entry: Entry | None) -> Adopt | None:
+    """What the object lacks of our marks, where that can be added now."""
+    identity = None
+    if entry is not None and marks.IDENTITY_ANNOTATION not in volume.metadata.annotations:
+        identity = entry.identity
+    if identity is None and is_finalized(volume):
+        return None
+    return Adopt(path_of(volume), "an older provisioner made it", volume, identity)
+
+
+def _health(world: World, volume: PersistentVolume, entry: Entry | None) -> Hold | None:
+    """What is wrong with a volume that is not to be touched, or None where nothing is."""
+    key = path_of(volume)
+    if reason := world.vanished(volume):
+        return Hold(key, reason, "vanished", volume, entry, EVENT_VANISHED)
+    if reason := world.unreadable(volume):
+        return Hold(key, reason, "unknown", volume, entry, again_seconds=LOOK_AGAIN_SECONDS)
+    if entry is None:
+        return Hold(key, "its class is not in the configuration", "no-class", volume)
+    comparison = world.identity(volume, entry)
+    if comparison.verdict != "same":
+        text = f"it is not the volume that was published: {comparison.reason}"
+        return Hold(key, text, "replaced", volume, entry, EVENT_REPLACED)
+    if differs := world.size_differs(volume, entry):
+        return Hold(key, differs, "size", volume, entry, EVENT_SIZE_DIFFERS)
+    if other := world.other_offer(volume):
+        text = f"{other.metadata.name} offers the same data as {path_of(other)}"
+        return Hold(key, text, "duplicate", volume, entry, EVENT_DUPLICATE)
+    return None
+
+
+# --- entries that no PersistentVolume offers ---------------------------------------------------
+
+
+def not_meant(_world: World, entry: Entry) -> Answer:
+    if not entry.excluded:
+        return None
+    return [Keep(entry.host_path, "the class's namePattern does not mean it", entry=entry)]
+
+
+def not_usable(_world: World, entry: Entry) -> Answer:
+    if entry.problem is None:
+        return None
+    again = LOOK_AGAIN_SECONDS if entry.problem.code == "unknown" else 0.0
+    return [_hold_entry(entry, entry.problem.text, entry.problem.code, again)]
+
+
+def class_unfit(world: World, entry: Entry) -> Answer:
+    facts = world.facts.classes[entry.class_name]
+    if not facts.exists:
+        return [_hold_entry(entry, f"there is no StorageClass {entry.class_name!r}", "no-class")]
+    if facts.reclaim_policy not in ("Delete", "Retain"):
+        text = f"the StorageClass has reclaim policy {facts.reclaim_policy}: not supported"
+        return [_hold_entry(entry, text, "policy")]
+    if facts.config.volume_mode == "Block" and entry.kind != "block":
+        text = "it is a directory, and its class offers block devices"
+        return [_hold_entry(entry, text, "wrong-kind")]
+    return None
+
+
+def offered_elsewhere(world: World, entry: Entry) -> Answer:
+    rival = world.rival_of(entry)
+    if rival is None:
+        return None
+    text = f"it shares its data with {rival.host_path} (class {rival.class_name})"
+    return [_hold_entry(entry, text, "duplicate", LOOK_AGAIN_SECONDS)]
+
+
+def known_under_its_name(world: World, entry: Entry) -> Answer:
+    """An object without our label may offer this volume already: then it is adopted."""
+    for name in _names(world, entry):
+        holder = world.facts.asked.get(name)
+        if holder is None or path_of(holder) != entry.host_path:
+            continue
+        if reason := _not_adoptable(world, holder, entry):
+            text = f"the PersistentVolume {name} has its name and path, but {reason}"
+            return [_hold_entry(entry, text, "name-taken", LOOK_AGAIN_SECONDS)]
+        known = marks.IDENTITY_ANNOTATION in holder.metadata.annotations
+        identity = None if known else entry.identity
+        return [Adopt(entry.host_path, "an older provisioner made it", holder, identity)]
+    return None
+
+
+def not_clean(world: World, entry: Entry) -> Answer:
+    """What holds data without a PersistentVolume is somebody's, unless the class says otherwise."""
+    content = entry.content
+    if content is None:
+        return [_hold_entry(entry, "it has not been looked into yet", "unknown", 1.0)]
+    first_use = world.facts.classes[entry.class_name].config.first_use
+    if content.state == "empty" or (content.state == "holds" and first_use == "trust"):
+        return None
+    name = _free_name(world, entry)
+    if name is None:
+        return None
+    if world.facts.online and name not in world.facts.asked:
+        return [Ask(entry.host_path, "it is not empty: does an object offer it?", entry, name)]
+    if content.state == "holds" and first_use == "clean":
+        text = f"it holds {content.found}, and its class says firstUse: clean"
+        return [CleanFirst(entry.host_path, text, entry, name)]
+    if content.state == "holds":
+        text = f"it holds {content.found}: empty it, or let the class say firstUse: trust"
+        return [_hold_entry(entry, text, "not-empty", LOOK_AGAIN_SECONDS)]
+    code = "in-use" if content.state == "busy" else "unknown"
+    return [_hold_entry(entry, content.found, code, LOOK_AGAIN_SECONDS)]
+
+
+def to_be_offered(world: World, entry: Entry) -> Answer:
+    name = _free_name(world, entry)
+    if name is None:
+        text = "other volumes have both its names"
+        return [_hold_entry(entry, text, "name-taken", LOOK_AGAIN_SECONDS)]
+    return [Publish(entry.host_path, "it is ready and not offered yet", entry, name)]
+
+
+ENTRY_RULES: tuple[Callable[[World, Entry], Answer], ...] = (
+    not_meant,
+    not_usable,
+    class_unfit,
+    offered_elsewhere,
+    known_under_its_name,
+    not_clean,
+    to_be_offered,
+)
+
+
+def _hold_entry(entry: Entry, reason: str, code: str, again: float = 0.0) -> Hold:
+    return Hold(entry.host_path, reason, code, entry=entry, again_seconds=again)
+
+
+def _names(world: World, entry: Entry) -> tuple[str, str]:
+    parts = (entry.name, world.facts.node.name, entry.class_name)
+    return volume_name(*parts), longer_volume_name(*parts)
+
+
+def _free_name(world: World, entry: Entry) -> str | None:
+    """Upstream's name; the longer one where another volume has it; None where that is taken too.
+
+    Two entries of one pass may also hash alike: the first one in order has the short name.
+    """
+    for name in _names(world, entry):
+        holder = world.facts.volumes.get(name) or world.facts.asked.get(name)
+        if holder is None and world.reserve(name, entry):
+            return name
+    return None
+
+
+def _not_adoptable(world: World, holder: PersistentVolume, entry: Entry) -> str | None:
+    """Why an object that has this entry's path and name may not be taken for its own."""
+    provisioner = holder.metadata.annotations.get(marks.PROVISIONED_BY_ANNOTATION, "")
+    if is_being_deleted(holder):
+        return "it is being deleted"
+    if holder.spec.storage_class_name != entry.class_name:
+        return f"its class is {holder.spec.storage_class_name!r}"
+    if not is_on_node(holder, world.facts.node.hostname):
+        return "its node affinity does not name this node"
+    if not marks.is_provisioned_by_node(provisioner, world.facts.node.name):
+        return f"{provisioner or 'no provisioner'} made it, not one of this node"
+    comparison = world.identity(holder, entry)
+    if comparison.verdict != "same":
+        return comparison.reason
+    return None

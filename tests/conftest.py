@@ -1,0 +1,109 @@
+"""What all tests share: the `needs` marker, one real control plane, names that do not collide.
+
+A test marked `needs("loop", ...)` is skipped where the machine lacks that, and the run ends by
+saying so in plain words; with CI=true it fails instead, as does every other skip.
+"""
+
+import os
+import secrets
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Iterator
+
+import pytest
+from tests import capabilities
+
+from localvolume.controlplane import ControlPlane
+
+#: Nothing may go untested where this says so.
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+
+def _needs(item: pytest.Item) -> list[str]:
+    names: dict[str, None] = {}
+    for marker in item.iter_markers("needs"):
+        names.update(dict.fromkeys(marker.args))
+    return list(names)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    known = capabilities.known()
+    for item in items:
+        if "control_plane" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.needs("controlplane"))
+        for name in _needs(item):
+            if name not in known:
+                raise pytest.UsageError(
+                    f"{item.nodeid} needs {name!r}, which is none of: {', '.join(known)}"
+                )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build what the selected tests need now, before the first of them and in plain sight."""
+    if session.config.option.collectonly:
+        return
+    wanted = {name for item in session.items for name in _needs(item)}
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    for name in sorted(wanted & {"controlplane", "kubectl"}):
+        if capture is None:
+            capabilities.missing(name)
+        else:
+            with capture.global_and_fixture_disabled():
+                capabilities.missing(name)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    reasons = [reason for name in _needs(item) if (reason := capabilities.missing(name))]
+    if reasons:
+        # The same reason only once: "loop" and "ext4" both say that root is missing.
+        pytest.skip("; ".join(dict.fromkeys(reasons)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
+        reason = _reason(report)
+        report.outcome = "failed"
+        report.longrepr = f"CI=true, where nothing is skipped: {reason}"
+    return report
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    where = report.longrepr
+    text = where[2] if isinstance(where, tuple) else str(where)
+    return text.removeprefix("Skipped: ")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports: Iterable[pytest.TestReport | pytest.CollectReport] = terminalreporter.stats.get(
+        "skipped", []
+    )
+    untested: defaultdict[str, list[str]] = defaultdict(list)
+    for report in reports:
+        untested[_reason(report)].append(report.nodeid.split("::")[0])
+    if not untested:
+        return
+    terminalreporter.section("Not tested on this machine, and why", sep="=")
+    for reason, nodes in sorted(untested.items()):
+        tests = "1 test" if len(nodes) == 1 else f"{len(nodes)} tests"
+        terminalreporter.write_line(f"{tests} ({', '.join(sorted(set(nodes)))}): {reason}")
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One real control plane for the whole run, started by the first test that asks for it.
+
+    Tests share it: name what you make after `unique`, and leave it running and unpaused.
+    """
+    with ControlPlane(tmp_path_factory.mktemp("controlplane")) as plane:
+        yield plane
+
+
+@pytest.fixture
+def unique() -> str:
+    """A short name that no other test has, fit for any Kubernetes object and label."""
+    return f"t{secrets.token_hex(4)}"

@@ -1,0 +1,259 @@
+"""Loop devices, filesystems and mounts for tests: context managers that always clean up.
+
+All need root; mark tests with ``needs("root", "loop")`` and the filesystem. Nothing is mounted over
+or made outside temporary directories. What cannot be removed at the end fails the test, after
+it has been detached as far as the kernel allows, so that nothing stays behind.
+
+    with formatted("ext4") as device, mounted(device) as where:
+        (where / "file").write_text("tenant data")
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MIB = 1 << 20
+
+#: Smallest comfortable sizes, in bytes; backing files are sparse.
+SIZES = {"ext4": 64 * MIB, "ext2": 64 * MIB, "xfs": 320 * MIB, "btrfs": 128 * MIB}
+
+_MKFS = {
+    # Without discard: the backing file is sparse already.
+    "ext2": ("mkfs.ext2", "-q", "-F", "-E", "nodiscard"),
+    "ext4": ("mkfs.ext4", "-q", "-F", "-E", "nodiscard"),
+    "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f", "-K"),
+}
+
+
+def command(*argv: str | os.PathLike[str], stdin: str = "") -> str:
+    """Run a tool and return its output; raises AssertionError with what it said when it fails."""
+    done = subprocess.run(
+        [os.fspath(word) for word in argv], input=stdin, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, f"{argv} exited {done.returncode}: {done.stderr or done.stdout}"
+    return done.stdout
+
+
+@dataclass
+class LoopDevice:
+    """A loop device over a sparse file. ``path`` changes when it is attached anew."""
+
+    path: str
+    backing: Path
+    #: Options of losetup to use again at ``attach``.
+    options: tuple[str, ...] = ()
+    _more: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The kernel's name: ``loop3``."""
+        return os.path.basename(self.path)
+
+    @property
+    def number(self) -> str:
+        """``major:minor``."""
+        found = os.stat(self.path).st_rdev
+        return f"{os.major(found)}:{os.minor(found)}"
+
+    def format(self, fstype: str, *options: str) -> None:
+        """Make a filesystem anew."""
+        command(*_MKFS[fstype], *options, self.path)
+
+    def detach(self) -> None:
+        """Detach, and wait until the kernel has let go of it."""
+        _detach(self.path, self.backing)
+
+    def attach(self, *, at: str | None = None) -> str:
+        """Attach the backing file again, at the first free device or at ``at`` (``/dev/loop7``)."""
+        self.path = _attach(self.backing, self.options, at)
+        return self.path
+
+    def partition(self, *sizes: str, label: str = "gpt") -> list[str]:
+        """Write a partition table and have the kernel know the partitions: their device paths.
+
+        Tells the kernel through BLKPG, as not every kernel can read partition tables itself.
+        """
+        table = f"label: {label}\n" + "".join(f",{size},L\n" for size in sizes)
+        command("sfdisk", "-q", "--no-reread", "--no-tell-kernel", self.path, stdin=table)
+        command("partx", "--add", self.path)
+        return [f"{self.path}p{number}" for number in range(1, len(sizes) + 1)]
+
+    def forget_partitions(self) -> None:
+        """Undo the kernel's side of ``partition``."""
+        subprocess.run(["partx", "--delete", self.path], capture_output=True, timeout=60)
+
+
+def _attach(backing: Path, options: tuple[str, ...], at: str | None = None) -> str:
+    # Other tests attach at the same time: losetup's search for a free device may lose the race.
+    for attempt in range(20):
+        done = subprocess.run(
+            ["losetup", *options, *((at,) if at else ("--find", "--show")), str(backing)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if done.returncode == 0:
+            return at or done.stdout.strip()
+        time.sleep(0.05 * (attempt + 1))
+    raise AssertionError(f"no loop device for {backing}: {done.stderr}")
+
+
+def _backing_of(path: str) -> str:
+    try:
+        text = Path(f"/sys/block/{os.path.basename(path)}/loop/backing_file").read_text()
+    except (FileNotFoundError, OSError):
+        return ""
+    return text.rstrip("\n").removesuffix(" (deleted)")
+
+
+def _detach(path: str, backing: Path) -> None:
+    """Detach ``path`` if it (still) is the device of this backing file, and wait for it."""
+    deadline = time.monotonic() + 10
+    subprocess.run(["partx", "--delete", path], capture_output=True, timeout=60)
+    while _backing_of(path) == str(backing):
+        subprocess.run(["losetup", "--detach", path], capture_output=True, timeout=60)
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{path} is still in use by somebody")
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def loop_device(
+    size: int = 64 * MIB,
+    *,
+    backing: Path | None = None,
+    read_only: bool = False,
+    sector_size: int | None = None,
+    offset: int = 0,
+) -> Iterator[LoopDevice]:
+    """Attach a sparse file of ``size`` bytes, made for it unless ``backing`` exists already."""
+    directory: Path | None = None
+    if backing is None:
+        directory = Path(tempfile.mkdtemp(prefix="localvolume-loop-")).resolve()
+        backing = directory / "disk"
+    backing = backing.resolve()
+    if not backing.exists():
+        with backing.open("xb") as file:
+            file.truncate(size)
+    options: list[str] = []
+    if read_only:
+        options.append("--read-only")
+    if sector_size:
+        options += ["--sector-size", str(sector_size)]
+    if offset:
+        options += ["--offset", str(offset)]
+    device: LoopDevice | None = None
+    try:
+        device = LoopDevice(_attach(backing, tuple(options)), backing, tuple(options))
+        yield device
+    finally:
+        try:
+            if device is not None:
+                device.detach()
+        finally:
+            if directory is not None:
+                shutil.rmtree(directory)
+
+
+@contextlib.contextmanager
+def formatted(fstype: str, *options: str, size: int | None = None) -> Iterator[LoopDevice]:
+    """A loop device with a fresh filesystem; ``options`` go to mkfs (``"-L", "name"``)."""
+    with loop_device(size or SIZES[fstype]) as device:
+        device.format(fstype, *options)
+        yield device
+
+
+@contextlib.contextmanager
+def _mount(argv: list[str], where: Path | None) -> Iterator[Path]:
+    made = None
+    if where is None:
+        made = where = Path(tempfile.mkdtemp(prefix="localvolume-mount-")).resolve()
+    try:
+        command("mount", *argv, where)
+        try:
+            yield where
+        finally:
+            unmount(where)
+    finally:
+        if made is not None:
+            # Not rmtree: if anything were still mounted there, its files must survive.
+            os.rmdir(made)
+
+
+def unmount(where: Path) -> None:
+    """Unmount the topmost mount at ``where`` if there is one; waits out short users of it.
+
+    Detaches it and raises AssertionError when it stays in use: a test forgot to close something.
+    """
+    for _ in range(100):
+        done = subprocess.run(["umount", str(where)], capture_output=True, text=True, timeout=60)
+        if done.returncode == 0 or "not mounted" in done.stderr or "no mount point" in done.stderr:
+            return
+        time.sleep(0.02)
+    subprocess.run(["umount", "--lazy", str(where)], capture_output=True, timeout=60)
+    raise AssertionError(f"{where} stayed in use: {done.stderr}")
+
+
+@contextlib.contextmanager
+def mounted(
+    device: LoopDevice | str, where: Path | None = None, *, options: str = "", fstype: str = ""
+) -> Iterator[Path]:
+    """Mount a device at ``where``, or in a fresh directory; unmounting within the test is fine."""
+    argv = ["-o", options] if options else []
+    if fstype:
+        argv += ["-t", fstype]
+    argv.append(device if isinstance(device, str) else device.path)
+    with _mount(argv, where) as path:
+        yield path
+
+
+@contextlib.contextmanager
+def filesystem(fstype: str, *options: str, size: int | None = None) -> Iterator[Path]:
+    """A fresh filesystem, mounted: ``formatted`` and ``mounted`` in one, or ``tmpfs``."""
+    if fstype == "tmpfs":
+        with tmpfs(size=size or 64 * MIB) as where:
+            yield where
+        return
+    with formatted(fstype, *options, size=size) as device, mounted(device) as where:
+        yield where
+
+
+@contextlib.contextmanager
+def tmpfs(where: Path | None = None, *, size: int = 64 * MIB, options: str = "") -> Iterator[Path]:
+    """Mount a tmpfs of ``size`` bytes."""
+    extra = f",{options}" if options else ""
+    with _mount(["-t", "tmpfs", "-o", f"size={size}{extra}", "tmpfs"], where) as path:
+        yield path
+
+
+@contextlib.contextmanager
+def bind(source: Path, where: Path | None = None, *, read_only: bool = False) -> Iterator[Path]:
+    """Bind-mount a directory, or a file when ``where`` is an existing file."""
+    with _mount(["--bind", str(source)], where) as path:
+        if read_only:
+            command("mount", "-o", "remount,bind,ro", path)
+        yield path
+
+
+@contextlib.contextmanager
+def immutable(path: Path, flag: str = "+i") -> Iterator[Path]:
+    """Set an inode flag with chattr, and clear it at the end if the file is still there."""
+    command("chattr", flag, path)
+    try:
+        yield path
+    finally:
+        subprocess.run(
+            ["chattr", flag.replace("+", "-"), str(path)], capture_output=True, timeout=60
+        )
+
+
+def has(tool: str) -> bool:
+    """Whether a command is installed, for tests that need one rarely there (``pvcreate``)."""
+    return shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is not None

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 __all__ = [
+    "AccessInvalid",
     "AlreadyThere",
     "ApiError",
     "ListAgain",
@@ -17,6 +18,10 @@ __all__ = [
     "error_for_answer",
     "error_for_status",
 ]
+
+
+class AccessInvalid(Exception):
+    """There is no usable way to the API server: the file, the field and why."""
 
 
 class ApiError(Exception):
@@ -80,11 +85,11 @@ class TellTheAdministrator(ApiError):
 class _Cause(msgspec.Struct, gc=False):
     reason: str | None = None
     message: str | None = None
-    field: str | None = None
 
 
 class _Details(msgspec.Struct, gc=False, rename="camel"):
     kind: str | None = None
+    name: str | None = None
     causes: list[_Cause] | None = None
     retry_after_seconds: float | None = None
 
@@ -127,8 +132,8 @@ def error_for_status(
     """The error for a Status object: an answer's body, or the object of a watch's ERROR event.
 
     A JSON patch that does not apply (a `test` that fails, a path that is not there) is answered by
-    API servers with 422 and a cause `UnexpectedServerResponse`, where an object that fails
-    validation has causes with fields: the first is a conflict, and comes back as LookAgain.
+    API servers with a bare 422, where an object that fails validation is named in the details:
+    the first is a conflict, and comes back as LookAgain (seen with kube-apiserver 1.34).
     """
     status = status or body.code or 0
     reason = body.reason or ""
@@ -138,7 +143,7 @@ def error_for_status(
     told = [cause.message for cause in causes if cause.message and cause.message not in message]
     if told:
         message = f"{message}: {'; '.join(told)}"
-    if json_patch and status == 422 and any(_is_unapplied(cause) for cause in causes):
+    if json_patch and status == 422 and not (details and (details.kind or details.name)):
         return LookAgain(message, status=status, reason=reason)
     if status == 409:
         kind = AlreadyThere if reason == "AlreadyExists" else LookAgain
@@ -153,10 +158,6 @@ def error_for_status(
             after = details.retry_after_seconds
         return TryAgainLater(message, status=status, reason=reason, after=after)
     return TellTheAdministrator(message, status=status, reason=reason)
-
-
-def _is_unapplied(cause: _Cause) -> bool:
-    return cause.reason == "UnexpectedServerResponse" and not cause.field
 
 
 def _seconds(header: str | None) -> float | None:

@@ -1,0 +1,120 @@
+"""TLS to the API server: its certificate authority, and our client certificate if we have one."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import ssl
+from typing import Final
+
+from localvolume.kube.errors import AccessInvalid
+
+
+class Pem:
+    """PEM text from a file, read again on demand, or from a kubeconfig's base64 data.
+
+    `field` says where it was named, for messages.
+    """
+
+    def __init__(self, field: str, *, path: str = "", data: str = "") -> None:
+        self._field: Final = field
+        self._path: Final = "" if data else path
+        self._data: Final = data
+
+    def __bool__(self) -> bool:
+        return bool(self._path or self._data)
+
+    def read(self) -> bytes:
+        if self._data:
+            try:
+                return base64.b64decode(self._data, validate=False)
+            except binascii.Error as error:
+                raise AccessInvalid(f"{self._field}-data: not base64: {error}") from error
+        try:
+            with open(self._path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise AccessInvalid(f"{self._field}: {self._path}: {error.strerror}") from error
+
+    def __str__(self) -> str:
+        return f"{self._field}: {self._path}" if self._path else f"{self._field}-data"
+
+
+class Tls:
+    """The TLS context for one server. A change of what it is made of makes a new context.
+
+    aiohttp never uses a pooled connection of one context for a request with another, so a new
+    certificate takes effect with the next request.
+    """
+
+    def __init__(
+        self, *, authority: Pem, certificate: Pem, key: Pem, insecure: bool = False
+    ) -> None:
+        self._authority: Final = authority
+        self._certificate: Final = certificate
+        self._key: Final = key
+        self._insecure: Final = insecure
+        if bool(certificate) != bool(key):
+            raise AccessInvalid(
+                f"{certificate or key}: a certificate needs its key, and the reverse"
+            )
+        # From an exec plugin: wins over the kubeconfig's.
+        self._given = b""
+        self._material = self._read()
+        self.context = self._build()
+
+    def reload(self) -> bool:
+        """Read the files again; True if something changed. Raises AccessInvalid."""
+        material = self._read()
+        if material == self._material:
+            return False
+        self._material = material
+        self.context = self._build()
+        return True
+
+    def use_certificate(self, pem: bytes) -> None:
+        """Take a client certificate and its key, PEM, one after the other."""
+        self._given = pem
+        self.reload()
+
+    def _read(self) -> tuple[bytes, bytes]:
+        authority = self._authority.read() if self._authority else b""
+        pair = self._given
+        if not pair and self._certificate:
+            pair = self._certificate.read() + b"\n" + self._key.read()
+        return authority, pair
+
+    def _build(self) -> ssl.SSLContext:
+        authority, pair = self._material
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.set_alpn_protocols(["http/1.1"])
+        if self._insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        elif authority:
+            # Only this one: the system's 140 authorities cost 60 ms and have no say here.
+            try:
+                context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
+            except (ssl.SSLError, ValueError) as error:
+                raise AccessInvalid(f"{self._authority}: no certificate in it: {error}") from error
+        else:
+            context.load_default_certs()
+        if pair:
+            self._load_pair(context, pair)
+        return context
+
+    def _load_pair(self, context: ssl.SSLContext, pair: bytes) -> None:
+        # OpenSSL's Python face takes a file; this one is only in memory.
+        descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
+        try:
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
+                file.write(pair)
+            # The password keeps OpenSSL from asking for one at the terminal.
+            context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise AccessInvalid(
+                f"{self._certificate}: certificate and key do not load: {error}"
+            ) from error
+        finally:
+            os.close(descriptor)

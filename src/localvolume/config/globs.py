@@ -53,7 +53,7 @@ class _Chunk(NamedTuple):
 def match(pattern: str, name: str) -> bool:
     """Whether `pattern` matches the whole of `name` (bytes that are no text: surrogateescape).
 
-    Raises BadPattern whatever the name is, as Go does.
+    Raises BadPattern whatever the name is; Go may overlook a fault behind the first mismatch.
     """
     chunks = _compile(pattern)
     rest = os.fsencode(name)
@@ -172,3 +172,60 @@ def _class_char(pattern: str, at: int) -> tuple[int, int]:
     if not char or at + 1 >= len(pattern):
         raise BadPattern('a character class is not closed by "]"')
     return ord(char), at + 1
+
+
+def may_both_match(one: str, two: str) -> bool:
+    """Whether some file name matches both patterns. Raises BadPattern.
+
+    Exact but for names that are no UTF-8 and for "/", which no file name holds.
+    """
+    first, second = _flat(one), _flat(two)
+    todo, seen = [(0, 0)], set[tuple[int, int]]()
+    while todo:
+        i, j = step = todo.pop()
+        if step in seen:
+            continue
+        seen.add(step)
+        if i == len(first) and j == len(second):
+            return True
+        # A star ends here, or takes whatever the other side takes next.
+        if i < len(first) and first[i] is None:
+            todo += [(i + 1, j), (i, j + 1)] if j < len(second) else [(i + 1, j)]
+        elif j < len(second) and second[j] is None:
+            todo += [(i, j + 1), (i + 1, j)] if i < len(first) else [(i, j + 1)]
+        elif i < len(first) and j < len(second) and _share(first[i] or (), second[j] or ()):
+            todo.append((i + 1, j + 1))
+    return False
+
+
+_Ranges = tuple[tuple[int, int], ...]
+_LAST = 0x10FFFF
+
+
+def _flat(pattern: str) -> list[_Ranges | None]:
+    """The pattern as one set of code points for each character, None for a star."""
+    flat: list[_Ranges | None] = []
+    for star, terms in _compile(pattern):
+        if star:
+            flat.append(None)
+        flat.extend(_ranges(term) for term in terms)
+    return flat
+
+
+def _ranges(term: _Term) -> _Ranges:
+    if isinstance(term, bytes):
+        return ((ord(term.decode()), ord(term.decode())),)
+    if isinstance(term, _Any):
+        return ((0, _LAST),)
+    if not term.negated:
+        return term.ranges
+    free, result = 0, []
+    for lo, hi in sorted(term.ranges):
+        if free < lo:
+            result.append((free, lo - 1))
+        free = max(free, hi + 1)
+    return (*result, (free, _LAST))
+
+
+def _share(one: _Ranges, two: _Ranges) -> bool:
+    return any(max(a, c) <= min(b, d) for a, b in one for c, d in two)

@@ -33,7 +33,7 @@ class Problem:
         return ": ".join(part for part in (self.file, self.key, self.reason) if part)
 
 
-class ConfigurationInvalid(Exception):  # noqa: N818 - named by what it means to the caller
+class ConfigurationInvalid(Exception):
     """The configuration must not be used; `problems` holds every reason, `warnings` the rest.
 
     Whoever has an earlier configuration keeps it.

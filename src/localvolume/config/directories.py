@@ -1,0 +1,77 @@
+"""Discovery directories: what may be one, and which may stand beside each other.
+
+Everything below a discovery directory is published and, in the end, cleaned. One directory inside
+another would let a class clean what holds the other's volumes, so it is refused; two classes that
+share the very same directory are upstream practice, told apart by their namePatterns.
+"""
+
+import itertools
+import posixpath
+from collections.abc import Mapping, Sequence
+
+from yaml.nodes import Node
+
+from localvolume.config import globs
+from localvolume.config.model import ClassConfig
+from localvolume.config.readers import Place, quoted, text
+
+_LONGEST = 4095
+
+
+def directory(node: Node, place: Place) -> str | None:
+    """An absolute path, without trailing or doubled slashes or "." parts."""
+    path = text(node, place)
+    if path is None:
+        return None
+    if not path.startswith("/"):
+        place.problem(f"must be an absolute path, not {quoted(path)}")
+    elif ".." in path.split("/"):
+        place.problem(f'must not hold "..": {quoted(path)}')
+    elif "\0" in path or len(path.encode(errors="surrogatepass")) > _LONGEST:
+        place.problem("is no path: it holds a NUL character or is too long")
+    elif (clean := "/" + posixpath.normpath(path).lstrip("/")) == "/":
+        place.problem("must not be the root directory")
+    else:
+        return clean
+    return None
+
+
+def check_overlaps(classes: Sequence[ClassConfig], places: Mapping[str, Place]) -> None:
+    """Note every pair of classes whose directories must not stand together.
+
+    `places` holds the place of each class by name; a problem is noted at the later class.
+    """
+    for first, second in itertools.combinations(classes, 2):
+        place = places[second.name]
+        _nested("hostDir", first.name, first.host_dir, second.host_dir, place)
+        _nested("mountDir", first.name, first.mount_dir, second.mount_dir, place)
+        if first.mount_dir == second.mount_dir and first.host_dir != second.host_dir:
+            place.at("mountDir").problem(
+                f"{second.mount_dir} is the mountDir of class {first.name} as well, "
+                f"whose hostDir is another ({first.host_dir})"
+            )
+        if first.host_dir != second.host_dir or any(
+            problem.key in (places[one.name].at("namePattern").key for one in (first, second))
+            for problem in place.problems
+        ):
+            continue
+        if shared := _shared(first, second):
+            place.at("namePattern").warning(
+                f"{shared}, and both look in {second.host_dir}: "
+                "which of the two publishes an entry that both mean is not certain"
+            )
+
+
+def _nested(key: str, other: str, one: str, two: str, place: Place) -> None:
+    for inner, outer, how in ((two, one, "lies inside"), (one, two, "contains")):
+        if inner.startswith(outer + "/"):
+            place.at(key).problem(f"{two} {how} {one}, the {key} of class {other}")
+
+
+def _shared(first: ClassConfig, second: ClassConfig) -> str:
+    """The two patterns some name may match alike, said in words; "" where there are none."""
+    for one in first.name_pattern.split(","):
+        for two in second.name_pattern.split(","):
+            if globs.may_both_match(one, two):
+                return f"{quoted(two)} and {quoted(one)} of class {first.name} match common names"
+    return ""

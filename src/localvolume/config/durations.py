@@ -1,0 +1,55 @@
+"""Go's durations, "1h30m" or "300ms": how the configuration and the flags write time.
+
+Source: the documentation of Go's time.ParseDuration.
+"""
+
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+_UNITS = {
+    "ns": Fraction(1),
+    "us": Fraction(10**3),
+    "µs": Fraction(10**3),
+    "μs": Fraction(10**3),
+    "ms": Fraction(10**6),
+    "s": Fraction(10**9),
+    "m": Fraction(60 * 10**9),
+    "h": Fraction(3600 * 10**9),
+}
+_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([^0-9.]*)")
+_LONGEST = 2**63 - 1
+_DIGITS_ENOUGH = 100
+_EXAMPLE = 'write one like "90s", "5m" or "1h30m"'
+
+
+class BadDuration(ValueError):
+    """The text is no duration; the message says why. Correct the text."""
+
+
+def parse_duration(text: str) -> float:
+    """The seconds a Go duration stands for; negative ones are read as well. Raises BadDuration."""
+    if len(text) > _DIGITS_ENOUGH:
+        raise BadDuration(f"is too long for a duration; {_EXAMPLE}")
+    sign = -1 if text.startswith("-") else 1
+    rest = text[1:] if text[:1] in ("-", "+") else text
+    if rest == "0":
+        return 0.0
+    if not rest:
+        raise BadDuration(f"{text!r} is no duration; {_EXAMPLE}")
+    nanoseconds = Fraction(0)
+    at = 0
+    while at < len(rest):
+        part = _PART.match(rest, at)
+        if part is None:
+            raise BadDuration(f"{text!r} is no duration; {_EXAMPLE}")
+        number, unit = part.groups()
+        if not unit:
+            raise BadDuration(f"{text!r} lacks a unit after {number}; {_EXAMPLE}")
+        if unit not in _UNITS:
+            raise BadDuration(f"{text!r} has the unknown unit {unit!r}; use ns, us, ms, s, m, h")
+        nanoseconds += Fraction(Decimal(number)) * _UNITS[unit]
+        at = part.end()
+    if nanoseconds > _LONGEST:
+        raise BadDuration(f"{text!r} is longer than 292 years")
+    return float(sign * int(nanoseconds) / 10**9)

@@ -1,0 +1,157 @@
+"""The environment variables and flags of the agent, as upstream names them.
+
+MY_NODE_NAME, MY_NAMESPACE, JOB_CONTAINER_IMAGE and KUBECONFIG; `--listen-address`,
+`--metrics-path`, `--discovery-period`, `--config-sync-period`.
+
+Upstream looks at the disks and at its configuration once a period. We are told of changes, so the
+two periods are what they can still mean: how long a change that nobody was told of may go
+unnoticed. Nothing is looked at periodically on their account unless they are given.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from localvolume.config import names
+from localvolume.config.durations import BadDuration, parse_duration
+
+T = TypeVar("T")
+
+DEFAULT_LISTEN_ADDRESS: Final = ":8080"
+DEFAULT_METRICS_PATH: Final = "/metrics"
+DEFAULT_NAMESPACE: Final = "default"
+_HIGHEST_PORT: Final = 65535
+_SHORTEST_PERIOD: Final = 0.1
+
+
+class EnvironmentInvalid(Exception):
+    """Variables are missing or wrong: correct the DaemonSet. `problems` has one text for each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """Where to serve: `host` None means every address of the machine; port 0 means any free one."""
+
+    host: str | None
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEnvironment:
+    """What the pod tells its agent.
+
+    `kubeconfig` None leaves the choice of access to `kube.auth`. `job_container_image` is for
+    cleaning Jobs and None where unset; no Job is made as long as `useJobForCleaning` is refused.
+    """
+
+    node_name: str
+    namespace: str = DEFAULT_NAMESPACE
+    job_container_image: str | None = None
+    kubeconfig: str | None = None
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> "AgentEnvironment":
+        """Read the variables; an empty one counts as unset. Raises EnvironmentInvalid."""
+        problems = []
+        node_name = environ.get("MY_NODE_NAME", "")
+        if not node_name:
+            problems.append(
+                "MY_NODE_NAME is not set: it must be the node's name (fieldRef spec.nodeName)"
+            )
+        elif fault := names.fault_of_object_name(node_name):
+            problems.append(f"MY_NODE_NAME {node_name!r} is no name of a node: it {fault}")
+        namespace = environ.get("MY_NAMESPACE") or DEFAULT_NAMESPACE
+        if "." in namespace or (names.fault_of_object_name(namespace)):
+            problems.append(f"MY_NAMESPACE {namespace!r} is no name of a namespace")
+        if problems:
+            raise EnvironmentInvalid(problems)
+        return cls(
+            node_name=node_name,
+            namespace=namespace,
+            job_container_image=environ.get("JOB_CONTAINER_IMAGE") or None,
+            kubeconfig=environ.get("KUBECONFIG") or None,
+        )
+
+
+def add_agent_flags(parser: argparse.ArgumentParser) -> None:
+    """Add upstream's flags.
+
+    They arrive as `listen_address: ListenAddress`, `metrics_path: str`, and the seconds
+    `discovery_period: float | None`, `config_sync_period: float | None`, None where not given.
+    """
+    parser.add_argument(
+        "--listen-address",
+        metavar="[HOST]:PORT",
+        type=_argument(parse_listen_address),
+        default=parse_listen_address(DEFAULT_LISTEN_ADDRESS),
+        help=f"where metrics and /ready are served (default {DEFAULT_LISTEN_ADDRESS})",
+    )
+    parser.add_argument(
+        "--metrics-path",
+        metavar="PATH",
+        type=_argument(parse_metrics_path),
+        default=DEFAULT_METRICS_PATH,
+        help=f"where below the address the metrics are (default {DEFAULT_METRICS_PATH})",
+    )
+    parser.add_argument(
+        "--discovery-period",
+        metavar="DURATION",
+        type=_argument(_parse_period),
+        default=None,
+        help="look at all discovery directories at least this often "
+        "(default: when something changes)",
+    )
+    parser.add_argument(
+        "--config-sync-period",
+        metavar="DURATION",
+        type=_argument(_parse_period),
+        default=None,
+        help="read the configuration at least this often (default: when it changes)",
+    )
+
+
+def parse_listen_address(text: str) -> ListenAddress:
+    """Go's form: ":8080", "127.0.0.1:8080", "[::1]:8080". Raises ValueError, saying why."""
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        raise ValueError(f'{text!r} lacks the colon before the port, as in ":8080"')
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f'{text!r} has an IPv6 address without brackets; write "[::1]:8080"')
+    if not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) <= _HIGHEST_PORT):
+        raise ValueError(f"{text!r} has no port from 0 to {_HIGHEST_PORT} after the colon")
+    return ListenAddress(host or None, int(port))
+
+
+def parse_metrics_path(text: str) -> str:
+    """An absolute URL path that leaves /ready alone. Raises ValueError, saying why."""
+    if not text.startswith("/") or any(char in "?#{} " for char in text):
+        raise ValueError(f'{text!r} is no path like "/metrics"')
+    if text == "/ready" or text.startswith("/ready/"):
+        raise ValueError(f"{text!r} is where readiness is served")
+    return text
+
+
+def _parse_period(text: str) -> float:
+    seconds = parse_duration(text)
+    if seconds < _SHORTEST_PERIOD:
+        raise BadDuration(f"{text!r} is shorter than 100ms")
+    return seconds
+
+
+def _argument(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """The parser as argparse wants it: it shows the reason of this one exception only."""
+
+    def parse_argument(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return parse_argument

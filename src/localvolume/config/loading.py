@@ -1,0 +1,180 @@
+"""From files to a Configuration: one file for each key, joined as upstream joins them.
+
+The kubelet shows a ConfigMap as a directory whose files are links through `..data`, and changes
+all of them at once by replacing that link. A reading across such a change would mix two
+configurations, so it is done again.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from yaml.nodes import MappingNode, Node
+
+from localvolume.config import document, schema
+from localvolume.config.model import Configuration, ConfigurationInvalid, Problem
+from localvolume.config.readers import Place
+
+DEFAULT_DIRECTORY = "/etc/provisioner/config/"
+_DATA = "..data"
+_TRIES = 5
+# The API server takes no ConfigMap above 1 MiB; this leaves room and bounds the memory.
+_LARGEST_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One key as it was given: `file` names where, `key` is the top level key."""
+
+    file: str
+    key: str
+    text: str
+
+
+def load(directory: str, *, host_checks: bool = True) -> Configuration:
+    """Read a ConfigMap directory. Raises ConfigurationInvalid with every problem.
+
+    `host_checks` also looks for the executables that the configuration names.
+    """
+    for _ in range(_TRIES):
+        before = _generation(directory)
+        sources, problems = read_directory(directory)
+        if before == _generation(directory):
+            return build(sources, problems, host_checks=host_checks)
+    raise ConfigurationInvalid([Problem(directory, "", "changes faster than it can be read")])
+
+
+def read_directory(directory: str, prefix: str = "") -> tuple[list[Source], list[Problem]]:
+    """The files of a directory that are keys: no directories, no dotfiles, so no `..data`.
+
+    A file is named as in the directory, after `prefix`.
+    """
+    try:
+        listed = sorted(os.listdir(directory))
+    except OSError as error:
+        return [], [Problem(directory, "", f"the directory cannot be read: {error.strerror}")]
+    sources: list[Source] = []
+    problems: list[Problem] = []
+    for name in listed:
+        path = os.path.join(directory, name)
+        if name.startswith(".") or os.path.isdir(path):
+            continue
+        shown = prefix + name.encode(errors="replace").decode()
+        content = read_file(path)
+        if isinstance(content, str):
+            sources.append(Source(shown, name, content))
+        else:
+            problems.append(Problem(shown, "", content[0]))
+    return sources, problems
+
+
+def read_file(path: str) -> str | tuple[str]:
+    """The text of a file, or in a tuple the reason why there is none."""
+    try:
+        # Opening a FIFO would wait for its writer, hence without blocking, and looked at first.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return ("is not a regular file",)
+            content = file.read(_LARGEST_BYTES + 1)
+    except OSError as error:
+        return (f"cannot be read: {error.strerror}",)
+    if len(content) > _LARGEST_BYTES:
+        return (f"is larger than {_LARGEST_BYTES // 2**20} MiB",)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return (f"is not UTF-8: byte {error.start + 1} is wrong",)
+
+
+def build(
+    sources: Sequence[Source], problems: Iterable[Problem] = (), *, host_checks: bool = True
+) -> Configuration:
+    """Join the sources to one configuration. Raises ConfigurationInvalid with every problem.
+
+    `problems` are those met on the way here; they make the configuration invalid as well.
+    """
+    found = list(problems)
+    warnings: list[Problem] = []
+    parsed = _parse(_without_twins(sources, found), found)
+    values: dict[str, object] = {}
+    table = schema.top_keys(host_checks=host_checks)
+    for source, node in parsed:
+        place = Place(source.file, "", found, warnings)
+        read = schema.read_keys(_document(source.key, node), place, table, schema.belongs_elsewhere)
+        values.update(read.values)
+    if not values.get("storage_classes"):
+        warnings.append(Problem("", "storageClassMap", "names no class: nothing will be published"))
+    found.sort()
+    warnings.sort()
+    if found:
+        raise ConfigurationInvalid(found, warnings)
+    return Configuration(**values, warnings=tuple(warnings))  # type: ignore[arg-type]  # by field
+
+
+def _without_twins(sources: Sequence[Source], problems: list[Problem]) -> list[Source]:
+    """Each key once; one that two files give is named with both."""
+    by_key: dict[str, list[Source]] = {}
+    for source in sources:
+        by_key.setdefault(source.key.casefold(), []).append(source)
+    for twins in by_key.values():
+        if len(twins) > 1:
+            files = list(dict.fromkeys(twin.file for twin in twins))
+            where = " and ".join(files) if len(files) > 1 else f"{files[0]}, twice"
+            problems.append(Problem(", ".join(files), twins[0].key, f"is given in {where}"))
+    return [twins[0] for twins in by_key.values()]
+
+
+def _parse(sources: Iterable[Source], problems: list[Problem]) -> list[tuple[Source, Node]]:
+    parsed: list[tuple[Source, Node]] = []
+    for source in sources:
+        try:
+            node = document.compose(source.text)
+        except document.Unreadable as error:
+            problems.append(Problem(source.file, "", str(error)))
+            continue
+        # A key without a value is upstream's default, but it must still be a key we know.
+        parsed.append((source, document.null() if node is None else node))
+    return parsed
+
+
+def _document(key: str, node: Node) -> MappingNode:
+    """The one-key document that a file stands for."""
+    return document.mapping([(key, node)])
+
+
+def manifest_sources(file: str, text: str) -> list[Source] | None:
+    """The keys of ConfigMap manifests in a file; None where it holds no manifest.
+
+    Raises document.Unreadable. Other kinds beside a ConfigMap, as in rendered charts, are skipped.
+    """
+    found: list[Source] | None = None
+    for node in document.compose_all(text):
+        fields = _plain_fields(node)
+        if not ({"apiVersion", "kind"} <= fields.keys()):
+            continue
+        found = found or []
+        if str(fields["kind"].value) != "ConfigMap":
+            continue
+        data = fields.get("data")
+        if isinstance(data, MappingNode):
+            for key, value in data.value:
+                if value.tag != document.STRING:
+                    raise document.Unreadable(f'has data.{key.value} that is not text: use "|"')
+                found.append(Source(file, str(key.value), str(value.value)))
+    return found
+
+
+def _plain_fields(node: Node) -> dict[str, Node]:
+    if not isinstance(node, MappingNode):
+        return {}
+    return {str(key.value): value for key, value in node.value}
+
+
+def _generation(directory: str) -> str:
+    """Which of the kubelet's snapshots is shown; "" where the directory is a plain one."""
+    try:
+        return os.readlink(os.path.join(directory, _DATA))
+    except OSError:
+        return ""

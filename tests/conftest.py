@@ -72,6 +72,16 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if IN_CI and report.skipped:
+        reason = _reason(report)
+        report.outcome = "failed"
+        report.longrepr = f"CI=true, where nothing is skipped: {reason}"
+    return report
+
+
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     where = report.longrepr
     text = where[2] if isinstance(where, tuple) else str(where)

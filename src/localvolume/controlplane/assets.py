@@ -121,16 +121,3 @@ def provide(names: Iterable[str] = PLANE, say: Say | None = None) -> Assets:
     if still:
         raise ComponentsMissing(f"the build in {build_directory()} lacks {', '.join(still)}")
     return here
-
-
-def why_not(names: Iterable[str] = PLANE) -> str | None:
-    """None where `names` are here or can be built; else the reason and the remedy, in words."""
-    from localvolume.controlplane import build
-
-    try:
-        if not find(names).missing(names):
-            return None
-        build.find_go()
-    except ComponentsMissing as problem:
-        return str(problem)
-    return None

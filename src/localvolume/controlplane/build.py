@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import glob
 import os
 import re
 import shutil
@@ -25,6 +26,9 @@ from localvolume.controlplane.progress import Progress
 BINARY = "components"
 #: Measured on two cores with empty Go caches; said before the wait, and in the README.
 EXPECTATION = "about 9 minutes on two cores the first time, and 4 GB of disk in Go's caches"
+
+#: Where packages and tarballs put a Go that may be newer than the one on PATH.
+OTHER_PLACES: tuple[str, ...] = ("/usr/local/go/bin/go", "/usr/lib/go-*/bin/go")
 
 _REMEDY = "install it, or set KUBEBUILDER_ASSETS to a directory that has the components"
 _NETWORK_SIGNS = (
@@ -54,9 +58,9 @@ def needed_go() -> tuple[int, int]:
 
 
 def find_go() -> Path:
-    """The first Go that is new enough: on PATH, or where its packages and tarballs put it."""
+    """The first Go that is new enough: on PATH, or in OTHER_PLACES."""
     candidates = [Path(found)] if (found := shutil.which("go")) else []
-    candidates += [Path("/usr/local/go/bin/go"), *sorted(Path("/usr/lib").glob("go-*/bin/go"))]
+    candidates += [Path(path) for place in OTHER_PLACES for path in sorted(glob.glob(place))]
     need = needed_go()
     seen: list[str] = []
     for go in candidates:

@@ -107,6 +107,7 @@ class ControlPlane:
 
         def launch(name: str, arguments: Sequence[str]) -> None:
             log = self.directory / f"{name}.log"
+            log.unlink(missing_ok=True)  # of an earlier plane in the same directory
             component = Component(name, [str(assets[name]), *arguments], log, guard)
             self._components[name] = component
             component.start()
@@ -161,6 +162,12 @@ class ControlPlane:
             url = f"https://127.0.0.1:{self._layout.scheduler}/healthz"
             self._until(lambda: healthy(url), deadline, "the scheduler to be ready")
 
+    def check(self) -> None:
+        """Raises PlaneFailed if a component that was started and not stopped has ended."""
+        for component in self._components.values():
+            if (death := component.died()) is not None:
+                raise PlaneFailed(death)
+
     def _ok(self, path: str) -> bool:
         try:
             self._access.request("GET", path, timeout=5.0)
@@ -170,9 +177,7 @@ class ControlPlane:
 
     def _until(self, condition: Callable[[], bool], deadline: float, what: str) -> None:
         while not condition():
-            for component in self._components.values():
-                if (death := component.died()) is not None:
-                    raise PlaneFailed(death)
+            self.check()
             if time.monotonic() > deadline:
                 server = self._components[APISERVER]
                 raise PlaneFailed(

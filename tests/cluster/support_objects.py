@@ -1,0 +1,50 @@
+"""API objects by their JSON, made for one test and taken away again, and waiting for a state."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from localvolume.controlplane import ControlPlane, RequestFailed
+
+
+class Objects:
+    """Makes API objects for one test and takes them away at its end, the newest first."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+        self._made: list[str] = []
+
+    def make(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """POST to a collection; the object will be deleted, by force if it is a pod."""
+        made: dict[str, Any] = self.plane.request("POST", path, body)
+        self._made.append(f"{path}/{made['metadata']['name']}")
+        return made
+
+    def node(self, name: str) -> None:
+        self.plane.create_node(name)
+        self._made.append(f"/api/v1/nodes/{name}")
+
+    def get(self, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.plane.request("GET", path)
+        return found
+
+    def clean(self) -> None:
+        for path in reversed(self._made):
+            try:
+                self.plane.request("DELETE", path, {"gracePeriodSeconds": 0})
+            except RequestFailed as error:
+                if error.status != 404:
+                    raise
+
+
+def eventually(read: Callable[[], Any], wanted: Callable[[Any], bool], seconds: float = 20) -> Any:
+    """What `read` returns once it is `wanted`; fails with the last of it after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not wanted(last := read()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"not so after {seconds} s; last: {json.dumps(last, indent=1)}")
+        time.sleep(0.05)
+    return last

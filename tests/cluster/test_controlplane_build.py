@@ -1,0 +1,244 @@
+"""Finding the control plane's executables and building them, with a Go of our own making."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from localvolume.controlplane import assets, build, ports
+from localvolume.controlplane.assets import COMPONENTS, ComponentsMissing
+from localvolume.controlplane.progress import Progress
+
+# Behaves as far as we use it; what it is asked goes to the file GO_CALLS.
+FAKE_GO = """#!/bin/sh
+echo "$@" >> "$GO_CALLS"
+case "$1" in
+env) echo "${GO_VERSION:-go1.26.8}" ;;
+list) echo "go: downloading a/b v1"; echo a/b; echo c/d ;;
+build)
+  [ -z "$GO_FAILS" ] || { echo "$GO_FAILS" >&2; exit 1; }
+  sleep "${GO_TAKES:-0}"
+  while [ "$1" != -o ]; do shift; done
+  echo a/b >&2; echo c/d >&2; echo '#!/bin/sh' > "$2"; chmod +x "$2" ;;
+esac
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, no KUBEBUILDER_ASSETS, and the fake Go alone in front of PATH."""
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text(FAKE_GO)
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{go.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("GO_CALLS", str(tmp_path / "calls"))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    return tmp_path
+
+
+def program(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+
+
+def calls(machine: Path, command: str) -> list[str]:
+    return [
+        line for line in (machine / "calls").read_text().splitlines() if line.startswith(command)
+    ]
+
+
+def cached(machine: Path) -> list[str]:
+    home = machine / "cache" / "local-volume-provisioner" / "controlplane"
+    return sorted(path.name for path in home.iterdir() if not path.name.endswith(".lock"))
+
+
+def test_it_is_built_once_and_found_from_then_on(machine: Path) -> None:
+    said: list[str] = []
+    first = assets.provide(COMPONENTS, said.append)
+    assert cached(machine) == [assets.build_directory().name]
+    for name in COMPONENTS:
+        # Links: the executable knows by its name what to be.
+        assert first[name] == assets.build_directory() / name
+        assert os.readlink(first[name]) == "components"
+        assert os.access(first[name], os.X_OK)
+    assert "about 9 minutes" in said[0]
+    assert assets.provide(COMPONENTS, said.append) == first
+    assert len(calls(machine, "build")) == 1
+    assert "gitVersion=v1.34." in calls(machine, "build")[0]
+    assert "-mod=readonly" in calls(machine, "build")[0]
+
+
+def test_the_place_is_of_this_source_and_release(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = assets.build_directory()
+    assert before.name.startswith(f"{assets.kubernetes_version()}-")
+    copy = machine / "source"
+    shutil.copytree(assets.SOURCE, copy)
+    monkeypatch.setattr(assets, "SOURCE", copy)
+    assert assets.build_directory() == before
+    for name in ("main.go", "go.mod", "go.sum"):
+        with open(copy / name, "a") as file:
+            file.write("\n")
+        assert assets.build_directory() != before
+        before = assets.build_directory()
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert assets.build_directory().is_relative_to(Path.home() / ".cache")
+
+
+def test_two_processes_build_it_once(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GO_TAKES", "0.5")
+    said: list[str] = []
+    builders = [threading.Thread(target=build.build, args=(said.append,)) for _ in range(2)]
+    for builder in builders:
+        builder.start()
+    for builder in builders:
+        builder.join()
+    assert len(calls(machine, "build")) == 1
+    assert any("waiting for it" in text for text in said)
+    assert cached(machine) == [assets.build_directory().name]
+
+
+def test_a_failed_build_says_why_and_leaves_nothing(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GO_FAILS", "main.go:5: undefined: x")
+    with pytest.raises(ComponentsMissing, match=r"go build.*\n.*undefined: x"):
+        build.build(lambda _text: None)
+    assert cached(machine) == []
+    monkeypatch.setenv("GO_FAILS", "go: x@v1: dial tcp: lookup proxy: no such host")
+    with pytest.raises(ComponentsMissing, match="needs the network once"):
+        build.build(lambda _text: None)
+
+
+def test_an_interrupted_build_is_swept_up_by_the_next(machine: Path) -> None:
+    left = assets.build_directory().with_name(f"{assets.build_directory().name}.partial-1")
+    program(left / "components")
+    build.build(lambda _text: None)
+    assert cached(machine) == [assets.build_directory().name]
+
+
+def test_an_interrupt_ends_the_compilers_too(machine: Path) -> None:
+    environment = {**os.environ, "GO_TAKES": "600.25", "PYTHONPATH": os.pathsep.join(sys.path)}
+    code = "from localvolume.controlplane import build; build.build()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True
+    ) as builder:
+        try:
+            wait_for(lambda: (machine / "calls").exists() and bool(calls(machine, "build")))
+            wait_for(lambda: bool(sleepers()))
+        finally:
+            builder.send_signal(2)
+            builder.wait(20)
+    wait_for(lambda: not sleepers())
+    assert cached(machine) == []
+
+
+def sleepers() -> list[str]:
+    """The processes that stand for a compiler at work."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes() == b"sleep\x00600.25\x00":
+                found.append(path.parent.name)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_an_old_go_is_named_with_the_remedy(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GO_VERSION", "go1.19.8")
+    monkeypatch.setattr(build, "OTHER_PLACES", ())
+    with pytest.raises(ComponentsMissing) as raised:
+        build.find_go()
+    assert "Go 1.24 or newer is needed" in str(raised.value)
+    assert f"{machine / 'bin' / 'go'} is go1.19.8" in str(raised.value)
+    assert "KUBEBUILDER_ASSETS" in str(raised.value)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(ComponentsMissing, match="there is no Go here: install it"):
+        build.find_go()
+
+
+def test_a_newer_go_beside_an_old_one_is_taken(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = machine / "go-1.24" / "bin" / "go"
+    program(newer)
+    newer.write_text("#!/bin/sh\necho go1.24.1\n")
+    monkeypatch.setenv("GO_VERSION", "go1.19.8")
+    monkeypatch.setattr(build, "OTHER_PLACES", (f"{machine}/go-*/bin/go",))
+    assert build.find_go() == newer
+
+
+def test_given_executables_come_first_and_the_rest_is_built(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = machine / "given"
+    for name in ("etcd", "kube-apiserver", "kubectl"):
+        program(given / name)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(given))
+    said: list[str] = []
+    assert assets.provide(["etcd", "kubectl"], said.append)["etcd"] == given / "etcd"
+    assert said == []
+    found = assets.provide(assets.PLANE, said.append)
+    assert found["kube-apiserver"] == given / "kube-apiserver"
+    assert found["kube-scheduler"] == assets.build_directory() / "kube-scheduler"
+    assert "has no kube-controller-manager, kube-scheduler" in said[0]
+
+
+def test_a_wrong_kubebuilder_assets_is_an_error_not_a_build(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(machine / "absent"))
+    with pytest.raises(ComponentsMissing, match=r"KUBEBUILDER_ASSETS names .*absent"):
+        assets.provide()
+
+
+def test_progress_without_a_terminal_is_a_sentence_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with Progress(said.append, live=False) as progress:
+        progress.phase("compiling packages", 2730)
+        for _ in range(1365):
+            clock[0] += 0.1
+            progress.step()
+    assert len(said) == 6
+    assert said[-1].startswith("  compiling packages: 1,2")
+    assert said[-1].endswith(" of 2,730 (2 min 00 s)")
+
+
+def test_progress_on_a_terminal_is_a_live_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(lambda _text: None, live=True) as progress:
+        progress.phase("fetching modules", None)
+        progress.step()
+        progress.phase("compiling packages", 3)
+        for _ in range(3):
+            progress.step()
+    assert "compiling packages" in (shown := capsys.readouterr().err)
+    assert "3/3" in shown
+
+
+def test_ports_are_such_as_nobody_gets_by_chance() -> None:
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    chosen = ports.free_ports(50)
+    assert len(set(chosen)) == 50
+    assert not [port for port in chosen if low <= port <= high]

@@ -1,0 +1,111 @@
+"""What a machine cannot test is skipped with its reason, and fails where CI=true."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests import capabilities
+
+REPOSITORY = Path(__file__).parents[2]
+
+TESTS = """
+import pytest
+from tests import capabilities
+
+capabilities._PROBES["root"] = lambda: "mounts need root"
+capabilities._PROBES["loop"] = lambda: "mounts need root"
+capabilities._PROBES["xfs"] = lambda: None
+
+@pytest.mark.needs("root")
+def test_a(): pass
+
+@pytest.mark.needs("root", "loop")
+def test_b(): pass
+
+@pytest.mark.needs("xfs")
+def test_c(): pass
+
+def test_d(): pytest.skip("there is no moon")
+"""
+
+
+def run(directory: Path, text: str, ci: str) -> "subprocess.CompletedProcess[str]":
+    (directory / "test_x.py").write_text(text)
+    options = [
+        "-q",
+        f"--rootdir={directory}",
+        "-p",
+        "tests.conftest",
+        "-c",
+        "pyproject.toml",
+        "-p",
+        "no:cacheprovider",
+    ]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(directory / "test_x.py")],
+        cwd=REPOSITORY,
+        env={**os.environ, "CI": ci, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_elsewhere_it_is_skipped_and_told_at_the_end(tmp_path: Path) -> None:
+    done = run(tmp_path, TESTS, ci="")
+    assert done.returncode == 0
+    assert "1 passed, 3 skipped" in done.stdout
+    told = done.stdout.partition("Not tested on this machine, and why")[2]
+    assert "2 tests (" in told
+    assert "test_x.py): mounts need root\n" in told
+    assert "test_x.py): there is no moon\n" in told
+
+
+def test_in_ci_every_skip_fails(tmp_path: Path) -> None:
+    done = run(tmp_path, TESTS, ci="true")
+    assert done.returncode == 1
+    assert "mounts need root" in done.stdout
+    assert "CI=true, where nothing is skipped: there is no moon" in done.stdout
+    assert "skipped" not in done.stdout.splitlines()[-1]
+    assert "1 passed" in done.stdout
+
+
+def test_a_module_that_skips_itself_fails_in_ci_too(tmp_path: Path) -> None:
+    text = 'import pytest\npytest.skip("no sun", allow_module_level=True)\n'
+    done = run(tmp_path, text, ci="true")
+    assert done.returncode != 0
+    assert "CI=true, where nothing is skipped: no sun" in done.stdout
+
+
+def test_an_unknown_need_is_an_error(tmp_path: Path) -> None:
+    text = 'import pytest\n@pytest.mark.needs("moon")\ndef test_a(): pass\n'
+    done = run(tmp_path, text, ci="")
+    assert done.returncode == 4
+    assert "needs 'moon', which is none of: btrfs, controlplane, " in done.stderr
+
+
+@pytest.mark.parametrize("name", capabilities.known())
+def test_every_missing_capability_is_told_in_words(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine without any command, root, Go or network."""
+    code = (
+        "import os; os.geteuid = lambda: 1000\n"
+        "from localvolume.controlplane import build; build.OTHER_PLACES = ()\n"
+        f"from tests import capabilities; print(capabilities.missing({name!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        env={
+            "PATH": "/nonexistent",
+            "XDG_CACHE_HOME": str(tmp_path),
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path]),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert len(done.stdout.split()) >= 6, done.stdout

@@ -1,0 +1,199 @@
+"""Emptying a whole block device: discard it, write zeros over it, or random data and then zeros.
+
+Each works through the descriptor that holds the device exclusively, step by step, and ends by
+having samples read back: what does not read as zeros is not clean, whatever the disk answered.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import random
+from typing import Final
+
+from localvolume.cleaning import proof
+from localvolume.cleaning.priority import at_idle
+from localvolume.cleaning.receipt import CleaningFailed, Result
+from localvolume.cleaning.steps import MIB, Pace, Steps
+from localvolume.host import blockdev
+
+# Room from which written data is taken, a different stretch for each write.
+_POOL_BYTES: Final = 8 * MIB
+_WRITE_BYTES: Final = 4 * MIB
+_ALIGNMENT: Final = 4096
+# The device or its driver has no such operation; then there is another way.
+_NOT_OFFERED: Final = frozenset(
+    {errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS, errno.EREMOTEIO}
+)
+# The disk's own cache may hold gigabytes.
+_FLUSH_SECONDS: Final = 600.0
+_BLKRRPART: Final = 0x125F  # linux/fs.h: read the partition table again
+# A disk may ignore a discard for some stretches; more places make that likelier to be seen.
+_SAMPLES_AFTER_DISCARD: Final = 4 * proof.SAMPLES
+
+Outcome = tuple[Result, int, str]
+"""What goes on the receipt: the result, how many samples were read, and details."""
+
+
+async def discard(steps: Steps) -> Outcome:
+    """Tell the disk to forget everything; where it then does not read as zeros, write them."""
+    size = steps.held.size_bytes
+    steps.total_bytes = size
+    steps.name = "discarding"
+    steps.touched = True
+    try:
+        # A discard is quick: larger steps than for writing, and full speed, as upstream's script.
+        await steps.sweep(Pace(1024 * MIB, least=64 * MIB, most=1024 * 1024 * MIB), _discard)
+        await steps.do(os.fsync, steps.held.fd, seconds=_FLUSH_SECONDS)
+    except OSError as error:
+        if error.errno not in _NOT_OFFERED:
+            raise
+        why = "the device cannot discard"
+    else:
+        steps.name = "reading back"
+        found = await proof.read_back(steps, count=_SAMPLES_AFTER_DISCARD)
+        if found.dirty is None:
+            await forget_partitions(steps)
+            return "proved", found.samples, ""
+        why = f"discarding left data at byte {found.dirty}"
+    result, samples, detail = await zero(steps, passes=1)
+    return result, samples, f"{why}, so zeros were written{detail and '; ' + detail}"
+
+
+async def zero(steps: Steps, passes: int) -> Outcome:
+    """Write zeros over everything, by the kernel (which may let the disk do it itself)."""
+    steps.total_bytes = steps.done_bytes + passes * steps.held.size_bytes
+    steps.touched = True
+    detail = ""
+    for number in range(1, passes + 1):
+        steps.name = "writing zeros" if passes == 1 else f"writing zeros, pass {number} of {passes}"
+        detail = await _zero_once(steps) or detail
+    samples = await _prove(steps)
+    return "proved", samples, detail
+
+
+async def overwrite(steps: Steps, passes: int) -> Outcome:
+    """Write random data over everything so many times, and zeros at last."""
+    steps.total_bytes = (passes + 1) * steps.held.size_bytes
+    steps.touched = True
+    for number in range(1, passes + 1):
+        steps.name = f"writing random data, pass {number} of {passes}"
+        with Writer(steps, os.urandom(_POOL_BYTES)) as writer:
+            await steps.sweep(Pace(16 * MIB), writer.write)
+        await steps.do(os.fsync, steps.held.fd, seconds=_FLUSH_SECONDS)
+    steps.name = "writing zeros"
+    detail = await _zero_once(steps)
+    return "proved", await _prove(steps), detail
+
+
+class Writer:
+    """Writes a device with what is in a pool, from a different place in it each time.
+
+    Without the page cache where the device allows it; else each step is flushed, so that a slow
+    disk never has more than one step of it in memory.
+    """
+
+    def __init__(self, steps: Steps, pool: bytes) -> None:
+        self._held = steps.held
+        self._size = len(pool)
+        self._memory = mmap.mmap(-1, self._size)  # page-aligned, as direct writes want it
+        self._memory.write(pool)
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        # A write left behind in a hanging call still reads from it: then it goes with that thread.
+        try:
+            self._memory.close()
+        except BufferError:
+            return
+
+    def write(self, fd: int, start: int, length: int) -> None:
+        """Write one step; blocking."""
+        at_idle(self._write, fd, start, length)
+
+    def _write(self, fd: int, start: int, length: int) -> None:
+        direct = proof.set_direct(fd, True)
+        try:
+            with memoryview(self._memory) as pool:
+                end = start + length
+                while start < end and not self._held.closing:
+                    count = min(_WRITE_BYTES, end - start)
+                    places = (self._size - count) // _ALIGNMENT + 1
+                    offset = random.randrange(places) * _ALIGNMENT  # noqa: S311 - only to vary it
+                    written = os.pwrite(fd, pool[offset : offset + count], start)
+                    if written <= 0:
+                        raise OSError(errno.ENOSPC, "the device ends before its size")
+                    start += written
+        finally:
+            proof.set_direct(fd, False)
+        if not direct:
+            os.fsync(fd)
+
+
+async def zero_regions(steps: Steps, regions: list[proof.Region]) -> None:
+    """Write zeros over these stretches alone."""
+    for region in regions:
+        try:
+            await steps.do(_zero_out, steps.held.fd, region.start, region.length)
+        except OSError as error:
+            if error.errno not in _NOT_OFFERED:
+                raise
+            with Writer(steps, bytes(_POOL_BYTES)) as writer:
+                await steps.do(writer.write, steps.held.fd, region.start, region.length)
+    await steps.do(os.fsync, steps.held.fd, seconds=_FLUSH_SECONDS)
+
+
+async def _zero_once(steps: Steps) -> str:
+    detail = ""
+    before = steps.done_bytes
+    try:
+        await steps.sweep(Pace(), _zero_out)
+    except OSError as error:
+        if error.errno not in _NOT_OFFERED:
+            raise
+        steps.done_bytes = before
+        detail = "written by plain writes, the kernel offers no zeroing here"
+        with Writer(steps, bytes(_POOL_BYTES)) as writer:
+            await steps.sweep(Pace(16 * MIB), writer.write)
+    await steps.do(os.fsync, steps.held.fd, seconds=_FLUSH_SECONDS)
+    return detail
+
+
+async def _prove(steps: Steps) -> int:
+    """Read back; raises CleaningFailed where it is not all zeros. Returns how many samples."""
+    steps.name = "reading back"
+    found = await proof.read_back(steps)
+    if found.dirty is not None:
+        raise not_zero(steps, found.dirty)
+    await forget_partitions(steps)
+    return found.samples
+
+
+def not_zero(steps: Steps, where: int) -> CleaningFailed:
+    """The disk said it wrote zeros and reads something else: broken, or worse."""
+    return steps.failed(f"byte {where} and on does not read as the zeros written there")
+
+
+def _zero_out(fd: int, start: int, length: int) -> None:
+    at_idle(blockdev.zero_out, fd, start, length)
+
+
+def _discard(fd: int, start: int, length: int) -> None:
+    blockdev.discard(fd, start, length)
+
+
+async def forget_partitions(steps: Steps) -> None:
+    """Let the kernel see that no partition table is left. Not all devices can have partitions."""
+    try:
+        await steps.do(_reread_partitions, steps.held.fd)
+    except OSError as error:
+        if error.errno not in _NOT_OFFERED and error.errno != errno.EBUSY:
+            raise
+
+
+def _reread_partitions(fd: int) -> None:
+    fcntl.ioctl(fd, _BLKRRPART)

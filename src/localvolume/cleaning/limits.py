@@ -1,0 +1,95 @@
+"""How many volumes of one disk are cleaned at once, and how long to wait after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+_FIRST_WAIT = 5.0
+_LONGEST_WAIT = 600.0
+# 5 s doubled this often is beyond the longest wait; keeps the power small for any attempt.
+_DOUBLINGS = 7
+
+
+@dataclass(slots=True)
+class _Device:
+    running: int = 0
+    waiting: deque[tuple[int, asyncio.Future[None]]] = field(default_factory=deque)
+
+
+class DeviceLimits:
+    """At most so many cleanings at a time per key, first come, first served.
+
+    The key names the disk under the volume, so that two partitions of one disk share a limit:
+    two cleanings of a rotating disk are slower than one after the other.
+    """
+
+    def __init__(self, default: int = 1) -> None:
+        if default < 1:
+            raise ValueError(f"at least one cleaning must be allowed, got {default}")
+        self._default = default
+        self._devices: dict[str, _Device] = {}
+
+    @asynccontextmanager
+    async def hold(self, key: str, limit: int | None = None) -> AsyncIterator[None]:
+        """Wait for a place; leaving the block (also by cancellation) gives it to the next.
+
+        `limit`: for this cleaning, instead of the default: it begins while fewer than that run.
+        """
+        limit = self._default if limit is None else max(1, limit)
+        device = self._devices.setdefault(key, _Device())
+        if device.waiting or device.running >= limit:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            device.waiting.append((limit, turn))
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    device.running -= 1  # its turn came in the same moment: pass it on
+                self._next(key, device)
+                raise
+        else:
+            device.running += 1
+        try:
+            yield
+        finally:
+            device.running -= 1
+            self._next(key, device)
+
+    def running(self, key: str) -> int:
+        """Cleanings of this key that run now."""
+        return self._devices[key].running if key in self._devices else 0
+
+    def waiting(self, key: str) -> int:
+        """Cleanings of this key that wait for their turn."""
+        if key not in self._devices:
+            return 0
+        return sum(not turn.done() for _, turn in self._devices[key].waiting)
+
+    def _next(self, key: str, device: _Device) -> None:
+        while device.waiting:
+            limit, turn = device.waiting[0]
+            if not turn.done():
+                if device.running >= limit:
+                    return
+                device.running += 1
+                turn.set_result(None)
+            device.waiting.popleft()
+        if not device.running and self._devices.get(key) is device:
+            del self._devices[key]  # disks come and go; nothing is kept of an idle one
+
+
+def backoff(attempt: int, *, uniform: Callable[[], float] = random.random) -> float:
+    """Seconds to wait after the failure of the given attempt (1 is the first).
+
+    5 s doubling up to 10 minutes, each time a quarter more or less, so that the volumes of one
+    sick disk do not all come back at once. `uniform` yields numbers from 0 to below 1.
+    """
+    if attempt < 1:
+        raise ValueError(f"attempts are counted from 1, got {attempt}")
+    base: float = _FIRST_WAIT * 2 ** min(attempt - 1, _DOUBLINGS)
+    return min(_LONGEST_WAIT, base * (0.75 + 0.5 * uniform()))

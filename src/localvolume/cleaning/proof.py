@@ -1,0 +1,140 @@
+"""Reading back: whether what a method claims to have removed is gone, past every cache of ours."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import random
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from localvolume.cleaning.steps import MIB, Steps
+from localvolume.host.blockdev import flush_buffers
+
+# Superblocks, partition tables and their backups live here.
+EDGE_BYTES: Final = MIB
+SAMPLE_BYTES: Final = 64 << 10
+SAMPLES: Final = 64
+# Of any sector size in use: direct reads must begin and end on sectors.
+_ALIGNMENT: Final = 4096
+_ZEROS: Final = bytes(EDGE_BYTES)
+# Regions read by one call of a worker, so that a slow disk misses no deadline.
+_PER_CALL: Final = 8
+
+
+class Chance(Protocol):
+    """The part of random.Random that choosing places needs."""
+
+    def randrange(self, stop: int) -> int: ...
+
+
+class Region(NamedTuple):
+    """A stretch of a device, in bytes."""
+
+    start: int
+    length: int
+
+
+class Proof(NamedTuple):
+    """`samples` regions of `bytes` in all were read; `dirty` is the first that was not zero."""
+
+    samples: int
+    bytes: int
+    dirty: int | None
+
+
+def edges(size_bytes: int) -> list[Region]:
+    """The first and the last MiB; one region where they meet."""
+    if size_bytes <= 2 * EDGE_BYTES:
+        return [Region(0, size_bytes)] if size_bytes > 0 else []
+    last = (size_bytes - EDGE_BYTES) // _ALIGNMENT * _ALIGNMENT
+    return [Region(0, EDGE_BYTES), Region(last, size_bytes - last)]
+
+
+def choose_samples(size_bytes: int, count: int, chance: Chance) -> list[Region]:
+    """Where to look: both edges, and `count` places that nobody can foresee.
+
+    The space between the edges is cut into `count` equal parts with one place in each, so that no
+    large stretch goes unseen. A device so small that the samples would cover it is read whole.
+    """
+    if size_bytes <= 2 * EDGE_BYTES + count * SAMPLE_BYTES:
+        return [
+            Region(start, min(EDGE_BYTES, size_bytes - start))
+            for start in range(0, size_bytes, EDGE_BYTES)
+        ]
+    first, last = edges(size_bytes)
+    begin, end = first.start + first.length, last.start
+    regions = [first]
+    for part in range(count):
+        low = begin + (end - begin) * part // count
+        high = begin + (end - begin) * (part + 1) // count
+        start = low + chance.randrange(max(1, high - low - SAMPLE_BYTES + 1))
+        start = max(begin, start // _ALIGNMENT * _ALIGNMENT)
+        regions.append(Region(start, min(SAMPLE_BYTES, end - start)))
+    return [*regions, last]
+
+
+async def read_back(steps: Steps, *, count: int = SAMPLES, chance: Chance | None = None) -> Proof:
+    """Read samples of the held block device. OSError comes through: unread is not proved."""
+    return await read_regions(
+        steps,
+        choose_samples(steps.held.size_bytes, count, chance or random.SystemRandom()),
+    )
+
+
+async def read_regions(steps: Steps, regions: list[Region]) -> Proof:
+    """Read these regions from the device itself, until one is found that is not zero."""
+    fd = steps.held.fd
+    await steps.do(flush_buffers, fd)
+    bytes_read = 0
+    for begin in range(0, len(regions), _PER_CALL):
+        some = regions[begin : begin + _PER_CALL]
+        dirty = await steps.do(_first_dirty, fd, some, lambda: steps.held.closing)
+        if dirty is not None:
+            return Proof(begin + len(some), bytes_read, dirty)
+        bytes_read += sum(region.length for region in some)
+    return Proof(len(regions), bytes_read, None)
+
+
+def _first_dirty(fd: int, regions: list[Region], given_up: Callable[[], bool]) -> int | None:
+    """The start of the first region that is not all zeros; blocking."""
+    direct = set_direct(fd, True)
+    try:
+        with mmap.mmap(-1, 2 * EDGE_BYTES) as memory:  # page-aligned, as direct reads want it
+            for region in regions:
+                if given_up():
+                    return None
+                if not direct:
+                    os.posix_fadvise(fd, region.start, region.length, os.POSIX_FADV_DONTNEED)
+                if not _is_zero(fd, region, memory):
+                    return region.start
+    finally:
+        set_direct(fd, False)
+    return None
+
+
+def _is_zero(fd: int, region: Region, memory: mmap.mmap) -> bool:
+    done = 0
+    while done < region.length:
+        with memoryview(memory)[: min(EDGE_BYTES, region.length - done)] as part:
+            read = os.preadv(fd, [part], region.start + done)
+            if read <= 0:
+                raise OSError(errno.EIO, f"ends at {region.start + done}, before its size")
+            if bytes(part[:read]) != _ZEROS[:read]:
+                return False
+        done += read
+    return True
+
+
+def set_direct(fd: int, on: bool) -> bool:
+    """Switch a descriptor to direct I/O, past the page cache, or back; whether it now is."""
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT if on else flags & ~os.O_DIRECT)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False
+    return on

@@ -1,0 +1,57 @@
+"""Making a block device look blank: no filesystem, table or superblock is recognised any more.
+
+What upstream's quick_reset.sh does (mkfs and wipefs), without making a filesystem on the way. The
+content between the signatures stays; the receipt says so.
+"""
+
+from __future__ import annotations
+
+from localvolume.cleaning import device, proof
+from localvolume.cleaning.steps import Steps
+from localvolume.cleaning.supervise import run_command
+from localvolume.host import blockdev
+from localvolume.host.commands import CommandMissing, CommandTimedOut
+
+_WIPEFS_SECONDS = 300.0
+
+
+async def reset_signatures(steps: Steps) -> device.Outcome:
+    """Erase every signature libblkid knows, and the first and last MiB, where backups live."""
+    held = steps.held
+    steps.total_bytes = held.size_bytes
+    steps.touched = True
+    # wipefs first: it finds superblocks and copies anywhere on the device by what the first one
+    # says. By our own descriptor, so whatever the path has come to mean; with --force, because it
+    # otherwise insists on opening exclusively, which we already do, and spares partition tables.
+    steps.name = "erasing signatures"
+    argv = ("wipefs", "--all", "--force", held.own_path)
+    try:
+        finished = await run_command(steps, argv, timeout=_WIPEFS_SECONDS, pass_fds=(held.fd,))
+    except CommandMissing as error:
+        raise steps.failed(f"util-linux is needed for this: {error}") from error
+    except CommandTimedOut as error:
+        raise steps.failed(str(error)) from error
+    if finished.returncode:
+        raise steps.failed(finished.stderr.strip() or f"wipefs ended with {finished.returncode}")
+    steps.name = "writing zeros over the first and last MiB"
+    regions = proof.edges(held.size_bytes)
+    await device.zero_regions(steps, regions)
+    steps.name = "reading back"
+    found = await proof.read_regions(steps, regions)
+    if found.dirty is not None:
+        raise device.not_zero(steps, found.dirty)
+    await device.forget_partitions(steps)
+    left = await signature(steps)
+    if left is not None:
+        raise steps.failed(f"still recognised as {left}")
+    steps.done_bytes = held.size_bytes
+    return "signatures-only", found.samples, "what lies between them was not erased"
+
+
+async def signature(steps: Steps) -> str | None:
+    """The type libblkid recognises on the held device, None for nothing."""
+    try:
+        found = await blockdev.read_signature(steps.held.own_path)
+    except (OSError, CommandMissing, CommandTimedOut) as error:
+        raise steps.failed(f"its signatures cannot be read: {error}") from error
+    return None if found is None else found.type

@@ -1,0 +1,167 @@
+"""A cleaning is many short calls: each with a deadline, and a way out between them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar, TypeVarTuple
+
+from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped, Progress
+from localvolume.cleaning.target import Held, Target
+from localvolume.host.workers import Hung, Workers
+
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+
+MIB: Final = 1 << 20
+
+# Seconds a single step may take. A step aims at half a second; a disk that remaps bad sectors may
+# need tens of seconds for one, and the kernel's own timeouts and resets reach two minutes.
+STEP_SECONDS: Final = 180.0
+# Seconds that a stop waits for the step that runs.
+_STOP_GRACE: Final = 1.0
+_PROGRESS_EVERY: Final = 1.0
+_GONE = frozenset({errno.ENODEV, errno.ENXIO, errno.ENOMEDIUM})
+
+
+class Pace:
+    """The size of the next step: so that it takes about half a second, whatever the disk.
+
+    Short enough to stop soon, long enough that calls cost nothing. Sizes are powers of two in
+    bytes, hence multiples of any sector size and of usual discard granularities.
+    """
+
+    def __init__(self, first: int = 64 * MIB, *, least: int = MIB, most: int = 1024 * MIB) -> None:
+        self.size = first
+        self._least = least
+        self._most = most
+
+    def took(self, seconds: float) -> None:
+        """Learn from a step of the full size."""
+        if seconds < 0.25:
+            self.size = min(self._most, self.size * 2)
+        elif seconds > 1.0:
+            self.size = max(self._least, self.size // 2)
+
+
+class Steps:
+    """Runs the steps of one cleaning and counts what they did. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        target: Target,
+        workers: Workers,
+        progress: Callable[[Progress], None],
+        stop: asyncio.Event,
+        timeout: float | None,
+    ) -> None:
+        self.held = Held(target)
+        self.stop = stop
+        self.done_bytes = 0
+        self.total_bytes: int | None = None
+        self.done_files = 0
+        #: What is being done, for progress and for error messages.
+        self.name = "opening"
+        #: Whether a destructive call was begun.
+        self.touched = False
+        self.began = time.monotonic()
+        self._workers = workers
+        self._progress = progress
+        self._timeout = timeout
+        self._reported = self.began
+        self._key = f"cleaning {target.path}"
+
+    def check(self) -> None:
+        """Raise CleaningStopped or CleaningFailed when it is time to end."""
+        if self.stop.is_set():
+            raise CleaningStopped(f"{self.held.target.path}: stopped while {self.name}")
+        left = self.seconds_left()
+        if left is not None and left <= 0:
+            raise self.failed(f"not finished after {self._timeout:g} s")
+
+    def seconds_left(self) -> float | None:
+        """Until the timeout of the whole cleaning; None without one."""
+        if self._timeout is None:
+            return None
+        return self._timeout - (time.monotonic() - self.began)
+
+    def failed(self, what: str) -> CleaningFailed:
+        """The error to raise, with where and in which step."""
+        return CleaningFailed(f"{self.held.target.path}: {self.name}: {what}", touched=self.touched)
+
+    async def do(self, fn: Callable[[*Ts], R], *args: *Ts, seconds: float = STEP_SECONDS) -> R:
+        """Run `fn` in a worker while the volume is held open; OSError comes through.
+
+        Raises CleaningStopped soon after the stop, even when the call has not returned: it is left
+        behind, and holds the volume until it does. Raises CleaningFailed when the device hangs.
+        """
+        self.check()
+        call = asyncio.ensure_future(
+            self._workers.call(self._key, seconds, self.held.use, fn, *args)
+        )
+        stopped = asyncio.ensure_future(self.stop.wait())
+        try:
+            await asyncio.wait((call, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                await asyncio.wait((call,), timeout=_STOP_GRACE)
+            if not call.done():
+                self.check()
+            result = await call
+        except Hung as hung:
+            raise self.failed(f"{hung}; to be tried again when it answers") from hung
+        finally:
+            stopped.cancel()
+            call.cancel()
+        self.report()
+        return result
+
+    async def refuse_others_until(self, ended: Callable[[], None]) -> None:
+        """Have every further call for this volume refused until `ended` returns, in a thread."""
+        with contextlib.suppress(Hung):  # which is what it does from now on
+            await self._workers.call(self._key, 0.01, ended)
+
+    def report(self) -> None:
+        """Tell the progress, at most once a second."""
+        now = time.monotonic()
+        if now - self._reported >= _PROGRESS_EVERY:
+            self._reported = now
+            self._progress(Progress(self.done_bytes, self.total_bytes, self.done_files, self.name))
+
+    async def open(self) -> None:
+        """Open and check the volume. Raises CleaningRefused."""
+        await self.do(self.held.open)
+
+    async def sweep(self, pace: Pace, step: Callable[[int, int, int], None]) -> None:
+        """Call `step(fd, start, length)` over the whole device, in order. OSError comes through."""
+        start, size = 0, self.held.size_bytes
+        while start < size:
+            full, length = pace.size, min(pace.size, size - start)
+            began = time.monotonic()
+            await self.do(step, self.held.fd, start, length)
+            if length == full:
+                pace.took(time.monotonic() - began)
+            start += length
+            self.done_bytes += length
+
+    def explain(self, error: OSError) -> CleaningFailed:
+        """What an error of the device means for the cleaning."""
+        if error.errno in _GONE:
+            return self.failed(f"the device is gone ({error.strerror})")
+        return self.failed(f"the device answers: {error.strerror or error}")
+
+    async def close(self) -> None:
+        """Give the volume up; returns when it is closed, or when that hangs."""
+        try:
+            await self._workers.call(self._key, STEP_SECONDS, self.held.close)
+        except Hung:
+            # A call that is still stuck closes it at last; a thread, in case nothing is stuck there
+            # but the closing itself would block the loop.
+            threading.Thread(target=self._close_late, daemon=True).start()
+
+    def _close_late(self) -> None:
+        with contextlib.suppress(OSError):  # nobody is left to be told
+            self.held.close()

@@ -1,0 +1,92 @@
+"""A program as one step of a cleaning: ended by the stop, known to be gone before a retry."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+from localvolume.cleaning.steps import Steps
+from localvolume.host import commands
+from localvolume.host.commands import Finished
+
+# Seconds for what a program left running to end; its process group was killed already.
+_GONE_SECONDS = 2.0
+
+
+async def run_command(
+    steps: Steps,
+    argv: Sequence[str],
+    *,
+    timeout: float | None,
+    env: Mapping[str, str] | None = None,
+    on_line: Callable[[str], None] | None = None,
+    pass_fds: Sequence[int] = (),
+) -> Finished:
+    """Run it to its end, within the time left for the cleaning; raises as host.commands does.
+
+    Raises CleaningStopped after the stop, when the program was told to end. However it ended: as
+    long as any process it started lives on, further cleanings of this volume are refused, as it may
+    still write; and where nothing else is raised, CleaningFailed says so.
+    """
+    steps.check()
+    left = steps.seconds_left()
+    if left is not None:
+        timeout = left if timeout is None else min(timeout, left)
+    # Every descendant inherits one end: the other reports the end of file when the last of them is
+    # gone, even one that left the process group.
+    alive, theirs = os.pipe()
+    try:
+        finished = await _run_or_stop(
+            steps,
+            commands.run(
+                argv, timeout=timeout, env=env, on_line=on_line, pass_fds=(*pass_fds, theirs)
+            ),
+        )
+    finally:
+        os.close(theirs)
+        gone = await _ended(alive)
+        if gone:
+            os.close(alive)
+        else:
+            await steps.refuse_others_until(lambda: _wait_for_end(alive))
+    if not gone:
+        raise steps.failed(f"{argv[0]} ended, but processes it started are still running")
+    return finished
+
+
+async def _run_or_stop(steps: Steps, command: Coroutine[None, None, Finished]) -> Finished:
+    running = asyncio.ensure_future(command)
+    stopped = asyncio.ensure_future(steps.stop.wait())
+    try:
+        while not running.done() and not stopped.done():
+            await asyncio.wait((running, stopped), timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+            steps.report()
+        if not running.done():
+            steps.check()
+        return await running
+    finally:
+        stopped.cancel()
+        running.cancel()
+        await asyncio.wait((running,))  # until its processes were told to end, and killed
+
+
+async def _ended(alive: int) -> bool:
+    """Whether the other end of the pipe is closed everywhere, within a little while."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(alive, lambda: ended.done() or ended.set_result(None))
+    try:
+        await asyncio.wait((ended,), timeout=_GONE_SECONDS)
+        return ended.done() and not os.read(alive, 1)
+    finally:
+        loop.remove_reader(alive)
+
+
+def _wait_for_end(alive: int) -> None:
+    """Block until the last process is gone; in a worker thread, which is left behind with it."""
+    try:
+        while os.read(alive, 4096):  # a program may write to any descriptor it finds
+            pass
+    finally:
+        os.close(alive)

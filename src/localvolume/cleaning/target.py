@@ -1,0 +1,231 @@
+"""What is to be cleaned, and the descriptor that holds it: checked on it, destroyed through it.
+
+A path is only a name: between the plan and the cleaning it may come to mean another disk, or the
+directory below a filesystem that was unmounted. So the thing is opened once, everything that was
+planned is checked on the descriptor, and every destructive call goes through that descriptor.
+
+A block device is opened with O_EXCL and stays open so while our own methods work: the kernel then
+refuses mounts, mkfs, device mapper and md. The commands we run ourselves are handed this very
+descriptor. An administrator's command opens the path itself, and under O_EXCL its mkfs or wipefs
+would fail with EBUSY: for that one alone `Held.loosen` trades the exclusive descriptor, once it has
+shown that nobody uses the device, for a plain one.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from localvolume.cleaning.method import VolumeKind
+from localvolume.cleaning.receipt import CleaningRefused
+from localvolume.host.blockdev import InUse, exclusive_open, loops_on, probe_block_device
+from localvolume.host.entries import device_number
+from localvolume.host.filesystems import Changed, identity_of_mount, probe_filesystem
+from localvolume.host.mounts import Mount, read_mount_table
+from localvolume.host.syscalls import mount_id as mount_id_of
+from localvolume.volumes.identity import Identity, compare
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _nothing_more() -> None:
+    """The default recheck: the identity says it all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One volume, as it was planned.
+
+    `path`: the container path, absolute; a block device may be reached by symbolic links, a
+    filesystem's mount point may not.
+    `device`: `major:minor`; of a block device itself, of a filesystem as the mount table or
+    `stat` has it (they differ on btrfs).
+    `mount_id`: of the mount at `path`, for a filesystem; the kernel reuses these numbers, so it
+    counts only together with the identity.
+    `identity`: what was recorded when the volume was published (volumes.identity); None only where
+    `recheck` proves it in another way.
+    `recheck`: called once more after all our own checks, from a worker thread, with the volume
+    open; raises CleaningRefused to leave the volume alone.
+
+    Raises ValueError where something is missing without which nothing can be checked.
+    """
+
+    kind: VolumeKind
+    path: str
+    device: str | None
+    mount_id: int | None = None
+    recheck: Callable[[], None] = _nothing_more
+    identity: Identity | None = None
+
+    def __post_init__(self) -> None:
+        if not os.path.isabs(self.path):
+            raise ValueError(f"a volume's path must be absolute: {self.path!r}")
+        if self.device is None:
+            raise ValueError(f"{self.path}: which device it is must be known before it is cleaned")
+        if self.kind == "filesystem" and self.mount_id is None:
+            raise ValueError(f"{self.path}: which mount it is must be known before it is cleaned")
+        if self.identity is None and self.recheck is _nothing_more:
+            raise ValueError(f"{self.path}: neither an identity nor a recheck to know it by")
+
+
+class Held:
+    """The open volume. Usable from worker threads that may be left behind in a hanging call.
+
+    The descriptor is closed when `close` was called *and* no call uses it any more. So a write that
+    hangs in the kernel keeps the device exclusively ours until it returns: nobody can mount a
+    device on which it may still land, and the next cleaning is told that it is in use.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.fd = -1
+        #: Bytes of a block device; 0 for a filesystem.
+        self.size_bytes = 0
+        self._lock = threading.Lock()
+        self._users = 0
+        self._closing = False
+
+    @property
+    def own_path(self) -> str:
+        """A path that leads to the open volume itself, whatever its name has come to mean.
+
+        For us and for programs we start.
+        """
+        inside = "/." if self.target.kind == "filesystem" else ""
+        return f"/proc/{os.getpid()}/fd/{self.fd}{inside}"
+
+    @property
+    def closing(self) -> bool:
+        """Whether nobody waits for the result any more: a long call in a thread should end."""
+        return self._closing
+
+    def use(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call `fn`, with the descriptor sure to stay open meanwhile."""
+        with self._lock:
+            if self._closing:
+                raise CleaningRefused(f"{self.target.path}: given up before it began")
+            self._users += 1
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            self._leave()
+
+    def open(self) -> None:
+        """Open and check; blocking, for a worker thread.
+
+        Raises CleaningRefused, having touched nothing.
+        """
+        try:
+            self.use(self._open_block if self.target.kind == "block" else self._open_directory)
+            self.use(self.target.recheck)
+        except OSError as error:
+            raise CleaningRefused(f"{self.target.path}: {error.strerror or error}") from error
+
+    def loosen(self) -> None:
+        """Let others open the device exclusively from now on; it stays open and pinned."""
+        plain = os.open(self.own_path, os.O_RDONLY | os.O_CLOEXEC)
+        with self._lock:
+            self.fd, exclusive = plain, self.fd
+        os.close(exclusive)
+
+    def check_path(self) -> None:
+        """Raises CleaningRefused unless the path still leads to the open device."""
+        path = self.target.path
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            raise CleaningRefused(f"{path}: {error.strerror}") from error
+        if not stat.S_ISBLK(found.st_mode) or found.st_rdev != os.fstat(self.fd).st_rdev:
+            raise CleaningRefused(f"{path} has come to lead somewhere else")
+
+    def close(self) -> None:
+        """Give it up, at once or when the last call returns. May block while the kernel flushes."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            self._users += 1
+        self._leave()
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            last = self._closing and not self._users and self.fd >= 0
+            fd, self.fd = self.fd, -1 if last else self.fd
+        if last:
+            os.close(fd)
+
+    def _open_block(self) -> None:
+        path = self.target.path
+        # Opening what is no disk may do things: a tape rewinds, a FIFO waits.
+        if not stat.S_ISBLK(os.stat(path).st_mode):
+            raise CleaningRefused(f"{path} is no block device")
+        try:
+            self.fd = exclusive_open(path, write=True)
+        except InUse as error:
+            raise CleaningRefused(f"{path} is in use: {error}") from error
+        number = device_number(os.fstat(self.fd).st_rdev)
+        if number != self.target.device:
+            raise CleaningRefused(f"{path} is now device {number}, not {self.target.device}")
+        found = probe_block_device(self.own_path)
+        if found.device != number:
+            raise CleaningRefused(f"{path}: looked at {found.device} instead of {number}")
+        self._compare(found.identity)
+        if found.read_only:
+            raise CleaningRefused(f"{path} is read-only")
+        if loops := loops_on(number):
+            # A loop device does not claim the device below it.
+            raise CleaningRefused(f"{path} is in use by {', '.join(loops)}")
+        if found.size_bytes <= 0:
+            raise CleaningRefused(f"{path} has no size: is there a medium in it?")
+        self.size_bytes = found.size_bytes
+
+    def _open_directory(self) -> None:
+        path = self.target.path
+        self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        mount_id = mount_id_of(self.fd)
+        if mount_id != self.target.mount_id or not _is_mount_root(self.fd, mount_id):
+            raise CleaningRefused(
+                f"{path} is no longer the mount {self.target.mount_id} that was planned"
+            )
+        mount = _mount_of_id(mount_id)
+        number = device_number(os.fstat(self.fd).st_dev)
+        if self.target.device not in (number, mount.device):
+            raise CleaningRefused(f"{path} is now on device {number}, not {self.target.device}")
+        try:
+            filesystem = probe_filesystem(self.own_path, mount)
+        except Changed as error:
+            raise CleaningRefused(str(error)) from error
+        self._compare(identity_of_mount(mount, filesystem))
+        if filesystem.read_only:
+            raise CleaningRefused(f"{path} is mounted read-only")
+
+    def _compare(self, observed: Identity) -> None:
+        if self.target.identity is None:
+            return
+        verdict, reason = compare(self.target.identity, observed)
+        if verdict != "same":
+            raise CleaningRefused(
+                f"{self.target.path} is not the volume that was planned: {reason}"
+            )
+
+
+def _is_mount_root(fd: int, mount_id: int) -> bool:
+    """Whether a directory is the root of its mount: its parent then lies in another one."""
+    parent = os.open("..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
+    try:
+        return mount_id_of(parent) != mount_id
+    finally:
+        os.close(parent)
+
+
+def _mount_of_id(mount_id: int) -> Mount:
+    for mount in read_mount_table():
+        if mount.mount_id == mount_id:
+            return mount
+    raise CleaningRefused(f"the mount {mount_id} is gone")

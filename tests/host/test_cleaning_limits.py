@@ -1,0 +1,139 @@
+"""How many cleanings run at once on one disk, and how long the next attempt waits."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from localvolume.cleaning.limits import DeviceLimits, backoff
+
+
+class Gate:
+    """Cleanings that hold a limit until they are let go, and the order in which they began."""
+
+    def __init__(self, limits: DeviceLimits) -> None:
+        self.limits = limits
+        self.began: list[str] = []
+        self._doors: dict[str, asyncio.Event] = {}
+
+    def start(self, name: str, key: str = "8:0", limit: int | None = None) -> asyncio.Task[None]:
+        self._doors[name] = asyncio.Event()
+        return asyncio.create_task(self._clean(name, key, limit))
+
+    async def _clean(self, name: str, key: str, limit: int | None) -> None:
+        async with self.limits.hold(key, limit):
+            self.began.append(name)
+            await self._doors[name].wait()
+
+    async def let_go(self, name: str, task: asyncio.Task[None]) -> None:
+        self._doors[name].set()
+        await task
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_one_at_a_time_per_disk_in_the_order_of_asking() -> None:
+    gate = Gate(DeviceLimits())
+    tasks = {name: gate.start(name) for name in "abc"}
+    other = gate.start("other disk", key="8:16")
+    await settle()
+    assert gate.began == ["a", "other disk"]
+    assert (gate.limits.running("8:0"), gate.limits.waiting("8:0")) == (1, 2)
+    await gate.let_go("a", tasks["a"])
+    assert gate.began == ["a", "other disk", "b"]
+    await gate.let_go("b", tasks["b"])
+    assert gate.began[-1] == "c"
+    await gate.let_go("c", tasks["c"])
+    await gate.let_go("other disk", other)
+    assert gate.limits.running("8:0") == gate.limits.waiting("8:0") == 0
+
+
+async def test_a_class_may_allow_more() -> None:
+    gate = Gate(DeviceLimits(default=1))
+    tasks = {name: gate.start(name, limit=2) for name in "abc"}
+    await settle()
+    assert gate.began == ["a", "b"]
+    await gate.let_go("b", tasks["b"])
+    assert gate.began == ["a", "b", "c"]
+    await gate.let_go("a", tasks["a"])
+    await gate.let_go("c", tasks["c"])
+
+
+async def test_nobody_overtakes_by_a_larger_limit() -> None:
+    gate = Gate(DeviceLimits())
+    tasks = {"a": gate.start("a"), "b": gate.start("b", limit=1), "c": gate.start("c", limit=9)}
+    await settle()
+    assert gate.began == ["a"]
+    await gate.let_go("a", tasks["a"])
+    assert gate.began == ["a", "b", "c"]
+    await gate.let_go("b", tasks["b"])
+    await gate.let_go("c", tasks["c"])
+
+
+@pytest.mark.parametrize("cancelled", ["a", "b", "c"])
+async def test_a_cancelled_one_gives_its_place_to_the_next(cancelled: str) -> None:
+    gate = Gate(DeviceLimits())
+    tasks = {name: gate.start(name) for name in "abc"}
+    await settle()
+    tasks[cancelled].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[cancelled]
+    await settle()
+    for name in "abc":
+        if name != cancelled:
+            assert name in gate.began
+            await gate.let_go(name, tasks[name])
+    assert gate.limits.running("8:0") == gate.limits.waiting("8:0") == 0
+    assert not gate.limits._devices  # nothing is kept of a disk nobody cleans
+
+
+async def test_cancelled_in_the_moment_its_turn_came() -> None:
+    gate = Gate(DeviceLimits())
+    first, second, third = gate.start("a"), gate.start("b"), gate.start("c")
+    await settle()
+    gate._doors["a"].set()
+    await first  # b was given its turn, and has not run yet
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    await settle()
+    assert gate.began == ["a", "c"]
+    await gate.let_go("c", third)
+    assert not gate.limits._devices
+
+
+async def test_an_error_in_a_cleaning_gives_its_place_to_the_next() -> None:
+    limits = DeviceLimits()
+    with pytest.raises(OSError, match="broken"):
+        async with limits.hold("8:0"):
+            raise OSError("broken")
+    async with asyncio.timeout(1), limits.hold("8:0"):
+        assert limits.running("8:0") == 1
+
+
+def test_a_limit_below_one_would_clean_nothing() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        DeviceLimits(default=0)
+
+
+def test_waits_double_from_5_seconds_to_10_minutes() -> None:
+    waits = [backoff(attempt, uniform=lambda: 0.5) for attempt in range(1, 10)]
+    assert waits == [5, 10, 20, 40, 80, 160, 320, 600, 600]
+    assert backoff(10_000, uniform=lambda: 0.5) == 600
+
+
+def test_waits_are_spread_but_never_beyond_10_minutes() -> None:
+    assert backoff(1, uniform=lambda: 0.0) == 3.75
+    assert backoff(1, uniform=lambda: 1.0) == 6.25
+    assert backoff(20, uniform=lambda: 1.0) == 600
+    assert len({backoff(3) for _ in range(20)}) > 10
+
+
+def test_attempts_are_counted_from_one() -> None:
+    with pytest.raises(ValueError, match="from 1"):
+        backoff(0)

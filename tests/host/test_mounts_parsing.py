@@ -1,0 +1,194 @@
+"""The text of the mount table: escapes, odd lines, torn reads, speed."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.host.support_mounts import Mounts
+
+from localvolume.host.mounts import (
+    Mount,
+    MountTable,
+    parse_mount_table,
+    read_mount_table,
+)
+
+# What fs/proc_namespace.c escapes in paths, and in types and sources as well.
+ESCAPED = b" \t\n\\#"
+
+names = st.binary(min_size=1).filter(lambda name: b"\0" not in name)
+paths = st.lists(names.filter(lambda name: b"/" not in name), max_size=4).map(
+    lambda parts: b"/" + b"/".join(parts)
+)
+
+
+def kernel_escape(text: bytes) -> bytes:
+    return b"".join(b"\\%03o" % byte if byte in ESCAPED else bytes((byte,)) for byte in text)
+
+
+@given(root=paths, mount_point=paths, fs_type=names, source=st.just(b"") | names)
+def test_what_the_kernel_escapes_comes_back(
+    root: bytes, mount_point: bytes, fs_type: bytes, source: bytes
+) -> None:
+    escaped = [kernel_escape(text) for text in (root, mount_point, fs_type, source)]
+    line = b"36 35 98:0 %b %b rw,noatime master:1 propagate_from:2 - %b %b rw\n" % tuple(escaped)
+    [mount] = parse_mount_table(line)
+    decoded = (mount.root, mount.mount_point, mount.fs_type, mount.source)
+    assert tuple(map(os.fsencode, decoded)) == (root, mount_point, fs_type, source)
+    assert mount[:3] == (36, 35, "98:0")
+    assert mount.options == "rw,noatime"
+    assert mount.super_options == "rw"
+    assert mount.propagation == "master:1 propagate_from:2"
+
+
+@given(name=names)
+def test_every_octal_escape_is_undone_not_only_todays(name: bytes) -> None:
+    line = b"1 0 0:1 / /%b rw - t s rw" % b"".join(b"\\%03o" % byte for byte in name)
+    assert os.fsencode(parse_mount_table(line)[0].mount_point) == b"/" + name
+
+
+def test_the_example_of_the_manual_page() -> None:
+    line = b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n"
+    assert parse_mount_table(line) == [
+        Mount(
+            36,
+            35,
+            "98:0",
+            "/mnt1",
+            "/mnt2",
+            "rw,noatime",
+            "ext3",
+            "/dev/root",
+            "rw,errors=continue",
+            "master:1",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"garbage",
+        b"36 35 98:0 / /mnt rw",
+        b"36 35 98:0 / - ext4 /dev/sda rw",
+        b"x 35 98:0 / /mnt rw - ext4 /dev/sda rw",
+        b"36 35 98:0 / /mnt rw - ext4 /dev/sda",
+    ],
+)
+def test_a_line_of_another_form_is_an_error(line: bytes) -> None:
+    with pytest.raises(ValueError):
+        parse_mount_table(b"1 0 0:1 / / rw - t s rw\n" + line + b"\n")
+
+
+@pytest.mark.parametrize("path", ["", "relative", "/a/", "//", "/a//b"])
+def test_a_path_that_could_never_match_is_an_error(path: str) -> None:
+    table = MountTable(parse_mount_table(b"1 0 0:1 / / rw - t s rw\n"))
+    with pytest.raises(ValueError):
+        table.at(path)
+
+
+def test_a_loop_of_parents_does_not_hang_the_lookup() -> None:
+    """The root of a container is its own parent in some tables."""
+    table = MountTable(parse_mount_table(b"7 7 0:1 / / rw - t root rw\n8 7 0:2 / /a rw - t a rw\n"))
+    root, below = table.at("/"), table.at("/a")
+    assert root is not None
+    assert below is not None
+    assert (root.source, below.source) == ("root", "a")
+
+
+def table_of(lines: int) -> bytes:
+    """As on a busy node: pods' volumes, overlays with long options, some escapes."""
+    rows = (
+        b"%d 1 0:%d / /var/lib/kubelet/pods/%032x/volumes/kubernetes.io~projected/token%s "
+        b"rw,relatime shared:%d - tmpfs tmpfs rw,size=%dk"
+        % (number, number, number, b"\\040x" if number % 10 == 0 else b"", number, number)
+        for number in range(2, lines + 1)
+    )
+    return b"1 0 254:0 / / rw,relatime - ext4 /dev/vda rw,discard\n" + b"\n".join(rows) + b"\n"
+
+
+def best_of(attempts: int, text: bytes) -> float:
+    best = float("inf")
+    for _ in range(attempts):
+        began = time.process_time()
+        table = MountTable(parse_mount_table(text))
+        assert table.at("/") is not None
+        best = min(best, time.process_time() - began)
+    return best
+
+
+def test_a_thousand_lines_take_a_few_milliseconds() -> None:
+    assert best_of(20, table_of(1000)) < 0.015
+
+
+def test_the_time_grows_with_the_lines_not_with_their_square() -> None:
+    assert best_of(5, table_of(8000)) < 20 * best_of(20, table_of(1000))
+
+
+@pytest.fixture
+def mounts() -> Iterator[Mounts]:
+    with Mounts() as made:
+        yield made
+
+
+@pytest.mark.needs("root")
+def test_no_mount_is_missed_while_others_come_and_go(mounts: Mounts, tmp_path: Path) -> None:
+    """The file is read in pages; one that loses a line between two would make a volume vanish."""
+    place = os.path.realpath(tmp_path)
+    lasting = [mounts.tmpfs(f"{place}/lasting-{number:03}-{'x' * 80}") for number in range(60)]
+    churned = [f"{place}/churned-{number}" for number in range(5)]
+    done = threading.Event()
+
+    def churn() -> None:
+        while not done.is_set():
+            for path in churned:
+                mounts.tmpfs(path)
+            for path in churned:
+                mounts.umount(path)
+
+    churning = threading.Thread(target=churn)
+    churning.start()
+    try:
+        for _ in range(40):
+            table = read_mount_table()
+            if table.settled:
+                assert all(table.at(path) is not None for path in lasting)
+    finally:
+        done.set()
+        churning.join()
+    settled = read_mount_table()
+    assert settled.settled
+    assert all(settled.at(path) is not None for path in lasting)
+    assert all(settled.at(path) is None for path in churned)
+
+
+@pytest.mark.needs("root")
+def test_a_change_during_the_reading_is_noticed_and_read_again(
+    mounts: Mounts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = os.path.realpath(tmp_path)
+    real_read = os.read
+    left = [2]
+
+    def read_and_mount(descriptor: int, size: int) -> bytes:
+        data = real_read(descriptor, size)
+        if not data and left[0]:
+            left[0] -= 1
+            mounts.tmpfs(f"{place}/late-{left[0]}")
+        return data
+
+    monkeypatch.setattr(os, "read", read_and_mount)
+    table = read_mount_table()
+    assert table.settled
+    assert left[0] == 0
+    assert table.at(f"{place}/late-0") is not None, "mounted after the first and second reading"
+
+    left[0] = 1000
+    with Mounts() as mounts:
+        restless = read_mount_table()
+    assert not restless.settled

@@ -136,7 +136,7 @@ def test_the_api_server_keeps_everything_over_a_restart(
 ) -> None:
     make_class(objects, unique, "Immediate")
     before = objects.get(f"{CLASSES}/{unique}")
-    for grace in (5.0, 0.0):
+    for grace in (0.5, 0.0):
         control_plane.stop_apiserver(grace)
         port = int(control_plane.url.rpartition(":")[2])
         with pytest.raises(ConnectionRefusedError):

@@ -187,8 +187,11 @@ class ControlPlane:
 
     # Faults
 
-    def stop_apiserver(self, grace: float = 5.0) -> None:
-        """End the API server (0: by SIGKILL at once); its port then refuses connections."""
+    def stop_apiserver(self, grace: float = 2.0) -> None:
+        """End the API server: its port then refuses connections, at once.
+
+        Open watches go on for `grace` seconds, then they are cut by SIGKILL (0: immediately).
+        """
         self._components[APISERVER].stop(grace)
 
     def start_apiserver(self, timeout: float = 60.0) -> None:

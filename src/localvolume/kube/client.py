@@ -1,0 +1,216 @@
+"""Requests to the API server: one method per verb, answers as trimmed structs, errors by name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+from localvolume.kube.auth import Access
+from localvolume.kube.errors import TryAgainLater
+from localvolume.kube.kinds import Kind
+from localvolume.kube.objects import KubeObject
+from localvolume.kube.transport import OnRequest, Transport
+from localvolume.kube.wire import BOOKMARK, JsonPatch, MergePatch, Page, WatchEvent, codec, encode
+
+__all__ = ["Client", "JsonPatch", "MergePatch", "OnRequest", "Page", "WatchEvent"]
+
+T = TypeVar("T", bound=KubeObject)
+
+# What a server may be late with closing a watch.
+WATCH_GRACE_SECONDS: Final = 15.0
+# Servers that send bookmarks send one a minute. Once one has come, this long without anything
+# means that nobody is there any more, long before the watch's own time is over.
+BOOKMARK_SILENCE_SECONDS: Final = 150.0
+
+
+class Client:
+    """One API server. Use as `async with`; methods raise ApiError, and ValueError for misuse.
+
+    `timeout` (seconds) covers a request with its waiting for a turn; watches have their own.
+    `concurrency` is how many requests may be in flight, watches not counted.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        user_agent: str,
+        timeout: float = 30.0,
+        concurrency: int = 16,
+        on_request: OnRequest | None = None,
+    ) -> None:
+        self.access: Final = access
+        self._transport: Final = Transport(
+            access,
+            user_agent=user_agent,
+            timeout=timeout,
+            concurrency=concurrency,
+            on_request=on_request,
+        )
+
+    @property
+    def on_request(self) -> OnRequest | None:
+        """Called after each request with verb, kind, seconds and the error or None."""
+        return self._transport.on_request
+
+    @on_request.setter
+    def on_request(self, hook: OnRequest | None) -> None:
+        self._transport.on_request = hook
+
+    async def __aenter__(self) -> Client:
+        self._transport.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._transport.close()
+
+    async def get(self, kind: Kind[T], name: str, namespace: str | None = None) -> T:
+        """Read one object, as it is in the server's store now."""
+        answer = await self._transport.request("get", kind, "GET", kind.path(namespace, name))
+        return codec(kind).one(answer)
+
+    async def create(
+        self, kind: Kind[T], body: Mapping[str, Any], namespace: str | None = None
+    ) -> T:
+        """Create an object from its manifest; apiVersion and kind are filled in.
+
+        A namespaced one goes to `namespace`, else to the one in its metadata.
+        """
+        namespace = namespace or body.get("metadata", {}).get("namespace")
+        if kind.namespaced and not namespace:
+            raise ValueError(f"a {kind.kind} needs a namespace")
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+        path = kind.path(namespace)
+        answer = await self._transport.request("create", kind, "POST", path, body=encode(body))
+        return codec(kind).one(answer)
+
+    async def patch(
+        self,
+        kind: Kind[T],
+        name: str,
+        patch: MergePatch | JsonPatch,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+    ) -> T:
+        """Change exactly the fields in the patch. Returns the object as it is then."""
+        answer = await self._transport.request(
+            "patch",
+            kind,
+            "PATCH",
+            kind.path(namespace, name, subresource),
+            body=encode(patch.body),
+            content_type=patch.content_type,
+        )
+        return codec(kind).one(answer)
+
+    async def delete(
+        self,
+        kind: Kind[T],
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str,
+        resource_version: str | None = None,
+        propagation: str | None = None,
+    ) -> None:
+        """Delete this very object: LookAgain if another has its name or, with a resourceVersion,
+        if it changed since. `propagation` is Foreground, Background or Orphan.
+        """
+        if not uid or resource_version == "":
+            # An empty one would read as "none" somewhere along the way.
+            raise ValueError(f"deleting {kind.kind} {name!r} needs its UID")
+        preconditions = {"uid": uid}
+        if resource_version is not None:
+            preconditions["resourceVersion"] = resource_version
+        options: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": preconditions,
+        }
+        if propagation is not None:
+            options["propagationPolicy"] = propagation
+        path = kind.path(namespace, name)
+        await self._transport.request("delete", kind, "DELETE", path, body=encode(options))
+
+    async def list_page(
+        self,
+        kind: Kind[T],
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+        cont: str = "",
+        resource_version: str = "",
+    ) -> Page[T]:
+        """One page of a list, all of it with limit=0. Consistent without a resourceVersion."""
+        query = _query(
+            labelSelector=label_selector,
+            fieldSelector=field_selector,
+            limit=str(limit) if limit else "",
+            # A continue token carries its own resourceVersion; servers refuse both together.
+            resourceVersion="" if cont else resource_version,
+            **{"continue": cont},
+        )
+        path = f"{kind.path(namespace)}{'?' if query else ''}{query}"
+        return codec(kind).page(await self._transport.request("list", kind, "GET", path))
+
+    async def watch(
+        self,
+        kind: Kind[T],
+        namespace: str | None = None,
+        *,
+        resource_version: str,
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_seconds: float = 300.0,
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> AsyncGenerator[WatchEvent[T], None]:
+        """What changes after `resource_version`, until the server ends it, which is not an error.
+
+        Raises ListAgain when the resourceVersion is too old, TryAgainLater when the connection is
+        cut in the middle or stays silent (not even a bookmark) past the server's own timeout.
+        Close it (contextlib.aclosing) when leaving it early.
+        """
+        query = _query(
+            watch="1",
+            allowWatchBookmarks="true",
+            resourceVersion=resource_version,
+            labelSelector=label_selector,
+            fieldSelector=field_selector,
+            timeoutSeconds=str(max(1, round(timeout_seconds))),
+        )
+        decode = codec(kind).event
+        silence = timeout_seconds + WATCH_GRACE_SECONDS
+        path = f"{kind.path(namespace)}?{query}"
+        async with self._transport.stream("watch", kind, path) as read_some:
+            begun: list[bytes] = []
+            while chunk := await read_some(silence):
+                if on_bytes is not None:
+                    on_bytes(len(chunk))
+                if b"\n" not in chunk:
+                    begun.append(chunk)
+                    continue
+                lines = (b"".join(begun) + chunk).split(b"\n")
+                begun = [lines.pop()]
+                for line in lines:
+                    if not line:
+                        continue
+                    event = decode(line)
+                    if event.type == BOOKMARK:
+                        silence = min(silence, BOOKMARK_SILENCE_SECONDS)
+                    yield event
+            if any(begun):
+                raise TryAgainLater("the watch was cut in the middle of an object", reason="Cut")
+
+
+def _query(**parameters: str) -> str:
+    return urlencode({key: value for key, value in parameters.items() if value})

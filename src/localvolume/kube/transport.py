@@ -1,0 +1,253 @@
+"""One HTTP exchange with the API server: credentials, a turn, a deadline, and errors by name.
+
+There is no queries-per-second wall: API servers have priority and fairness for that. What we keep
+is a limit on requests in flight, and the time that the server asks for with Retry-After.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
+
+from localvolume.kube.auth import Access
+from localvolume.kube.errors import (
+    AccessInvalid,
+    ApiError,
+    TellTheAdministrator,
+    TryAgainLater,
+    error_for_answer,
+)
+from localvolume.kube.kinds import Kind
+from localvolume.kube.lean import no_authorities
+
+with no_authorities():
+    import aiohttp
+    from yarl import URL
+
+# (verb, kind, seconds, error): verb is get, create, patch, delete, list or watch; for a watch the
+# seconds are those until it was open. A request that was cancelled is not reported.
+OnRequest = Callable[[str, Kind[Any], float, ApiError | None], None]
+
+# A server that asks for longer is asked again after this: we cannot tell a mistake from a wish.
+LONGEST_WAIT_SECONDS: Final = 120.0
+
+
+class Transport:
+    """A session with one API server. `timeout` in seconds, `concurrency` in requests in flight."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        user_agent: str,
+        timeout: float,
+        concurrency: int,
+        on_request: OnRequest | None,
+    ) -> None:
+        self.access: Final = access
+        self.on_request = on_request
+        self._timeout: Final = timeout
+        self._slots: Final = asyncio.Semaphore(concurrency)
+        # Compressing would cost both sides CPU, and us zlib's memory, for a short way.
+        self._headers: Final = {
+            "User-Agent": user_agent,
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+        }
+        self._session: aiohttp.ClientSession | None = None
+        self._closed_until = 0.0
+
+    def open(self) -> None:
+        """Call with the event loop running."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=_socket),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=self._headers,
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(total=None),
+        )
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def request(
+        self,
+        verb: str,
+        kind: Kind[Any],
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """The body of a good answer, within the timeout, waiting for a turn included."""
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        what = f"{verb} {kind.plural}"
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._wait_for_leave()
+                await self._slots.acquire()
+        except TimeoutError as error:
+            raise self._too_late(f"{what}: not sent") from error
+        try:
+            with self._reported(verb, kind):
+                async with asyncio.timeout_at(deadline):
+                    response = await self._send(method, path, body, content_type)
+                    try:
+                        return await response.read()
+                    finally:
+                        response.close()
+        finally:
+            self._slots.release()
+
+    @asynccontextmanager
+    async def stream(
+        self, verb: str, kind: Kind[Any], path: str
+    ) -> AsyncIterator[Callable[[float], Any]]:
+        """Open an answer without end; gives an async function: the next bytes, empty at the end.
+
+        Its argument is how many seconds of silence to bear before it raises TryAgainLater.
+        """
+        await self._wait_for_leave()
+        with self._reported(verb, kind):
+            async with asyncio.timeout(self._timeout):
+                response = await self._send("GET", path, None, "")
+
+        async def read_some(silence: float) -> bytes:
+            try:
+                async with asyncio.timeout(silence):
+                    return await response.content.readany()
+            except TimeoutError as error:
+                message = f"{verb} {kind.plural}: silent for {silence:.0f} s"
+                raise TryAgainLater(message, reason="Silent") from error
+            except (aiohttp.ClientError, OSError) as error:
+                raise _unreachable(error, f"{verb} {kind.plural}: cut") from error
+
+        try:
+            yield read_some
+        finally:
+            response.close()
+
+    @contextmanager
+    def _reported(self, verb: str, kind: Kind[Any]) -> Iterator[None]:
+        """Turn what can go wrong into an ApiError, and tell `on_request`."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        failure: ApiError | None = None
+        try:
+            yield
+        except ApiError as error:
+            failure = error
+            if isinstance(error, TryAgainLater) and error.after and error.status in (429, 503):
+                wait = min(error.after, LONGEST_WAIT_SECONDS)
+                self._closed_until = max(self._closed_until, loop.time() + wait)
+            raise
+        except AccessInvalid as error:
+            failure = TellTheAdministrator(str(error), reason="NoCredentials")
+            raise failure from error
+        except TimeoutError as error:
+            failure = self._too_late(f"{verb} {kind.plural}")
+            raise failure from error
+        except (aiohttp.ClientError, OSError) as error:
+            failure = _unreachable(error, f"{verb} {kind.plural}")
+            raise failure from error
+        except asyncio.CancelledError:
+            # Neither done nor failed: not a fact about the server.
+            started = -1.0
+            raise
+        finally:
+            if self.on_request is not None and started >= 0:
+                self.on_request(verb, kind, loop.time() - started, failure)
+
+    async def _send(
+        self, method: str, path: str, body: bytes | None, content_type: str
+    ) -> aiohttp.ClientResponse:
+        """Send once, and once more if renewing what we identify ourselves with can help."""
+        renewed = False
+        while True:
+            token = await self.access.token()
+            try:
+                response = await self._send_once(method, path, body, content_type, token)
+            except aiohttp.ClientConnectorCertificateError as error:
+                if renewed or not self.access.renew_tls():
+                    message = f"the server's certificate does not verify: {error}"
+                    raise TellTheAdministrator(message, reason="Certificate") from error
+                renewed = True
+                continue
+            if response.status < 300:
+                return response
+            try:
+                answer = await response.read()
+            finally:
+                response.close()
+            if response.status == 401 and not renewed and await self.access.renew(token):
+                renewed = True
+                continue
+            raise error_for_answer(
+                response.status,
+                answer,
+                retry_after=response.headers.get("Retry-After"),
+                json_patch=content_type == "application/json-patch+json",
+            )
+
+    async def _send_once(
+        self, method: str, path: str, body: bytes | None, content_type: str, token: str
+    ) -> aiohttp.ClientResponse:
+        if self._session is None:
+            raise RuntimeError("the client is not open; use `async with`")
+        headers = list(self.access.headers)
+        if token:
+            headers.append(("Authorization", f"Bearer {token}"))
+        if body is not None:
+            headers.append(("Content-Type", content_type))
+        context = self.access.context
+        return await self._session.request(
+            method,
+            URL(f"{self.access.server}{path}", encoded=True),
+            data=body,
+            headers=headers,
+            ssl=context if context is not None else True,
+            server_hostname=self.access.server_hostname,
+            proxy=self.access.proxy,
+            allow_redirects=False,
+        )
+
+    async def _wait_for_leave(self) -> None:
+        """Stay away for as long as the server asked us to."""
+        loop = asyncio.get_running_loop()
+        while (wait := self._closed_until - loop.time()) > 0:
+            if wait > self._timeout:
+                raise TryAgainLater(
+                    "the server asked us to stay away", status=429, reason="StayAway", after=wait
+                )
+            # Not all at the same moment when the time is over.
+            await asyncio.sleep(wait + random.uniform(0, 0.1))  # noqa: S311 - not a secret
+
+    def _too_late(self, what: str) -> TryAgainLater:
+        return TryAgainLater(f"{what}: no answer within {self._timeout:g} s", reason="Timeout")
+
+
+def _unreachable(error: BaseException, what: str) -> TryAgainLater:
+    return TryAgainLater(f"{what}: {str(error) or type(error).__name__}", reason="Unreachable")
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket on which the kernel notices a dead peer within 75 s, at no cost to us.
+
+    That is for a server that vanished without a word (a half-open connection); what keeps the
+    connection but says nothing is cut by `watch`.
+    """
+    family, kind, protocol = address[:3]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 75_000)
+    return made

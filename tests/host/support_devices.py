@@ -9,7 +9,9 @@ it has been detached as far as the kernel allows, so that nothing stays behind.
 """
 
 import contextlib
+import fcntl
 import os
+import random
 import shutil
 import subprocess
 import tempfile
@@ -19,6 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MIB = 1 << 20
+
+# linux/loop.h
+_LOOP_CTL_ADD, _LOOP_CTL_REMOVE = 0x4C80, 0x4C81
 
 #: Smallest comfortable sizes, in bytes; backing files are sparse.
 SIZES = {"ext4": 64 * MIB, "ext2": 64 * MIB, "xfs": 320 * MIB, "btrfs": 128 * MIB}
@@ -132,8 +137,12 @@ def loop_device(
     read_only: bool = False,
     sector_size: int | None = None,
     offset: int = 0,
+    at: str | None = None,
 ) -> Iterator[LoopDevice]:
-    """Attach a sparse file of ``size`` bytes, made for it unless ``backing`` exists already."""
+    """Attach a sparse file of ``size`` bytes, made for it unless ``backing`` exists already.
+
+    ``at`` is the device to take (``/dev/loop7``), ``sector_size`` and ``offset`` are in bytes.
+    """
     directory: Path | None = None
     if backing is None:
         directory = Path(tempfile.mkdtemp(prefix="localvolume-loop-")).resolve()
@@ -151,7 +160,7 @@ def loop_device(
         options += ["--offset", str(offset)]
     device: LoopDevice | None = None
     try:
-        device = LoopDevice(_attach(backing, tuple(options)), backing, tuple(options))
+        device = LoopDevice(_attach(backing, tuple(options), at), backing, tuple(options))
         yield device
     finally:
         try:
@@ -163,9 +172,25 @@ def loop_device(
 
 
 @contextlib.contextmanager
-def formatted(fstype: str, *options: str, size: int | None = None) -> Iterator[LoopDevice]:
+def spare_loop_name() -> Iterator[str]:
+    """A loop device of our own to attach ``at``: nobody looking for a free one gets it first."""
+    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        number = fcntl.ioctl(control, _LOOP_CTL_ADD, random.randrange(10_000, 500_000))
+        try:
+            yield f"/dev/loop{number}"
+        finally:
+            fcntl.ioctl(control, _LOOP_CTL_REMOVE, number)
+    finally:
+        os.close(control)
+
+
+@contextlib.contextmanager
+def formatted(
+    fstype: str, *options: str, size: int | None = None, at: str | None = None
+) -> Iterator[LoopDevice]:
     """A loop device with a fresh filesystem; ``options`` go to mkfs (``"-L", "name"``)."""
-    with loop_device(size or SIZES[fstype]) as device:
+    with loop_device(size or SIZES[fstype], at=at) as device:
         device.format(fstype, *options)
         yield device
 

@@ -16,6 +16,7 @@ from tests.host.support_devices import (
     formatted,
     loop_device,
     mounted,
+    spare_loop_name,
     tmpfs,
 )
 
@@ -104,40 +105,36 @@ def test_uuid_on_older_kernels(fstype: str, refuses: str, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("fstype", EACH)
 def test_identity_survives_unmounting_and_another_loop_number(fstype: str) -> None:
-    with formatted(fstype) as device, loop_device(MIB) as other:
+    with spare_loop_name() as name, formatted(fstype, at=name) as device:
         with mounted(device) as where:
-            first, first_path = identity(where), device.path
+            first = identity(where)
         with mounted(device) as where:
             assert identity(where) == first
         device.detach()
         # The old number now belongs to something else.
-        other.detach()
-        other.attach(at=first_path)
-        device.attach()
-        assert device.path != first_path
-        with mounted(device) as where:
-            assert identity(where) == first
+        with loop_device(MIB, at=name):
+            device.attach()
+            assert device.path != name
+            with mounted(device) as where:
+                assert identity(where) == first
     assert first["kind"] == "filesystem"
     assert first["fsType"] == fstype
     assert first["root"] == "/"
-    assert first_path not in first.values()
+    assert name not in first.values()
 
 
 @pytest.mark.parametrize("fstype", EACH)
 def test_identity_differs_after_mkfs_and_for_another_disk_under_the_same_name(
     fstype: str,
 ) -> None:
-    with formatted(fstype) as device, formatted(fstype) as other:
-        with mounted(device) as where:
-            first = identity(where)
-        device.format(fstype)
-        with mounted(device) as where:
-            assert identity(where) != first
-        name = device.path
-        device.detach()
-        other.detach()
-        other.attach(at=name)
-        with mounted(name) as where:
+    with spare_loop_name() as name:
+        with formatted(fstype, at=name) as device:
+            with mounted(device) as where:
+                first = identity(where)
+            device.format(fstype)
+            with mounted(device) as where:
+                assert identity(where) != first
+        with formatted(fstype, at=name) as device, mounted(device) as where:
             assert identity(where) != first
 
 

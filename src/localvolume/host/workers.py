@@ -149,15 +149,14 @@ class Workers:
                 self._trim = None
             if self._idle:
                 self._idle -= 1
-                self._queue.put(job)
             else:
-                thread = threading.Thread(target=self._work, args=(job,), daemon=True)
                 try:
-                    thread.start()
+                    threading.Thread(target=self._work, daemon=True).start()
                 except RuntimeError as error:  # the system gives no more threads
                     self._running -= 1
                     job.future.set_exception(error)
                     continue
+            self._queue.put(job)
             job.deadline = job.loop.call_later(job.seconds, self._missed, job)
 
     def _missed(self, job: _Job[Any]) -> None:
@@ -199,10 +198,9 @@ class Workers:
             self._queue.put(None)
         self._idle = 0
 
-    def _work(self, first: _Job[Any]) -> None:
+    def _work(self) -> None:
         """Run calls until told to end; all bookkeeping is left to the loop's thread."""
-        job: _Job[Any] | None = first
-        while job is not None:
+        while (job := self._queue.get()) is not None:
             result: Any = None
             error: BaseException | None = None
             try:
@@ -218,4 +216,3 @@ class Workers:
             except RuntimeError:  # the loop is closed: nobody is left to hand it to
                 return
             del job, result, error  # keep nothing alive while waiting for the next
-            job = self._queue.get()

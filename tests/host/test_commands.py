@@ -1,0 +1,359 @@
+"""Programs that hang, flood, ignore signals, leave children behind, and do not exist."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.host.support_devices import formatted, mounted
+
+from localvolume.host import commands
+from localvolume.host.commands import CommandMissing, CommandTimedOut, run
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs: a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def zombies() -> list[str]:
+    """Our children that ended and were not reaped. (Other tests' children may still run.)"""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            name, _, rest = path.read_text().rpartition(")")
+            state, parent = rest.split()[:2]
+            if state == "Z" and int(parent) == os.getpid():
+                found.append(name)
+    return found
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def python(script: str, *args: str) -> list[str]:
+    return [sys.executable, "-S", "-c", script, *args]
+
+
+def shell(script: str, *args: str) -> list[str]:
+    return ["sh", "-c", script, "sh", *args]
+
+
+async def test_what_a_program_says_and_how_it_ends() -> None:
+    finished = await run(shell("echo out; echo err >&2; exit 3"), timeout=10)
+    assert (finished.stdout, finished.stderr) == ("out\n", "err\n")
+    assert (finished.returncode, finished.truncated) == (3, False)
+    assert finished.argv[0] == "sh"
+    assert 0 < finished.seconds < 5
+    killed = await run(shell("kill -USR1 $$"), timeout=10)
+    assert killed.returncode == -signal.SIGUSR1
+
+
+async def test_words_are_passed_as_they_are() -> None:
+    words = ["two words", "$(id)", ";reboot", "--help", "", "*", "line\nbreak", "\udcff"]
+    script = "import os, sys; sys.stdout.buffer.write(b'|'.join(map(os.fsencode, sys.argv[1:])))"
+    finished = await run(python(script, *words), timeout=10)
+    assert finished.stdout == "two words|$(id)|;reboot|--help||*|line\nbreak|\\xff"
+
+
+async def test_environment_is_added_and_stdin_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INHERITED", "yes")
+    script = 'read x || echo "nothing to read; $INHERITED $LOCAL_PV_BLKDEVICE"'
+    finished = await run(shell(script), timeout=10, env={"LOCAL_PV_BLKDEVICE": "/dev/sdx"})
+    assert finished.stdout == "nothing to read; yes /dev/sdx\n"
+
+
+async def test_a_group_of_its_own() -> None:
+    """A terminal's interrupt for the agent is not one for a half-done cleaner."""
+    finished = await run(
+        python("import os; print(os.getpid(), os.getpgrp(), os.getsid(0))"), timeout=9
+    )
+    pid, group, session = finished.stdout.split()
+    assert pid == group == session
+
+
+async def test_only_the_descriptors_given_are_passed(tmp_path: Path) -> None:
+    with open(tmp_path / "lock", "w") as passed, open(tmp_path / "other", "w") as other:
+        os.set_inheritable(other.fileno(), True)
+        finished = await run(
+            python("import os; print(*sorted(map(int, os.listdir('/proc/self/fd'))))"),
+            timeout=10,
+            pass_fds=[passed.fileno()],
+        )
+        # 3 or higher: the listing's own.
+        numbers = set(map(int, finished.stdout.split()))
+        assert passed.fileno() in numbers
+        assert other.fileno() not in numbers
+
+
+@pytest.mark.parametrize("program", ["no-such-program", "/no/such/program", "/etc/passwd", "/etc"])
+async def test_a_missing_program_is_told_from_a_failing_one(program: str) -> None:
+    with pytest.raises(CommandMissing, match=program) as caught:
+        await run([program, "x"], timeout=10)
+    assert caught.value.program == program
+
+
+async def test_a_script_whose_interpreter_is_missing(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    with pytest.raises(CommandMissing, match=str(script)):
+        await run([str(script)], timeout=10)
+
+
+async def test_without_setpriv_programs_still_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "_dying_with_us", lambda: ())
+    assert (await run(["echo", "x"], timeout=10)).stdout == "x\n"
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    with pytest.raises(CommandMissing, match=str(script)):
+        await run([str(script)], timeout=10)
+
+
+async def test_ten_megabytes_in_one_line_neither_block_nor_stay() -> None:
+    lines: list[str] = []
+    script = "import sys; sys.stdout.write('a' * 10_000_000 + 'z'); sys.stderr.write('done')"
+    finished = await run(python(script), timeout=30, output_limit=1000, on_line=lines.append)
+    assert finished.returncode == 0
+    assert finished.truncated
+    head, _, rest = finished.stdout.partition("\n")
+    middle, _, tail = rest.partition("\n")
+    assert head == "a" * 500
+    assert middle == "[… 9999001 bytes left out …]"
+    assert tail == "a" * 499 + "z"
+    assert finished.stderr == "done"
+    assert sorted(lines) == ["a" * 4096, "done"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 30])
+async def test_what_fits_is_kept_whole(size: int) -> None:
+    finished = await run(shell(f"printf %0{size}d 7" if size else ":"), timeout=10, output_limit=10)
+    text = "7".rjust(size, "0") if size else ""
+    assert finished.truncated == (size > 10)
+    assert finished.stdout == (
+        text if size <= 10 else f"00000\n[… {size - 10} bytes left out …]\n00007"
+    )
+
+
+async def test_lines_come_while_the_program_runs() -> None:
+    """As progress does: by newlines, by carriage returns, the last one by the end."""
+    seen: list[str] = []
+    fifo_free = asyncio.Event()
+
+    def on_line(line: str) -> None:
+        seen.append(line)
+        if line == "100%":
+            fifo_free.set()
+
+    script = r"printf 'one\n\n10%%\r100%%\r'; sleep 30"
+    task = asyncio.create_task(run(shell(script), timeout=20, on_line=on_line))
+    await asyncio.wait_for(fifo_free.wait(), 5)
+    assert seen == ["one", "10%", "100%"]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await run(shell(r"printf 'a\nlast \344'; printf err >&2"), timeout=20, on_line=seen.append)
+    assert sorted(seen[3:]) == ["a", "err", "last \\xe4"]
+
+
+async def test_a_failing_callback_ends_the_program() -> None:
+    pids: list[int] = []
+
+    def on_line(line: str) -> None:
+        pids.append(int(line))
+        raise ValueError("cannot read that")
+
+    with pytest.raises(ValueError, match="cannot read that"):
+        await run(shell("echo $$; sleep 30"), timeout=20, on_line=on_line)
+    assert not alive(pids[0])
+    with pytest.raises(ValueError, match="cannot read that"):
+        await run(shell("echo $$"), timeout=20, on_line=on_line)
+
+
+async def test_a_hanging_program_is_ended_in_time() -> None:
+    pids: list[int] = []
+    began = time.monotonic()
+    with pytest.raises(CommandTimedOut, match=r"sh: not finished after 0\.[345] s") as caught:
+        await run(
+            shell("echo $$; echo why >&2; sleep 30"),
+            timeout=0.3,
+            on_line=lambda line: pids.append(int(line)) if line.isdigit() else None,
+        )
+    assert time.monotonic() - began < 1.5, "SIGTERM was enough"
+    assert not alive(pids[0])
+    assert not caught.value.still_running
+    assert (caught.value.stdout, caught.value.stderr) == (f"{pids[0]}\n", "why\n")
+
+
+async def test_one_that_ignores_sigterm_is_killed_with_its_children(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commands, "GRACE_SECONDS", 0.3)
+    pids: list[int] = []
+    script = "trap '' TERM; sleep 31 & echo $!; echo $$; sleep 30; sleep 30"
+    began = time.monotonic()
+    with pytest.raises(CommandTimedOut):
+        await run(shell(script), timeout=0.2, on_line=lambda line: pids.append(int(line)))
+    assert 0.5 <= time.monotonic() - began < 2
+    assert len(pids) == 2
+    await until(lambda: not any(map(alive, pids)))
+
+
+async def test_one_that_can_tidy_up_at_sigterm_may() -> None:
+    script = "trap 'echo tidied; exit 0' TERM; echo ready; sleep 30 & wait"
+    with pytest.raises(CommandTimedOut) as caught:
+        await run(shell(script), timeout=0.3)
+    assert caught.value.stdout == "ready\ntidied\n"
+
+
+async def test_a_child_left_behind_with_the_pipe_open_is_ended() -> None:
+    pids: list[int] = []
+    began = time.monotonic()
+    finished = await run(
+        shell("sleep 30 & echo $!; exit 4"),
+        timeout=20,
+        on_line=lambda line: pids.append(int(line)),
+    )
+    assert time.monotonic() - began < 2
+    assert finished.returncode == 4
+    assert finished.stdout == f"{pids[0]}\n"
+    await until(lambda: not alive(pids[0]))
+
+
+async def test_a_child_left_behind_without_the_pipe_is_ended() -> None:
+    finished = await run(shell("sleep 30 >/dev/null 2>&1 & echo $!"), timeout=20)
+    assert finished.seconds < 0.4
+    await until(lambda: not alive(int(finished.stdout)))
+
+
+async def test_one_that_left_the_group_and_keeps_the_pipe_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commands, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(commands, "_KILL_SECONDS", 0.2)
+    before = set(os.listdir("/proc/self/fd"))
+    finished = await run(shell("setsid sleep 30 & echo $!"), timeout=20)
+    daemon = int(finished.stdout)
+    try:
+        assert finished.returncode == 0
+        assert finished.seconds < 2
+        assert set(os.listdir("/proc/self/fd")) == before
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(daemon, signal.SIGKILL)
+
+
+async def test_cancelling_ends_the_program_and_its_children() -> None:
+    pids: list[int] = []
+    task = asyncio.create_task(
+        run(
+            shell("sleep 30 & echo $!; echo $$; wait"),
+            timeout=None,
+            on_line=lambda line: pids.append(int(line)),
+        )
+    )
+    await until(lambda: len(pids) == 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: not any(map(alive, pids)))
+
+
+async def test_cancelling_twice_does_not_wait_for_sigterm() -> None:
+    pids: list[int] = []
+    task = asyncio.create_task(
+        run(
+            shell("trap '' TERM; echo $$; sleep 30; sleep 30"),
+            timeout=None,
+            on_line=lambda line: pids.append(int(line)),
+        )
+    )
+    await until(lambda: len(pids) == 1)
+    began = time.monotonic()
+    task.cancel()
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: not alive(pids[0]))
+    assert time.monotonic() - began < 1
+    await until(lambda: not Path(f"/proc/{pids[0]}").exists())  # no zombie stays, either
+
+
+async def test_nothing_is_left_over() -> None:
+    await run(["true"], timeout=10)
+    before = set(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        await run(shell("exit 1"), timeout=10)
+    assert set(os.listdir("/proc/self/fd")) == before
+    assert zombies() == []
+
+
+async def test_many_at_once() -> None:
+    finished = await asyncio.gather(*(run(["echo", str(n)], timeout=20) for n in range(30)))
+    assert [done.stdout for done in finished] == [f"{n}\n" for n in range(30)]
+
+
+async def test_a_lost_exit_status_is_not_taken_for_success() -> None:
+    """With SIGCHLD ignored, as some parents leave it, the kernel reaps children itself."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(ChildProcessError, match="exit status was lost"):
+            await run(["false"], timeout=10)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+async def test_nice_io_lowers_both_priorities() -> None:
+    script = "import os, subprocess; print(os.nice(0)); print(subprocess.getoutput('ionice'))"
+    normal = await run(python(script), timeout=20)
+    polite = await run(python(script), timeout=20, nice_io=True)
+    assert normal.stdout.split("\n")[0] != "10"
+    assert polite.stdout.split("\n")[:2] == ["10", "idle"]
+
+
+async def test_the_program_dies_when_we_are_killed() -> None:
+    """An agent killed at once must not leave a cleaner writing to a device."""
+    agent = """
+import asyncio
+from localvolume.host.commands import run
+argv = ["sh", "-c", "echo $$; exec sleep 30"]
+asyncio.run(run(argv, timeout=60, on_line=lambda line: print(line, flush=True)))
+"""
+    with subprocess.Popen([sys.executable, "-c", agent], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        assert alive(pid)
+        process.kill()
+    await until(lambda: not alive(pid))
+
+
+@pytest.mark.needs("root", "loop", "ext4")
+async def test_one_that_cannot_be_killed_is_said_to_run_still() -> None:
+    """A write to a frozen filesystem, as to a dead disk, ends for no signal."""
+    with formatted("ext4") as device, mounted(device) as place:
+        subprocess.run(["fsfreeze", "--freeze", str(place)], check=True)
+        try:
+            with pytest.raises(CommandTimedOut, match="it cannot be killed") as caught:
+                async with asyncio.timeout(10):
+                    await run(["touch", str(place / "file")], timeout=0.2)
+            assert caught.value.still_running
+        finally:
+            subprocess.run(["fsfreeze", "--unfreeze", str(place)], check=True)
+        await until(lambda: not caught.value.still_running)
+        assert zombies() == []

@@ -1,0 +1,388 @@
+"""Watching directories that come, go, are replaced, mounted over and flooded."""
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from asyncinotify import Inotify
+from tests.host.support_mounts import Mounts
+
+from localvolume.host.inotify import DirectoryWatcher
+from localvolume.host.workers import Workers
+
+
+class Seen:
+    """What the watcher told, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str | None]] = []
+
+    def __call__(self, path: str, name: str | None) -> None:
+        self.calls.append((path, name))
+
+    async def of(self, path: str, name: str | None) -> None:
+        """Wait until this was told, then forget everything."""
+        await until(lambda: (path, name) in self.calls)
+        self.calls.clear()
+
+    async def settled(self) -> None:
+        await asyncio.sleep(0.05)
+        self.calls.clear()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return os.path.realpath(tmp_path)
+
+
+@pytest.fixture
+def mounts() -> Iterator[Mounts]:
+    with Mounts() as made:
+        yield made
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen()
+
+
+@pytest.fixture
+async def watch(seen: Seen) -> AsyncIterator[Callable[..., DirectoryWatcher]]:
+    watchers: list[DirectoryWatcher] = []
+
+    def start(*paths: str) -> DirectoryWatcher:
+        watcher = DirectoryWatcher(paths, seen)
+        watcher.start()
+        watchers.append(watcher)
+        return watcher
+
+    yield start
+    for watcher in watchers:
+        watcher.close()
+
+
+Watch = Callable[..., DirectoryWatcher]
+
+
+async def test_each_kind_of_change_is_told_by_name(place: str, seen: Seen, watch: Watch) -> None:
+    disks = f"{place}/disks"
+    os.mkdir(disks)
+    watch(disks)
+    await seen.of(disks, None)
+    os.mkdir(f"{disks}/v1")
+    await seen.of(disks, "v1")
+    os.symlink("/dev/no-such-disk", f"{disks}/by-id")
+    await seen.of(disks, "by-id")
+    os.chmod(f"{disks}/v1", 0o700)
+    await seen.of(disks, "v1")
+    os.rename(f"{disks}/v1", f"{disks}/v2")
+    await until(lambda: {(disks, "v1"), (disks, "v2")} <= set(seen.calls))
+    await seen.settled()
+    os.rename(f"{disks}/v2", f"{place}/elsewhere")
+    await seen.of(disks, "v2")
+    os.rename(f"{place}/elsewhere", f"{disks}/v3")
+    await seen.of(disks, "v3")
+    os.rmdir(f"{disks}/v3")
+    await seen.of(disks, "v3")
+    name = os.fsdecode(b"odd \xff\n name")
+    os.mkdir(f"{disks}/{name}")
+    await seen.of(disks, name)
+
+
+async def test_what_happens_inside_the_entries_or_beside_is_not_told(
+    place: str, seen: Seen, watch: Watch
+) -> None:
+    """Tenants write there all day."""
+    disks = f"{place}/disks"
+    os.makedirs(f"{disks}/v1")
+    watch(disks)
+    await seen.of(disks, None)
+    Path(f"{disks}/v1/file").write_text("x")
+    os.mkdir(f"{place}/beside")
+    await asyncio.sleep(0.05)
+    assert seen.calls == []
+
+
+async def test_a_directory_removed_and_made_again(place: str, seen: Seen, watch: Watch) -> None:
+    disks = f"{place}/disks"
+    os.mkdir(disks)
+    watcher = watch(disks)
+    await seen.of(disks, None)
+    for _ in range(3):
+        shutil.rmtree(disks)
+        await seen.of(disks, None)
+        await until(lambda: disks in watcher.problems)
+        assert watcher.problems == {disks: f"{disks}: No such file or directory"}
+        await seen.settled()
+        os.mkdir(disks)
+        await seen.of(disks, None)
+        await until(lambda: not watcher.problems)
+        await seen.settled()
+        os.mkdir(f"{disks}/v1")
+        await seen.of(disks, "v1")
+
+
+async def test_one_removed_while_somebody_holds_it_open(
+    place: str, seen: Seen, watch: Watch
+) -> None:
+    """Its own end is not told then: the inode lives on."""
+    disks = f"{place}/disks"
+    os.mkdir(disks)
+    watch(disks)
+    await seen.of(disks, None)
+    held = os.open(disks, os.O_RDONLY)
+    try:
+        os.rmdir(disks)
+        os.mkdir(disks)
+        await seen.of(disks, None)
+        await seen.settled()
+        os.mkdir(f"{disks}/v1")
+        await seen.of(disks, "v1")
+    finally:
+        os.close(held)
+
+
+async def test_one_that_does_not_exist_yet_nor_its_parents(
+    place: str, seen: Seen, watch: Watch
+) -> None:
+    disks = f"{place}/a/b/disks"
+    watcher = watch(disks)
+    await seen.of(disks, None)
+    assert disks in watcher.problems
+    os.makedirs(disks)
+    await until(lambda: not watcher.problems)
+    await seen.settled()
+    os.mkdir(f"{disks}/v1")
+    await seen.of(disks, "v1")
+
+
+async def test_a_parent_moved_away_and_replaced(place: str, seen: Seen, watch: Watch) -> None:
+    disks = f"{place}/a/b/disks"
+    os.makedirs(disks)
+    watch(disks)
+    await seen.of(disks, None)
+    os.rename(f"{place}/a", f"{place}/old")
+    os.makedirs(f"{disks}/already")
+    await seen.of(disks, None)
+    await seen.settled()
+    os.mkdir(f"{disks}/v1")
+    await seen.of(disks, "v1")
+    os.mkdir(f"{place}/old/b/disks/stale")
+    await asyncio.sleep(0.05)
+    assert seen.calls == []
+
+
+async def test_a_link_that_leads_elsewhere_now(place: str, seen: Seen, watch: Watch) -> None:
+    for name in ("one", "two"):
+        os.mkdir(f"{place}/{name}")
+    os.symlink("one", f"{place}/disks")
+    watch(f"{place}/disks")
+    await seen.of(f"{place}/disks", None)
+    os.mkdir(f"{place}/one/v1")
+    await seen.of(f"{place}/disks", "v1")
+    os.symlink("two", f"{place}/next")
+    os.rename(f"{place}/next", f"{place}/disks")
+    await seen.of(f"{place}/disks", None)
+    await seen.settled()
+    os.mkdir(f"{place}/two/v2")
+    await seen.of(f"{place}/disks", "v2")
+    os.mkdir(f"{place}/one/old")
+    await asyncio.sleep(0.05)
+    assert seen.calls == []
+
+
+async def test_a_file_in_place_of_the_directory(place: str, seen: Seen, watch: Watch) -> None:
+    disks = f"{place}/disks"
+    Path(disks).touch()
+    watcher = watch(disks)
+    await until(lambda: watcher.problems == {disks: f"{disks}: Not a directory"})
+    os.unlink(disks)
+    os.mkdir(disks)
+    await until(lambda: not watcher.problems)
+
+
+async def test_several_also_one_inside_the_other(place: str, seen: Seen, watch: Watch) -> None:
+    inner, beside = f"{place}/outer/inner", f"{place}/beside"
+    outer = f"{place}/outer"
+    os.makedirs(inner)
+    os.mkdir(beside)
+    watch(outer, inner, beside, outer)
+    await until(lambda: len(seen.calls) == 3)
+    await seen.settled()
+    os.mkdir(f"{inner}/v")
+    await seen.of(inner, "v")
+    os.mkdir(f"{beside}/v")
+    await seen.of(beside, "v")
+    os.chmod(inner, 0o711)
+    await until(lambda: (outer, "inner") in seen.calls)
+    await seen.settled()
+    shutil.rmtree(inner)
+    await until(lambda: {(outer, "inner"), (inner, None)} <= set(seen.calls))
+    os.mkdir(inner)
+    await seen.settled()
+    os.mkdir(f"{inner}/v")
+    await seen.of(inner, "v")
+
+
+@pytest.mark.needs("root")
+async def test_a_mount_over_it_and_its_end(
+    place: str, seen: Seen, watch: Watch, mounts: Mounts
+) -> None:
+    disks = f"{place}/disks"
+    os.mkdir(disks)
+    watcher = watch(disks)
+    await seen.of(disks, None)
+
+    mounts.tmpfs(disks)
+    os.mkdir(f"{disks}/before")
+    await asyncio.sleep(0.05)
+    assert seen.calls == [], "inotify alone knows nothing of it"
+    watcher.refresh()  # as on every wake of the mount table
+    await seen.of(disks, None)
+    os.mkdir(f"{disks}/v1")
+    await seen.of(disks, "v1")
+
+    mounts.umount(disks)  # our watch does not keep it busy
+    await seen.of(disks, None)
+    await seen.settled()
+    os.mkdir(f"{disks}/underneath")
+    await seen.of(disks, "underneath")
+
+
+@pytest.mark.needs("root")
+async def test_a_bind_mount_over_a_parent_and_its_end(
+    place: str, seen: Seen, watch: Watch, mounts: Mounts
+) -> None:
+    """Ending a bind mount ends no filesystem: not even that is told."""
+    disks = f"{place}/mnt/disks"
+    os.makedirs(disks)
+    os.makedirs(f"{place}/other/disks")
+    watcher = watch(disks)
+    await seen.of(disks, None)
+    mounts.bind(f"{place}/other", f"{place}/mnt")
+    watcher.refresh()
+    await seen.of(disks, None)
+    os.mkdir(f"{place}/other/disks/v1")
+    await seen.of(disks, "v1")
+    mounts.umount(f"{place}/mnt", lazily=True)
+    watcher.refresh()
+    await seen.of(disks, None)
+    os.mkdir(f"{disks}/v2")
+    await seen.of(disks, "v2")
+    os.mkdir(f"{place}/other/disks/v3")
+    await asyncio.sleep(0.05)
+    assert seen.calls == []
+
+
+async def test_refreshing_what_is_right_tells_nothing(place: str, seen: Seen, watch: Watch) -> None:
+    watcher = watch(place, f"{place}/missing")
+    await until(lambda: len(seen.calls) == 2)
+    await seen.settled()
+    for _ in range(5):
+        watcher.refresh()
+        await asyncio.sleep(0.01)
+    assert seen.calls == []
+
+
+async def test_events_lost_in_a_flood_mean_look_again(place: str, seen: Seen, watch: Watch) -> None:
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    watch(place)
+    await seen.of(place, None)
+    for number in range(limit // 2 + 100):  # blocking the loop meanwhile: nothing is taken
+        os.rename(place + "/a", place + "/b") if number else Path(place + "/b").touch()
+        os.rename(place + "/b", place + "/a")
+    await seen.of(place, None)
+    await seen.settled()
+    os.mkdir(f"{place}/v1")
+    await seen.of(place, "v1")
+
+
+async def test_the_limit_of_watches_is_a_problem_with_a_name(
+    place: str, seen: Seen, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Inotify, "add_watch", full)
+        watcher = watch(place)
+        await until(lambda: "max_user_watches" in watcher.problems.get(place, ""))
+    watcher.refresh()
+    await until(lambda: not watcher.problems)
+    await seen.settled()
+    os.mkdir(f"{place}/v1")
+    await seen.of(place, "v1")
+
+
+async def test_a_directory_that_hangs_holds_up_neither_the_loop_nor_the_others(
+    place: str, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one on a dead network mount does; the next refresh after its return finds it."""
+    for name in ("dead", "good"):
+        os.mkdir(f"{place}/{name}")
+    os.mkfifo(f"{place}/fifo")
+    real = Inotify.add_watch
+
+    def hanging(self: Inotify, path: str, mask: int) -> object:
+        if path.endswith("/dead"):
+            os.close(os.open(f"{place}/fifo", os.O_RDONLY))
+        return real(self, path, mask)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Inotify, "add_watch", hanging)
+    monkeypatch.setattr("localvolume.host.inotify._DEADLINE_SECONDS", 0.1)
+    watcher = DirectoryWatcher([f"{place}/dead", f"{place}/good"], seen, workers=Workers(2))
+    watcher.start()
+    try:
+        await seen.of(f"{place}/good", None)
+        assert "no answer from the host" in watcher.problems[f"{place}/dead"]
+        os.mkdir(f"{place}/good/v1")
+        await seen.of(f"{place}/good", "v1")
+        monkeypatch.setattr(Inotify, "add_watch", real)
+        watcher.refresh()
+        await until(lambda: "still stuck" in watcher.problems[f"{place}/dead"])
+        os.close(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))
+        await asyncio.sleep(0.05)
+        watcher.refresh()
+        await seen.of(f"{place}/dead", None)
+        assert watcher.problems == {}
+        os.mkdir(f"{place}/dead/v1")
+        await seen.of(f"{place}/dead", "v1")
+    finally:
+        os.close(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))
+        watcher.close()
+
+
+async def test_nothing_is_left_after_closing_and_nothing_costs_when_quiet(
+    place: str, seen: Seen, watch: Watch
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    watcher = watch(place)
+    await seen.of(place, None)
+    await asyncio.sleep(0.05)
+    began = time.process_time()
+    await asyncio.sleep(0.3)
+    assert time.process_time() - began < 0.02
+    watcher.refresh()
+    watcher.close()
+    watcher.close()
+    await asyncio.sleep(0.05)
+    assert len(os.listdir("/proc/self/fd")) == before
+    os.mkdir(f"{place}/v1")
+    await asyncio.sleep(0.05)
+    assert seen.calls == []
+
+
+@pytest.mark.parametrize("path", ["relative", "/a/../b", "/a/", ""])
+def test_a_path_that_is_not_absolute_and_normalised_is_refused(path: str, seen: Seen) -> None:
+    with pytest.raises(ValueError):
+        DirectoryWatcher([path], seen)

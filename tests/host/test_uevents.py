@@ -1,0 +1,155 @@
+"""Kernel uevents of real loop devices, and of what pretends to be the kernel."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.host.support_devices import MIB, command, loop_device
+
+from localvolume.host.uevents import UeventListener, parse_uevent
+
+Uevent = tuple[str, dict[str, str]]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_a_message_of_the_kernel() -> None:
+    message = (
+        b"add@/devices/virtual/block/loop0/loop0p1\0ACTION=add\0SUBSYSTEM=block\0"
+        b"DEVNAME=loop0p1\0PARTNAME=a=b \xff\0SEQNUM=860\0"
+    )
+    assert parse_uevent(message) == {
+        "ACTION": "add",
+        "SUBSYSTEM": "block",
+        "DEVNAME": "loop0p1",
+        "PARTNAME": "a=b \udcff",
+        "SEQNUM": "860",
+    }
+
+
+@pytest.mark.parametrize(
+    "message", [b"", b"\0", b"libudev\0\xfe\xed\xca\xfe\0A=b", b"ACTION=add\0"]
+)
+def test_what_is_not_one_has_no_properties(message: bytes) -> None:
+    assert parse_uevent(message) == {}
+
+
+@pytest.mark.needs("root", "loop")
+async def test_a_disk_attached_resized_partitioned_and_detached() -> None:
+    seen: list[Uevent] = []
+    listener = UeventListener(lambda action, properties: seen.append((action, properties)))
+    listener.start()
+    listener.start()
+    listening = [listener.listening]
+
+    def told(name: str, action: str, **wanted: str) -> bool:
+        return any(
+            happened == action
+            and properties["DEVNAME"] == name
+            and wanted.items() <= properties.items()
+            for happened, properties in seen
+        )
+
+    try:
+        with loop_device(4 * MIB) as device:
+            number = device.number
+            await until(lambda: told(device.name, "change"))
+            _, properties = next(e for e in seen if e[1]["DEVNAME"] == device.name)
+            assert f"{properties['MAJOR']}:{properties['MINOR']}" == number
+            assert properties["DEVTYPE"] == "disk"
+
+            os.truncate(device.backing, 8 * MIB)
+            command("losetup", "--set-capacity", device.path)
+            await until(lambda: told(device.name, "change", RESIZE="1"))
+
+            device.partition("1M")
+            await until(lambda: told(f"{device.name}p1", "add", DEVTYPE="partition"))
+            device.forget_partitions()
+            await until(lambda: told(f"{device.name}p1", "remove"))
+            seen.clear()
+        await until(lambda: told(device.name, "change"))
+        assert {properties["SUBSYSTEM"] for _, properties in seen} == {"block"}
+    finally:
+        listener.close()
+    listener.close()
+    assert [*listening, listener.listening] == [True, False]
+
+
+@pytest.mark.needs("root", "loop")
+async def test_other_subsystems_are_left_out() -> None:
+    seen: list[Uevent] = []
+    listener = UeventListener(lambda action, properties: seen.append((action, properties)))
+    listener.start()
+    try:
+        with loop_device(MIB) as device:
+            # Writing to "uevent" has the kernel send one; null is of the subsystem mem.
+            for path in ("/sys/class/mem/null/uevent", f"/sys/block/{device.name}/uevent"):
+                with open(path, "w") as file:
+                    file.write("online")
+            await until(lambda: any(e[0] == "online" for e in seen))
+        assert all(e[1]["SUBSYSTEM"] == "block" for e in seen)
+    finally:
+        listener.close()
+
+
+@pytest.mark.needs("root", "loop")
+async def test_lost_events_are_told_and_later_ones_heard() -> None:
+    seen: list[Uevent] = []
+    listener = UeventListener(lambda a, p: seen.append((a, p)), buffer=4096)
+    listener.start()
+    try:
+        with loop_device(MIB) as device:
+            asked = os.open(f"/sys/block/{device.name}/uevent", os.O_WRONLY)
+            for _ in range(200):  # blocking the loop meanwhile: nothing is taken
+                os.write(asked, b"change")
+            os.close(asked)
+            await until(lambda: ("overflow", {}) in seen)
+            assert len(seen) < 200
+            await asyncio.sleep(0.05)
+            seen.clear()
+            with open(f"/sys/block/{device.name}/uevent", "w") as file:
+                file.write("offline")
+            await until(lambda: any(e[0] == "offline" for e in seen))
+            assert listener.listening
+    finally:
+        listener.close()
+
+
+@pytest.mark.needs("root", "loop")
+async def test_nobody_but_the_kernel_is_believed() -> None:
+    seen: list[Uevent] = []
+    listener = UeventListener(lambda action, properties: seen.append((action, properties)))
+    listener.start()
+    try:
+        forged = b"forged@/devices/x\0ACTION=forged\0SUBSYSTEM=block\0DEVNAME=sda\0"
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 15) as forger:
+            # Refused is as good: sending to the group is a privilege.
+            with contextlib.suppress(PermissionError, ConnectionRefusedError):
+                forger.sendto(forged, (0, 1))
+            with contextlib.suppress(PermissionError, ConnectionRefusedError):
+                forger.sendto(forged, (os.getpid(), 0))
+        with loop_device(MIB) as device:
+            await until(lambda: any(e[1]["DEVNAME"] == device.name for e in seen))
+        assert "forged" not in {action for action, _ in seen}
+    finally:
+        listener.close()
+
+
+async def test_a_quiet_socket_costs_nothing_and_closing_leaves_none() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    listener = UeventListener(lambda action, properties: None)
+    listener.start()
+    await asyncio.sleep(0.05)
+    began = time.process_time()
+    await asyncio.sleep(0.3)
+    assert time.process_time() - began < 0.02
+    listener.close()
+    assert len(os.listdir("/proc/self/fd")) == before

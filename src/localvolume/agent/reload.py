@@ -1,0 +1,102 @@
+"""The configuration in force, and what is said when an edit of it is not valid."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from localvolume.agent.telemetry import ProcessTelemetry
+from localvolume.config.live import LiveConfiguration
+from localvolume.config.model import Configuration, ConfigurationInvalid, Problem
+from localvolume.config.watcher import ConfigWatcher
+
+log = logging.getLogger(__name__)
+
+EVENT_INVALID = "ConfigurationInvalid"
+EVENT_CHANGED = "ConfigurationChanged"
+
+Say = Callable[[str, str, str], None]
+"""Sends an Event about the node: type, reason, message."""
+
+
+class Reload:
+    """Reads the configuration at the start and whenever it changes; an invalid one never stops us.
+
+    Before there was any valid one, `first` waits; afterwards the last valid one stays in force.
+    """
+
+    def __init__(
+        self, directory: str, period: float | None, telemetry: ProcessTelemetry, say: Say
+    ) -> None:
+        self._directory = directory
+        self._watcher = ConfigWatcher(directory, self._reread, period=period)
+        self._telemetry = telemetry
+        self._say = say
+        self._live: LiveConfiguration | None = None
+        self._told: list[Problem] = []
+        self._first: asyncio.Future[LiveConfiguration] = asyncio.Future()
+        self._on_change: Callable[[Configuration], None] | None = None
+
+    def on_change(self, callback: Callable[[Configuration], None]) -> None:
+        """Tell this one of every further valid configuration, and at once of one missed so far."""
+        self._on_change = callback
+
+    def refresh(self) -> None:
+        """Something was mounted: perhaps over the directory."""
+        self._watcher.refresh()
+
+    async def first(self) -> Configuration:
+        """The first valid configuration, however long it takes to come."""
+        return (await self._first).current
+
+    async def run(self) -> None:
+        """Read now and after every change; never returns."""
+        self._watcher.start()
+        self._reread()
+        await self._watcher.run()
+
+    def _reread(self) -> None:
+        if self._live is None:
+            try:
+                self._live = LiveConfiguration(self._directory)
+            except ConfigurationInvalid as invalid:
+                self._invalid(invalid.problems, "nothing is served until it is corrected")
+                return
+            self._valid(self._live.current)
+            self._first.set_result(self._live)
+            return
+        outcome = self._live.reread()
+        if outcome.result == "invalid":
+            if outcome.news:
+                self._invalid(list(outcome.problems), "the last valid one stays in force")
+            return
+        if outcome.result == "changed":
+            self._valid(outcome.configuration)
+            if self._on_change:
+                self._on_change(outcome.configuration)
+        elif outcome.news:
+            log.info("the configuration is valid again, and as before")
+        self._telemetry.configuration_valid.set(1)
+
+    def _valid(self, configuration: Configuration) -> None:
+        self._telemetry.configuration_valid.set(1)
+        self._telemetry.configuration_reloads.labels("valid").inc()
+        classes = ", ".join(sorted(configuration.storage_classes)) or "none"
+        log.info("configuration in force; classes: %s", classes)
+        for warning in configuration.warnings:
+            log.warning("configuration: %s", warning)
+        if self._told:
+            self._say("Normal", EVENT_CHANGED, "the configuration is valid again")
+            self._told = []
+
+    def _invalid(self, problems: list[Problem], consequence: str) -> None:
+        self._telemetry.configuration_valid.set(0)
+        if problems == self._told:
+            return
+        self._told = problems
+        self._telemetry.configuration_reloads.labels("invalid").inc()
+        for problem in problems:
+            log.error("invalid configuration: %s", problem)
+        text = "; ".join(str(problem) for problem in problems)
+        self._say("Warning", EVENT_INVALID, f"invalid configuration, {consequence}: {text}"[:1000])

@@ -1,0 +1,81 @@
+"""The metrics of the process as a whole: configuration, API requests, host calls, watches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from localvolume.host.workers import Workers
+from localvolume.kube.errors import ApiError, NotThere
+from localvolume.kube.kinds import PERSISTENT_VOLUMES, Kind
+from localvolume.static.telemetry import BUCKETS, OURS, UPSTREAM
+
+
+class ProcessTelemetry:
+    """All of them, on one registry of the process's own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+        registry = self.registry
+        self._requests = Counter(
+            f"{UPSTREAM}_apiserver_requests_total",
+            "Requests about PersistentVolumes to the API server",
+            ("method",),
+            registry=registry,
+        )
+        self._failed = Counter(
+            f"{UPSTREAM}_apiserver_requests_failed_total",
+            "Requests about PersistentVolumes that failed",
+            ("method",),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            f"{UPSTREAM}_apiserver_requests_duration_seconds",
+            "Seconds a request about a PersistentVolume took",
+            ("method",),
+            registry=registry,
+            buckets=BUCKETS,
+        )
+        self._all_requests = Counter(
+            f"{OURS}_api_requests_total",
+            "All requests to the API server, by verb, resource and outcome",
+            ("verb", "resource", "outcome"),
+            registry=registry,
+        )
+        self.configuration_valid = Gauge(
+            f"{OURS}_config_valid",
+            "1 while the configuration in the directory is the one in force, 0 while it is invalid",
+            registry=registry,
+        )
+        self.configuration_reloads = Counter(
+            f"{OURS}_config_reloads_total",
+            "Times the configuration was read again, by outcome",
+            ("result",),
+            registry=registry,
+        )
+        self._hung = Gauge(
+            f"{OURS}_host_calls_hung",
+            "Calls to the host that missed their deadline and have not returned yet",
+            registry=registry,
+        )
+
+    def watch_workers(self, workers: Workers) -> None:
+        """Show how many host calls hang, whenever somebody asks."""
+        self._hung.set_function(lambda: float(sum(workers.hung.values())))
+
+    def request(self, verb: str, kind: Kind[Any], seconds: float, error: ApiError | None) -> None:
+        """Count one request; that a deleted object is gone already is no failure."""
+        outcome = type(error).__name__ if error else "ok"
+        self._all_requests.labels(verb, kind.plural, outcome).inc()
+        if kind is not PERSISTENT_VOLUMES or verb not in ("create", "delete"):
+            return
+        self._requests.labels(verb).inc()
+        self._seconds.labels(verb).observe(seconds)
+        if error and not isinstance(error, NotThere):
+            self._failed.labels(verb).inc()

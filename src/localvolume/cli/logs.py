@@ -1,0 +1,60 @@
+"""How the processes log: one line per record on stderr, as text for people or JSON for machines."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from datetime import UTC, datetime
+
+import msgspec
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def add_log_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument(
+        "--log-level", choices=("debug", "info", "warning", "error"), default="info"
+    )
+
+
+def set_up(arguments: argparse.Namespace) -> None:
+    """Send every record to stderr, in the form and from the level that were asked for."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if arguments.log_format == "json" else _Text())
+    logging.basicConfig(level=arguments.log_level.upper(), handlers=[handler], force=True)
+
+
+def _extra(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+class _Text(logging.Formatter):
+    """Time, level, message, then what else is known as key=value."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        words = [_time(record), record.levelname, record.getMessage()]
+        words += [f"{key}={value!r}" for key, value in _extra(record).items()]
+        line = " ".join(words)
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class _Json(logging.Formatter):
+    """One JSON object per line: time, level, logger, message, and what else is known."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= _extra(record)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=str).decode("utf-8", "backslashreplace")

@@ -1,0 +1,153 @@
+"""What is under way: one act per path, failures waited out, what is held said once.
+
+In-memory and for this process alone: nothing here decides whether anything is clean, only when to
+try again and what has been said already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from localvolume.cleaning.limits import backoff
+from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped
+from localvolume.host.workers import Hung
+from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
+from localvolume.kube.events import EventRecorder
+from localvolume.static.act import Acts, Superseded, Surroundings, reference
+from localvolume.static.model import Clean, Hold, Keep, Publish, Step
+from localvolume.static.plan import EVENT_FAILED_DELETE
+from localvolume.static.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 5.0
+"""How long the end of the process waits for acts under way to come to a stop."""
+
+_SUPERSEDED_SECONDS = 0.2
+"""Between two attempts whose facts had changed in between: never a tight loop."""
+
+
+class Doing:
+    """Starts the steps of a plan, and knows which are running or waiting for another attempt."""
+
+    def __init__(
+        self,
+        acts: Acts,
+        events: EventRecorder,
+        telemetry: Telemetry,
+        *,
+        wake: Callable[[], None],
+    ) -> None:
+        self._acts = acts
+        self._events = events
+        self._telemetry = telemetry
+        self._wake = wake
+        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._attempts: dict[str, int] = {}
+        self._not_before: dict[str, float] = {}
+        self._said: dict[str, str] = {}
+
+    def begin(self, steps: Sequence[Step], around: Surroundings) -> None:
+        """Start what is to be done, say what is held; steps are sorted by key."""
+        now = time.monotonic()
+        keys = set()
+        for key, group in groupby(steps, key=lambda step: step.key):
+            keys.add(key)
+            todo, held = [], False
+            for step in group:
+                if isinstance(step, Hold):
+                    held = True
+                    self._say(step)
+                elif not isinstance(step, Keep):
+                    todo.append(step)
+            if not held:
+                self._said.pop(key, None)
+            if todo and key not in self._busy and self._not_before.get(key, 0.0) <= now:
+                self._busy[key] = asyncio.create_task(self._do(key, todo, around))
+        for gone in (self._said.keys() | self._attempts.keys() | self._not_before.keys()) - keys:
+            self._said.pop(gone, None)
+            self._attempts.pop(gone, None)
+            self._not_before.pop(gone, None)
+
+    def say_again(self) -> None:
+        """Events expire after an hour: what is still held is said anew."""
+        self._said.clear()
+
+    async def stop(self) -> None:
+        """Let acts under way come to a stop; a cleaning stops between two steps."""
+        self._acts.stop.set()
+        tasks = list(self._busy.values())
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            for task in late:
+                task.cancel()
+
+    async def _do(self, key: str, steps: Sequence[Step], around: Surroundings) -> None:
+        try:
+            for step in steps:
+                await self._acts.do(step, around)
+        except Superseded as error:
+            log.debug("%s: %s", key, error)
+            self._again(key, _SUPERSEDED_SECONDS)
+        except (LookAgain, NotThere) as error:
+            log.debug("%s: %s", key, error)
+            self._again(key, _SUPERSEDED_SECONDS)
+        except CleaningStopped:
+            log.info("%s: cleaning stopped, to be begun anew", key)
+            self._again(key, 1.0)
+        except CleaningFailed as error:
+            self._failed(key, steps, error)
+        except (ApiError, Hung) as error:
+            wait = backoff(self._count(key)) / 5
+            if isinstance(error, TryAgainLater) and error.after:
+                wait = max(wait, error.after)
+            log.warning("%s: tried again in %.1f s: %s", key, wait, error)
+            self._again(key, wait)
+        else:
+            self._attempts.pop(key, None)
+            self._not_before.pop(key, None)
+        finally:
+            del self._busy[key]
+            # A published volume is known already; whatever else was done may call for more.
+            if not all(isinstance(step, Publish) for step in steps):
+                self._wake()
+
+    def _failed(self, key: str, steps: Sequence[Step], error: CleaningFailed) -> None:
+        wait = backoff(self._count(key))
+        text = f"cleaning failed, tried again in {wait:.0f} s: {error.reason}"
+        log.error("%s: %s", key, text)
+        for step in steps:
+            if isinstance(step, Clean):
+                self._events.event(reference(step.volume), "Warning", EVENT_FAILED_DELETE, text)
+        self._again(key, wait)
+
+    def _count(self, key: str) -> int:
+        self._attempts[key] = self._attempts.get(key, 0) + 1
+        return self._attempts[key]
+
+    def _again(self, key: str, seconds: float) -> None:
+        self._not_before[key] = time.monotonic() + seconds
+        asyncio.get_running_loop().call_later(seconds + 0.001, self._wake)
+
+    def _say(self, step: Hold) -> None:
+        if self._said.get(step.key) == step.reason:
+            return
+        self._said[step.key] = step.reason
+        level = logging.WARNING if step.event or step.code != "vanished" else logging.INFO
+        name = step.volume.metadata.name if step.volume else ""
+        log.log(
+            level,
+            "%s is left alone: %s",
+            step.key,
+            step.reason,
+            extra={"persistentvolume": name, "code": step.code},
+        )
+        if step.volume and step.event:
+            self._events.event(reference(step.volume), "Warning", step.event, step.reason)
+            if step.event == EVENT_FAILED_DELETE:
+                mode = step.volume.spec.volume_mode or "Filesystem"
+                self._telemetry.delete_failed.labels(mode, "process").inc()

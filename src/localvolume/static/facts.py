@@ -1,0 +1,197 @@
+"""What is there: the entries of the discovery directories, read anew only where something changed.
+
+A mount that is still the same mount need not be read again, so a pass over a thousand quiet
+volumes costs two reads of the kernel's tables and a thousand comparisons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from localvolume.config.model import ClassConfig
+from localvolume.host.blockdev import NotABlockDevice, SignatureUnknown, read_signature
+from localvolume.host.commands import CommandMissing, CommandTimedOut
+from localvolume.host.entries import scan
+from localvolume.host.mounts import Mount, MountTable, read_mount_table
+from localvolume.host.workers import Hung, Workers
+from localvolume.static.model import Content, Entry, Problem
+from localvolume.static.probe import EMPTY, probe
+
+ENTRY_SECONDS = 5.0
+"""How long a disk may take to say what it is before it is held for dead."""
+
+DIRECTORY_SECONDS = 10.0
+STALE_SECONDS = 20.0
+"""After how long an unusable or unoffered entry is read again when somebody looks."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What the kernel told of since the last look; entries it does not concern need no reading.
+
+    `paths` are entries that were made, removed or renamed, and whole discovery directories;
+    `devices` are block devices ("major:minor") that came, went or changed; `host` says that
+    directories and the mount table must be listed anew, `everything` that nothing counts as known.
+    """
+
+    host: bool = True
+    everything: bool = False
+    paths: set[str] = field(default_factory=set)
+    devices: set[str] = field(default_factory=set)
+
+    def concern(self, entry: Entry) -> bool:
+        """Whether the entry must be read anew on their account."""
+        return (
+            self.everything
+            or entry.path in self.paths
+            or os.path.dirname(entry.path) in self.paths
+            or entry.device in self.devices
+        )
+
+
+@dataclass(slots=True)
+class _Known:
+    entry: Entry
+    mount: Mount | None
+    read_at: float
+
+    def is_fresh(self, mount: Mount | None, offered: bool, changes: Changes) -> bool:
+        """Whether what was read still holds: the same mount, untouched, and nothing left open."""
+        if self.mount != mount or changes.concern(self.entry):
+            return False
+        if not offered and self.entry.problem is None and self.entry.content is None:
+            return False
+        settled = self.entry.problem is None and (offered or self.entry.content == EMPTY)
+        return settled or time.monotonic() - self.read_at < STALE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One look at the discovery directories; `problems` are classes that could not be listed."""
+
+    entries: list[Entry] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+class Survey:
+    """The discovery directories of the configured classes, with what is known of their entries."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._known: dict[tuple[str, str], _Known] = {}
+        self._names: dict[str, list[str]] = {}
+        self._problems: dict[str, str] = {}
+        self._table = MountTable([])
+        self.probes_total = 0
+
+    async def look(
+        self,
+        classes: Mapping[str, ClassConfig],
+        offered: Collection[str],
+        changes: Changes,
+    ) -> Found:
+        """All entries of these classes, those read anew that may have changed.
+
+        `offered` holds the host paths of the PersistentVolumes there are: an entry that lost its
+        PersistentVolume is read anew, with what lies in it.
+        """
+        listed = self._names.keys() | self._problems.keys()
+        if changes.host or changes.everything or classes.keys() != listed:
+            await self._list(classes)
+        entries: list[Entry] = []
+        unread: list[tuple[ClassConfig, Entry, Mount | None]] = []
+        for class_name, names in self._names.items():
+            config = classes[class_name]
+            for name in names:
+                path = f"{config.mount_dir}/{name}"
+                mount = self._table.at(path)
+                known = self._known.get((class_name, name))
+                entry = Entry(class_name, name, path, f"{config.host_dir}/{name}")
+                is_offered = entry.host_path in offered
+                if not is_offered and not config.matches(name):
+                    entries.append(dataclasses.replace(entry, excluded=True))
+                elif known and known.is_fresh(mount, is_offered, changes):
+                    entries.append(known.entry)
+                else:
+                    unread.append((config, entry, mount))
+        read = await asyncio.gather(
+            *(self.read(e, mount, offered=e.host_path in offered) for _, e, mount in unread)
+        )
+        now = time.monotonic()
+        for (_, _, mount), entry in zip(unread, read, strict=True):
+            self._known[entry.class_name, entry.name] = _Known(entry, mount, now)
+        entries.extend(read)
+        there = {(entry.class_name, entry.name) for entry in entries}
+        for key in self._known.keys() - there:
+            del self._known[key]
+        return Found(entries, self._problems)
+
+    async def _list(self, classes: Mapping[str, ClassConfig]) -> None:
+        self._names, self._problems = {}, {}
+        for config in classes.values():
+            directory = config.mount_dir
+            try:
+                listed = await self._workers.call(directory, DIRECTORY_SECONDS, scan, directory)
+            except (OSError, Hung) as error:
+                self._problems[config.name] = _directory_problem(config, error)
+            else:
+                self._names[config.name] = [entry.name for entry in listed]
+        # After the listing: a mount made in between is then seen with its name.
+        self._table = await self._mount_table()
+
+    async def _mount_table(self) -> MountTable:
+        table = await self._workers.call("mount table", DIRECTORY_SECONDS, read_mount_table)
+        if not table.settled:
+            # What is not in it may still be mounted: nothing may be concluded from its absence.
+            raise Hung("mount table", DIRECTORY_SECONDS, "the mount table does not hold still")
+        return table
+
+    async def read(self, entry: Entry, mount: Mount | None, *, offered: bool) -> Entry:
+        """Read one entry from the host now, within a deadline; never raises for what it meets."""
+        self.probes_total += 1
+        bare = Entry(entry.class_name, entry.name, entry.path, entry.host_path)
+        try:
+            fresh = await self._workers.call(
+                entry.path, ENTRY_SECONDS, lambda: probe(bare, mount, offered=offered)
+            )
+        except Hung as error:
+            return dataclasses.replace(bare, problem=Problem("unknown", str(error)))
+        if fresh.kind == "block" and fresh.content == EMPTY:
+            return dataclasses.replace(fresh, content=await self._signature(fresh.path))
+        return fresh
+
+    async def read_now(self, entry: Entry, *, offered: bool) -> Entry:
+        """The same with the mount table of this very moment: what an act relies on."""
+        table = await self._mount_table()
+        return await self.read(entry, table.at(entry.path), offered=offered)
+
+    def forget(self, path: str) -> None:
+        """What was known of the entry at this path holds no longer: its content was changed."""
+        for key in [key for key, known in self._known.items() if known.entry.path == path]:
+            del self._known[key]
+
+    async def _signature(self, path: str) -> Content:
+        try:
+            signature = await read_signature(path)
+        except (
+            OSError,
+            NotABlockDevice,
+            SignatureUnknown,
+            CommandMissing,
+            CommandTimedOut,
+        ) as error:
+            return Content("unknown", f"its signature cannot be read: {error}")
+        if signature is None:
+            return EMPTY
+        label = f" {signature.label!r}" if signature.label else ""
+        return Content("holds", f"a signature: {signature.type}{label}")
+
+
+def _directory_problem(config: ClassConfig, error: OSError | Hung) -> str:
+    text = error.strerror if isinstance(error, OSError) else str(error)
+    return f"the discovery directory {config.mount_dir} cannot be listed: {text}"

@@ -1,0 +1,103 @@
+"""One entry of a discovery directory, read from the host: what it is and what lies in it.
+
+Reads only; called in worker threads, since a dead disk may never answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from localvolume.host.blockdev import (
+    BlockDevice,
+    InUse,
+    NotABlockDevice,
+    exclusive_open,
+    probe_block_device,
+)
+from localvolume.host.entries import EntryKind, classify
+from localvolume.host.filesystems import (
+    Changed,
+    identity_of_mount,
+    looks_empty,
+    probe_filesystem,
+)
+from localvolume.host.mounts import Mount
+from localvolume.static.model import Content, Entry, Problem
+
+EMPTY = Content("empty")
+
+
+def probe(entry: Entry, mount: Mount | None, *, offered: bool) -> Entry:
+    """The entry with everything that can be read of it; `mount` is what is mounted on its path.
+
+    What lies in it is looked at only where no PersistentVolume offers it: the data of a tenant is
+    none of our business. Never raises OSError: what cannot be read is a `Problem`.
+    """
+    try:
+        kind = classify(entry.path)
+        if kind.kind is EntryKind.DIRECTORY:
+            return _directory(entry, mount, offered)
+        if kind.kind is EntryKind.BLOCK:
+            return _block(entry, offered)
+        if kind.kind is EntryKind.DANGLING:
+            return _problem(entry, "gone", "it is a link that leads nowhere")
+        return _problem(entry, "wrong-kind", f"it is a {kind.kind.value}")
+    except FileNotFoundError:
+        return _problem(entry, "gone", f"{entry.path} does not exist")
+    except (Changed, NotABlockDevice) as error:
+        return _problem(entry, "unknown", f"it changed while it was read: {error}")
+    except OSError as error:
+        return _problem(entry, "unknown", f"it cannot be read: {error.strerror or error}")
+
+
+def _problem(entry: Entry, code: str, text: str) -> Entry:
+    return dataclasses.replace(entry, problem=Problem(code, text))  # type: ignore[arg-type]
+
+
+def _directory(entry: Entry, mount: Mount | None, offered: bool) -> Entry:
+    if mount is None:
+        return _problem(entry, "gone", f"{entry.path} is not a valid mount point")
+    if mount.root.endswith("//deleted"):
+        return _problem(entry, "unknown", "the directory mounted here has been removed")
+    filesystem = probe_filesystem(entry.path, mount)
+    content = None
+    if not offered:
+        emptiness = looks_empty(entry.path)
+        content = EMPTY if emptiness.empty else Content("holds", emptiness.found or "data")
+    return dataclasses.replace(
+        entry,
+        kind="filesystem",
+        size_bytes=filesystem.total_bytes,
+        identity=identity_of_mount(mount, filesystem),
+        device=mount.device,
+        root=mount.root,
+        mount_id=mount.mount_id,
+        content=content,
+    )
+
+
+def _block(entry: Entry, offered: bool) -> Entry:
+    device = probe_block_device(entry.path)
+    if device.size_bytes == 0:
+        return _problem(entry, "gone", "the device has no size: nothing is attached to it")
+    return dataclasses.replace(
+        entry,
+        kind="block",
+        size_bytes=device.size_bytes,
+        identity=device.identity,
+        device=device.device,
+        content=None if offered else _use_of(entry.path, device),
+    )
+
+
+def _use_of(path: str, device: BlockDevice) -> Content:
+    """Whether something uses the device; its signature is read by a command of its own."""
+    users = [*(f"partition {name}" for name in device.partitions), *device.holders]
+    if users:
+        return Content("busy", f"the device is in use: {', '.join(users)}")
+    try:
+        os.close(exclusive_open(path, write=False))
+    except InUse as error:
+        return Content("busy", f"the device is in use: {error}")
+    return EMPTY

@@ -1,0 +1,260 @@
+"""What wakes the static role up, and the loop from facts to plan to acts.
+
+Level-triggered: an event only says that it is worth looking. A look gathers all facts, plans, and
+starts what the plan asks for; a key (one path) never has two acts under way. What was missed,
+doubled or out of order changes nothing but the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import random
+import time
+from collections.abc import Sequence
+
+from localvolume.config.model import Configuration
+from localvolume.host.workers import Hung, Workers
+from localvolume.kube.client import Client
+from localvolume.kube.events import EventRecorder
+from localvolume.kube.informer import Informer
+from localvolume.kube.objects import Node, PersistentVolume, StorageClass
+from localvolume.static.act import Acts, Surroundings
+from localvolume.static.doing import Doing
+from localvolume.static.facts import Changes, Survey
+from localvolume.static.model import ClassFacts, Facts, Hold, Step
+from localvolume.static.plan import plan
+from localvolume.static.telemetry import Telemetry
+from localvolume.static.world import World
+from localvolume.volumes import marks
+from localvolume.volumes.manifest import NodeFacts, PublishingOptions
+from localvolume.volumes.objects import path_of
+
+log = logging.getLogger(__name__)
+
+GRACE_SECONDS = 60.0
+"""How long a volume may be missing before the offer of it is withdrawn."""
+
+_REST_FACTOR = 4.0
+"""After a look, rest this many times as long as it took: looking never takes a fifth of a core."""
+
+
+class StaticRole:
+    """The static volumes of one node, from their appearance to their being clean again."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        events: EventRecorder,
+        workers: Workers,
+        telemetry: Telemetry,
+        volumes: Informer[PersistentVolume],
+        storage_classes: Informer[StorageClass],
+        nodes: Informer[Node],
+        node_name: str,
+        configuration: Configuration,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
+        self._telemetry = telemetry
+        self._volumes = volumes
+        self._storage_classes = storage_classes
+        self._nodes = nodes
+        self._node_name = node_name
+        self._configuration = configuration
+        self._grace_seconds = grace_seconds
+        self._survey = Survey(workers)
+        self._asked: dict[str, PersistentVolume | None] = {}
+        acts = Acts(
+            client=client,
+            events=events,
+            survey=self._survey,
+            workers=workers,
+            telemetry=telemetry,
+            saw=volumes.apply_own_write,
+            asked=self._asked,
+        )
+        self._doing = Doing(acts, events, telemetry, wake=self.objects_changed)
+        self._wake = asyncio.Event()
+        self._wake.set()
+        self._changes = Changes(everything=True)
+        self._missing_since: dict[str, float] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+        self.looks = 0
+        """Completed looks; the first one makes the node known."""
+        self.looking_since: float | None = None
+        """When the look under way began (time.monotonic), None between two looks."""
+        self.problems: dict[str, str] = {"": "nothing has been looked at yet"}
+        """What keeps a class ("": the whole node) from being served; ready while it is empty."""
+
+    # --- what wakes it up ----------------------------------------------------------------------
+
+    def mounts_changed(self) -> None:
+        """Something was mounted or unmounted; the table tells what."""
+        self._changes.host = True
+        self._wake.set()
+
+    def directory_changed(self, directory: str, name: str | None) -> None:
+        """An entry of a discovery directory was made, removed or renamed; None: any of them."""
+        self._changes.paths.add(f"{directory}/{name}" if name else directory)
+        self.mounts_changed()
+
+    def device_changed(self, device: str | None) -> None:
+        """A block device ("major:minor") came, went or changed; None: any may have."""
+        if device is None:
+            self._changes.everything = True
+        else:
+            self._changes.devices.add(device)
+        self.mounts_changed()
+
+    def objects_changed(self, *_: object) -> None:
+        """A PersistentVolume, StorageClass or the Node changed."""
+        self._wake.set()
+
+    def resync(self) -> None:
+        """Look at everything anew, whatever is remembered, and say again what is held."""
+        self._changes.everything = True
+        self._asked.clear()
+        self._doing.say_again()
+        self.mounts_changed()
+
+    def reconfigure(self, configuration: Configuration) -> None:
+        """From the next look on, another configuration counts."""
+        self._configuration = configuration
+        self.resync()
+
+    # --- the loop ------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Never returns; on cancellation stops cleanings between two steps and waits for them."""
+        try:
+            for informer in (self._volumes, self._storage_classes, self._nodes):
+                await informer.synced.wait()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._resync_forever())
+                tasks.create_task(self._look_forever())
+        finally:
+            if self._alarm:
+                self._alarm.cancel()
+            await self._doing.stop()
+
+    async def _resync_forever(self) -> None:
+        while True:
+            period = self._configuration.min_resync_period_seconds
+            await asyncio.sleep(period * (1 + random.random()))  # noqa: S311 - jitter, no secret
+            self.resync()
+
+    async def _look_forever(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            began = self.looking_since = time.monotonic()
+            try:
+                await self._look()
+            except (Hung, OSError) as error:
+                self.problems = {"": f"this node cannot be looked at: {error}"}
+                log.warning("%s; tried again in 5 s", self.problems[""])
+                self._changes.everything = True
+                self._wake_in(5.0)
+            self.looking_since = None
+            took = time.monotonic() - began
+            self._telemetry.look_seconds.set(took)
+            # A burst of events is one look's work: it gathers while the processor rests.
+            await asyncio.sleep(min(1.0, _REST_FACTOR * took))
+
+    async def _look(self) -> None:
+        around = self._surroundings()
+        if isinstance(around, str):
+            if self.problems.get("") != around:
+                log.error(around)
+            self.problems = {"": around}
+            return
+        changes, self._changes = self._changes, Changes(host=False)
+        volumes = dict(self._volumes.items)
+        found = await self._survey.look(
+            {name: facts.config for name, facts in around.classes.items()},
+            {path_of(volume) for volume in volumes.values()},
+            changes,
+        )
+        for name, text in found.problems.items():
+            around.classes[name] = dataclasses.replace(around.classes[name], problem=text)
+        facts = Facts(
+            node=around.node,
+            options=around.options,
+            classes=around.classes,
+            entries=found.entries,
+            volumes=volumes,
+            asked=dict(self._asked),
+            grace_seconds=self._grace_seconds,
+        )
+        steps = plan(dataclasses.replace(facts, missing_seconds=self._missing(facts)))
+        self._tell(around, facts, steps)
+        self._doing.begin(steps, around)
+        again = [step.again_seconds for step in steps if isinstance(step, Hold)]
+        self._wake_in(min((seconds for seconds in again if seconds), default=0.0))
+        self.looks += 1
+
+    def _surroundings(self) -> Surroundings | str:
+        """The node and the configured classes, or why they are not known."""
+        node = self._nodes.items.get(self._node_name)
+        if node is None:
+            return f"there is no Node {self._node_name!r}"
+        hostname = node.metadata.labels.get(marks.HOSTNAME_LABEL, "")
+        if not hostname:
+            return f"the Node {self._node_name!r} has no label {marks.HOSTNAME_LABEL}"
+        config = self._configuration
+        return Surroundings(
+            NodeFacts(self._node_name, node.metadata.uid, hostname, node.metadata.labels),
+            PublishingOptions(
+                node_labels=config.node_labels_for_pv,
+                labels=config.labels_for_pv,
+                use_node_name_only=config.use_node_name_only,
+                set_owner_reference=config.set_pv_owner_ref,
+                use_alpha_affinity=config.use_alpha_api,
+            ),
+            {name: self._class_facts(name) for name in config.storage_classes},
+        )
+
+    def _class_facts(self, name: str) -> ClassFacts:
+        config = self._configuration.storage_classes[name]
+        known = self._storage_classes.items.get(name)
+        if known is None:
+            return ClassFacts(config, exists=False)
+        return ClassFacts(config, True, known.reclaim_policy or "Delete", known.mount_options)
+
+    def _missing(self, facts: Facts) -> dict[str, float]:
+        """For how long each volume has been missing, in seconds, by UID.
+
+        The count begins anew with the process: waiting longer than needed harms nobody.
+        """
+        world, now = World(facts), time.monotonic()
+        self._missing_since = {
+            volume.metadata.uid: self._missing_since.get(volume.metadata.uid, now)
+            for volume in facts.volumes.values()
+            if world.vanished(volume)
+        }
+        return {uid: now - since for uid, since in self._missing_since.items()}
+
+    def _tell(self, around: Surroundings, facts: Facts, steps: Sequence[Step]) -> None:
+        problems = {name: _problem_of(facts) for name, facts in around.classes.items()}
+        for name, text in problems.items():
+            if text and self.problems.get(name) != text:
+                log.error("class %s: %s", name, text)
+        self.problems = {name: text for name, text in problems.items() if text}
+        self._telemetry.classes({name: bool(text) for name, text in problems.items()})
+        self._telemetry.tell(facts.volumes.values(), steps)
+        self._telemetry.looks.inc()
+
+    def _wake_in(self, seconds: float) -> None:
+        """Look again after that time, unless something else wakes us before; 0: do not."""
+        if self._alarm:
+            self._alarm.cancel()
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_later(seconds, self.objects_changed) if seconds else None
+
+
+def _problem_of(facts: ClassFacts) -> str:
+    if facts.problem:
+        return facts.problem
+    return "" if facts.exists else "there is no StorageClass of that name"

@@ -1,0 +1,152 @@
+"""The metrics of static volumes: upstream's names, labels and buckets, and what we add.
+
+A gauge tells the truth of the whole node after every look, never of what one look happened to add.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from localvolume.cleaning.receipt import Progress
+from localvolume.kube.objects import PersistentVolume
+from localvolume.static.model import Hold, Step
+from localvolume.volumes.capacity import GIB, bytes_of
+
+UPSTREAM = "local_volume_provisioner"
+OURS = "localvolume"
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_CAPACITY_STEP = 500 * GIB
+
+
+def capacity_label(size_bytes: int) -> str:
+    """Upstream's label for a size: the next multiple of 500 GiB, as "0G", "500G", "1000G"."""
+    return f"{-(-size_bytes // _CAPACITY_STEP) * 500}G"
+
+
+class Telemetry:
+    """All of them, on one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(prefix: str, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+            return Counter(f"{prefix}_{name}", text, labels, registry=registry)
+
+        def gauge(prefix: str, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
+            return Gauge(f"{prefix}_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, labels: tuple[str, ...]) -> Histogram:
+            return Histogram(f"{UPSTREAM}_{name}", text, labels, registry=registry, buckets=BUCKETS)
+
+        self.capacity = gauge(
+            UPSTREAM,
+            "persistentvolume_capacity_bytes",
+            "Total capacity of this node's PersistentVolumes in bytes",
+            ("mode",),
+        )
+        self.discovered = counter(
+            UPSTREAM,
+            "persistentvolume_discovery_total",
+            "PersistentVolumes created",
+            ("mode",),
+        )
+        self.discovery_seconds = histogram(
+            "persistentvolume_discovery_duration_seconds",
+            "Seconds from seeing a usable entry to its PersistentVolume",
+            ("mode",),
+        )
+        self.deleted = counter(
+            UPSTREAM,
+            "persistentvolume_delete_total",
+            "PersistentVolumes deleted after cleaning",
+            ("mode", "type"),
+        )
+        self.delete_failed = counter(
+            UPSTREAM,
+            "persistentvolume_delete_failed_total",
+            "Failed attempts to clean a volume and delete its PersistentVolume",
+            ("mode", "type"),
+        )
+        self.delete_seconds = histogram(
+            "persistentvolume_delete_duration_seconds",
+            "Seconds from the begin of cleaning to the deleted PersistentVolume",
+            ("mode", "type", "capacity", "cleanup_command"),
+        )
+        self.running = gauge(UPSTREAM, "proctable_running", "Cleanings running now")
+        self.succeeded = gauge(UPSTREAM, "proctable_succeeded", "Cleanings that succeeded")
+        self.failed = gauge(UPSTREAM, "proctable_failed", "Cleanings that failed")
+        self.held = gauge(
+            OURS,
+            "held_volumes",
+            "Entries and PersistentVolumes that are left alone until somebody looks, by reason",
+            ("class", "reason"),
+        )
+        self.volumes = gauge(
+            OURS,
+            "persistentvolumes",
+            "PersistentVolumes of this node, by class and phase",
+            ("class", "phase"),
+        )
+        self.cleaning_done = gauge(
+            OURS, "cleaning_done_bytes", "Bytes cleaned so far, by volume", ("persistentvolume",)
+        )
+        self.cleaning_total = gauge(
+            OURS, "cleaning_total_bytes", "Bytes to be cleaned, by volume", ("persistentvolume",)
+        )
+        self.looks = counter(OURS, "discovery_looks_total", "Looks at the whole node")
+        self.look_seconds = gauge(
+            OURS, "discovery_last_look_seconds", "How long the last look took, in seconds"
+        )
+        self.class_problem = gauge(
+            OURS,
+            "class_problem",
+            "1 where a class's StorageClass or directory is missing or unreadable",
+            ("class",),
+        )
+        self._labels: dict[Gauge, set[tuple[str, ...]]] = {}
+
+    def tell(self, volumes: Iterable[PersistentVolume], steps: Iterable[Step]) -> None:
+        """The state of the node after one look."""
+        capacity: Tally[tuple[str, ...]] = Tally({("Filesystem",): 0, ("Block",): 0})
+        phases: Tally[tuple[str, ...]] = Tally()
+        for volume in volumes:
+            size = bytes_of(volume.spec.capacity.get("storage", "")) or 0
+            capacity[(volume.spec.volume_mode or "Filesystem",)] += size
+            phases[volume.spec.storage_class_name, volume.status.phase or "Pending"] += 1
+        held: Tally[tuple[str, ...]] = Tally(
+            (_class_of(step), step.code) for step in steps if isinstance(step, Hold)
+        )
+        self._set_all(self.capacity, capacity)
+        self._set_all(self.volumes, phases)
+        self._set_all(self.held, held)
+
+    def classes(self, problems: dict[str, bool]) -> None:
+        """Which configured classes have a problem of their own."""
+        values: Tally[tuple[str, ...]] = Tally(
+            {(name,): int(bad) for name, bad in problems.items()}
+        )
+        self._set_all(self.class_problem, values)
+
+    def progress(self, name: str, progress: Progress) -> None:
+        self.cleaning_done.labels(name).set(progress.done_bytes)
+        if progress.total_bytes is not None:
+            self.cleaning_total.labels(name).set(progress.total_bytes)
+
+    def cleaning_over(self, name: str) -> None:
+        for metric in (self.cleaning_done, self.cleaning_total):
+            metric.remove_by_labels({"persistentvolume": name})
+
+    def _set_all(self, metric: Gauge, values: Tally[tuple[str, ...]]) -> None:
+        """Set these children and remove the others: what no longer is must not be shown."""
+        for labels in self._labels.get(metric, set()) - set(values):
+            metric.remove(*labels)
+        for labels, value in values.items():
+            metric.labels(*labels).set(value)
+        self._labels[metric] = set(values)
+
+
+def _class_of(step: Hold) -> str:
+    if step.volume is not None:
+        return step.volume.spec.storage_class_name
+    return step.entry.class_name if step.entry else ""

@@ -1,0 +1,36 @@
+"""How long to stay away after a failure: exponential with full jitter, so that many never storm."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+
+class Backoff:
+    """Waits between 0 and a bound that doubles from `first` to `longest` seconds.
+
+    Full jitter (uniform from 0) spreads a thousand nodes best over the time after an outage.
+    """
+
+    def __init__(
+        self,
+        first: float = 0.5,
+        longest: float = 30.0,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._first: Final = first
+        self._longest: Final = longest
+        self._uniform: Final = uniform
+        self.failures = 0
+
+    def reset(self) -> None:
+        self.failures = 0
+
+    def next(self, at_least: float | None = None) -> float:
+        """Seconds to wait after one more failure; `at_least` is what the server asked for."""
+        # 2**16 is past every bound; beyond, the power would only grow a number for nothing.
+        bound = min(self._longest, self._first * 2 ** min(self.failures, 16))
+        self.failures += 1
+        wait = self._uniform(0, bound)
+        return wait if at_least is None else at_least + wait

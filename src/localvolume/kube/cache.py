@@ -1,0 +1,134 @@
+"""The objects an informer holds, and what each list, watch event and own write does to them.
+
+Nothing here waits or speaks to a server: it is told, and tells `on_change`. resourceVersions are
+compared as the integers they are (Kubernetes promises their order since 1.35, and etcd gave it
+always); one that is not an integer counts as older than any.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, TypeVar
+
+from localvolume.kube.objects import KubeObject
+from localvolume.kube.wire import DELETED
+
+T = TypeVar("T", bound=KubeObject)
+
+_log = logging.getLogger(__name__)
+
+
+def key_of(thing: KubeObject) -> str:
+    """`name`, or `namespace/name`."""
+    meta = thing.metadata
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+
+class Cache(Generic[T]):
+    """`version` is the resourceVersion up to which `items` is everything the server told."""
+
+    def __init__(self, on_change: Callable[[T | None, T | None], None]) -> None:
+        self.items: Final[dict[str, T]] = {}
+        self.version = ""
+        self._on_change: Final = on_change
+        # Own writes that the watch has not echoed yet: key to resourceVersion.
+        self._ahead: Final[dict[str, int]] = {}
+
+    def replace(self, listed: Iterable[T], version: str) -> None:
+        """A complete list: what is not in it is gone, except own writes made after it."""
+        fresh = {key_of(item): item for item in listed}
+        upto = _number(version)
+        for key, written in list(self._ahead.items()):
+            if written <= upto:
+                del self._ahead[key]
+            elif key in self.items:
+                fresh[key] = self.items[key]
+            else:
+                fresh.pop(key, None)
+        self.version = version
+        for key in [key for key in self.items if key not in fresh]:
+            self._tell(self.items.pop(key), None)
+        for key, new in fresh.items():
+            self._put(key, new)
+
+    def change(self, type_: str, thing: T) -> None:
+        """An event of the watch: ADDED, MODIFIED or DELETED."""
+        key = key_of(thing)
+        number = _number(thing.metadata.resource_version)
+        old = self.items.get(key)
+        # An event from before our own write: that one is the newer truth. (Taking away the last
+        # finalizer is answered with the resourceVersion of the change before it.)
+        written = self._ahead.get(key, -1)
+        ended = written >= 0 and old is None and type_ != DELETED
+        stale = number < written or (ended and number == written)
+        if not stale:
+            self._ahead.pop(key, None)
+            if type_ == DELETED:
+                if old is not None:
+                    del self.items[key]
+                    # The last state, which has the finalizers and phase that it went with.
+                    self._tell(thing, None)
+            else:
+                self._put(key, thing)
+        self.reached(thing.metadata.resource_version)
+
+    def reached(self, version: str) -> None:
+        """The watch told everything up to this resourceVersion."""
+        if not version:
+            return
+        self.version = version
+        if not self._ahead:
+            return
+        # Events come in order. An own write that the watch has passed without an echo is of an
+        # object outside our selector: it has no place here.
+        upto = _number(version)
+        for key, written in list(self._ahead.items()):
+            if written <= upto:
+                del self._ahead[key]
+                old = self.items.pop(key, None)
+                if old is not None:
+                    self._tell(old, None)
+
+    def write(self, thing: T) -> bool:
+        """Take in an object we created or changed ourselves; False if it is no news.
+
+        The watch being past it means that what the cache says, also that it is gone, is newer.
+        """
+        number = _number(thing.metadata.resource_version)
+        key = key_of(thing)
+        old = self.items.get(key)
+        known = _number(old.metadata.resource_version) if old is not None else -1
+        if not self.version or number <= max(known, _number(self.version)):
+            return False
+        self._ahead[key] = number
+        if thing.metadata.deletion_timestamp and not thing.metadata.finalizers:
+            # We took away the last finalizer: the server's answer is the last there is of it.
+            if self.items.pop(key, None) is not None:
+                self._tell(thing, None)
+        else:
+            self._put(key, thing)
+        return True
+
+    def _put(self, key: str, new: T) -> None:
+        old = self.items.get(key)
+        if old is not None and old.metadata.uid != new.metadata.uid:
+            # Another object under the same name: the first one's end was missed.
+            del self.items[key]
+            self._tell(old, None)
+            old = None
+        if old is None or old.metadata.resource_version != new.metadata.resource_version:
+            self.items[key] = new
+            self._tell(old, new)
+
+    def _tell(self, old: T | None, new: T | None) -> None:
+        try:
+            self._on_change(old, new)
+        except Exception:  # noqa: BLE001 - whatever a listener does, the cache must stay right
+            about = new or old
+            name = key_of(about) if about is not None else "?"
+            _log.exception("a listener failed on %s", name)
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isdecimal() else -1

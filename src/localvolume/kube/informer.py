@@ -1,0 +1,167 @@
+"""A live copy of the objects of one kind that a selector picks: list once, then watch.
+
+    list (paged) -> watch from its resourceVersion -> ... -> watch ended or failed
+         ^                  ^                                     |
+         |                  +---- resume, after a backoff --------+
+         +---- 410: too old to resume, after a backoff -----------+
+
+Whatever happens, it goes on, and never in a hurry: a failure, a 410, and a watch that ended soon
+after it began each wait longer than the one before, until a watch has lived for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar
+
+from localvolume.kube.backoff import Backoff
+from localvolume.kube.cache import Cache
+from localvolume.kube.client import Client
+from localvolume.kube.errors import ApiError, ListAgain, TryAgainLater
+from localvolume.kube.kinds import Kind
+from localvolume.kube.objects import KubeObject
+from localvolume.kube.transport import LONGEST_WAIT_SECONDS
+from localvolume.kube.wire import BOOKMARK
+
+T = TypeVar("T", bound=KubeObject)
+
+_log = logging.getLogger(__name__)
+
+PAGE: Final = 500
+# A watch that lived as long as this says that all is well again.
+HEALTHY_SECONDS: Final = 10.0
+# Each watch asks for its own time in this range, so that a server's watches do not end together.
+WATCH_SECONDS: Final = (300.0, 600.0)
+
+
+class Informer(Generic[T]):
+    """Run `run()` as a task, wait for `synced`, read `items`, and be told by `on_change(old, new)`.
+
+    `on_change` is called in the event loop and must not block: None as old means added, None as
+    new means gone. `items` maps `name` or `namespace/name`. `last_contact` is the loop's time when
+    the server last said anything, 0.0 before; the counters are of bytes and events received.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[T],
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        on_change: Callable[[T | None, T | None], None],
+        watch_seconds: tuple[float, float] = WATCH_SECONDS,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._client: Final = client
+        self._kind: Final = kind
+        self._namespace: Final = namespace
+        self._label_selector: Final = label_selector
+        self._field_selector: Final = field_selector
+        self._watch_seconds: Final = watch_seconds
+        self._backoff: Final = backoff or Backoff()
+        self._cache: Final[Cache[T]] = Cache(on_change)
+        self._page_limit = PAGE
+        self._must_list = True
+        self.items: Final[Mapping[str, T]] = MappingProxyType(self._cache.items)
+        self.synced: Final = asyncio.Event()
+        self.last_contact = 0.0
+        self.bytes_received = 0
+        self.events_received = 0
+        self.lists = 0
+        self.watches = 0
+
+    async def run(self) -> None:
+        """Keep the copy alive until cancelled. Returns and raises for nothing else."""
+        loop = asyncio.get_running_loop()
+        while True:
+            watching_since: float | None = None
+            ended_well = False
+            after: float | None = None
+            try:
+                if self._must_list:
+                    await self._list()
+                watching_since = loop.time()
+                await self._watch()
+                ended_well = True
+            except ListAgain as error:
+                _log.info("listing %s again: %s", self._kind.plural, error)
+                self._must_list = True
+            except ApiError as error:
+                _log.warning("%s: %s", self._kind.plural, error)
+                # The server's history ends before what we saw (it was restored from a backup), or
+                # it makes nothing of our resourceVersion: resuming would fail for ever.
+                self._must_list |= error.reason == "ResourceVersionTooLarge" or error.status == 400
+                if isinstance(error, TryAgainLater) and error.after is not None:
+                    after = min(error.after, LONGEST_WAIT_SECONDS)
+            if watching_since is not None and loop.time() - watching_since >= HEALTHY_SECONDS:
+                self._backoff.reset()
+                if ended_well:
+                    # As it should after its time; the times are random already.
+                    continue
+            await asyncio.sleep(self._backoff.next(after))
+
+    def apply_own_write(self, thing: T) -> bool:
+        """Put an object that we just created or patched into `items` before the watch brings it.
+
+        Taken only while it is news (False otherwise), so never brings back something deleted.
+        """
+        return self._cache.write(thing)
+
+    async def _list(self) -> None:
+        found: list[T] = []
+        cont = ""
+        self.lists += 1
+        while True:
+            try:
+                page = await self._client.list_page(
+                    self._kind,
+                    self._namespace,
+                    label_selector=self._label_selector,
+                    field_selector=self._field_selector,
+                    limit=self._page_limit,
+                    cont=cont,
+                )
+            except ListAgain:
+                # The list outlived its own snapshot between two pages: next time in one piece.
+                self._page_limit = 0
+                raise
+            self._heard(page.size)
+            found += page.items
+            cont = page.cont
+            if not cont:
+                break
+        self._page_limit = PAGE
+        self._cache.replace(found, page.resource_version)
+        self._must_list = False
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        self.watches += 1
+        events = self._client.watch(
+            self._kind,
+            self._namespace,
+            resource_version=self._cache.version,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            timeout_seconds=random.uniform(*self._watch_seconds),  # noqa: S311 - not a secret
+            on_bytes=self._heard,
+        )
+        cache = self._cache
+        async with aclosing(events):
+            async for event in events:
+                if event.type == BOOKMARK:
+                    cache.reached(event.object.metadata.resource_version)
+                else:
+                    self.events_received += 1
+                    cache.change(event.type, event.object)
+
+    def _heard(self, size: int) -> None:
+        self.bytes_received += size
+        self.last_contact = asyncio.get_running_loop().time()

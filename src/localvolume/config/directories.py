@@ -7,12 +7,12 @@ share the very same directory are upstream practice, told apart by their namePat
 
 import itertools
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from yaml.nodes import Node
 
 from localvolume.config import globs
-from localvolume.config.model import ClassConfig
 from localvolume.config.readers import Place, quoted, text
 
 _LONGEST = 4095
@@ -36,40 +36,49 @@ def directory(node: Node, place: Place) -> str | None:
     return None
 
 
-def check_overlaps(classes: Sequence[ClassConfig], places: Mapping[str, Place]) -> None:
-    """Note every pair of classes whose directories must not stand together.
+class Claim(NamedTuple):
+    """What a class lays claim to, as far as it could be read: None for what is wrong already."""
 
-    `places` holds the place of each class by name; a problem is noted at the later class.
-    """
-    for first, second in itertools.combinations(classes, 2):
-        place = places[second.name]
+    name: str
+    host_dir: str | None
+    mount_dir: str | None
+    name_pattern: str | None
+    place: Place
+
+
+def check_overlaps(claims: Iterable[Claim]) -> None:
+    """Note, at the later class, every pair whose directories must not stand together."""
+    for first, second in itertools.combinations(claims, 2):
+        place = second.place
         _nested("hostDir", first.name, first.host_dir, second.host_dir, place)
         _nested("mountDir", first.name, first.mount_dir, second.mount_dir, place)
-        if first.mount_dir == second.mount_dir and first.host_dir != second.host_dir:
+        if first.host_dir is None or second.host_dir is None:
+            continue
+        if first.host_dir == second.host_dir:
+            if shared := _shared(first, second):
+                place.at("namePattern").warning(
+                    f"{shared}, and both look in {second.host_dir}: "
+                    "which of the two publishes an entry that both mean is not certain"
+                )
+        elif first.mount_dir is not None and first.mount_dir == second.mount_dir:
             place.at("mountDir").problem(
                 f"{second.mount_dir} is the mountDir of class {first.name} as well, "
                 f"whose hostDir is another ({first.host_dir})"
             )
-        if first.host_dir != second.host_dir or any(
-            problem.key in (places[one.name].at("namePattern").key for one in (first, second))
-            for problem in place.problems
-        ):
-            continue
-        if shared := _shared(first, second):
-            place.at("namePattern").warning(
-                f"{shared}, and both look in {second.host_dir}: "
-                "which of the two publishes an entry that both mean is not certain"
-            )
 
 
-def _nested(key: str, other: str, one: str, two: str, place: Place) -> None:
+def _nested(key: str, other: str, one: str | None, two: str | None, place: Place) -> None:
+    if one is None or two is None:
+        return
     for inner, outer, how in ((two, one, "lies inside"), (one, two, "contains")):
         if inner.startswith(outer + "/"):
             place.at(key).problem(f"{two} {how} {one}, the {key} of class {other}")
 
 
-def _shared(first: ClassConfig, second: ClassConfig) -> str:
+def _shared(first: Claim, second: Claim) -> str:
     """The two patterns some name may match alike, said in words; "" where there are none."""
+    if first.name_pattern is None or second.name_pattern is None:
+        return ""
     for one in first.name_pattern.split(","):
         for two in second.name_pattern.split(","):
             if globs.may_both_match(one, two):

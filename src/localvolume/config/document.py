@@ -2,7 +2,7 @@
 
 Nodes remember how a value was written, which the readers need: a duplicate key is still there, and
 `1.10` where text is wanted can be told from `1.1`. Sources: sigs.k8s.io/yaml and go-yaml v2
-("y" and "on" are booleans; no base-60 numbers).
+("y" and "on" are booleans; no base-60 numbers, and dates are text).
 """
 
 import re
@@ -12,8 +12,8 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 _TAG = "tag:yaml.org,2002:"
-STRING, NULL, BOOLEAN, INTEGER, FLOAT, TIMESTAMP = (
-    _TAG + name for name in ("str", "null", "bool", "int", "float", "timestamp")
+STRING, NULL, BOOLEAN, INTEGER, FLOAT = (
+    _TAG + name for name in ("str", "null", "bool", "int", "float")
 )
 _MERGE = _TAG + "merge"
 _DEEPEST = 32
@@ -58,7 +58,6 @@ for _tag, _pattern, _first in (
         _FLOATS,
         "-+0123456789.",
     ),
-    (TIMESTAMP, r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?$", "0123456789"),
     (_MERGE, r"<<$", "<"),
 ):
     _Loader.add_implicit_resolver(_tag, re.compile(_pattern), list(_first))

@@ -14,7 +14,7 @@ from yaml.nodes import MappingNode, Node
 
 from localvolume.config import document, schema
 from localvolume.config.model import Configuration, ConfigurationInvalid, Problem
-from localvolume.config.readers import Place
+from localvolume.config.readers import Place, one_line
 
 DEFAULT_DIRECTORY = "/etc/provisioner/config/"
 _DATA = "..data"
@@ -60,7 +60,7 @@ def read_directory(directory: str, prefix: str = "") -> tuple[list[Source], list
         path = os.path.join(directory, name)
         if name.startswith(".") or os.path.isdir(path):
             continue
-        shown = prefix + name.encode(errors="replace").decode()
+        shown = prefix + one_line(name)
         content = read_file(path)
         if isinstance(content, str):
             sources.append(Source(shown, name, content))

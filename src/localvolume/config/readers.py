@@ -23,7 +23,7 @@ _KINDS = {MappingNode: "a mapping", SequenceNode: "a list", ScalarNode: "a singl
 
 # Scalars that are no text to YAML but that upstream's reader turns into the very text written.
 _SAME_AS_WRITTEN = {
-    document.INTEGER: re.compile(r"-?(0|[1-9][0-9]{0,17})"),
+    document.INTEGER: re.compile(r"0|-?[1-9][0-9]{0,17}"),
     document.FLOAT: re.compile(r"-?(0|[1-9][0-9]?)\.[0-9]{0,3}[1-9]"),
     document.BOOLEAN: re.compile(r"true|false"),
 }
@@ -42,6 +42,7 @@ class Place:
         """The place of a key or list index below this one."""
         if isinstance(key, int):
             return replace(self, key=f"{self.key}[{key}]")
+        key = one_line(key)
         return replace(self, key=f"{self.key}.{key}" if self.key else key)
 
     def problem(self, reason: str) -> None:
@@ -49,6 +50,11 @@ class Place:
 
     def warning(self, reason: str) -> None:
         self.warnings.append(Problem(self.file, self.key, reason))
+
+
+def one_line(name: str) -> str:
+    """A name to show: as it is where that is one visible line, else quoted."""
+    return name if name and name.isprintable() else repr(name)
 
 
 def quoted(value: object) -> str:
@@ -160,7 +166,9 @@ def list_of(
 
 
 def entries(node: Node, place: Place) -> Iterator[tuple[str, Node, Place]]:
-    """The entries of a mapping; one given twice is noted and its first value taken."""
+    """The entries of a mapping, none where it is null; one given twice is noted and left out."""
+    if document.is_null(node):
+        return
     if not isinstance(node, MappingNode):
         place.problem(f"must be a mapping, not {_KINDS[type(node)]}")
         return

@@ -8,7 +8,7 @@ from yaml.nodes import Node
 
 from localvolume.config import names, scheduling, values
 from localvolume.config.cleaners import FSCLEAN, cleaner_command
-from localvolume.config.directories import check_overlaps, directory
+from localvolume.config.directories import Claim, check_overlaps, directory
 from localvolume.config.model import ClassConfig
 from localvolume.config.readers import (
     Place,
@@ -90,21 +90,21 @@ def storage_classes(*, host_checks: bool) -> Reader:
 
     def read(node: Node, place: Place) -> dict[str, ClassConfig] | None:
         classes: dict[str, ClassConfig] = {}
-        places: dict[str, Place] = {}
+        claims: list[Claim] = []
         for name, value, where in entries(node, place):
             if fault := names.fault_of_object_name(name):
                 where.problem(f"{quoted(name)} is no name of a StorageClass: it {fault}")
-            config = _class(name, value, where, table)
-            if config is not None:
-                classes[name] = config
-                places[name] = where
-        check_overlaps(list(classes.values()), places)
+            good = _class(value, where, table)
+            claims.append(_claim(name, good, where))
+            if "host_dir" in good.values and "mount_dir" in good.values:
+                classes[name] = ClassConfig(name=name, **good.values)
+        check_overlaps(claims)
         return classes
 
     return read
 
 
-def _class(name: str, node: Node, place: Place, table: Iterable[_Key]) -> ClassConfig | None:
+def _class(node: Node, place: Place, table: Iterable[_Key]) -> "Read":
     read = read_keys(node, place, table)
     for key, field in (("hostDir", "host_dir"), ("mountDir", "mount_dir")):
         if field not in read.given:
@@ -116,9 +116,12 @@ def _class(name: str, node: Node, place: Place, table: Iterable[_Key]) -> ClassC
             note.problem("fsclean.sh deletes files and cannot clean a block device")
         else:
             note.warning("fsclean.sh cannot clean a block device, should this class find one")
-    if "host_dir" not in read.values or "mount_dir" not in read.values:
-        return None
-    return ClassConfig(name=name, **read.values)
+    return read
+
+
+def _claim(name: str, read: "Read", place: Place) -> Claim:
+    pattern = read.values.get("name_pattern", None if "name_pattern" in read.given else "*")
+    return Claim(name, read.values.get("host_dir"), read.values.get("mount_dir"), pattern, place)
 
 
 @dataclass(frozen=True, slots=True)

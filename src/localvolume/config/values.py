@@ -6,7 +6,7 @@ from typing import Final
 from yaml.nodes import Node
 
 from localvolume.config import globs, names
-from localvolume.config.readers import Place, boolean, entries, list_of, quoted, text
+from localvolume.config.readers import Place, boolean, entries, list_of, one_line, quoted, text
 
 RESERVED_PREFIX: Final = "localvolume.dev/"
 """Labels under it say whose a volume is; the agent alone sets them."""
@@ -18,7 +18,7 @@ def volume_mode(node: Node, place: Place) -> str | None:
     if value == "":
         return "Filesystem"
     if value is not None and value not in ("Filesystem", "Block"):
-        place.problem(f"unsupported volume mode {value}; it is Filesystem or Block")
+        place.problem(f"unsupported volume mode {one_line(value)}; it is Filesystem or Block")
         return None
     return value
 

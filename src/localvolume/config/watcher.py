@@ -11,15 +11,15 @@ import logging
 import os
 from collections.abc import Callable
 
-from asyncinotify import Inotify, Mask, Watch
+from asyncinotify import Event, Inotify, Mask, Watch
 
 _log = logging.getLogger(__name__)
 
+# Not MODIFY: a file that is being written is of no use until it is closed.
 _EVENTS = (
     Mask.CREATE
     | Mask.DELETE
     | Mask.MOVE
-    | Mask.MODIFY
     | Mask.CLOSE_WRITE
     | Mask.ATTRIB
     | Mask.DELETE_SELF
@@ -48,7 +48,9 @@ class ConfigWatcher:
         self._period = period
         self._wake = asyncio.Event()
         self._inotify: Inotify | None = None
+        self._blind = False
         self._watches: dict[str, tuple[Watch, tuple[int, int]]] = {}
+        self._parents: dict[str, str] = {}
 
     def start(self) -> None:
         """Begin to notice. Changes from now on lead to a callback once `run` is running.
@@ -57,9 +59,10 @@ class ConfigWatcher:
         """
         try:
             self._inotify = Inotify()
-            self._arm()
         except OSError as error:
-            self._give_up(error)
+            self._turn_blind(error)
+        else:
+            self._rearm()
 
     def refresh(self) -> None:
         """Look again which directories there are to watch, as after a mount, and call back."""
@@ -67,29 +70,21 @@ class ConfigWatcher:
 
     async def run(self) -> None:
         """Call back after every change until cancelled; `start` is called if nobody did."""
-        if self._inotify is None:
+        if self._inotify is None and not self._blind:
             self.start()
         reading = asyncio.create_task(self._read())
+        # Should it fail, then we fail: a watcher that watches nothing is worse than none.
+        reading.add_done_callback(lambda _: self._wake.set())
         try:
             while True:
-                period = self._period
-                if self._inotify is None:
-                    period = min(period or _FALLBACK_SECONDS, _FALLBACK_SECONDS)
-                try:
-                    async with asyncio.timeout(period):
-                        await self._wake.wait()
-                    await asyncio.sleep(_SETTLE_SECONDS)
-                except TimeoutError:
-                    pass
-                self._wake.clear()
-                if self._inotify is not None:
-                    try:
-                        self._arm()
-                    except OSError as error:
-                        self._give_up(error)
+                await self._change()
+                if reading.done():
+                    reading.result()
+                self._rearm()
                 self._callback()
         finally:
             reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
             self.close()
 
     def close(self) -> None:
@@ -99,36 +94,72 @@ class ConfigWatcher:
             self._inotify = None
         self._watches.clear()
 
+    async def _change(self) -> None:
+        """Wait for something noticed and let it settle, or for the period to pass."""
+        period = self._period
+        if self._blind:
+            period = min(period or _FALLBACK_SECONDS, _FALLBACK_SECONDS)
+        try:
+            async with asyncio.timeout(period):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(_SETTLE_SECONDS)
+        self._wake.clear()
+
     async def _read(self) -> None:
-        inotify = self._inotify
-        if inotify is not None:
-            async for _ in inotify:
+        if self._inotify is None:
+            await asyncio.Event().wait()
+            return
+        async for event in self._inotify:
+            if self._matters(event):
                 self._wake.set()
 
-    def _give_up(self, error: OSError) -> None:
-        _log.warning(
-            "the kernel grants no inotify watch (%s): the configuration is read every %g s instead",
-            error.strerror,
-            _FALLBACK_SECONDS,
-        )
-        self.close()
+    def _matters(self, event: Event) -> bool:
+        """Whatever happens in a parent to anything but the next directory down is not for us."""
+        watch = event.watch
+        if watch is None or event.name is None:
+            return True
+        names = {
+            self._parents.get(path) for path, (held, _) in self._watches.items() if held is watch
+        }
+        return None in names or str(event.name) in names or not names
 
-    def _arm(self) -> None:
-        """Watch exactly the directories that matter now; raises OSError if the kernel refuses."""
-        assert self._inotify is not None
+    def _turn_blind(self, error: OSError) -> None:
+        if not self._blind:
+            _log.warning(
+                "the kernel grants no inotify watch (%s): "
+                "the configuration is read every %g s instead",
+                error.strerror,
+                _FALLBACK_SECONDS,
+            )
+        self._blind = True
+
+    def _rearm(self) -> None:
+        """Watch exactly the directories that matter now."""
+        if self._inotify is None:
+            return
+        try:
+            self._arm(self._inotify)
+        except OSError as error:
+            self._turn_blind(error)
+        else:
+            self._blind = False
+
+    def _arm(self, inotify: Inotify) -> None:
         # A directory that comes while its parent is being watched is seen in the next round.
         while True:
             wanted = self._wanted()
             for path in self._watches.keys() - wanted.keys():
-                self._drop(path)
+                self._drop(path, inotify)
             news = False
             for path, identity in wanted.items():
                 held = self._watches.get(path)
                 if held is not None and held[1] == identity:
                     continue
-                self._drop(path)
+                self._drop(path, inotify)
                 try:
-                    watch = self._inotify.add_watch(path, _EVENTS)
+                    watch = inotify.add_watch(path, _EVENTS)
                 except (FileNotFoundError, NotADirectoryError, PermissionError):
                     continue
                 self._watches[path] = (watch, identity)
@@ -136,36 +167,41 @@ class ConfigWatcher:
             if not news:
                 return
 
-    def _drop(self, path: str) -> None:
+    def _drop(self, path: str, inotify: Inotify) -> None:
         held = self._watches.pop(path, None)
-        if held is None or self._inotify is None:
+        if held is None:
             return
         if any(other.wd == held[0].wd for other, _ in self._watches.values()):
             return
         try:
-            self._inotify.rm_watch(held[0])
+            inotify.rm_watch(held[0])
         except OSError:
             # The kernel dropped it already, with the directory itself.
             return
 
     def _wanted(self) -> dict[str, tuple[int, int]]:
         """The directories to watch, with their device and inode numbers."""
-        paths = {self._directory}
-        parent = self._directory
-        while parent != "/":
-            parent = os.path.dirname(parent)
-            paths.add(parent)
-            if os.path.isdir(parent):
-                break
+        own = {self._directory}
         try:
             with os.scandir(self._directory) as entries:
-                for entry in entries:
-                    if entry.is_symlink():
-                        paths.add(os.path.dirname(os.path.realpath(entry.path)))
+                own.update(
+                    os.path.dirname(os.path.realpath(entry.path))
+                    for entry in entries
+                    if entry.is_symlink()
+                )
         except OSError:
-            paths.discard(self._directory)
+            own.clear()
+        self._parents = {}
+        child = self._directory
+        while child != "/":
+            parent = os.path.dirname(child)
+            if parent not in own:
+                self._parents[parent] = os.path.basename(child)
+            if os.path.isdir(parent):
+                break
+            child = parent
         wanted = {}
-        for path in paths:
+        for path in own | self._parents.keys():
             try:
                 status = os.stat(path)
             except OSError:

@@ -1,0 +1,162 @@
+"""`localvolume check-config`: what it prints and how it ends."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from localvolume.cli import check_config
+
+GOOD = "fast:\n  hostDir: /mnt/fast\n  mountDir: /mnt/fast\n"
+
+
+def check(*arguments: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    check_config.add_parser(parser.add_subparsers(required=True))
+    args = parser.parse_args(["check-config", *map(str, arguments)])
+    status = args.run(args)
+    assert isinstance(status, int)
+    return status
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    directory = tmp_path / "config"
+    directory.mkdir()
+    (directory / "storageClassMap").write_text(GOOD)
+    return directory
+
+
+def test_a_good_directory(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(config) == 0
+    assert capsys.readouterr().out == "good: 1 class\n"
+
+
+def test_every_problem_is_one_line(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (config / "storageClassMap").write_text(
+        GOOD + "  fstyp: ext4\nslow:\n  hostDir: slow\n  mountDir: /mnt/fast/slow\n"
+        "  blockCleanerCommand: [/scripts/quick_reset.sh]\n"
+    )
+    (config / "useAlphaApi2").write_text("true")
+    assert check(config) == 1
+    file = config / "storageClassMap"
+    signatures = (
+        "quick_reset.sh removes signatures only: the last tenant's data stays readable on the "
+        "device; /scripts/blkdiscard.sh or /scripts/dd_zero.sh removes it"
+    )
+    inside = "/mnt/fast/slow lies inside /mnt/fast, the mountDir of class fast"
+    assert capsys.readouterr().out.splitlines() == [
+        f"{file}: storageClassMap.fast.fstyp: unknown key; did you mean fsType?",
+        f"{file}: storageClassMap.slow.hostDir: must be an absolute path, not 'slow'",
+        f"{file}: storageClassMap.slow.mountDir: {inside}",
+        f"{config}/useAlphaApi2: useAlphaApi2: unknown key; did you mean useAlphaAPI?",
+        f"warning: {file}: storageClassMap.slow.blockCleanerCommand: {signatures}",
+    ]
+
+
+def test_files_are_joined_as_one_directory(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "useAlphaAPI").write_text("yes")
+    assert check(config / "storageClassMap", other / "useAlphaAPI") == 0
+    (other / "storageClassMap").write_text(GOOD.replace("fast", "slow"))
+    capsys.readouterr()
+    assert check(config, other) == 1
+    first, second = config / "storageClassMap", other / "storageClassMap"
+    assert capsys.readouterr().out == (
+        f"{first}, {second}: storageClassMap: is given in {first} and {second}\n"
+    )
+
+
+def test_executables_are_looked_for_unless_told_otherwise(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (config / "storageClassMap").write_text(GOOD + "  blockCleanerCommand: [/no/such/cleaner]\n")
+    assert check(config) == 1
+    assert "missing executable: there is no '/no/such/cleaner'" in capsys.readouterr().out
+    assert check("--no-host-checks", config) == 0
+
+
+def test_json(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check("-o", "json", config) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "valid": True,
+        "classes": ["fast"],
+        "problems": [],
+        "warnings": [],
+    }
+    (config / "setPVOwnerRef").write_text("maybe")
+    assert check("-o", "json", config) == 1
+    assert json.loads(capsys.readouterr().out)["problems"] == [
+        {
+            "file": str(config / "setPVOwnerRef"),
+            "key": "setPVOwnerRef",
+            "reason": "must be true or false (without quotes), not 'maybe'",
+        }
+    ]
+
+
+def test_a_file_that_is_not_there_is_wrong_usage(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(config, config / "gone") == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"there is no {config / 'gone'}" in captured.err
+
+
+def test_no_file_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        check()
+    assert caught.value.code == 2
+    assert "FILE" in capsys.readouterr().err
+
+
+MANIFEST = """\
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: x}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: local-provisioner-config}
+data:
+  setPVOwnerRef: "true"
+  storageClassMap: |
+    fast:
+      hostDir: /mnt/fast
+      mountDir: /mnt/fast
+"""
+
+
+def test_a_manifest_is_read_for_its_configmaps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = tmp_path / "provisioner.yaml"
+    manifest.write_text(MANIFEST)
+    assert check(manifest) == 0
+    assert capsys.readouterr().out == "good: 1 class\n"
+    manifest.write_text(MANIFEST.replace("/mnt/fast", "mnt/fast", 1))
+    assert check(manifest) == 1
+    assert f"{manifest}: storageClassMap.fast.hostDir: must be an" in capsys.readouterr().out
+    manifest.write_text(MANIFEST.replace('"true"', "true"))
+    assert check(manifest) == 1
+    assert "has data.setPVOwnerRef that is not text" in capsys.readouterr().out
+    manifest.write_text(MANIFEST.partition("---")[0])
+    assert check(manifest) == 1
+    assert "no ConfigMap with data" in capsys.readouterr().out
+
+
+def test_what_cannot_be_read_is_a_problem_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "storageClassMap"
+    broken.write_text("a: [")
+    assert check(broken) == 1
+    assert f"{broken}: is not valid YAML in line 2" in capsys.readouterr().out
+    broken.write_bytes(b"\xff")
+    assert check(broken) == 1
+    assert "is not UTF-8" in capsys.readouterr().out

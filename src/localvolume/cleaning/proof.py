@@ -8,7 +8,7 @@ import mmap
 import os
 import random
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from localvolume.cleaning.steps import MIB, Steps
 from localvolume.host.blockdev import flush_buffers
@@ -22,12 +22,6 @@ _ALIGNMENT: Final = 4096
 _ZEROS: Final = bytes(EDGE_BYTES)
 # Regions read by one call of a worker, so that a slow disk misses no deadline.
 _PER_CALL: Final = 8
-
-
-class Chance(Protocol):
-    """The part of random.Random that choosing places needs."""
-
-    def randrange(self, stop: int) -> int: ...
 
 
 class Region(NamedTuple):
@@ -53,7 +47,7 @@ def edges(size_bytes: int) -> list[Region]:
     return [Region(0, EDGE_BYTES), Region(last, size_bytes - last)]
 
 
-def choose_samples(size_bytes: int, count: int, chance: Chance) -> list[Region]:
+def choose_samples(size_bytes: int, count: int, chance: random.Random) -> list[Region]:
     """Where to look: both edges, and `count` places that nobody can foresee.
 
     The space between the edges is cut into `count` equal parts with one place in each, so that no
@@ -76,7 +70,9 @@ def choose_samples(size_bytes: int, count: int, chance: Chance) -> list[Region]:
     return [*regions, last]
 
 
-async def read_back(steps: Steps, *, count: int = SAMPLES, chance: Chance | None = None) -> Proof:
+async def read_back(
+    steps: Steps, *, count: int = SAMPLES, chance: random.Random | None = None
+) -> Proof:
     """Read samples of the held block device. OSError comes through: unread is not proved."""
     return await read_regions(
         steps,

@@ -93,16 +93,20 @@ class Steps:
         """The error to raise, with where and in which step."""
         return CleaningFailed(f"{self.held.target.path}: {self.name}: {what}", touched=self.touched)
 
-    async def do(self, fn: Callable[[*Ts], R], *args: *Ts, seconds: float = STEP_SECONDS) -> R:
+    async def do(self, fn: Callable[[*Ts], R], *args: *Ts, seconds: float | None = None) -> R:
         """Run `fn` in a worker while the volume is held open; OSError comes through.
 
+        `seconds` is its deadline, STEP_SECONDS where nothing is said.
         Raises CleaningStopped soon after the stop, even when the call has not returned: it is left
         behind, and holds the volume until it does. Raises CleaningFailed when the device hangs.
         """
         self.check()
-        call = asyncio.ensure_future(
+        if seconds is None:
+            seconds = STEP_SECONDS
+        call: asyncio.Future[R] = asyncio.ensure_future(
             self._workers.call(self._key, seconds, self.held.use, fn, *args)
         )
+        call.add_done_callback(_seen)
         stopped = asyncio.ensure_future(self.stop.wait())
         try:
             await asyncio.wait((call, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -165,3 +169,9 @@ class Steps:
     def _close_late(self) -> None:
         with contextlib.suppress(OSError):  # nobody is left to be told
             self.held.close()
+
+
+def _seen(call: asyncio.Future[R]) -> None:
+    """A call left behind may still fail: that is known, and nobody's concern any more."""
+    if not call.cancelled():
+        call.exception()

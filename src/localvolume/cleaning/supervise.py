@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 
@@ -74,13 +75,15 @@ async def _run_or_stop(steps: Steps, command: Coroutine[None, None, Finished]) -
 async def _ended(alive: int) -> bool:
     """Whether the other end of the pipe is closed everywhere, within a little while."""
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(alive, lambda: ended.done() or ended.set_result(None))
+    ended = asyncio.Event()
+    loop.add_reader(alive, ended.set)
     try:
-        await asyncio.wait((ended,), timeout=_GONE_SECONDS)
-        return ended.done() and not os.read(alive, 1)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GONE_SECONDS):
+                await ended.wait()
     finally:
         loop.remove_reader(alive)
+    return ended.is_set() and not os.read(alive, 1)
 
 
 def _wait_for_end(alive: int) -> None:

@@ -22,7 +22,13 @@ from typing import ParamSpec, TypeVar
 
 from localvolume.cleaning.method import VolumeKind
 from localvolume.cleaning.receipt import CleaningRefused
-from localvolume.host.blockdev import InUse, exclusive_open, loops_on, probe_block_device
+from localvolume.host.blockdev import (
+    InUse,
+    NotABlockDevice,
+    exclusive_open,
+    loops_on,
+    probe_block_device,
+)
 from localvolume.host.entries import device_number
 from localvolume.host.filesystems import Changed, identity_of_mount, probe_filesystem
 from localvolume.host.mounts import Mount, read_mount_table
@@ -162,23 +168,15 @@ class Held:
 
     def _open_block(self) -> None:
         path = self.target.path
-        # Opening what is no disk may do things: a tape rewinds, a FIFO waits.
-        if not stat.S_ISBLK(os.stat(path).st_mode):
-            raise CleaningRefused(f"{path} is no block device")
         try:
-            self.fd = exclusive_open(path, write=True)
-        except InUse as error:
-            raise CleaningRefused(f"{path} is in use: {error}") from error
-        number = device_number(os.fstat(self.fd).st_rdev)
-        if number != self.target.device:
-            raise CleaningRefused(f"{path} is now device {number}, not {self.target.device}")
+            self.fd = exclusive_open(path, device=self.target.device)
+        except (InUse, NotABlockDevice) as error:
+            raise CleaningRefused(str(error)) from error
         found = probe_block_device(self.own_path)
-        if found.device != number:
-            raise CleaningRefused(f"{path}: looked at {found.device} instead of {number}")
         self._compare(found.identity)
         if found.read_only:
             raise CleaningRefused(f"{path} is read-only")
-        if loops := loops_on(number):
+        if loops := loops_on(found.device):
             # A loop device does not claim the device below it.
             raise CleaningRefused(f"{path} is in use by {', '.join(loops)}")
         if found.size_bytes <= 0:

@@ -1,0 +1,74 @@
+"""Cleaning one volume from end to end: hold and check it, clean it, prove it, write the receipt."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from localvolume.cleaning import device
+from localvolume.cleaning.command import run_cleaner
+from localvolume.cleaning.files import delete_files
+from localvolume.cleaning.method import Method
+from localvolume.cleaning.receipt import Progress, Receipt
+from localvolume.cleaning.signatures import reset_signatures
+from localvolume.cleaning.steps import Steps
+from localvolume.cleaning.target import Target
+from localvolume.host.workers import Workers
+
+
+async def clean(
+    target: Target,
+    method: Method,
+    *,
+    workers: Workers,
+    progress: Callable[[Progress], None],
+    stop: asyncio.Event,
+    timeout: float | None = None,
+) -> Receipt:
+    """Clean one volume, and return what was done and how far it is proved.
+
+    `progress` is called on the event loop, at most once a second. `stop` ends it within a second or
+    two. `timeout`: seconds for the whole, None for no limit (a large rotating disk takes days).
+
+    Raises CleaningRefused when the volume is not what was planned or is in use: nothing was
+    touched. Raises CleaningFailed when it is not clean, CleaningStopped after the stop. In each
+    case it is right to begin again from the start. Where a call hangs in the kernel or a command
+    cannot be killed, further attempts fail until it returns, and the volume stays held.
+    """
+    if (method.name == "delete-files") != (target.kind == "filesystem"):
+        raise ValueError(f"{target.path}: {method} is no way to clean a {target.kind}")
+    steps = Steps(target, workers, progress, stop, timeout)
+    try:
+        await steps.open()
+        try:
+            result, samples, detail = await _apply(steps, method)
+        except OSError as error:
+            raise steps.explain(error) from error
+    finally:
+        await steps.close()
+    return Receipt(
+        method=method,
+        bytes=steps.done_bytes if target.kind == "filesystem" else steps.held.size_bytes,
+        files=steps.done_files,
+        seconds=time.monotonic() - steps.began,
+        samples=samples,
+        result=result,
+        detail=detail,
+    )
+
+
+async def _apply(steps: Steps, method: Method) -> device.Outcome:
+    match method.name:
+        case "delete-files":
+            return await delete_files(steps)
+        case "discard":
+            return await device.discard(steps)
+        case "zero":
+            return await device.zero(steps, method.passes)
+        case "overwrite":
+            return await device.overwrite(steps, method.passes)
+        case "reset-signatures":
+            return await reset_signatures(steps)
+        case "command":
+            return await run_cleaner(steps, method.command)

@@ -1,0 +1,343 @@
+"""Cleaning a device that stalls, dies or goes away, and being told to stop in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import itertools
+import os
+import struct
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from localvolume.cleaning import proof
+from localvolume.cleaning import steps as steps_module
+from localvolume.cleaning.method import Method
+from localvolume.cleaning.receipt import (
+    CleaningFailed,
+    CleaningRefused,
+    CleaningStopped,
+    Progress,
+)
+from localvolume.cleaning.steps import Pace
+from localvolume.cleaning.target import Held
+from localvolume.host import blockdev
+from localvolume.host.workers import Workers
+from tests.host.support_cleaning import (
+    DISCARD,
+    OVERWRITE,
+    RESET_SIGNATURES,
+    ZERO,
+    block_target,
+    fill,
+    first_dirty,
+    holds_secret,
+    run_clean,
+)
+from tests.host.support_devices import MIB, LoopDevice, command, filesystem, loop_device
+
+pytestmark = pytest.mark.needs("root", "loop")
+
+KERNEL_METHODS = [ZERO, DISCARD, OVERWRITE]
+FS_IOC_SHUTDOWN = 0x8004587D  # linux/fs.h: _IOR('X', 125, __u32)
+
+
+@pytest.fixture
+def disk() -> Iterator[LoopDevice]:
+    with loop_device(32 * MIB) as device:
+        fill(device)
+        yield device
+
+
+@pytest.fixture
+async def workers() -> AsyncIterator[Workers]:
+    pool = Workers(limit=4)
+    yield pool
+    pool.close()
+
+
+def is_free(device: LoopDevice) -> bool:
+    try:
+        os.close(blockdev.exclusive_open(device.path))
+    except blockdev.InUse:
+        return False
+    return True
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+@contextmanager
+def slowly(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Iterator[list[float]]:
+    """Every step of writing or discarding takes so much longer, and is 1 MiB."""
+    began: list[float] = []
+
+    def slow(real: Callable[[int, int, int], None]) -> Callable[[int, int, int], None]:
+        def call(fd: int, start: int, length: int) -> None:
+            began.append(time.monotonic())
+            time.sleep(seconds)
+            real(fd, start, length)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(blockdev, "zero_out", slow(blockdev.zero_out))
+        patch.setattr(blockdev, "discard", slow(blockdev.discard))
+        patch.setattr(os, "pwrite", _slow_write(os.pwrite, seconds, began))
+        patch.setattr(Pace, "__init__", _small_steps)
+        yield began
+
+
+def _small_steps(self: Pace, *_: object, **__: object) -> None:
+    self.size = self._least = self._most = MIB
+
+
+def _slow_write(
+    real: Callable[[int, bytes, int], int], seconds: float, began: list[float]
+) -> Callable[[int, bytes, int], int]:
+    def call(fd: int, data: bytes, start: int) -> int:
+        began.append(time.monotonic())
+        time.sleep(seconds)
+        return real(fd, data, start)
+
+    return call
+
+
+@pytest.mark.parametrize("method", KERNEL_METHODS, ids=str)
+async def test_stopped_in_the_middle(
+    disk: LoopDevice, method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with slowly(monkeypatch, 0.05) as began:
+        stop = asyncio.Event()
+        task = asyncio.create_task(run_clean(block_target(disk), method, stop=stop))
+        await until(lambda: len(began) > 3)
+        stop.set()
+        asked = time.monotonic()
+        with pytest.raises(CleaningStopped, match="stopped while"):
+            await task
+        assert time.monotonic() - asked < 1.5
+        steps = len(began)
+        assert steps < 32
+        assert is_free(disk)
+        await asyncio.sleep(0.2)
+        assert len(began) == steps, "something went on writing"
+    assert first_dirty(disk, start=24 * MIB) is not None
+    # Beginning again is all it takes.
+    await run_clean(block_target(disk), method)
+    assert first_dirty(disk) is None
+
+
+async def test_stopped_before_it_began(disk: LoopDevice) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    with pytest.raises(CleaningStopped):
+        await run_clean(block_target(disk), ZERO, stop=stop)
+    assert holds_secret(disk)
+
+
+async def test_a_stop_does_not_wait_for_a_step_that_hangs(
+    disk: LoopDevice, monkeypatch: pytest.MonkeyPatch, workers: Workers
+) -> None:
+    with slowly(monkeypatch, 2.5) as began:
+        stop = asyncio.Event()
+        task = asyncio.create_task(run_clean(block_target(disk), ZERO, stop=stop, workers=workers))
+        await until(lambda: bool(began))
+        stop.set()
+        asked = time.monotonic()
+        with pytest.raises(CleaningStopped):
+            await task
+        assert time.monotonic() - asked < 2
+        # What was left behind may still write: nobody gets the device before it returned.
+        assert not is_free(disk)
+        await until(lambda: is_free(disk))
+        assert len(began) == 1
+
+
+async def test_cancelled_in_the_middle(disk: LoopDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    with slowly(monkeypatch, 0.1) as began:
+        task = asyncio.create_task(run_clean(block_target(disk), ZERO))
+        await until(lambda: len(began) > 2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: is_free(disk), seconds=1)
+        assert len(began) < 8
+
+
+@pytest.mark.parametrize("method", KERNEL_METHODS, ids=str)
+async def test_longer_than_the_class_allows(
+    disk: LoopDevice, method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        slowly(monkeypatch, 0.05),
+        pytest.raises(CleaningFailed, match=r"not finished after 0\.3 s") as failed,
+    ):
+        await run_clean(block_target(disk), method, timeout=0.3)
+    assert failed.value.touched
+    assert is_free(disk)
+
+
+@pytest.mark.needs("ext4")
+async def test_a_disk_that_stops_answering(
+    monkeypatch: pytest.MonkeyPatch, workers: Workers
+) -> None:
+    """A real one: the filesystem under the loop device is frozen, its writes wait in the kernel."""
+    method = OVERWRITE  # zeroing by the kernel punches holes, which a frozen ext4 allows
+    monkeypatch.setattr(steps_module, "STEP_SECONDS", 0.5)
+    with (
+        filesystem("ext4", size=256 * MIB) as below,
+        loop_device(16 * MIB, backing=below / "disk") as disk,
+    ):
+        fill(disk)
+        target = block_target(disk)
+        command("fsfreeze", "--freeze", below)
+        try:
+            began = time.monotonic()
+            with pytest.raises(CleaningFailed, match="no answer from the host") as failed:
+                await run_clean(target, method, workers=workers)
+            assert failed.value.touched
+            with pytest.raises(CleaningFailed, match="still stuck"):
+                await run_clean(target, method, workers=workers)
+            assert time.monotonic() - began < 5
+            # Its writes may land at any time: another agent could not clean or mount it either.
+            assert not is_free(disk)
+            with pytest.raises(CleaningRefused, match="in use"):
+                await run_clean(target, method)
+        finally:
+            command("fsfreeze", "--unfreeze", below)
+        await until(lambda: is_free(disk))
+        monkeypatch.undo()
+        receipt = await run_clean(target, method, workers=workers)
+        assert receipt.result == "proved"
+        assert first_dirty(disk) is None
+
+
+@pytest.mark.needs("ext4")
+@pytest.mark.parametrize("method", [*KERNEL_METHODS, RESET_SIGNATURES], ids=str)
+async def test_a_disk_that_dies_in_the_middle(
+    method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every I/O fails from some moment on: the filesystem under the loop device is shut down."""
+    with (
+        filesystem("ext4", size=256 * MIB) as below,
+        loop_device(16 * MIB, backing=below / "disk") as disk,
+    ):
+        fill(disk)
+        target = block_target(disk)
+        real = blockdev.flush_buffers
+
+        def die(fd: int) -> None:
+            _shut_down(below)
+            real(fd)
+
+        monkeypatch.setattr(proof, "flush_buffers", die)
+        with pytest.raises(CleaningFailed, match="the device answers") as failed:
+            await run_clean(target, method)
+        assert failed.value.touched
+
+
+def _shut_down(mount_point: Path) -> None:
+    fd = os.open(mount_point, os.O_RDONLY)
+    try:
+        fcntl.ioctl(fd, FS_IOC_SHUTDOWN, struct.pack("I", 2))  # without flushing
+    finally:
+        os.close(fd)
+
+
+async def test_a_disk_that_fails_to_write_in_the_middle() -> None:
+    """A thin disk that runs full: some writes succeed, then none does."""
+    with (
+        filesystem("tmpfs", size=8 * MIB) as below,
+        loop_device(16 * MIB, backing=below / "disk") as disk,
+    ):
+        with pytest.raises(CleaningFailed, match="the device answers") as failed:
+            await run_clean(block_target(disk), OVERWRITE)
+        assert failed.value.touched
+
+
+async def test_a_disk_that_was_pulled(disk: LoopDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(fd: int, start: int, length: int) -> None:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    monkeypatch.setattr(blockdev, "zero_out", gone)
+    with pytest.raises(CleaningFailed, match="writing zeros: the device is gone"):
+        await run_clean(block_target(disk), ZERO)
+
+
+async def test_a_disk_detached_in_the_middle_stays_ours_until_the_end(
+    disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, path = block_target(disk), disk.path
+    with slowly(monkeypatch, 0.05) as began:
+        task = asyncio.create_task(run_clean(target, ZERO))
+        await until(lambda: len(began) > 3)
+        # The kernel detaches it when the last user has closed it, not before.
+        command("losetup", "--detach", path)
+        receipt = await task
+    assert receipt.result == "proved"
+    with pytest.raises(CleaningRefused):
+        await run_clean(target, ZERO)
+    assert disk.backing.read_bytes().count(0) == 32 * MIB
+
+
+async def test_progress_is_told_once_a_second_and_only_grows(
+    disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[float, Progress]] = []
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(steps_module, "_PROGRESS_EVERY", 0.2)
+    with slowly(monkeypatch, 0.03):
+        await run_clean(
+            block_target(disk),
+            Method("zero", passes=2),
+            progress=lambda progress: told.append((loop.time(), progress)),
+        )
+    assert 5 < len(told) < 32
+    times = [when for when, _ in told]
+    assert all(later - earlier > 0.19 for earlier, later in itertools.pairwise(times))
+    done = [progress.done_bytes for _, progress in told]
+    assert done == sorted(done)
+    assert {progress.total_bytes for _, progress in told} == {64 * MIB}
+    assert told[0][1].step == "writing zeros, pass 1 of 2"
+    assert max(done) <= 64 * MIB
+
+
+def test_steps_grow_on_a_fast_disk_and_shrink_on_a_slow_one() -> None:
+    pace = Pace(64 * MIB)
+    pace.took(0.01)
+    assert pace.size == 128 * MIB
+    for _ in range(10):
+        pace.took(0.01)
+    assert pace.size == 1024 * MIB
+    pace.took(0.5)
+    assert pace.size == 1024 * MIB
+    for _ in range(20):
+        pace.took(3.0)
+    assert pace.size == MIB
+
+
+async def test_a_stuck_close_does_not_hold_up_the_answer(
+    disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps_module, "STEP_SECONDS", 0.3)
+    real = Held.close
+
+    def slow(held: Held) -> None:
+        time.sleep(1.0)
+        real(held)
+
+    monkeypatch.setattr(Held, "close", slow)
+    began = time.monotonic()
+    receipt = await run_clean(block_target(disk), DISCARD)
+    assert receipt.result == "proved"
+    assert time.monotonic() - began < 3
+    monkeypatch.undo()
+    await until(lambda: is_free(disk))

@@ -1,0 +1,100 @@
+"""The sandbox as one context manager: a server on loopback, its store, its controllers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from localvolume.sandbox.api import Api
+from localvolume.sandbox.faults import Faults, RequestInfo
+from localvolume.sandbox.kinds import NAMESPACES, SERVICE_ACCOUNTS
+from localvolume.sandbox.server import Server
+from localvolume.sandbox.store import Store
+from localvolume.sandbox.watches import BOOKMARK_SECONDS
+
+_FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+#: etcd and the real server allow 3 MB for a request body
+_MAX_BODY = 3 * 1024 * 1024
+
+
+class Sandbox:
+    """`async with Sandbox() as sandbox:` then `sandbox.url`.
+
+    `port` 0 takes a free one. `history_limit`: changes kept per kind before old versions expire.
+    `bookmark_seconds`: time between bookmarks (a real server's minute).
+    """
+
+    def __init__(
+        self,
+        port: int = 0,
+        faults: Faults | None = None,
+        *,
+        history_limit: int = 10_000,
+        bookmark_seconds: float = BOOKMARK_SECONDS,
+    ) -> None:
+        self.faults = faults or Faults()
+        self.store = Store(history_limit)
+        self.api = Api(self.store)
+        self._server = Server(self.api, self.faults, bookmark_seconds=bookmark_seconds)
+        self._port = port
+        self._runner: web.AppRunner | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def requests(self) -> deque[RequestInfo]:
+        """The latest requests, oldest first."""
+        return self._server.requests
+
+    def compact(self) -> None:
+        """Forget the history: old resourceVersions and continue tokens are answered 410."""
+        self.store.compact()
+
+    def kubeconfig(self, path: str | Path) -> Path:
+        """Write a kubeconfig for this sandbox; returns its path."""
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "sandbox", "cluster": {"server": self.url}}],
+            "users": [{"name": "sandbox", "user": {}}],
+            "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": "sandbox"}}],
+            "current-context": "sandbox",
+        }
+        written = Path(path)
+        written.write_text(json.dumps(config, indent=1) + "\n")  # JSON is YAML
+        return written
+
+    async def __aenter__(self) -> Self:
+        for name in _FIRST_NAMESPACES:
+            self.api.create(NAMESPACES, {"metadata": {"name": name}})
+            self.api.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, name)
+        app = web.Application(client_max_size=_MAX_BODY)
+        app.router.add_route("*", "/{path:.*}", self._server.handle)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._runner is not None:
+            await self._runner.cleanup()

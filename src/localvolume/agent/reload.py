@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Literal
 
 from localvolume.agent.telemetry import ProcessTelemetry
 from localvolume.config.live import LiveConfiguration
@@ -16,7 +17,7 @@ log = logging.getLogger(__name__)
 EVENT_INVALID = "ConfigurationInvalid"
 EVENT_CHANGED = "ConfigurationChanged"
 
-Say = Callable[[str, str, str], None]
+Say = Callable[[Literal["Normal", "Warning"], str, str], None]
 """Sends an Event about the node: type, reason, message."""
 
 

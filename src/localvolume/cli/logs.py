@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import sys
 from datetime import UTC, datetime
-
-import msgspec
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -57,4 +56,5 @@ class _Json(logging.Formatter):
         line |= _extra(record)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode("utf-8", "backslashreplace")
+        # Not msgspec: a file name that is not UTF-8 must not cost a log line.
+        return json.dumps(line, default=str)

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from localvolume.cleaning.limits import DeviceLimits
@@ -19,7 +18,7 @@ from localvolume.cleaning.method import Method, choose_method
 from localvolume.cleaning.receipt import CleaningFailed, Progress, Receipt
 from localvolume.cleaning.run import clean
 from localvolume.cleaning.target import Target
-from localvolume.host.blockdev import disk_of
+from localvolume.host.sysfs import base_of, disk_of
 from localvolume.host.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AlreadyThere, LookAgain, NotThere, TryAgainLater
@@ -31,7 +30,6 @@ from localvolume.static.facts import Survey
 from localvolume.static.model import (
     Adopt,
     Ask,
-    ClassFacts,
     Clean,
     CleanFirst,
     Content,
@@ -43,15 +41,11 @@ from localvolume.static.model import (
     Step,
     Withdraw,
 )
+from localvolume.static.offer import offer
+from localvolume.static.surroundings import Surroundings
 from localvolume.static.telemetry import Telemetry, capacity_label
 from localvolume.volumes.capacity import bytes_of
 from localvolume.volumes.identity import compare
-from localvolume.volumes.manifest import (
-    NodeFacts,
-    PublishingOptions,
-    VolumeDescription,
-    persistent_volume,
-)
 from localvolume.volumes.objects import is_being_deleted, is_finalized, phase_of
 
 log = logging.getLogger(__name__)
@@ -62,15 +56,6 @@ PROGRESS_SECONDS = 30.0
 
 class Superseded(Exception):
     """What the step was planned for is no longer so: plan again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What every step of one plan has in common."""
-
-    node: NodeFacts
-    options: PublishingOptions
-    classes: dict[str, ClassFacts] = field(default_factory=dict)
 
 
 class Acts:
@@ -84,7 +69,7 @@ class Acts:
         survey: Survey,
         workers: Workers,
         telemetry: Telemetry,
-        saw: Callable[[PersistentVolume], None],
+        saw: Callable[[PersistentVolume], object],
         asked: dict[str, PersistentVolume | None],
     ) -> None:
         self._client = client
@@ -135,20 +120,7 @@ class Acts:
         ):
             raise Superseded(f"{entry.path} is not empty any more")
         mode = class_facts.config.volume_mode
-        volume = VolumeDescription(
-            name=step.name,
-            host_path=entry.host_path,
-            class_name=entry.class_name,
-            volume_mode=mode,
-            size_bytes=entry.size_bytes,
-            identity=entry.identity,
-            reclaim_policy=class_facts.reclaim_policy,
-            access_mode=class_facts.config.access_mode,
-            fs_type=class_facts.config.fs_type,
-            mount_options=class_facts.mount_options,
-            selector=class_facts.config.selector,
-        )
-        body = persistent_volume(volume, around.node, around.options)
+        body = offer(step.name, entry, class_facts, around.node, around.options)
         try:
             created = await self._client.create(PERSISTENT_VOLUMES, body)
         except AlreadyThere:
@@ -270,7 +242,7 @@ class Acts:
         """Clean the entry's volume, one after the other on each disk; the receipt is logged."""
         config = around.classes[planned.class_name].config
         log_about = {"persistentvolume": name, "class": planned.class_name, "path": planned.path}
-        disk = await self._workers.call(planned.device, 5.0, disk_of, planned.device)
+        disk = await self._workers.call(planned.device, 5.0, _disk_of, planned.device)
         self._telemetry.running.inc()
         try:
             async with self._limits.hold(disk, config.cleaning_concurrency):
@@ -314,6 +286,11 @@ class Acts:
                 log.info("still cleaning: %s", progress, extra=log_about)
 
         return report
+
+
+def _disk_of(device: str) -> str:
+    """The disk under a device or partition: what two cleanings at once would slow down."""
+    return disk_of(base_of(device))
 
 
 def reference(volume: PersistentVolume) -> ObjectRef:

@@ -17,9 +17,10 @@ from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped
 from localvolume.host.workers import Hung
 from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
 from localvolume.kube.events import EventRecorder
-from localvolume.static.act import Acts, Superseded, Surroundings, reference
+from localvolume.static.act import Acts, Superseded, reference
 from localvolume.static.model import Clean, Hold, Keep, Publish, Step
 from localvolume.static.plan import EVENT_FAILED_DELETE
+from localvolume.static.surroundings import Surroundings
 from localvolume.static.telemetry import Telemetry
 
 log = logging.getLogger(__name__)

@@ -223,6 +223,16 @@ def not_meant(_world: World, entry: Entry) -> Answer:
     return [Keep(entry.host_path, "the class's namePattern does not mean it", entry=entry)]
 
 
+def not_sayable(_world: World, entry: Entry) -> Answer:
+    """The Kubernetes API speaks UTF-8; a file name may be any bytes."""
+    try:
+        entry.host_path.encode()
+    except UnicodeEncodeError:
+        text = "its name is not UTF-8: no PersistentVolume can say it; rename it"
+        return [_hold_entry(entry, text, "name")]
+    return None
+
+
 def not_usable(_world: World, entry: Entry) -> Answer:
     if entry.problem is None:
         return None
@@ -299,6 +309,7 @@ def to_be_offered(world: World, entry: Entry) -> Answer:
 
 ENTRY_RULES: tuple[Callable[[World, Entry], Answer], ...] = (
     not_meant,
+    not_sayable,
     not_usable,
     class_unfit,
     offered_elsewhere,

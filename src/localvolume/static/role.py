@@ -20,15 +20,14 @@ from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import Node, PersistentVolume, StorageClass
-from localvolume.static.act import Acts, Surroundings
+from localvolume.static.act import Acts
 from localvolume.static.doing import Doing
 from localvolume.static.facts import Changes, Survey
 from localvolume.static.model import ClassFacts, Facts, Hold, Step
 from localvolume.static.plan import plan
+from localvolume.static.surroundings import Surroundings, node_facts, surroundings
 from localvolume.static.telemetry import Telemetry
 from localvolume.static.world import World
-from localvolume.volumes import marks
-from localvolume.volumes.manifest import NodeFacts, PublishingOptions
 from localvolume.volumes.objects import path_of
 
 log = logging.getLogger(__name__)
@@ -197,31 +196,10 @@ class StaticRole:
 
     def _surroundings(self) -> Surroundings | str:
         """The node and the configured classes, or why they are not known."""
-        node = self._nodes.items.get(self._node_name)
-        if node is None:
-            return f"there is no Node {self._node_name!r}"
-        hostname = node.metadata.labels.get(marks.HOSTNAME_LABEL, "")
-        if not hostname:
-            return f"the Node {self._node_name!r} has no label {marks.HOSTNAME_LABEL}"
-        config = self._configuration
-        return Surroundings(
-            NodeFacts(self._node_name, node.metadata.uid, hostname, node.metadata.labels),
-            PublishingOptions(
-                node_labels=config.node_labels_for_pv,
-                labels=config.labels_for_pv,
-                use_node_name_only=config.use_node_name_only,
-                set_owner_reference=config.set_pv_owner_ref,
-                use_alpha_affinity=config.use_alpha_api,
-            ),
-            {name: self._class_facts(name) for name in config.storage_classes},
-        )
-
-    def _class_facts(self, name: str) -> ClassFacts:
-        config = self._configuration.storage_classes[name]
-        known = self._storage_classes.items.get(name)
-        if known is None:
-            return ClassFacts(config, exists=False)
-        return ClassFacts(config, True, known.reclaim_policy or "Delete", known.mount_options)
+        node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
+        if isinstance(node, str):
+            return node
+        return surroundings(self._configuration, node, self._storage_classes.items)
 
     def _missing(self, facts: Facts) -> dict[str, float]:
         """For how long each volume has been missing, in seconds, by UID.

@@ -1,0 +1,169 @@
+"""Tells people what happened, as Events that `kubectl describe` shows on the object.
+
+Saying something never waits: it goes into a bounded queue, whose oldest entry is dropped (and
+counted) when it is full. One task writes them, in order; a server that is away is waited for, and
+an Event that it will not take is dropped with a log line. Nothing ever depends on an Event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from localvolume.kube.backoff import Backoff
+from localvolume.kube.client import Client, MergePatch
+from localvolume.kube.correlate import Correlator, EventType, ObjectRef, Occurrence, Record
+from localvolume.kube.errors import AlreadyThere, ApiError, NotThere, TryAgainLater
+from localvolume.kube.kinds import EVENTS
+from localvolume.kube.transport import LONGEST_WAIT_SECONDS
+
+__all__ = ["EventRecorder", "ObjectRef"]
+
+_log = logging.getLogger(__name__)
+
+QUEUE: Final = 1000
+# The API server's limits on an Event's message (bytes) and on a name (characters).
+_MESSAGE_BYTES: Final = 1024
+_NAME_CHARACTERS: Final = 253
+# Attempts for one Event before the next has its turn; with the backoff, some minutes.
+_ATTEMPTS: Final = 12
+
+
+class EventRecorder:
+    """Run `run()` as a task. `lost` counts what was dropped or refused, `suppressed` what an
+    object had no budget left for. `component` and `host` say who speaks, and from which node.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        host: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        backoff: Backoff | None = None,
+        correlator: Correlator | None = None,
+    ) -> None:
+        self._client: Final = client
+        self._component: Final = component
+        self._host: Final = host
+        self._clock: Final = clock
+        self._backoff: Final = backoff or Backoff(first=1.0)
+        self._correlator: Final = correlator or Correlator()
+        self._queue: Final[deque[Occurrence]] = deque()
+        self._wake: Final = asyncio.Event()
+        self._idle: Final = asyncio.Event()
+        self._idle.set()
+        self.lost = 0
+        self.suppressed = 0
+        self.written = 0
+
+    def event(self, about: ObjectRef, type_: EventType, reason: str, message: str) -> None:
+        """Say that something happened to an object. `reason` is CamelCase, for machines."""
+        if len(self._queue) >= QUEUE:
+            self._queue.popleft()
+            self.lost += 1
+        text = _shortened(message, _MESSAGE_BYTES)
+        self._queue.append(Occurrence(about, type_, reason, text, self._clock()))
+        self._idle.clear()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write what is said until cancelled."""
+        while True:
+            await self._wake.wait()
+            while self._queue:
+                await self._write(self._queue.popleft())
+            self._wake.clear()
+            self._idle.set()
+
+    async def flush(self, timeout: float) -> bool:
+        """Wait until all is written; False if that takes longer than `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _write(self, what: Occurrence) -> None:
+        record = self._correlator.observe(what)
+        if record is None:
+            self.suppressed += 1
+            return
+        for _ in range(_ATTEMPTS):
+            try:
+                await self._write_once(what, record)
+            except TryAgainLater as error:
+                after = None if error.after is None else min(error.after, LONGEST_WAIT_SECONDS)
+                await asyncio.sleep(self._backoff.next(after))
+            except ApiError as error:
+                expired = record.name and isinstance(error, NotThere)
+                if expired or isinstance(error, AlreadyThere):
+                    # Events live for an hour; or the name was taken. Either way, a new one.
+                    record.name = ""
+                    continue
+                _log.warning("an Event was refused (%s: %s): %s", what.reason, what.message, error)
+                break
+            else:
+                self._backoff.reset()
+                self.written += 1
+                return
+        self.lost += 1
+
+    async def _write_once(self, what: Occurrence, record: Record) -> None:
+        if record.name:
+            patch = {
+                "count": record.count,
+                "lastTimestamp": _rfc3339(record.last),
+                "message": record.message,
+            }
+            await self._client.patch(EVENTS, record.name, MergePatch(patch), record.namespace)
+            return
+        # Cluster-scoped objects' Events live in "default"; the API server insists.
+        namespace = what.about.namespace or "default"
+        made = await self._client.create(EVENTS, self._manifest(what, record, namespace), namespace)
+        record.namespace, record.name = namespace, made.metadata.name
+
+    def _manifest(self, what: Occurrence, record: Record, namespace: str) -> dict[str, Any]:
+        about = what.about
+        involved = {
+            "apiVersion": about.api_version,
+            "kind": about.kind,
+            "name": about.name,
+            "namespace": about.namespace,
+            "uid": about.uid,
+            "resourceVersion": about.resource_version,
+        }
+        # As client-go names them: the object, and the moment in hexadecimal nanoseconds.
+        suffix = f".{time.time_ns():x}"
+        name = about.name[: _NAME_CHARACTERS - len(suffix)].rstrip(".-") + suffix
+        return {
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": {key: value for key, value in involved.items() if value},
+            "type": what.type,
+            "reason": what.reason,
+            "message": record.message,
+            "count": record.count,
+            "firstTimestamp": _rfc3339(record.first),
+            "lastTimestamp": _rfc3339(record.last),
+            "source": {"component": self._component, "host": self._host},
+            "reportingComponent": self._component,
+            "reportingInstance": self._host,
+        }
+
+
+def _shortened(message: str, limit: int) -> str:
+    encoded = message.encode("utf-8", "replace")
+    if len(encoded) <= limit:
+        return encoded.decode()
+    return encoded[: limit - 3].decode("utf-8", "ignore") + "…"
+
+
+def _rfc3339(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -186,6 +186,22 @@ async def test_a_whole_tree_that_comes_at_once_is_noticed(tmp_path: Path) -> Non
         await calls.next()
 
 
+async def test_a_directory_that_comes_just_before_its_parent_is_watched_is_watched_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    real = Inotify.add_watch
+
+    def add_watch(self: Inotify, path: str, mask: Mask) -> Watch:
+        config.mkdir(exist_ok=True)
+        return real(self, path, mask)
+
+    monkeypatch.setattr(Inotify, "add_watch", add_watch)
+    async with watching(config) as calls:
+        (config / "useAlphaAPI").write_text("true")
+        await calls.next()
+
+
 async def test_a_directory_replaced_by_another_is_noticed_and_watched(config: Path) -> None:
     async with watching(config) as calls:
         config.rename(config.with_name("old"))

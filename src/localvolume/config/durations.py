@@ -4,20 +4,18 @@ Source: the documentation of Go's time.ParseDuration.
 """
 
 import re
-from decimal import Decimal
-from fractions import Fraction
 
 _UNITS = {
-    "ns": Fraction(1),
-    "us": Fraction(10**3),
-    "µs": Fraction(10**3),
-    "μs": Fraction(10**3),
-    "ms": Fraction(10**6),
-    "s": Fraction(10**9),
-    "m": Fraction(60 * 10**9),
-    "h": Fraction(3600 * 10**9),
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
 }
-_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([^0-9.]*)")
+_PART = re.compile(r"(?=\.?[0-9])([0-9]*)\.?([0-9]*)([^0-9.]*)")
 _LONGEST = 2**63 - 1
 _DIGITS_ENOUGH = 100
 _EXAMPLE = 'write one like "90s", "5m" or "1h30m"'
@@ -37,19 +35,19 @@ def parse_duration(text: str) -> float:
         return 0.0
     if not rest:
         raise BadDuration(f"{text!r} is no duration; {_EXAMPLE}")
-    nanoseconds = Fraction(0)
+    nanoseconds = 0
     at = 0
     while at < len(rest):
         part = _PART.match(rest, at)
         if part is None:
             raise BadDuration(f"{text!r} is no duration; {_EXAMPLE}")
-        number, unit = part.groups()
+        whole, fraction, unit = part.groups()
         if not unit:
-            raise BadDuration(f"{text!r} lacks a unit after {number}; {_EXAMPLE}")
+            raise BadDuration(f"{text!r} lacks a unit after {part.group()}; {_EXAMPLE}")
         if unit not in _UNITS:
             raise BadDuration(f"{text!r} has the unknown unit {unit!r}; use ns, us, ms, s, m, h")
-        nanoseconds += Fraction(Decimal(number)) * _UNITS[unit]
+        nanoseconds += int(whole + fraction) * _UNITS[unit] // 10 ** len(fraction)
         at = part.end()
     if nanoseconds > _LONGEST:
         raise BadDuration(f"{text!r} is longer than 292 years")
-    return float(sign * int(nanoseconds) / 10**9)
+    return sign * nanoseconds / 10**9

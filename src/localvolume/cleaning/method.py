@@ -42,11 +42,6 @@ class Method:
             return f"{self.name} x{self.passes}"
         return self.name
 
-    @property
-    def claims_content_gone(self) -> bool:
-        """Whether, afterwards, nothing of the old content may be readable (so it is proved)."""
-        return self.name in ("delete-files", "discard", "zero", "overwrite")
-
 
 DELETE_FILES: Final = Method("delete-files")
 DISCARD: Final = Method("discard")

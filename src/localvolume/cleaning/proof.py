@@ -60,14 +60,16 @@ def choose_samples(size_bytes: int, count: int, chance: random.Random) -> list[R
         ]
     first, last = edges(size_bytes)
     begin, end = first.start + first.length, last.start
+    overlap = SAMPLE_BYTES - _ALIGNMENT
     regions = [first]
     for part in range(count):
         low = begin + (end - begin) * part // count
         high = begin + (end - begin) * (part + 1) // count
-        start = low + chance.randrange(max(1, high - low - SAMPLE_BYTES + 1))
+        # A sample may begin before its part, so that the parts' first blocks are as likely seen.
+        start = low - overlap + chance.randrange(high - low + overlap)
         start = max(begin, start // _ALIGNMENT * _ALIGNMENT)
         regions.append(Region(start, min(SAMPLE_BYTES, end - start)))
-    return [*regions, last]
+    return [*sorted(regions), last]
 
 
 async def read_back(

@@ -1,23 +1,17 @@
 """`localvolume check-config`: what it prints and how it ends."""
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
-from localvolume.cli import check_config
+from localvolume.cli.main import main
 
 GOOD = "fast:\n  hostDir: /mnt/fast\n  mountDir: /mnt/fast\n"
 
 
 def check(*arguments: str | Path) -> int:
-    parser = argparse.ArgumentParser()
-    check_config.add_parser(parser.add_subparsers(required=True))
-    args = parser.parse_args(["check-config", *map(str, arguments)])
-    status = args.run(args)
-    assert isinstance(status, int)
-    return status
+    return main(["check-config", *map(str, arguments)])
 
 
 @pytest.fixture

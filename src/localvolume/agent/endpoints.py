@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from localvolume.config.environment import ListenAddress
+from localvolume.kube.lean import no_authorities
+
+with no_authorities():
+    from aiohttp import web
 
 log = logging.getLogger(__name__)
 

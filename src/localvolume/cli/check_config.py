@@ -15,16 +15,13 @@ from localvolume.config import document, loading
 from localvolume.config.model import ConfigurationInvalid, Problem
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to the parsers of `localvolume`; `run` is its default `run`."""
-    parser = subparsers.add_parser(
-        "check-config",
-        help="say whether a configuration is good, and name everything that is wrong with it",
-        description="Check a configuration as the agent would. A FILE is a key's file (its name "
-        "is the key), a directory of such files, or a manifest with ConfigMaps; several are "
-        "joined to one configuration.",
-        epilog="Exit status: 0 good, 1 problems, 2 wrong usage.",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Check a configuration as the agent would. A FILE is a key's file (its name is the key), "
+        "a directory of such files, or a manifest with ConfigMaps; several are joined to one "
+        "configuration."
     )
+    parser.epilog = "Exit status: 0 good, 1 problems, 2 wrong usage."
     parser.add_argument("files", metavar="FILE", nargs="+")
     parser.add_argument(
         "--no-host-checks",
@@ -32,7 +29,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="do not look for executables on this machine: they may be in the image",
     )
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

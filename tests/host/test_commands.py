@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.host.support_devices import formatted, mounted
 
 from localvolume.host import commands
 from localvolume.host.commands import CommandMissing, CommandTimedOut, run
+from tests.host.support_devices import formatted, mounted
 
 
 def alive(pid: int) -> bool:
@@ -183,6 +183,22 @@ async def test_a_failing_callback_ends_the_program() -> None:
     assert not alive(pids[0])
     with pytest.raises(ValueError, match="cannot read that"):
         await run(shell("echo $$"), timeout=20, on_line=on_line)
+
+
+async def test_a_callback_failing_on_what_a_child_says_later() -> None:
+    def on_line(line: str) -> None:
+        raise ValueError(line)
+
+    with pytest.raises(ValueError, match="late"):
+        await run(shell("(sleep 0.1; echo late) &"), timeout=20, on_line=on_line)
+
+
+async def test_lines_are_cut_whether_they_come_whole_or_in_pieces() -> None:
+    lines: list[str] = []
+    script = "import sys; sys.stdout.write('a' * 5000 + '\\nb\\n')"
+    finished = await run(python(script), timeout=20, on_line=lines.append)
+    assert lines == ["a" * 4096, "b"]
+    assert finished.stdout == "a" * 5000 + "\nb\n"
 
 
 async def test_a_hanging_program_is_ended_in_time() -> None:

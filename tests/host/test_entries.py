@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.host.support_mounts import Mounts
 
 from localvolume.host.entries import Classified, EntryKind, classify, device_number, scan
+from tests.host.support_mounts import Mounts
 
 
 @pytest.fixture

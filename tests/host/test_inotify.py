@@ -9,10 +9,20 @@ from pathlib import Path
 
 import pytest
 from asyncinotify import Inotify
-from tests.host.support_mounts import Mounts
 
 from localvolume.host.inotify import DirectoryWatcher
 from localvolume.host.workers import Workers
+from tests.host.support_mounts import Mounts
+
+
+def watches() -> int:
+    """How many inodes this process watches, by the kernel's account."""
+    return sum(
+        line.startswith("inotify ")
+        for path in Path("/proc/self/fdinfo").iterdir()
+        if path.exists()
+        for line in path.read_text().splitlines()
+    )
 
 
 class Seen:
@@ -171,6 +181,7 @@ async def test_a_parent_moved_away_and_replaced(place: str, seen: Seen, watch: W
     os.makedirs(disks)
     watch(disks)
     await seen.of(disks, None)
+    held = watches()
     os.rename(f"{place}/a", f"{place}/old")
     os.makedirs(f"{disks}/already")
     await seen.of(disks, None)
@@ -180,6 +191,7 @@ async def test_a_parent_moved_away_and_replaced(place: str, seen: Seen, watch: W
     os.mkdir(f"{place}/old/b/disks/stale")
     await asyncio.sleep(0.05)
     assert seen.calls == []
+    assert watches() == held, "the old ones were dropped"
 
 
 async def test_a_link_that_leads_elsewhere_now(place: str, seen: Seen, watch: Watch) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.host.support_mounts import MS_RDONLY, MS_REMOUNT, Mounts, mount, mount_namespace
 
 from localvolume.host.mounts import read_mount_table
+from tests.host.support_mounts import MS_RDONLY, MS_REMOUNT, Mounts, mount, mount_namespace
 
 pytestmark = pytest.mark.needs("root")
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.host.support_mounts import Mounts
 
 from localvolume.host.mounts import (
     Mount,
@@ -17,6 +16,7 @@ from localvolume.host.mounts import (
     parse_mount_table,
     read_mount_table,
 )
+from tests.host.support_mounts import Mounts
 
 # What fs/proc_namespace.c escapes in paths, and in types and sources as well.
 ESCAPED = b" \t\n\\#"

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.host.support_devices import MIB, command, loop_device
 
 from localvolume.host.uevents import UeventListener, parse_uevent
+from tests.host.support_devices import MIB, command, loop_device
 
 Uevent = tuple[str, dict[str, str]]
 

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.host.support_devices import formatted, mounted
 
 from localvolume.host import workers as workers_module
 from localvolume.host.workers import AllHung, Hung, Workers
+from tests.host.support_devices import formatted, mounted
 
 
 class Fifos:
@@ -141,6 +141,21 @@ async def test_what_hangs_is_replaced_so_that_the_limit_stays(
     assert [type(outcome) for outcome in outcomes] == [Hung] * 12
     barrier = threading.Barrier(4, timeout=5)
     await asyncio.gather(*(workers.call(f"good-{n}", 5, barrier.wait) for n in range(4)))
+
+
+async def test_no_more_than_the_limit_wait_for_work_after_the_stuck_ones_return(
+    fifos: Fifos,
+) -> None:
+    workers = Workers(2)
+    before = set(threading.enumerate())
+    hanging = [workers.call(f"dead-{n}", 0.05, open_and_close, fifos.make()) for n in range(6)]
+    await asyncio.gather(*hanging, return_exceptions=True)
+    assert len(set(threading.enumerate()) - before) == 6
+    fifos.let_all_go()
+    await until(lambda: not workers.hung)
+    await until(lambda: len(set(threading.enumerate()) - before) <= 2)
+    workers.close()
+    await until(lambda: not set(threading.enumerate()) - before)
 
 
 async def test_replacements_end_and_then_calls_fail_at_once(fifos: Fifos) -> None:

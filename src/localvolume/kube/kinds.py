@@ -44,15 +44,15 @@ class Kind(Generic[T]):
 
         A namespaced kind without a namespace is the collection over all namespaces.
         Raises ValueError for one object of a namespaced kind without its namespace, for a
-        namespace with a kind that has none, and for an empty name.
+        namespace with a kind that has none, and for what is no name.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.kind} has no namespace, but {namespace!r} was given")
         if name is not None and self.namespaced and not namespace:
             raise ValueError(f"{self.kind} {name!r} needs a namespace")
-        if name == "":
+        if name in ("", ".", ".."):
             # The path would be that of the collection: a delete would take all of them.
-            raise ValueError(f"a {self.kind} without a name")
+            raise ValueError(f"a {self.kind} cannot be named {name!r}")
         parts = ["/apis", self.group] if self.group else ["/api"]
         parts.append(self.version)
         if namespace:

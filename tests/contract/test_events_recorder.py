@@ -1,0 +1,266 @@
+"""Events: as client-go writes them, repeats counted, floods folded, nothing ever waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from localvolume.kube import events as events_module
+from localvolume.kube.backoff import Backoff
+from localvolume.kube.client import Client
+from localvolume.kube.correlate import FOLDED, Correlator, Occurrence
+from localvolume.kube.events import EventRecorder, ObjectRef
+from tests.contract.support_kube import (
+    FaultServer,
+    client_of,
+    failure,
+    fault_server,
+    never,
+)
+
+VOLUME = ObjectRef("PersistentVolume", "pv-a", "uid-a", resource_version="5")
+CLAIM = ObjectRef("PersistentVolumeClaim", "c", "uid-c", namespace="work")
+
+
+async def echo(request: web.BaseRequest) -> web.StreamResponse:
+    """As a server that takes every Event."""
+    body = await request.json()
+    if request.method == "POST":
+        return web.json_response(body, status=201)
+    name = request.path.rsplit("/", 1)[-1]
+    return web.json_response({"metadata": {"name": name}})
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FaultServer]:
+    async with fault_server() as running:
+        running.others = [echo]
+        yield running
+
+
+@pytest.fixture
+async def client(server: FaultServer) -> AsyncIterator[Client]:
+    async with client_of(server) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def recording(client: Client, **options: Any) -> AsyncIterator[EventRecorder]:
+    options.setdefault("backoff", Backoff(first=0.01, longest=0.01))
+    recorder = EventRecorder(client, "local-volume-provisioner", "node-1", **options)
+    task = asyncio.create_task(recorder.run())
+    try:
+        yield recorder
+        assert not task.done(), task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_an_event_is_what_kubectl_describe_looks_for(
+    server: FaultServer, client: Client
+) -> None:
+    async with recording(client, clock=lambda: 1_800_000_000.0) as recorder:
+        recorder.event(VOLUME, "Warning", "VolumeFailedDelete", "busy")
+        assert await recorder.flush(5)
+    (sent,) = server.seen
+    assert sent.path == "/api/v1/namespaces/default/events"
+    name = sent.body["metadata"].pop("name")
+    assert name.startswith("pv-a.")
+    assert sent.body == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": "default"},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "name": "pv-a",
+            "uid": "uid-a",
+            "resourceVersion": "5",
+        },
+        "type": "Warning",
+        "reason": "VolumeFailedDelete",
+        "message": "busy",
+        "count": 1,
+        "firstTimestamp": "2027-01-15T08:00:00Z",
+        "lastTimestamp": "2027-01-15T08:00:00Z",
+        "source": {"component": "local-volume-provisioner", "host": "node-1"},
+        "reportingComponent": "local-volume-provisioner",
+        "reportingInstance": "node-1",
+    }
+
+
+async def test_a_namespaced_object_has_its_events_beside_it(
+    server: FaultServer, client: Client
+) -> None:
+    async with recording(client) as recorder:
+        recorder.event(CLAIM, "Normal", "Found", "x")
+        assert await recorder.flush(5)
+    assert server.seen[0].path == "/api/v1/namespaces/work/events"
+    assert server.seen[0].body["involvedObject"]["namespace"] == "work"
+
+
+async def test_repeats_become_a_count(server: FaultServer, client: Client) -> None:
+    now = 1_800_000_000.0
+    async with recording(client, clock=lambda: now) as recorder:
+        for _ in range(3):
+            recorder.event(VOLUME, "Normal", "VolumeDelete", "cleaning")
+            now += 60
+        recorder.event(VOLUME, "Normal", "VolumeDelete", "another message")
+        assert await recorder.flush(5)
+        assert recorder.written == 4
+    first, second, third, other = server.seen
+    name = first.body["metadata"]["name"]
+    for seen in (second, third):
+        assert (seen.method, seen.path) == ("PATCH", f"/api/v1/namespaces/default/events/{name}")
+        assert seen.headers["Content-Type"] == "application/merge-patch+json"
+    assert third.body["count"] == 3
+    assert third.body["lastTimestamp"] == "2027-01-15T08:02:00Z"
+    assert other.method == "POST"
+
+
+async def test_an_expired_event_is_written_anew(server: FaultServer, client: Client) -> None:
+    server.others = [echo, failure(404, "NotFound"), echo]
+    async with recording(client) as recorder:
+        recorder.event(VOLUME, "Normal", "R", "m")
+        recorder.event(VOLUME, "Normal", "R", "m")
+        recorder.event(VOLUME, "Normal", "R", "m")
+        assert await recorder.flush(5)
+        assert (recorder.written, recorder.lost) == (3, 0)
+    assert [seen.method for seen in server.seen] == ["POST", "PATCH", "POST", "PATCH"]
+    assert server.seen[2].body["count"] == 2
+
+
+async def test_a_taken_name_is_replaced(server: FaultServer, client: Client) -> None:
+    server.others = [failure(409, "AlreadyExists"), echo]
+    async with recording(client) as recorder:
+        recorder.event(VOLUME, "Normal", "R", "m")
+        assert await recorder.flush(5)
+    names = [seen.body["metadata"]["name"] for seen in server.seen]
+    assert len(set(names)) == 2
+
+
+async def test_a_server_that_is_unwell_is_waited_for_in_order(
+    server: FaultServer, client: Client
+) -> None:
+    server.others = [failure(500, "InternalError"), failure(429, "TooManyRequests"), echo]
+    async with recording(client) as recorder:
+        recorder.event(VOLUME, "Normal", "R", "one")
+        recorder.event(VOLUME, "Normal", "R", "two")
+        assert await recorder.flush(5)
+        assert (recorder.written, recorder.lost) == (2, 0)
+    messages = [seen.body["message"] for seen in server.seen]
+    assert messages == ["one", "one", "one", "two"]
+
+
+@pytest.mark.parametrize(("code", "reason"), [(403, "Forbidden"), (404, "NotFound")])
+async def test_a_refused_event_is_dropped_and_logged(
+    server: FaultServer, client: Client, caplog: pytest.LogCaptureFixture, code: int, reason: str
+) -> None:
+    server.others = [failure(code, reason), echo]
+    async with recording(client) as recorder:
+        recorder.event(VOLUME, "Normal", "R", "refused")
+        recorder.event(VOLUME, "Normal", "R", "taken")
+        assert await recorder.flush(5)
+        assert (recorder.written, recorder.lost) == (1, 1)
+    assert "refused" in caplog.text
+    assert len(server.seen) == 2
+
+
+async def test_it_gives_up_on_one_event_in_the_end(
+    server: FaultServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events_module, "_ATTEMPTS", 3)
+    server.others = [failure(500, "InternalError")] * 3 + [echo]
+    async with recording(client) as recorder:
+        recorder.event(VOLUME, "Normal", "R", "one")
+        recorder.event(VOLUME, "Normal", "R", "two")
+        assert await recorder.flush(5)
+        assert (recorder.written, recorder.lost) == (1, 1)
+
+
+async def test_a_full_queue_drops_the_oldest(
+    server: FaultServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events_module, "QUEUE", 3)
+    recorder = EventRecorder(client, "c", "h")
+    for number in range(5):
+        recorder.event(VOLUME, "Normal", "R", f"{number}")
+    assert recorder.lost == 2
+    task = asyncio.create_task(recorder.run())
+    assert await recorder.flush(5)
+    task.cancel()
+    assert [seen.body["message"] for seen in server.seen] == ["2", "3", "4"]
+
+
+async def test_flush_does_not_wait_for_ever(server: FaultServer, client: Client) -> None:
+    server.others = [never()]
+    async with recording(client) as recorder:
+        assert await recorder.flush(0.01)
+        recorder.event(VOLUME, "Normal", "R", "m")
+        assert not await recorder.flush(0.05)
+
+
+async def test_any_text_and_any_length(server: FaultServer, client: Client) -> None:
+    long_name = ObjectRef("PersistentVolume", "x" * 253, "u")
+    async with recording(client) as recorder:
+        recorder.event(long_name, "Normal", "R", "ü" * 2000)
+        recorder.event(VOLUME, "Normal", "R", "a path \udcff of any bytes")
+        assert await recorder.flush(5)
+    long, odd = (seen.body for seen in server.seen)
+    assert len(long["metadata"]["name"]) == 253
+    assert 1000 < len(long["message"].encode()) <= 1024
+    assert long["message"].endswith("…")
+    assert odd["message"] == "a path ? of any bytes"
+
+
+def observe(
+    correlator: Correlator, message: str, at: float, about: ObjectRef = VOLUME
+) -> tuple[str, int] | None:
+    record = correlator.observe(Occurrence(about, "Warning", "R", message, at))
+    return (record.message, record.count) if record else None
+
+
+def test_many_different_messages_are_folded() -> None:
+    correlator = Correlator()
+    for number in range(10):
+        assert observe(correlator, f"m{number}", 0) == (f"m{number}", 1)
+    assert observe(correlator, "m10", 1) == (f"{FOLDED}m10", 1)
+    assert observe(correlator, "m11", 2) == (f"{FOLDED}m11", 2)
+    # One that was there before the flood keeps its own count.
+    assert observe(correlator, "m3", 3) == ("m3", 2)
+    # After ten quiet minutes each speaks for itself again.
+    assert observe(correlator, "m12", 604) == ("m12", 1)
+
+
+def test_an_object_that_says_too_much_is_stopped() -> None:
+    correlator = Correlator()
+    said = [observe(correlator, "m", 0) for _ in range(30)]
+    assert said[:25] == [("m", number) for number in range(1, 26)]
+    assert said[25:] == [None] * 5
+    # Another object is not affected, nor a later state of the same one excused.
+    other = ObjectRef("PersistentVolume", "pv-b", "uid-b")
+    assert observe(correlator, "m", 0, other) == ("m", 1)
+    later = ObjectRef("PersistentVolume", "pv-a", "uid-a", resource_version="99")
+    assert observe(correlator, "m", 299, later) is None
+    # One more every 300 s, and what was not written was counted all the same.
+    assert observe(correlator, "m", 301) == ("m", 32)
+    assert observe(correlator, "m", 302) is None
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    correlator = Correlator(remembered=2)
+    one, two, three = (ObjectRef("Node", name, name) for name in "abc")
+    assert observe(correlator, "m", 0, one) == ("m", 1)
+    assert observe(correlator, "m", 0, two) == ("m", 1)
+    assert observe(correlator, "m", 0, one) == ("m", 2)
+    assert observe(correlator, "m", 0, three) == ("m", 1)
+    # `two` was used least lately.
+    assert observe(correlator, "m", 0, one) == ("m", 3)
+    assert observe(correlator, "m", 0, two) == ("m", 1)

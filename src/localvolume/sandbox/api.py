@@ -142,9 +142,6 @@ class Api:
             raise invalid("", "", "", [fault]) from None
         self._same_name(new["metadata"], name)
         self._place(resource, new["metadata"], namespace)
-        new["metadata"].setdefault(
-            "deletionTimestamp", old.body["metadata"].get("deletionTimestamp")
-        )
         return self._update(resource, old, new, subresource, dry_run=dry_run)
 
     def delete(
@@ -275,7 +272,7 @@ class Api:
         if resource in {JOBS, PODS} and new.get("spec") != old.body.get("spec"):
             meta["generation"] = before.get("generation", 1) + 1
         new = _ordered(new)
-        done = "deletionTimestamp" in meta and not meta.get("finalizers")
+        done = bool(meta.get("deletionTimestamp")) and not meta.get("finalizers")
         if resource is NAMESPACES and new["spec"].get("finalizers"):
             done = False
         if resource is PODS and before.get("deletionGracePeriodSeconds"):

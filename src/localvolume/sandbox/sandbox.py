@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import deque
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Self
 from aiohttp import web
 
 from localvolume.sandbox.api import Api
+from localvolume.sandbox.controllers import Controllers
 from localvolume.sandbox.faults import Faults, RequestInfo
-from localvolume.sandbox.kinds import NAMESPACES, SERVICE_ACCOUNTS
+from localvolume.sandbox.kinds import NAMESPACES
 from localvolume.sandbox.server import Server
 from localvolume.sandbox.store import Store
 from localvolume.sandbox.watches import BOOKMARK_SECONDS
@@ -27,7 +29,9 @@ class Sandbox:
     """`async with Sandbox() as sandbox:` then `sandbox.url`.
 
     `port` 0 takes a free one. `history_limit`: changes kept per kind before old versions expire.
-    `bookmark_seconds`: time between bookmarks (a real server's minute).
+    `bookmark_seconds`: time between bookmarks (a real server's minute). `controllers`: bind claims,
+    set volume phases, take protection finalizers off, collect garbage. `pods`: schedule pods and
+    play their kubelets as well (nodes.py says how far).
     """
 
     def __init__(
@@ -37,14 +41,17 @@ class Sandbox:
         *,
         history_limit: int = 10_000,
         bookmark_seconds: float = BOOKMARK_SECONDS,
+        controllers: bool = True,
+        pods: bool = True,
     ) -> None:
         self.faults = faults or Faults()
         self.store = Store(history_limit)
         self.api = Api(self.store)
+        self._controllers = Controllers(self.api, pods=pods) if controllers else None
         self._server = Server(self.api, self.faults, bookmark_seconds=bookmark_seconds)
         self._port = port
         self._runner: web.AppRunner | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._running: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
@@ -77,7 +84,6 @@ class Sandbox:
     async def __aenter__(self) -> Self:
         for name in _FIRST_NAMESPACES:
             self.api.create(NAMESPACES, {"metadata": {"name": name}})
-            self.api.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, name)
         app = web.Application(client_max_size=_MAX_BODY)
         app.router.add_route("*", "/{path:.*}", self._server.handle)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -85,6 +91,8 @@ class Sandbox:
         site = web.TCPSite(self._runner, "127.0.0.1", self._port)
         await site.start()
         self._port = self._runner.addresses[0][1]
+        if self._controllers is not None:
+            self._running = asyncio.create_task(self._controllers.run(), name="sandbox controllers")
         return self
 
     async def __aexit__(
@@ -93,8 +101,9 @@ class Sandbox:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._runner is not None:
             await self._runner.cleanup()
+        if self._running is not None:
+            self._running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._running

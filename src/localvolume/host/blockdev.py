@@ -116,7 +116,8 @@ def exclusive_open(path: str, write: bool = True, *, device: str | None = None) 
     While it is open, mounting it, putting it in a volume group or another exclusive open fails. A
     plain open by others, also a loop device over it, does not: see ``loops_on``.
     ``device`` (``major:minor``) is what it must be. Raises ``InUse``, ``NotABlockDevice`` (also
-    when it is another device), OSError (EROFS: the device is read-only). Nothing but a block device is ever opened.
+    when it is another device), OSError (EROFS: the device is read-only). Nothing but a block
+    device is ever opened.
     """
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:

@@ -175,13 +175,15 @@ async def test_what_it_leaves_running_keeps_the_volume_from_everybody(
         f"setsid sh -c 'echo $$ > {pid}; exec sleep 300' >/dev/null 2>&1 &"
         f" until test -s {pid}; do sleep 0.05; done"
     )
-    with pytest.raises(CleaningFailed, match="processes it started are still running"):
-        await run_clean(target, method, workers=workers)
-    assert is_running(pid)
-    with pytest.raises(CleaningFailed, match="still stuck"):
-        await run_clean(target, Method("zero", passes=1), workers=workers)
-    assert holds_secret(disk)
-    os.kill(int(pid.read_text()), 9)
+    try:
+        with pytest.raises(CleaningFailed, match="processes it started are still running"):
+            await run_clean(target, method, workers=workers)
+        assert is_running(pid)
+        with pytest.raises(CleaningFailed, match="still stuck"):
+            await run_clean(target, Method("zero", passes=1), workers=workers)
+        assert holds_secret(disk)
+    finally:
+        os.kill(int(pid.read_text()), 9)
     async with asyncio.timeout(5):
         while workers.hung:
             await asyncio.sleep(0.02)

@@ -128,11 +128,12 @@ async def test_a_device_somebody_else_holds_exclusively(disk: LoopDevice) -> Non
 
 
 async def test_a_read_only_device(tmp_path: Path) -> None:
+    # The kernel refuses to open it for writing.
     backing = tmp_path / "disk"
     backing.write_bytes(bytes(4 * MIB))
     with loop_device(backing=backing, read_only=True) as device:
         for method in ALL:
-            await refused(block_target(device), method, "read-only|Read-only|denied|permitted")
+            await refused(block_target(device), method, "denied|[Rr]ead-only")
     assert not (tmp_path / MARKER).exists()
 
 

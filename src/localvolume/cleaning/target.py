@@ -174,8 +174,6 @@ class Held:
             raise CleaningRefused(str(error)) from error
         found = probe_block_device(self.own_path)
         self._compare(found.identity)
-        if found.read_only:
-            raise CleaningRefused(f"{path} is read-only")
         if loops := loops_on(found.device):
             # A loop device does not claim the device below it.
             raise CleaningRefused(f"{path} is in use by {', '.join(loops)}")

@@ -1,0 +1,41 @@
+"""A cluster of the user's: reached, and asked about before anything is made in it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from localvolume.cli.demonstration.cluster import TAINT, Names
+from localvolume.cli.demonstration.narrator import Narrator
+from localvolume.kube.auth import find_access
+from localvolume.kube.client import Client
+from localvolume.kube.errors import AccessInvalid
+from localvolume.kube.kinds import STORAGE_CLASSES
+
+
+def reach(kubeconfig: str) -> str:
+    """Which server and context that is, once it has answered. Raises AccessInvalid, ApiError."""
+    if not os.path.isfile(kubeconfig):
+        raise AccessInvalid(f"{kubeconfig} is not a file (one file only, no list of them)")
+    return asyncio.run(_reach(kubeconfig))
+
+
+async def _reach(kubeconfig: str) -> str:
+    access = find_access(kubeconfig)
+    async with Client(access, user_agent="localvolume-demo", timeout=10.0) as client:
+        await client.list_page(STORAGE_CLASSES, limit=1)
+    return f"{access.server} ({access.source})"
+
+
+def introduce(narrator: Narrator, server: str, names: Names) -> None:
+    """Say what will be made there, before asking."""
+    narrator.title("This cluster of yours:")
+    narrator.plain(f"   {server}")
+    narrator.title("The demo makes these in it, and removes them at its end, even if interrupted:")
+    narrator.plain(f"   Node {names.node}: an object without a machine; the taint {TAINT} keeps")
+    narrator.plain("      pods away, but a DaemonSet that tolerates every taint may make a pod for")
+    narrator.plain("      it, which never runs and which the cluster removes after the Node")
+    narrator.plain(f"   StorageClass {names.files}, StorageClass {names.raw}")
+    narrator.plain(f"   Namespace {names.namespace} with up to 3 PersistentVolumeClaims")
+    narrator.plain("   up to 3 PersistentVolumes of these classes, and Events about them")
+    narrator.title("The disks are on this machine, made for it. Nothing else is touched.")

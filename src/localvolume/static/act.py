@@ -15,7 +15,7 @@ from typing import Any
 
 from localvolume.cleaning.limits import DeviceLimits
 from localvolume.cleaning.method import Method, choose_method
-from localvolume.cleaning.receipt import CleaningFailed, Progress, Receipt
+from localvolume.cleaning.receipt import CleaningFailed, CleaningRefused, Progress, Receipt
 from localvolume.cleaning.run import clean
 from localvolume.cleaning.target import Target
 from localvolume.host.sysfs import base_of, disk_of
@@ -26,6 +26,7 @@ from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static import patches
+from localvolume.static.asked import Asked
 from localvolume.static.facts import Survey
 from localvolume.static.model import (
     Adopt,
@@ -70,7 +71,7 @@ class Acts:
         workers: Workers,
         telemetry: Telemetry,
         saw: Callable[[PersistentVolume], object],
-        asked: dict[str, PersistentVolume | None],
+        asked: Asked,
     ) -> None:
         self._client = client
         self._events = events
@@ -91,9 +92,10 @@ class Acts:
             case Ask():
                 await self._ask(step.name)
             case Adopt():
+                # Forgotten first: where the patch is refused, the object is looked at anew.
+                self._asked.forget(step.volume.metadata.name)
                 patch = patches.adoption(step.volume, around.node.name, step.identity)
                 await self._patch(step.volume, patch)
-                self._asked.pop(step.volume.metadata.name, None)
                 log.info("adopted", extra=_about(step))
             case MarkClaimed():
                 await self._patch(step.volume, patches.claimed(step.volume))
@@ -126,17 +128,19 @@ class Acts:
         except AlreadyThere:
             await self._ask(step.name)
             raise Superseded(f"{step.name} exists already") from None
-        self._asked.pop(step.name, None)
+        self._asked.forget(step.name)
         self._saw(created)
         self._telemetry.discovered.labels(mode).inc()
         self._telemetry.discovery_seconds.labels(mode).observe(time.monotonic() - began)
         log.info("published", extra=_about(step) | {"persistentvolume": step.name})
 
-    async def _ask(self, name: str) -> None:
+    async def _ask(self, name: str) -> PersistentVolume | None:
         try:
-            self._asked[name] = await self._client.get(PERSISTENT_VOLUMES, name)
+            found = await self._client.get(PERSISTENT_VOLUMES, name)
         except NotThere:
-            self._asked[name] = None
+            found = None
+        self._asked.answer(name, found)
+        return found
 
     async def _patch(self, volume: PersistentVolume, patch: Any) -> None:
         name = volume.metadata.name
@@ -219,8 +223,7 @@ class Acts:
         ).observe(time.monotonic() - began)
 
     async def _clean_first(self, step: CleanFirst, around: Surroundings) -> None:
-        await self._ask(step.name)
-        if self._asked[step.name] is not None:
+        if await self._ask(step.name) is not None:
             raise Superseded(f"{step.name} exists")
         mode = around.classes[step.entry.class_name].config.volume_mode
         method = self._method(step.entry, mode, around)
@@ -248,6 +251,8 @@ class Acts:
             async with self._limits.hold(disk, config.cleaning_concurrency):
                 # Waiting for the disk may have taken hours: what is there now?
                 entry = await self._still(planned, offered=True)
+                if pods := await self._survey.mounted_by_pods(entry):
+                    raise CleaningRefused(f"a pod still has it mounted: {', '.join(pods)}")
                 target = Target(
                     "block" if entry.kind == "block" else "filesystem",
                     entry.path,

@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 STOP_SECONDS = 5.0
 """How long the end of the process waits for acts under way to come to a stop."""
 
+LONGEST_API_WAIT = 15.0
+"""The longest wait, in seconds, after a failed request, unless the server asks for more."""
+
 _SUPERSEDED_SECONDS = 0.2
 """Between two attempts whose facts had changed in between: never a tight loop."""
 
@@ -103,7 +106,8 @@ class Doing:
         except CleaningFailed as error:
             self._failed(key, steps, error)
         except (ApiError, Hung) as error:
-            wait = backoff(self._count(key)) / 5
+            # An API server that is back should not wait long for us; a disk may.
+            wait = min(LONGEST_API_WAIT, backoff(self._count(key)) / 5)
             if isinstance(error, TryAgainLater) and error.after:
                 wait = max(wait, error.after)
             log.warning("%s: tried again in %.1f s: %s", key, wait, error)

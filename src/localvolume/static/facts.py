@@ -21,11 +21,15 @@ from localvolume.host.mounts import Mount, MountTable, read_mount_table
 from localvolume.host.workers import Hung, Workers
 from localvolume.static.model import Content, Entry, Problem
 from localvolume.static.probe import EMPTY, probe
+from localvolume.static.world import is_within
 
 ENTRY_SECONDS = 5.0
 """How long a disk may take to say what it is before it is held for dead."""
 
 DIRECTORY_SECONDS = 10.0
+POD_MOUNTS = "/volumes/kubernetes.io~local-volume/"
+"""Part of every path at which kubelet mounts a local volume for a pod."""
+
 STALE_SECONDS = 20.0
 """After how long an unusable or unoffered entry is read again when somebody looks."""
 
@@ -167,8 +171,23 @@ class Survey:
 
     async def read_now(self, entry: Entry, *, offered: bool) -> Entry:
         """The same with the mount table of this very moment: what an act relies on."""
+        mount = (await self._mount_table()).at(entry.path)
+        fresh = await self.read(entry, mount, offered=offered)
+        # The next plan is made from this, not from what it disproved.
+        self._known[entry.class_name, entry.name] = _Known(fresh, mount, time.monotonic())
+        return fresh
+
+    async def mounted_by_pods(self, entry: Entry) -> list[str]:
+        """Where kubelet still has this volume mounted for pods, as far as we see its mounts.
+
+        A pod that was deleted by force may go on running, and writing, after its claim is gone.
+        """
         table = await self._mount_table()
-        return await self.read(entry, table.at(entry.path), offered=offered)
+        return [
+            mount.mount_point
+            for mount in table.of_device(entry.device)
+            if POD_MOUNTS in mount.mount_point and is_within(mount.root, entry.root)
+        ]
 
     def forget(self, path: str) -> None:
         """What was known of the entry at this path holds no longer: its content was changed."""

@@ -21,6 +21,7 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import Node, PersistentVolume, StorageClass
 from localvolume.static.act import Acts
+from localvolume.static.asked import Asked
 from localvolume.static.doing import Doing
 from localvolume.static.facts import Changes, Survey
 from localvolume.static.model import ClassFacts, Facts, Hold, Step
@@ -64,7 +65,7 @@ class StaticRole:
         self._configuration = configuration
         self._grace_seconds = grace_seconds
         self._survey = Survey(workers)
-        self._asked: dict[str, PersistentVolume | None] = {}
+        self._asked = Asked()
         acts = Acts(
             client=client,
             events=events,
@@ -184,7 +185,7 @@ class StaticRole:
             classes=around.classes,
             entries=found.entries,
             volumes=volumes,
-            asked=dict(self._asked),
+            asked=self._asked.fresh(),
             grace_seconds=self._grace_seconds,
         )
         steps = plan(dataclasses.replace(facts, missing_seconds=self._missing(facts)))

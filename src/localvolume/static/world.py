@@ -177,8 +177,9 @@ def _share_data(one: Entry, other: Entry) -> bool:
     """Whether writing to one of two entries of one device can be seen in the other."""
     if one.kind != "filesystem" or other.kind != "filesystem":
         return True
-    return _is_within(one.root, other.root) or _is_within(other.root, one.root)
+    return is_within(one.root, other.root) or is_within(other.root, one.root)
 
 
-def _is_within(path: str, directory: str) -> bool:
+def is_within(path: str, directory: str) -> bool:
+    """Whether a path is that directory or lies in it; both absolute and normalised."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")

@@ -278,7 +278,10 @@ class Api:
         if resource is PODS and before.get("deletionGracePeriodSeconds"):
             done = False
         if done and not dry_run:
-            return self.store.remove(resource, (before.get("namespace", ""), name), new).body
+            # As the real server: watchers see the state before this write, the writer sees what it
+            # wrote, still under the old number.
+            self.store.remove(resource, (before.get("namespace", ""), name))
+            return new
         if dry_run or new == old.body:
             return new
         return self.store.put(resource, new).body

@@ -21,7 +21,6 @@ from localvolume.sandbox.refusals import bad_request, rejected_patch
 _MERGE_KEYS = {
     "ownerReferences": "uid",
     "finalizers": "",
-    "taints": "key",
     "conditions": "type",
     "addresses": "type",
     "containers": "name",
@@ -82,13 +81,7 @@ def strategic(target: Any, patch: Any) -> Any:
 def _merge_list(field: str, target: Any, patch: list[Any]) -> list[Any]:
     by = _MERGE_KEYS.get(field)
     if by is None or not isinstance(target, list):
-        return [
-            {key: value for key, value in item.items() if key != "$patch"}
-            if isinstance(item, dict)
-            else item
-            for item in copy.deepcopy(patch)
-            if not (isinstance(item, dict) and item.get("$patch") in {"delete", "replace"})
-        ]
+        return copy.deepcopy(patch)
     if not by:
         return list(dict.fromkeys([*target, *patch]))
     result = list(target)
@@ -146,7 +139,8 @@ def _operate(document: Any, operation: Mapping[str, Any]) -> Any:
     if op == "remove":
         return _remove(document, path)
     if op == "replace":
-        _get(document, path)
+        if isinstance(_get(document, path[:-1]), list):
+            _get(document, path)  # a missing member of an object is added, as the server does
         return _add(document, path, copy.deepcopy(operation["value"]), replace=True)
     if op == "add":
         return _add(document, path, copy.deepcopy(operation["value"]))

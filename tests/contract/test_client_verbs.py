@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from localvolume.kube import objects
 from localvolume.kube.client import Client, JsonPatch, MergePatch
 from localvolume.kube.errors import (
     AlreadyThere,
@@ -21,7 +22,7 @@ from localvolume.kube.errors import (
     TryAgainLater,
 )
 from localvolume.kube.kinds import CLAIMS, EVENTS, PERSISTENT_VOLUMES, Kind
-from localvolume.kube.objects import NO_STRINGS
+from localvolume.kube.objects import NO_STRINGS, Meta, PersistentVolume
 from tests.contract.support_kube import (
     FaultServer,
     answer,
@@ -76,6 +77,38 @@ async def test_hostname_terms_are_kept(server: FaultServer, client: Client) -> N
     assert (expression.key, expression.operator) == ("kubernetes.io/hostname", "In")
     assert expression.values == ("n1",)
     assert second.match_expressions == ()
+
+
+async def test_what_volumes_have_in_common_is_kept_once(
+    server: FaultServer, client: Client
+) -> None:
+    """It is what keeps a cached volume at 2 kB."""
+    items = []
+    for number in range(2):
+        item = volume(f"v{number}", number, labels={"node": "n1"}, finalizers=["f"])
+        requirement = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}
+        item["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"] = [
+            {"matchExpressions": [requirement]}
+        ]
+        item["spec"]["storageClassName"] = "fast"
+        items.append(item)
+    items.append(volume("other", 3, labels={"node": "n2"}))
+    server.lists = [answer(listing(5, *items))]
+    one, two, other = (await client.list_page(PERSISTENT_VOLUMES)).items
+    assert one.metadata.labels is two.metadata.labels
+    assert one.metadata.finalizers is two.metadata.finalizers
+    assert one.spec.capacity is two.spec.capacity is other.spec.capacity
+    assert one.spec.node_affinity is two.spec.node_affinity
+    assert one.spec.storage_class_name is two.spec.storage_class_name
+    assert (one.metadata.name, two.metadata.name) == ("v0", "v1")
+    assert other.metadata.labels == {"node": "n2"}
+    assert other.spec.node_affinity != one.spec.node_affinity
+
+
+def test_what_is_kept_once_is_bounded() -> None:
+    for number in range(10_000):
+        PersistentVolume(metadata=Meta(labels={"number": str(number)}))
+    assert len(objects._shared) <= 4096
 
 
 async def test_names_cannot_leave_their_place(server: FaultServer, client: Client) -> None:

@@ -22,11 +22,13 @@ from localvolume.kube.errors import (
     error_for_answer,
 )
 from localvolume.kube.kinds import Kind
-from localvolume.kube.lean import no_authorities
+from localvolume.kube.lean import importing_lean, trim_tls_buffers
 
-with no_authorities():
+with importing_lean():
     import aiohttp
     from yarl import URL
+
+trim_tls_buffers()
 
 # (verb, kind, seconds, error): verb is get, create, patch, delete, list or watch; for a watch the
 # seconds are those until it was open. A request that was cancelled is not reported.

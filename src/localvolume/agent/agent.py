@@ -164,6 +164,7 @@ class Agent:
             node_name=self._options.node_name,
             configuration=configuration,
             grace_seconds=self._options.vanished_grace,
+            on_resync=self._watch_again,
         )
         for informer in (volumes, classes, nodes):
             tasks.create_task(informer.run())
@@ -174,6 +175,9 @@ class Agent:
     def _mounts_changed(self) -> None:
         if self._role:
             self._role.mounts_changed()
+        self._watch_again()
+
+    def _watch_again(self) -> None:
         # inotify is blind to mounts: what its watches lead to may have been covered.
         if self._directories:
             self._directories.refresh()
@@ -203,6 +207,7 @@ class Agent:
             await asyncio.sleep(seconds)
             if self._role:
                 self._role.device_changed(None)
+                self._watch_again()
 
     # --- health --------------------------------------------------------------------------------
 

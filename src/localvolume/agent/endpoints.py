@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from localvolume.config.environment import ListenAddress
-from localvolume.kube.lean import no_authorities
+from localvolume.kube.lean import importing_lean
 
-with no_authorities():
+with importing_lean():
     from aiohttp import web
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ import dataclasses
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from localvolume.config.model import Configuration
 from localvolume.host.workers import Hung, Workers
@@ -56,6 +56,7 @@ class StaticRole:
         node_name: str,
         configuration: Configuration,
         grace_seconds: float = GRACE_SECONDS,
+        on_resync: Callable[[], None] = lambda: None,
     ) -> None:
         self._telemetry = telemetry
         self._volumes = volumes
@@ -64,6 +65,7 @@ class StaticRole:
         self._node_name = node_name
         self._configuration = configuration
         self._grace_seconds = grace_seconds
+        self._on_resync = on_resync
         self._survey = Survey(workers)
         self._asked = Asked()
         acts = Acts(
@@ -117,6 +119,7 @@ class StaticRole:
         self._changes.everything = True
         self._asked.clear()
         self._doing.say_again()
+        self._on_resync()
         self.mounts_changed()
 
     def reconfigure(self, configuration: Configuration) -> None:

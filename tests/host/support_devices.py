@@ -2,7 +2,8 @@
 
 All need root; mark tests with ``needs("root", "loop")`` and the filesystem. Nothing is mounted over
 or made outside temporary directories. What cannot be removed at the end fails the test, after
-it has been detached as far as the kernel allows, so that nothing stays behind.
+it has been detached as far as the kernel allows, so that nothing stays behind. A loop device goes
+even when the process is killed (a mount does not).
 
     with formatted("ext4") as device, mounted(device) as where:
         (where / "file").write_text("tenant data")
@@ -13,17 +14,19 @@ import fcntl
 import os
 import random
 import shutil
+import struct
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 MIB = 1 << 20
 
-# linux/loop.h
+# linux/loop.h; the flags are at byte 52 of struct loop_info64
 _LOOP_CTL_ADD, _LOOP_CTL_REMOVE = 0x4C80, 0x4C81
+_LOOP_SET_STATUS64, _LOOP_GET_STATUS64, _LO_FLAGS_AUTOCLEAR = 0x4C04, 0x4C05, 4
 
 #: Smallest comfortable sizes, in bytes; backing files are sparse.
 SIZES = {"ext4": 64 * MIB, "ext2": 64 * MIB, "xfs": 320 * MIB, "btrfs": 128 * MIB}
@@ -54,7 +57,11 @@ class LoopDevice:
     backing: Path
     #: Options of losetup to use again at ``attach``.
     options: tuple[str, ...] = ()
-    _more: list[str] = field(default_factory=list)
+    #: Keeps it attached: when this process dies, however, the kernel detaches it.
+    _holder: int = -1
+
+    def __post_init__(self) -> None:
+        self._hold()
 
     @property
     def name(self) -> str:
@@ -73,12 +80,23 @@ class LoopDevice:
 
     def detach(self) -> None:
         """Detach, and wait until the kernel has let go of it."""
+        if self._holder >= 0:
+            os.close(self._holder)
+            self._holder = -1
         _detach(self.path, self.backing)
 
     def attach(self, *, at: str | None = None) -> str:
         """Attach the backing file again, at the first free device or at ``at`` (``/dev/loop7``)."""
         self.path = _attach(self.backing, self.options, at)
+        self._hold()
         return self.path
+
+    def _hold(self) -> None:
+        self._holder = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        status = bytearray(fcntl.ioctl(self._holder, _LOOP_GET_STATUS64, bytes(232)))
+        flags = struct.unpack_from("=I", status, 52)[0]
+        struct.pack_into("=I", status, 52, flags | _LO_FLAGS_AUTOCLEAR)
+        fcntl.ioctl(self._holder, _LOOP_SET_STATUS64, bytes(status))
 
     def partition(self, *sizes: str, label: str = "gpt") -> list[str]:
         """Write a partition table and have the kernel know the partitions: their device paths.

@@ -587,6 +587,46 @@ def test_what_was_removed_is_gone_after_a_power_cut() -> None:
                 assert os.listdir(after) == ["lost+found"]
 
 
+@pytest.mark.needs("root")
+def test_what_appears_after_the_reading_goes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tmpfs() as where, monkeypatch.context() as patch:
+        (where / "file").write_text("x")
+        late = iter(range(3))
+        real = os.unlink
+
+        def unlink(name: str, *, dir_fd: int) -> None:
+            real(name, dir_fd=dir_fd)
+            for number in late:
+                (where / f"late{number}").write_text("x")
+                break
+
+        patch.setattr(os, "unlink", unlink)
+        assert empty(where).files == 4
+        assert os.listdir(where) == []
+
+
+def test_what_cannot_be_emptied_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody fills it faster than it is emptied, or the filesystem is damaged."""
+
+    def never(name: str, *, dir_fd: int) -> None:
+        raise OSError(39, "Directory not empty")
+
+    (tmp_path / "d").mkdir()
+    stop = threading.Event()
+    late = threading.Timer(20, stop.set)
+    late.start()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rmdir", never)
+            with pytest.raises(DeletionIncomplete, match="d: something keeps changing it"):
+                empty(tmp_path, stop=stop)
+    finally:
+        late.cancel()
+        late.join()
+
+
 def test_a_directory_filled_meanwhile_is_emptied_too(tmp_path: Path) -> None:
     over = threading.Event()
 

@@ -4,9 +4,21 @@ import errno
 import fcntl
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from localvolume.host import filesystems
+from localvolume.host.filesystems import (
+    Changed,
+    Emptiness,
+    Filesystem,
+    identity_of_mount,
+    looks_empty,
+    probe_filesystem,
+)
+from localvolume.host.mounts import Mount, read_mount_table
 from tests.host.support_devices import (
     MIB,
     LoopDevice,
@@ -19,17 +31,6 @@ from tests.host.support_devices import (
     spare_loop_name,
     tmpfs,
 )
-
-from localvolume.host import filesystems
-from localvolume.host.filesystems import (
-    Changed,
-    Emptiness,
-    Filesystem,
-    identity_of_mount,
-    looks_empty,
-    probe_filesystem,
-)
-from localvolume.host.mounts import Mount, read_mount_table
 
 EACH = [
     pytest.param("ext4", marks=pytest.mark.needs("root", "loop", "ext4")),
@@ -268,4 +269,21 @@ def test_support_leaves_nothing_behind() -> None:
     backing, where = made
     assert not backing.exists()
     assert not where.exists()
+    assert str(backing) not in subprocess.check_output(["losetup", "--all"], text=True)
+
+
+@pytest.mark.needs("root", "loop")
+def test_a_killed_test_leaves_no_loop_device(tmp_path: Path) -> None:
+    backing = tmp_path / "disk"
+    program = (
+        "import os, pathlib\n"
+        "from tests.host.support_devices import loop_device\n"
+        f"with loop_device(backing=pathlib.Path({str(backing)!r})):\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], timeout=60
+    )
+    assert done.returncode == -9
+    assert backing.exists()
     assert str(backing) not in subprocess.check_output(["losetup", "--all"], text=True)

@@ -5,16 +5,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.host.support_devices import (
-    MIB,
-    command,
-    formatted,
-    has,
-    loop_device,
-    mounted,
-    spare_loop_name,
-    unmount,
-)
 
 from localvolume.host import blockdev, sysfs
 from localvolume.host.blockdev import (
@@ -26,6 +16,16 @@ from localvolume.host.blockdev import (
     users_of,
 )
 from localvolume.host.blockidentity import identity_of
+from tests.host.support_devices import (
+    MIB,
+    command,
+    formatted,
+    has,
+    loop_device,
+    mounted,
+    spare_loop_name,
+    unmount,
+)
 
 pytestmark = pytest.mark.needs("root", "loop")
 

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.host.support_devices import MIB, SIZES, command, formatted, has, loop_device
 
 from localvolume.host.blockdev import (
     NotABlockDevice,
@@ -13,6 +12,7 @@ from localvolume.host.blockdev import (
     read_signature,
 )
 from localvolume.host.signatures import parse
+from tests.host.support_devices import MIB, SIZES, command, formatted, has, loop_device
 
 loop = pytest.mark.needs("root", "loop")
 

@@ -59,8 +59,7 @@ class Machine:
 
     async def prepare(self) -> None:
         """Make the disks, all but their place in the discovery directories. Raises OSError."""
-        for directory in (self.files, self.raw, self._images, self._array):
-            os.mkdir(directory)
+        self._make_directories()
         self.without = self._obstacle()
         if not self.without:
             try:
@@ -69,7 +68,12 @@ class Machine:
             except (OSError, commands.CommandTimedOut) as error:
                 self.without = f"this kernel or container gives no loop device with ext4 ({error})"
                 self.remove()
+                self._make_directories()
         self._make_tmpfs()
+
+    def _make_directories(self) -> None:
+        for directory in (self.files, self.raw, self._images, self._array):
+            os.mkdir(directory)
 
     def _obstacle(self) -> str:
         if not self._stage.root:

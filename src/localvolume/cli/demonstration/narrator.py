@@ -17,12 +17,20 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-BOARD_COLUMNS = ("PersistentVolume", "entry", "class", "capacity", "phase", "claim", "last event")
+BOARD_COLUMNS = {
+    "PersistentVolume": 17,
+    "entry": 8,
+    "class": 5,
+    "capacity": 8,
+    "phase": 17,
+    "claim": 6,
+    "last event": 18,
+}
 Row = tuple[str, str, str, str, str, str, str]
 
 _PHASES = {"Available": "green", "Bound": "cyan", "Released": "yellow"}
 # Below this the table would be folded beyond recognition: the transcript says all of it anyway.
-_BOARD_WIDTH, _BOARD_HEIGHT = 90, 20
+_BOARD_WIDTH, _BOARD_HEIGHT = 100, 20
 _INDENT = "   "
 
 
@@ -59,7 +67,7 @@ class Narrator:
     def scene(self, text: str) -> None:
         """A numbered heading."""
         self._scene += 1
-        self._print("")
+        self._console.print()
         self._print(f"{self._scene}  {text}", style="bold")
 
     def say(self, text: str) -> None:
@@ -109,10 +117,7 @@ class Narrator:
                 break_long_words=False,
                 break_on_hyphens=False,
             ) or [""]
-        for line in lines:
-            self._console.print(Text(line, style), soft_wrap=True)
-        if not self._console.is_terminal:
-            sys.stdout.flush()
+        self._console.print(Text("\n".join(lines), style), soft_wrap=True)
 
     def short(self, text: str) -> str:
         return text.replace(self._home, "$DEMO") if self._home else text
@@ -126,7 +131,7 @@ class Narrator:
         from rich.live import Live
 
         # Drawn when something changes, by us: no thread of its own.
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live = Live(console=self._console, auto_refresh=False)
         self._live.start()
 
     def show_board(self, rows: Callable[[], Sequence[Row]]) -> None:
@@ -152,7 +157,10 @@ def _table(rows: Sequence[Row]) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(*BOARD_COLUMNS, box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, width in BOARD_COLUMNS.items():
+        # As wide as it will ever be, so that it does not jump.
+        table.add_column(name, min_width=width)
     for row in rows:
         phase = row[4]
         cells = [Text(cell) for cell in row]

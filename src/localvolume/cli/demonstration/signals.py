@@ -26,13 +26,18 @@ class Interrupted(BaseException):
         super().__init__(signal.Signals(number).name)
 
 
+def _heeded() -> list[signal.Signals]:
+    """All but those that whoever started us wants ignored: nohup, a script's background job."""
+    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 def raise_interrupted() -> None:
     """From now on a signal raises Interrupted, wherever the main thread is."""
 
     def handler(number: int, _frame: types.FrameType | None) -> None:
         raise Interrupted(number)
 
-    for number in SIGNALS:
+    for number in _heeded():
         signal.signal(number, handler)
 
 
@@ -58,7 +63,7 @@ def run_interruptibly(main: Coroutine[None, None, T]) -> T:
                 caught.append(number)
                 task.cancel()
 
-        for number in SIGNALS:
+        for number in _heeded():
             loop.add_signal_handler(number, stop, number)
         return await main
 

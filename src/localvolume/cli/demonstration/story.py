@@ -88,7 +88,12 @@ class Story:
         began = time.monotonic()
         self._agent.start(self._names.node, self._config, self._kubeconfig)
         if not await self._agent.wait_ready(_READY_SECONDS):
-            raise NotSeen("the agent was not ready in time")
+            ended = self._agent.died()
+            raise NotSeen(
+                "the agent ended instead of starting"
+                if ended
+                else f"the agent was not ready after {_READY_SECONDS:.0f} s"
+            )
         narrator.seen(f"ready {_took(began)} after its start; there is nothing to publish yet")
         await narrator.rest()
 

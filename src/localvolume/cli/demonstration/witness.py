@@ -113,12 +113,13 @@ class Witness:
 
     def news(self, volume: PersistentVolume) -> str:
         """The last reason of an Event about it."""
-        about = [
-            event
-            for event in self._events.items.values()
-            if event.involved_object.uid == volume.metadata.uid
-        ]
-        return max(about, key=lambda event: event.last_timestamp or "").reason if about else ""
+        newest, reason = "", ""
+        for event in self._events.items.values():
+            # Times are whole seconds: of two alike the one that came later.
+            if event.involved_object.uid == volume.metadata.uid:
+                if (event.last_timestamp or "") >= newest:
+                    newest, reason = event.last_timestamp or "", event.reason
+        return reason
 
     def when(self, volume: PersistentVolume, what: str = "there") -> float:
         """When the object was first seen "there", in a phase, or "gone" (time.monotonic).

@@ -1,0 +1,154 @@
+"""`localvolume demo` on this machine: what it shows, and that it leaves nothing behind."""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support_demo import DEMO, running
+
+ANSI_COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9]")
+
+
+@pytest.mark.needs("root", "loop", "ext4")
+def test_it_shows_the_whole_story_on_real_disks(tmp_path: Path) -> None:
+    with running(tmp_path) as run:
+        assert run.end() == 0, run.output
+    text = run.output
+    for expected in (
+        r"Disks    an ext4 filesystem, a bind mount, a raw device",
+        r"-> ready \d",
+        r"local-pv-\w+: an ext4 filesystem, 5\dMi, volumeMode Filesystem, in the API \d+ ms later",
+        r"local-pv-\w+: a bind mount, 1\d\dMi, volumeMode Filesystem, in the API \d+ ms later",
+        r"local-pv-\w+: a raw device, 48Mi, volumeMode Block, in the API \d+ ms later",
+        r"claim notes \(20Mi\) is bound to local-pv-\w+ by the sandbox after",
+        r"Event VolumeCleaned: delete-files: .*proved",
+        r"Event VolumeCleaned: zero: 48.0 MiB .*proved \(\d+ samples read back\)",
+        r"disk-1: lost\+found in it",
+        r"device-1: read back in full, 48.0 MiB of zeros",
+        r"Event VolumeFailedDelete: not cleaned, the data stays: .* is not a valid mount point",
+        r"array-1 still has not-yours.txt",
+        r"make demo HOLD=1",
+        r"Everything is removed again\.",
+    ):
+        assert re.search(expected, text), f"no {expected!r} in:\n{text}"
+    assert len(re.findall(r"is a new object \(UID \w+ is now \w+\)", text)) == 3
+    assert "\x1b" not in text, "no colours and no cursor movements where there is no terminal"
+
+
+@pytest.mark.needs("userns")
+def test_without_privileges_it_shows_the_same_on_tmpfs(tmp_path: Path) -> None:
+    argv: tuple[str, ...] = DEMO
+    if os.geteuid() == 0:
+        # As root in a container is: uid 0, and yet nobody who may mount.
+        argv = ("setpriv", "--bounding-set", "-sys_admin", *DEMO)
+    with running(tmp_path, argv=argv) as run:
+        assert run.end() == 0, run.output
+    assert "user namespace" in run.output
+    assert "no ext4 and no raw device: loop devices and disk filesystems need root" in run.output
+    assert re.search(r"local-pv-\w+: a tmpfs, 64Mi", run.output)
+    assert re.search(r"local-pv-\w+: a bind mount, 128Mi", run.output)
+    assert "array-1 still has not-yours.txt" in run.output
+    assert len(re.findall(r"is a new object", run.output)) == 2
+
+
+PATCHED = """
+import sys
+from localvolume.cli.demonstration import kernel, machine
+from localvolume.cli.demonstration.show import Options, show
+
+def refuse(*_):
+    raise OSError(1, "Operation not permitted")
+
+{patch}
+sys.exit(show(Options()))
+"""
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize(
+    ("patch", "reason"),
+    [
+        ("machine.Machine._mkfs = staticmethod(lambda: None)", "there is no mkfs.ext4"),
+        ("kernel.attach_loop = refuse", "gives no loop device with ext4"),
+    ],
+)
+def test_a_machine_that_lacks_what_ext4_needs_is_shown_on_tmpfs(
+    tmp_path: Path, patch: str, reason: str
+) -> None:
+    script = PATCHED.format(patch=patch)
+    with running(tmp_path, argv=(sys.executable, "-c", script)) as run:
+        run.until(r"a tmpfs, 64Mi")
+        run.signal(signal.SIGTERM)
+        assert run.end() == 128 + signal.SIGTERM
+    assert reason in run.output
+
+
+def test_where_nothing_can_be_mounted_it_says_what_would_help(tmp_path: Path) -> None:
+    script = PATCHED.format(
+        patch="kernel.unshare = lambda _: (_ for _ in ()).throw(PermissionError(1, 'no'))"
+    )
+    with running(tmp_path, argv=(sys.executable, "-c", script)) as run:
+        assert run.end() == 2
+    assert "Run it as root (sudo), or allow user namespaces" in run.output
+
+
+@pytest.mark.needs("userns")
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        (r"localvolume demo: local disks", signal.SIGHUP),
+        (r"1  The cluster gets", signal.SIGKILL),
+        (r"localvolume agent --config", signal.SIGTERM),
+        (r"a bind mount, \d+Mi", signal.SIGINT),
+        (r"kubectl delete pvc notes", signal.SIGKILL),
+    ],
+)
+def test_interrupted_at_any_moment_it_leaves_nothing(
+    tmp_path: Path, moment: str, number: signal.Signals
+) -> None:
+    with running(tmp_path, "--pace", "0.2") as run:
+        run.until(moment)
+        run.signal(number)
+        # Impatience changes nothing: what is being removed is removed.
+        run.signal(number)
+        assert run.end() == (-number if number == signal.SIGKILL else 128 + number), run.output
+    assert "Everything is removed again" not in run.output
+    assert "Left behind" not in run.output
+
+
+@pytest.mark.needs("userns")
+def test_a_terminal_has_a_table_that_stays_current_and_ctrl_c(tmp_path: Path) -> None:
+    with running(tmp_path, "--pace", "0.2", columns=120) as run:
+        run.until(r"PersistentVolume +entry +class +capacity +phase +claim +last event")
+        run.until(r"local-pv-\w+ +disk-1 +files +\d+Mi +\x1b\[36mBound *\x1b\[0m +notes")
+        run.type("\x03")
+        assert run.end() == 130, run.output
+    assert ANSI_COLOUR.search(run.output)
+    assert "Interrupted (SIGINT)" in run.output
+
+
+@pytest.mark.needs("userns")
+def test_a_narrow_terminal_has_no_table_and_no_color_means_none(tmp_path: Path) -> None:
+    with running(tmp_path, "--pace", "0.2", columns=60, env={"NO_COLOR": "1"}) as run:
+        run.until(r"is bound to\s+local-pv")
+        run.type("\x03")
+        assert run.end() == 130, run.output
+    assert "last event" not in run.output
+    assert not ANSI_COLOUR.search(run.output)
+    lines = [re.sub(r"\x1b\[[0-9;?]*\w", "", line) for line in run.output.splitlines()]
+    told = [line for line in lines if "$DEMO  " not in line and "/" not in line]
+    assert max(len(line.rstrip()) for line in told) <= 60
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--real", "--kubeconfig", "x"), ("--pace", "fast"), ("--pace", "-1"), ("--pace", "nan")],
+)
+def test_what_makes_no_sense_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with running(tmp_path, *words) as run:
+        assert run.end() == 2
+    assert "usage:" in run.output

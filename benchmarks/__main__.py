@@ -1,0 +1,63 @@
+"""`make bench`: all measurements, or those named; `python -m benchmarks publishing zeroing`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import compileall
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import localvolume
+from benchmarks import measures
+from benchmarks.table import Figure, render
+from localvolume.controlplane import ControlPlane
+
+# Only where objects must not be rewritten by controllers is the controller-manager left out.
+WITH_PLANE = {
+    "publishing": (measures.publishing, True),
+    "cold-start": (measures.cold_start, True),
+    "reuse": (measures.reuse, True),
+    "foreign": (measures.foreign, False),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="publishing, cold-start, …")
+    parser.add_argument("--strict", action="store_true", help="exit 1 where a goal is missed")
+    arguments = parser.parse_args()
+    known = [*WITH_PLANE, "zeroing"]
+    names = arguments.names or known
+    if unknown := set(names) - set(known):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
+    if os.geteuid() != 0:
+        print("make bench mounts filesystems and attaches loop devices: run it as root")
+        return 2
+    if os.environ.get("LOCALVOLUME_BENCH_NAMESPACE") is None:
+        # Whatever happens to us, no mount is left behind.
+        environment = {**os.environ, "LOCALVOLUME_BENCH_NAMESPACE": "1"}
+        argv = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m"]
+        os.execvpe(argv[0], [*argv, "benchmarks", *sys.argv[1:]], environment)
+    compileall.compile_dir(str(Path(localvolume.__file__).parent), quiet=1)
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="localvolume-bench-") as directory:
+        for name in names:
+            print(f"measuring: {name} …", file=sys.stderr, flush=True)
+            figures += _measure(name, Path(directory))
+    print(render(figures))
+    return 1 if arguments.strict and not all(figure.met for figure in figures) else 0
+
+
+def _measure(name: str, directory: Path) -> list[Figure]:
+    if name not in WITH_PLANE:
+        return asyncio.run(measures.zeroing(directory))
+    measure, controllers = WITH_PLANE[name]
+    with ControlPlane(controllers=controllers, scheduler=False) as plane:
+        return asyncio.run(measure(plane, directory))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

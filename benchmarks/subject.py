@@ -1,0 +1,62 @@
+"""The agent under measurement: a process as it is installed, and what the kernel counts of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Subject:
+    """`localvolume agent` for one node; ended with the block."""
+
+    def __init__(self, node: str, config: Path, kubeconfig: Path, log: Path) -> None:
+        self._argv = [
+            str(Path(sys.executable).with_name("localvolume")),
+            "agent",
+            "--config",
+            str(config),
+            "--listen-address",
+            "127.0.0.1:0",
+        ]
+        self._environment = {**os.environ, "MY_NODE_NAME": node, "KUBECONFIG": str(kubeconfig)}
+        # As in an image that ships compiled bytecode.
+        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        self._log = log
+
+    def __enter__(self) -> Subject:
+        self.started = time.monotonic()
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self._argv, env=self._environment, stderr=log, stdin=subprocess.DEVNULL
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait(20)
+
+    def cpu_seconds(self) -> float:
+        """User and system time so far, of the process and the children it has waited for."""
+        text = Path(f"/proc/{self.process.pid}/stat").read_text()
+        fields = text.rpartition(")")[2].split()
+        return sum(int(field) for field in fields[11:15]) / _TICKS
+
+    def rss_bytes(self) -> int:
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * _PAGE
+
+    def received_bytes(self) -> int:
+        """TLS bytes that its open connections have received, as the kernel counts them."""
+        lines = subprocess.run(
+            ["ss", "-tinpHO", "state", "established"], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        own = [line for line in lines if f"pid={self.process.pid}," in line]
+        return sum(
+            int(found) for line in own for found in re.findall(r"bytes_received:(\d+)", line)
+        )

@@ -90,13 +90,12 @@ class Transport:
     ) -> bytes:
         """The body of a good answer, within the timeout, waiting for a turn included."""
         deadline = asyncio.get_running_loop().time() + self._timeout
-        what = f"{verb} {kind.plural}"
         try:
             async with asyncio.timeout_at(deadline):
                 await self._wait_for_leave()
                 await self._slots.acquire()
         except TimeoutError as error:
-            raise self._too_late(f"{what}: not sent") from error
+            raise self._too_late() from error
         try:
             with self._reported(verb, kind):
                 async with asyncio.timeout_at(deadline):
@@ -126,10 +125,10 @@ class Transport:
                 async with asyncio.timeout(silence):
                     return await response.content.readany()
             except TimeoutError as error:
-                message = f"{verb} {kind.plural}: silent for {silence:.0f} s"
+                message = f"the watch was silent for {silence:.0f} s"
                 raise TryAgainLater(message, reason="Silent") from error
             except (aiohttp.ClientError, OSError) as error:
-                raise _unreachable(error, f"{verb} {kind.plural}: cut") from error
+                raise _unreachable(error, "the watch was cut") from error
 
         try:
             yield read_some
@@ -154,10 +153,10 @@ class Transport:
             failure = TellTheAdministrator(str(error), reason="NoCredentials")
             raise failure from error
         except TimeoutError as error:
-            failure = self._too_late(f"{verb} {kind.plural}")
+            failure = self._too_late()
             raise failure from error
         except (aiohttp.ClientError, OSError) as error:
-            failure = _unreachable(error, f"{verb} {kind.plural}")
+            failure = _unreachable(error, "no connection, or it was cut")
             raise failure from error
         except asyncio.CancelledError:
             # Neither done nor failed: not a fact about the server.
@@ -231,12 +230,14 @@ class Transport:
             # Not all at the same moment when the time is over.
             await asyncio.sleep(wait + random.uniform(0, 0.1))  # noqa: S311 - not a secret
 
-    def _too_late(self, what: str) -> TryAgainLater:
-        return TryAgainLater(f"{what}: no answer within {self._timeout:g} s", reason="Timeout")
+    def _too_late(self) -> TryAgainLater:
+        return TryAgainLater(f"no answer within {self._timeout:g} s", reason="Timeout")
 
 
 def _unreachable(error: BaseException, what: str) -> TryAgainLater:
-    return TryAgainLater(f"{what}: {str(error) or type(error).__name__}", reason="Unreachable")
+    # aiohttp's own sentence shows the TLS context's address in memory.
+    why = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    return TryAgainLater(f"{what}: {str(why) or type(why).__name__}", reason="Unreachable")
 
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:

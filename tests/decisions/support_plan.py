@@ -1,0 +1,273 @@
+"""Builders for the plan's tests: a node, its classes, entries and PersistentVolumes.
+
+Everything has a sound default, so that a test names only what it is about. The host's directory
+and the process's view of it differ on purpose: what a PersistentVolume says is the host's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeVar
+
+from localvolume.config.model import ClassConfig, FirstUse, VolumeMode
+from localvolume.kube.objects import (
+    ClaimRef,
+    LocalSource,
+    Meta,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PersistentVolume,
+    PVSpec,
+    PVStatus,
+    VolumeNodeAffinity,
+)
+from localvolume.static.model import (
+    ClassFacts,
+    Content,
+    Entry,
+    Facts,
+    Hold,
+    Problem,
+    ProblemCode,
+    Step,
+)
+from localvolume.static.plan import plan
+from localvolume.volumes import marks
+from localvolume.volumes.capacity import GIB, published_bytes, quantity
+from localvolume.volumes.identity import Identity, to_annotation
+from localvolume.volumes.manifest import NodeFacts, PublishingOptions
+from localvolume.volumes.names import volume_name
+
+HOST_DIR = "/mnt/disks"
+MOUNT_DIR = "/discovery"
+NODE = NodeFacts("test-node", "node-uid", "test-host", {"kubernetes.io/hostname": "test-host"})
+ELSEWHERE = "other-host"
+SIZE = 20 * GIB
+
+State = Literal["empty", "holds", "busy", "unknown"]
+S = TypeVar("S", bound=Step)
+
+
+def class_facts(
+    name: str = "fast",
+    *,
+    host_dir: str = HOST_DIR,
+    first_use: FirstUse = "require-empty",
+    mode: VolumeMode = "Filesystem",
+    exists: bool = True,
+    policy: str = "Delete",
+    problem: str | None = None,
+) -> ClassFacts:
+    config = ClassConfig(
+        name=name,
+        host_dir=host_dir,
+        mount_dir=host_dir.replace("/mnt", MOUNT_DIR),
+        first_use=first_use,
+        volume_mode=mode,
+    )
+    return ClassFacts(config, exists, policy, (), problem)
+
+
+def _named(class_name: str, name: str, host_dir: str) -> Entry:
+    seen_dir = host_dir.replace("/mnt", MOUNT_DIR)
+    return Entry(class_name, name, f"{seen_dir}/{name}", f"{host_dir}/{name}")
+
+
+def filesystem(
+    name: str = "disk",
+    class_name: str = "fast",
+    *,
+    host_dir: str = HOST_DIR,
+    uuid: str | None = None,
+    root: str = "/",
+    device: str = "",
+    size: int = SIZE,
+    content: State | None = "empty",
+    excluded: bool = False,
+) -> Entry:
+    """A mounted directory; two of them are the same data only where a test says so."""
+    return replace(
+        _named(class_name, name, host_dir),
+        kind="filesystem",
+        size_bytes=size,
+        identity={"kind": "filesystem", "fsType": "ext4", "uuid": uuid or name, "root": root},
+        device=device or f"fs-{uuid or name}",
+        root=root,
+        mount_id=1,
+        content=_content(content, "report.txt"),
+        excluded=excluded,
+    )
+
+
+def block(
+    name: str = "disk",
+    class_name: str = "fast",
+    *,
+    host_dir: str = HOST_DIR,
+    serial: str | None = None,
+    device: str = "",
+    size: int = SIZE,
+    content: State | None = "empty",
+) -> Entry:
+    return replace(
+        _named(class_name, name, host_dir),
+        kind="block",
+        size_bytes=size,
+        identity={"kind": "block", "serial": serial or name},
+        device=device or f"block-{serial or name}",
+        content=_content(content, "a signature: xfs"),
+    )
+
+
+def _content(state: State | None, found: str) -> Content | None:
+    return None if state is None else Content(state, "" if state == "empty" else found)
+
+
+def broken(
+    code: ProblemCode, name: str = "disk", class_name: str = "fast", *, host_dir: str = HOST_DIR
+) -> Entry:
+    """An entry that is there in name only: nothing else could be read."""
+    texts = {
+        "gone": "it is not a valid mount point",
+        "wrong-kind": "it is a FIFO",
+        "unknown": "it did not answer",
+    }
+    return replace(_named(class_name, name, host_dir), problem=Problem(code, texts[code]))
+
+
+def affinity(*hostnames: str) -> VolumeNodeAffinity:
+    own = NodeSelectorRequirement(key=marks.HOSTNAME_LABEL, operator="In", values=hostnames)
+    term = NodeSelectorTerm(match_expressions=(own,))
+    return VolumeNodeAffinity(required=NodeSelector(node_selector_terms=(term,)))
+
+
+def volume_of(
+    entry: Entry,
+    *,
+    name: str | None = None,
+    phase: str = "Available",
+    policy: str | None = "Delete",
+    claim: str = "",
+    deleting: bool = False,
+    finalized: bool = True,
+    identity: Identity | str | None = {},  # noqa: B006 - only compared, never changed
+    mode: str | None = None,
+    path: str | None = None,
+    capacity: str | None = None,
+    hostname: str = NODE.hostname,
+    class_name: str | None = None,
+    local: bool = True,
+    annotations: Mapping[str, str] | None = None,
+    provisioner: str | None = f"local-volume-provisioner-{NODE.name}-{NODE.uid}",
+) -> PersistentVolume:
+    """The PersistentVolume that this agent would have made for the entry, but for what is named.
+
+    `identity`: {} for what the entry is, None for an object without (an older provisioner's),
+    another map or a text for what the annotation says instead.
+    """
+    written: dict[str, str] = {}
+    if provisioner is not None:
+        written[marks.PROVISIONED_BY_ANNOTATION] = provisioner
+    if isinstance(identity, str):
+        written[marks.IDENTITY_ANNOTATION] = identity
+    elif identity is not None:
+        written[marks.IDENTITY_ANNOTATION] = to_annotation(identity or entry.identity)
+    class_name = class_name or entry.class_name
+    name = name or volume_name(entry.name, NODE.name, class_name)
+    return PersistentVolume(
+        metadata=Meta(
+            name=name,
+            uid=f"uid-of-{name}",
+            resource_version="7",
+            labels={marks.NODE_LABEL: marks.node_key(NODE.name)},
+            annotations={**written, **(annotations or {})},
+            finalizers=("kubernetes.io/pv-protection", marks.FINALIZER)
+            if finalized
+            else ("kubernetes.io/pv-protection",),
+            deletion_timestamp="2026-01-01T00:00:00Z" if deleting else None,
+        ),
+        spec=PVSpec(
+            capacity={"storage": capacity or quantity(published_bytes(entry.size_bytes or SIZE))},
+            persistent_volume_reclaim_policy=policy,
+            storage_class_name=class_name,
+            volume_mode=mode or "Filesystem",
+            local=LocalSource(path=path or entry.host_path) if local else None,
+            claim_ref=ClaimRef(namespace="team", name="claim", uid=claim) if claim else None,
+            node_affinity=affinity(hostname),
+        ),
+        status=PVStatus(phase=phase),
+    )
+
+
+def bound_to(entry: Entry, claim: str = "claim-uid", **changes: Any) -> PersistentVolume:
+    """A volume that a claim holds, and that says so in our mark too."""
+    annotations = {marks.CLAIMED_ANNOTATION: claim, **changes.pop("annotations", {})}
+    return volume_of(entry, phase="Bound", claim=claim, annotations=annotations, **changes)
+
+
+def released_from(entry: Entry, claim: str = "claim-uid", **changes: Any) -> PersistentVolume:
+    """A volume whose claim is gone."""
+    annotations = {marks.CLAIMED_ANNOTATION: claim, **changes.pop("annotations", {})}
+    phase = changes.pop("phase", "Released")
+    return volume_of(entry, phase=phase, claim=claim, annotations=annotations, **changes)
+
+
+def facts_of(
+    entries: Iterable[Entry] = (),
+    volumes: Iterable[PersistentVolume] = (),
+    *,
+    classes: Sequence[ClassFacts] = (),
+    asked: Mapping[str, PersistentVolume | None] | None = None,
+    missing: Mapping[str, float] | None = None,
+    grace_seconds: float = 60.0,
+    online: bool = True,
+) -> Facts:
+    known = classes or (class_facts(),)
+    return Facts(
+        node=NODE,
+        options=PublishingOptions(),
+        classes={facts.config.name: facts for facts in known},
+        entries=list(entries),
+        volumes={volume.metadata.name: volume for volume in volumes},
+        asked=asked or {},
+        missing_seconds=missing or {},
+        grace_seconds=grace_seconds,
+        online=online,
+    )
+
+
+def steps_of(
+    entries: Iterable[Entry] = (), volumes: Iterable[PersistentVolume] = (), **changes: Any
+) -> list[Step]:
+    return plan(facts_of(entries, volumes, **changes))
+
+
+def only_step(
+    entries: Iterable[Entry] = (), volumes: Iterable[PersistentVolume] = (), **changes: Any
+) -> Step:
+    """The one step of a plan that must have exactly one."""
+    (step,) = steps_of(entries, volumes, **changes)
+    return step
+
+
+def a(kind: type[S], step: Step) -> S:
+    """The step as what it must be; what it is instead is said with its reason."""
+    assert isinstance(step, kind), step
+    return step
+
+
+def steps_about(steps: Iterable[Step], volume: PersistentVolume) -> list[Step]:
+    return [step for step in steps if getattr(step, "volume", None) is volume]
+
+
+def step_about(steps: Iterable[Step], volume: PersistentVolume) -> Step:
+    (step,) = steps_about(steps, volume)
+    return step
+
+
+def held(step: Step, code: str) -> Hold:
+    hold = a(Hold, step)
+    assert hold.code == code, hold
+    return hold

@@ -1,0 +1,157 @@
+"""Identity: whether what is there now is what was published."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localvolume.volumes.identity import compare, from_annotation, to_annotation
+
+EXT4 = {"kind": "filesystem", "fsType": "ext4", "root": "/", "uuid": "1111"}
+EXPORT = {"kind": "filesystem", "fsType": "zfs", "root": "/", "source": "pool/one"}
+DISK = {"kind": "block", "wwn": "naa.5000", "serial": "S1", "model": "Fast 3000"}
+NAMELESS_DISK = {"kind": "block", "sizeBytes": "1000", "model": "Virtual"}
+PARTITION = {"kind": "block", "wwn": "naa.5000", "serial": "S1", "partUuid": "p-1"}
+OLD_PARTITION = {"kind": "block", "serial": "S1", "partStart": "2048", "sizeBytes": "1000"}
+LOOP = {"kind": "block", "loopFile": "/srv/disk.img", "loopInode": "42"}
+LOOP_PART = {**LOOP, "loopOffset": "1048576"}
+RAID = {"kind": "block", "mdUuid": "aa:bb", "model": "md"}
+MAPPED = {"kind": "block", "dmUuid": "LVM-1"}
+
+
+def without(identity: dict[str, str], *keys: str) -> dict[str, str]:
+    return {key: value for key, value in identity.items() if key not in keys}
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [EXT4, EXPORT, DISK, NAMELESS_DISK, PARTITION, OLD_PARTITION, LOOP, LOOP_PART, RAID, MAPPED],
+)
+def test_what_has_not_changed_is_the_same(identity: dict[str, str]) -> None:
+    assert compare(identity, identity) == ("same", "")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "observed", "named"),
+    [
+        pytest.param(EXT4, EXT4 | {"uuid": "2222"}, "uuid", id="another filesystem"),
+        pytest.param(EXT4, EXT4 | {"root": "/a"}, "root", id="another directory of it"),
+        pytest.param(EXT4, EXT4 | {"fsType": "xfs"}, "fsType", id="formatted anew"),
+        pytest.param(EXT4, DISK, "kind", id="a device where a filesystem was"),
+        pytest.param(DISK, EXT4, "kind", id="a filesystem where a device was"),
+        pytest.param(EXPORT, EXPORT | {"source": "pool/two"}, "source", id="another dataset"),
+        pytest.param(EXPORT, EXPORT | {"root": "/a"}, "root", id="another part of the dataset"),
+        pytest.param(DISK, DISK | {"serial": "S2"}, "serial", id="another disk by serial"),
+        pytest.param(DISK, DISK | {"wwn": "naa.6000"}, "wwn", id="another disk by WWN"),
+        pytest.param(PARTITION, PARTITION | {"partUuid": "p-2"}, "partUuid", id="its neighbour"),
+        pytest.param(
+            OLD_PARTITION,
+            OLD_PARTITION | {"partStart": "409600"},
+            "partStart",
+            id="its neighbour where partitions have no UUID",
+        ),
+        pytest.param(LOOP, LOOP | {"loopInode": "43"}, "loopInode", id="the file made anew"),
+        pytest.param(LOOP, LOOP | {"loopFile": "/srv/b.img"}, "loopFile", id="another file"),
+        pytest.param(
+            LOOP_PART, LOOP_PART | {"loopOffset": "2097152"}, "loopOffset", id="elsewhere in it"
+        ),
+        pytest.param(RAID, RAID | {"mdUuid": "cc:dd"}, "mdUuid", id="another array"),
+        pytest.param(MAPPED, MAPPED | {"dmUuid": "LVM-2"}, "dmUuid", id="another logical volume"),
+        pytest.param(
+            NAMELESS_DISK,
+            NAMELESS_DISK | {"sizeBytes": "2000"},
+            "sizeBytes",
+            id="another size where nothing better is known",
+        ),
+        pytest.param(
+            NAMELESS_DISK,
+            NAMELESS_DISK | {"model": "Other"},
+            "model",
+            id="another model where nothing better is known",
+        ),
+    ],
+)
+def test_what_differs_is_another_volume_and_says_in_what(
+    recorded: dict[str, str], observed: dict[str, str], named: str
+) -> None:
+    comparison = compare(recorded, observed)
+    assert comparison.verdict == "differs"
+    assert f"its {named} was {recorded[named]!r} and is {observed[named]!r}" in comparison.reason
+
+
+@pytest.mark.parametrize(
+    ("recorded", "hidden"),
+    [
+        (EXT4, "uuid"),
+        (EXT4, "root"),
+        (EXT4, "fsType"),
+        (EXT4, "kind"),
+        (EXPORT, "source"),
+        (DISK, "serial"),
+        (DISK, "wwn"),
+        (PARTITION, "partUuid"),
+        (LOOP, "loopFile"),
+        (NAMELESS_DISK, "sizeBytes"),
+    ],
+)
+def test_what_cannot_be_read_any_more_is_not_taken_for_the_same(
+    recorded: dict[str, str], hidden: str
+) -> None:
+    comparison = compare(recorded, without(recorded, hidden))
+    assert comparison.verdict == "unknown"
+    assert f"its {hidden} was {recorded[hidden]!r} and cannot be read now" in comparison.reason
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        {},
+        {"kind": "filesystem"},
+        {"kind": "filesystem", "fsType": "vfat"},
+        # Where in a filesystem, but not in which one.
+        {"kind": "filesystem", "fsType": "vfat", "root": "/"},
+    ],
+    ids=str,
+)
+def test_a_record_that_tells_no_two_volumes_apart_proves_nothing(recorded: dict[str, str]) -> None:
+    assert compare(recorded, {"kind": "filesystem", "fsType": "vfat", "root": "/"}).verdict != (
+        "same"
+    )
+
+
+def test_a_volume_that_grew_is_still_the_same_where_it_has_a_serial() -> None:
+    assert compare(DISK, DISK | {"sizeBytes": "5000"}).verdict == "same"
+    assert compare(MAPPED, MAPPED | {"sizeBytes": "5000"}).verdict == "same"
+
+
+def test_what_is_seen_now_and_was_not_recorded_is_no_difference() -> None:
+    assert compare(without(DISK, "wwn"), DISK).verdict == "same"
+
+
+def test_a_model_counts_for_nothing_where_the_disk_has_a_serial() -> None:
+    """Firmware and kernels spell it differently from one release to the next."""
+    assert compare(DISK, DISK | {"model": "FAST 3000 rev 2"}).verdict == "same"
+
+
+# --- the annotation ------------------------------------------------------------------------------
+
+
+@given(st.dictionaries(st.text(), st.text()))
+def test_what_is_written_down_reads_back_the_same(identity: dict[str, str]) -> None:
+    assert from_annotation(to_annotation(identity)) == identity
+
+
+def test_the_same_identity_is_always_written_alike() -> None:
+    assert to_annotation(dict(reversed(EXT4.items()))) == to_annotation(EXT4)
+    assert to_annotation(EXT4) == ('{"fsType":"ext4","kind":"filesystem","root":"/","uuid":"1111"}')
+
+
+def test_without_an_annotation_nothing_was_recorded() -> None:
+    assert from_annotation(None) is None
+
+
+@pytest.mark.parametrize("text", ["", "not json", "[]", "null", '{"uuid":1}', '{"uuid":null}', "{"])
+def test_an_unreadable_annotation_is_an_error_and_never_no_identity(text: str) -> None:
+    with pytest.raises(ValueError, match="the recorded identity is unreadable"):
+        from_annotation(text)

@@ -1,0 +1,421 @@
+"""What holds for every plan, whatever the facts: no crash, no harm, nothing left out.
+
+The facts are drawn from few names, devices and identities, so that they often collide. What counts
+as shared data or as the right place is said here a second time, apart from the code under test.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import strategies as st
+
+from localvolume.kube.objects import PersistentVolume
+from localvolume.static.model import (
+    Adopt,
+    Ask,
+    ClassFacts,
+    Clean,
+    CleanFirst,
+    Content,
+    Entry,
+    Facts,
+    Hold,
+    Keep,
+    LetGo,
+    MarkClaimed,
+    Publish,
+    Reclaim,
+    Step,
+    Withdraw,
+)
+from localvolume.static.plan import plan
+from localvolume.static.world import World
+from localvolume.volumes import marks
+from localvolume.volumes.identity import to_annotation
+from localvolume.volumes.names import longer_volume_name, volume_name
+from localvolume.volumes.objects import ever_claimed, is_on_node, path_of
+from tests.decisions.support_plan import (
+    ELSEWHERE,
+    NODE,
+    SIZE,
+    block,
+    broken,
+    class_facts,
+    facts_of,
+    filesystem,
+    volume_of,
+)
+
+HOST_DIRS = {"fast": "/mnt/disks", "slow": "/mnt/disks", "far": "/mnt/far"}
+NAMES = ("a", "b", "c")
+DEVICES = ("8:0", "8:1", "8:2")
+PHASES = ("", "Pending", "Available", "Available", "Bound", "Released", "Failed")
+CONTENTS = (
+    Content("empty"),
+    Content("holds", "something"),
+    Content("busy", "something"),
+    Content("unknown", "something"),
+    None,
+)
+ROOTS = ("/", "/x", "/x/y", "/xy")
+
+thorough = settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+
+
+@st.composite
+def what_lies_there(draw: st.DrawFn) -> Entry:
+    """One path's content, without a class and a name yet."""
+    kind = draw(st.sampled_from(["filesystem"] * 4 + ["block"] * 2 + ["broken"]))
+    if kind == "broken":
+        return broken(draw(st.sampled_from(["gone", "wrong-kind", "unknown"])))
+    device = draw(st.sampled_from(DEVICES))
+    size = draw(st.sampled_from([SIZE, SIZE, 2 * SIZE]))
+    if kind == "block":
+        found = block(serial=f"S-{device}", device=device, size=size)
+    else:
+        root = draw(st.sampled_from(ROOTS))
+        found = filesystem(uuid=f"U-{device}", device=device, root=root, size=size)
+    return replace(found, content=draw(st.sampled_from(CONTENTS)))
+
+
+@st.composite
+def classes_of_a_node(draw: st.DrawFn) -> list[ClassFacts]:
+    often = st.sampled_from([False, False, False, True])
+    return [
+        class_facts(
+            name,
+            host_dir=host_dir,
+            first_use=draw(st.sampled_from(["require-empty", "trust", "clean"])),
+            mode=draw(st.sampled_from(["Filesystem", "Filesystem", "Block"])),
+            exists=not draw(often),
+            policy=draw(st.sampled_from(["Delete", "Delete", "Retain", "Recycle"])),
+            problem="input/output error" if draw(often) else None,
+        )
+        for name, host_dir in HOST_DIRS.items()
+        if name == "fast" or draw(st.booleans())
+    ]
+
+
+@st.composite
+def entries_of(draw: st.DrawFn, classes: list[ClassFacts]) -> list[Entry]:
+    """What discovery finds: classes that share a directory see the same there."""
+    found: list[Entry] = []
+    lying: dict[str, Entry] = {}
+    for facts in classes:
+        config = facts.config
+        for name in draw(st.lists(st.sampled_from(NAMES), unique=True)):
+            path = f"{config.host_dir}/{name}"
+            if path not in lying:
+                lying[path] = draw(what_lies_there())
+            entry = replace(
+                lying[path],
+                class_name=config.name,
+                name=name,
+                path=f"{config.mount_dir}/{name}",
+                host_path=path,
+                excluded=draw(st.sampled_from([False] * 5 + [True])),
+            )
+            found.append(entry)
+    return draw(st.permutations(found))
+
+
+@st.composite
+def volumes_about(draw: st.DrawFn, entries: list[Entry], name: str) -> PersistentVolume:
+    """An object that may be right, nearly right, or not for this node at all."""
+    elsewhere = filesystem("zzz", device="9:9")
+    entry = draw(st.sampled_from([*entries, elsewhere])) if entries else elsewhere
+    paths = [entry.host_path] * 8 + [
+        f"{entry.host_path}/",
+        f"{posixpath.dirname(entry.host_path)}//{entry.name}",
+        posixpath.dirname(entry.host_path),
+        f"{entry.host_path}/..",
+        "/mnt/other/a",
+    ]
+    others = [other.identity for other in entries]
+    identity = draw(
+        st.sampled_from([{}, {}, {}, {}, None, None, "scribble", "{}", '{"kind":"block"}', *others])
+    )
+    if isinstance(identity, dict) and identity:
+        identity = to_annotation(identity)
+    return volume_of(
+        entry,
+        name=name,
+        path=draw(st.sampled_from(paths)),
+        class_name=draw(st.sampled_from([entry.class_name] * 6 + ["far", "removed"])),
+        phase=draw(
+            st.sampled_from(
+                ["", "Pending", "Available", "Available", "Bound", "Released", "Failed"]
+            )
+        ),
+        policy=draw(st.sampled_from(["Delete", "Delete", "Delete", "Retain", "Recycle", None])),
+        claim=draw(st.sampled_from(["", "", "claim-uid"])),
+        deleting=draw(st.booleans()),
+        finalized=draw(st.sampled_from([True, True, True, False])),
+        identity=identity,
+        mode=draw(st.sampled_from(["Filesystem", "Filesystem", "Block"])),
+        hostname=draw(st.sampled_from([NODE.hostname] * 5 + [ELSEWHERE])),
+        local=draw(st.sampled_from([True] * 9 + [False])),
+        capacity=draw(st.sampled_from([None] * 5 + ["1Gi", "plenty", "1e5000"])),
+        annotations=draw(
+            st.sampled_from(
+                [
+                    {},
+                    {marks.CLAIMED_ANNOTATION: "claim-uid"},
+                    {marks.BOUND_BY_CONTROLLER_ANNOTATION: "yes"},
+                ]
+            )
+        ),
+    )
+
+
+@st.composite
+def any_facts(draw: st.DrawFn) -> Facts:
+    classes = draw(classes_of_a_node())
+    entries = draw(entries_of(classes))
+    short = [volume_name(e.name, NODE.name, e.class_name) for e in entries]
+    longer = [longer_volume_name(e.name, NODE.name, e.class_name) for e in entries]
+    known = [*short, *longer, "pv-1", "pv-2", "pv-3", "pv-4"]
+    names = draw(st.lists(st.sampled_from(known), unique=True, max_size=4))
+    volumes = [draw(volumes_about(entries, name)) for name in names]
+    asked: dict[str, PersistentVolume | None] = {}
+    for name in {*short, *longer} - set(names):
+        match draw(st.sampled_from(["not asked", "absent", "absent", "there"])):
+            case "absent":
+                asked[name] = None
+            case "there":
+                asked[name] = draw(volumes_about(entries, name))
+    missing = {
+        volume.metadata.uid: draw(st.sampled_from([0.0, 59.0, 61.0, 1e9])) for volume in volumes
+    }
+    return facts_of(
+        entries,
+        volumes,
+        classes=classes,
+        asked=asked,
+        missing=missing,
+        online=draw(st.booleans()),
+    )
+
+
+# --- said a second time --------------------------------------------------------------------------
+
+
+def same_path(one: str, other: str) -> bool:
+    return posixpath.normpath(one or "/dev/null") == posixpath.normpath(other)
+
+
+def within(path: str, directory: str) -> bool:
+    return posixpath.commonpath([path, directory]) == directory
+
+
+def share_data(one: Entry, other: Entry) -> bool:
+    if one.host_path == other.host_path:
+        return True
+    if not one.device or one.device != other.device:
+        return False
+    if "block" in (one.kind, other.kind):
+        return True
+    return within(one.root, other.root) or within(other.root, one.root)
+
+
+def begun(facts: Facts) -> Iterator[tuple[Step, Entry]]:
+    """Every entry that this plan would offer, or clean in order to offer it."""
+    for step in plan(facts):
+        if isinstance(step, Publish | CleanFirst):
+            yield step, step.entry
+
+
+# --- the properties ------------------------------------------------------------------------------
+
+
+@thorough
+@given(any_facts())
+def test_every_entry_and_every_volume_gets_an_answer(facts: Facts) -> None:
+    steps = plan(facts)
+    told = {id(step.volume) for step in steps if hasattr(step, "volume")}
+    assert all(id(volume) in told for volume in facts.volumes.values())
+    offered = [path_of(volume) for volume in facts.volumes.values()]
+    keys = {step.key for step in steps}
+    for entry in facts.entries:
+        assert entry.host_path in keys or any(same_path(p, entry.host_path) for p in offered)
+    assert all(step.reason for step in steps)
+    assert [step.key for step in steps] == sorted(step.key for step in steps)
+
+
+@thorough
+@given(any_facts())
+def test_the_same_facts_always_call_for_the_same(facts: Facts) -> None:
+    assert plan(facts) == plan(facts)
+
+
+@thorough
+@given(any_facts())
+def test_no_volume_is_cleaned_while_there_is_an_obstacle(facts: Facts) -> None:
+    for step in plan(facts):
+        if not isinstance(step, Clean | Reclaim):
+            continue
+        volume, entry = step.volume, step.entry
+        assert World(facts).obstacle(volume) is None
+        config = facts.classes[volume.spec.storage_class_name].config
+        assert facts.classes[config.name].problem is None
+        assert path_of(volume) == f"{config.host_dir}/{entry.name}" == entry.host_path
+        assert entry in facts.entries
+        assert entry.problem is None
+        assert is_on_node(volume, NODE.hostname)
+        assert not (volume.spec.volume_mode == "Block" and entry.kind != "block")
+        recorded = volume.metadata.annotations.get(marks.IDENTITY_ANNOTATION)
+        assert recorded in (None, to_annotation(entry.identity))
+        for other in facts.volumes.values():
+            assert other is volume or not same_path(path_of(other), entry.host_path)
+
+
+@thorough
+@given(any_facts())
+def test_only_what_a_claim_left_under_policy_delete_is_cleaned(facts: Facts) -> None:
+    for step in plan(facts):
+        if isinstance(step, Clean | Reclaim):
+            volume = step.volume
+            assert volume.spec.persistent_volume_reclaim_policy == "Delete"
+            assert ever_claimed(volume) or volume.status.phase == "Released"
+            assert marks.FINALIZER in volume.metadata.finalizers
+            assert (volume.metadata.deletion_timestamp is None) == isinstance(step, Reclaim)
+            assert isinstance(step, Clean) or volume.status.phase == "Released"
+
+
+@thorough
+@given(any_facts())
+def test_a_bound_volume_is_only_told_marked_or_adopted(facts: Facts) -> None:
+    for step in plan(facts):
+        volume = getattr(step, "volume", None)
+        if volume is not None and volume.status.phase == "Bound":
+            assert isinstance(step, Keep | Hold | Adopt | MarkClaimed), step
+
+
+@thorough
+@given(any_facts())
+def test_a_retained_volume_never_loses_its_data(facts: Facts) -> None:
+    for step in plan(facts):
+        volume = getattr(step, "volume", None)
+        if volume is None or volume.spec.persistent_volume_reclaim_policy != "Retain":
+            continue
+        assert not isinstance(step, Clean | Reclaim), step
+        if isinstance(step, LetGo):
+            assert volume.metadata.deletion_timestamp is not None
+        if isinstance(step, Withdraw):
+            assert not ever_claimed(volume)
+
+
+@thorough
+@given(any_facts())
+def test_only_a_volume_that_no_claim_ever_held_is_withdrawn(facts: Facts) -> None:
+    for step in plan(facts):
+        if isinstance(step, Withdraw):
+            assert not ever_claimed(step.volume)
+            assert step.volume.status.phase in ("", "Pending", "Available")
+            assert step.volume.metadata.deletion_timestamp is None
+
+
+@thorough
+@given(any_facts())
+def test_only_an_object_that_is_being_deleted_is_let_go(facts: Facts) -> None:
+    for step in plan(facts):
+        if isinstance(step, LetGo):
+            assert step.volume.metadata.deletion_timestamp is not None
+            assert marks.FINALIZER in step.volume.metadata.finalizers
+
+
+@thorough
+@given(any_facts())
+def test_one_place_has_one_thing_done_to_its_data(facts: Facts) -> None:
+    touched = Counter(
+        posixpath.normpath(step.key)
+        for step in plan(facts)
+        if isinstance(step, Publish | CleanFirst | Clean | Reclaim)
+    )
+    assert all(count == 1 for count in touched.values()), touched
+
+
+@thorough
+@given(any_facts())
+def test_what_an_object_offers_is_not_offered_or_cleaned_beside_it(facts: Facts) -> None:
+    for _, entry in begun(facts):
+        for volume in facts.volumes.values():
+            assert not same_path(path_of(volume), entry.host_path)
+            for other in facts.entries:
+                if other.host_path == path_of(volume) and not other.excluded:
+                    assert not share_data(entry, other)
+            recorded = volume.metadata.annotations.get(marks.IDENTITY_ANNOTATION)
+            assert recorded != to_annotation(entry.identity)
+
+
+@thorough
+@given(any_facts())
+def test_two_entries_that_share_their_data_are_never_both_offered(facts: Facts) -> None:
+    entries = [entry for _, entry in begun(facts)]
+    for one, other in combinations(entries, 2):
+        assert not share_data(one, other)
+
+
+@thorough
+@given(any_facts())
+def test_two_volumes_never_get_the_same_name(facts: Facts) -> None:
+    names = [step.name for step in plan(facts) if isinstance(step, Publish | CleanFirst)]
+    assert len(names) == len(set(names))
+    for name in names:
+        assert name not in facts.volumes
+        assert facts.asked.get(name) is None
+
+
+@thorough
+@given(any_facts())
+def test_what_is_offered_is_empty_or_trusted(facts: Facts) -> None:
+    for step, entry in begun(facts):
+        config = facts.classes[entry.class_name].config
+        assert entry.problem is None
+        assert not entry.excluded
+        assert facts.classes[entry.class_name].exists
+        assert entry.content is not None
+        if isinstance(step, CleanFirst):
+            assert (entry.content.state, config.first_use) == ("holds", "clean")
+            assert not facts.online or step.name in facts.asked
+        elif entry.content.state != "empty":
+            assert (entry.content.state, config.first_use) == ("holds", "trust")
+
+
+@thorough
+@given(any_facts())
+def test_no_entry_of_a_class_that_cannot_be_listed_is_destroyed(facts: Facts) -> None:
+    for step in plan(facts):
+        if isinstance(step, Clean | Reclaim | Withdraw):
+            known = facts.classes.get(step.volume.spec.storage_class_name)
+            assert known is None or known.problem is None
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Adopt, Ask, Clean, CleanFirst, Hold, Keep, LetGo, MarkClaimed, Publish, Reclaim, Withdraw],
+)
+def test_the_drawn_facts_reach_every_kind_of_step(kind: type[Step]) -> None:
+    """Otherwise the properties above would say nothing of it."""
+    without_shrinking = settings(
+        max_examples=3000,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    # Raises NoSuchExample where there is none.
+    find(
+        any_facts(),
+        lambda facts: any(isinstance(step, kind) for step in plan(facts)),
+        settings=without_shrinking,
+    )

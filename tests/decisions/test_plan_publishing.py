@@ -1,0 +1,260 @@
+"""Publishing: which entries become PersistentVolumes, and which are held."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from localvolume.config.model import FirstUse
+from localvolume.static.model import Ask, CleanFirst, Entry, Keep, ProblemCode, Publish
+from localvolume.static.plan import plan
+from localvolume.volumes.names import volume_name
+from tests.decisions.support_plan import (
+    NODE,
+    State,
+    a,
+    block,
+    broken,
+    class_facts,
+    facts_of,
+    filesystem,
+    held,
+    only_step,
+    steps_of,
+    volume_of,
+)
+
+NAME = volume_name("disk", NODE.name, "fast")
+
+
+# --- what is published ---------------------------------------------------------------------------
+
+
+def test_an_empty_mounted_filesystem_is_published_under_upstreams_name() -> None:
+    entry = filesystem("mount1", "sc1")
+    step = a(Publish, only_step([entry], classes=[class_facts("sc1")]))
+    assert step.entry is entry
+    assert step.name == "local-pv-aaaafef5"
+    assert step.key == "/mnt/disks/mount1", "as the host sees it, not as this process does"
+
+
+@pytest.mark.parametrize("mode", ["Block", "Filesystem"])
+def test_an_empty_block_device_is_published_under_either_mode(
+    mode: Literal["Block", "Filesystem"],
+) -> None:
+    a(Publish, only_step([block()], classes=[class_facts(mode=mode)]))
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+def test_both_supported_reclaim_policies_are_published(policy: str) -> None:
+    a(Publish, only_step([filesystem()], classes=[class_facts(policy=policy)]))
+
+
+def test_an_empty_directory_has_nothing_to_publish() -> None:
+    assert steps_of([]) == []
+
+
+def test_an_entry_found_later_is_published_beside_the_one_that_is_offered() -> None:
+    first, later = filesystem("first"), filesystem("later")
+    kept, published = steps_of([first, later], [volume_of(first)])
+    a(Keep, kept)
+    assert a(Publish, published).entry is later
+
+
+def test_a_second_pass_publishes_nothing_more() -> None:
+    entries = [filesystem("one"), block("two")]
+    volumes = [volume_of(entry) for entry in entries]
+    for step in steps_of(entries, volumes):
+        a(Keep, step)
+
+
+def test_a_path_that_any_object_offers_is_not_offered_again() -> None:
+    """Also where that object has another name, another class, or belongs nowhere."""
+    entry = filesystem()
+    for other in (
+        volume_of(entry, name="made-by-hand", phase="Bound", claim="c"),
+        volume_of(entry, class_name="unknown-class", phase="Bound", claim="c"),
+        volume_of(entry, hostname="another-node"),
+        volume_of(entry, phase="Failed"),
+        volume_of(entry, phase="Released", claim="c", policy="Retain"),
+        volume_of(entry, phase="Released", claim="c", deleting=True),
+    ):
+        assert not [s for s in steps_of([entry], [other]) if isinstance(s, Publish | CleanFirst)]
+
+
+@pytest.mark.parametrize("path", ["/mnt/disks/disk/", "/mnt/disks//disk", "/mnt/disks/./disk"])
+@pytest.mark.parametrize("first_use", ["require-empty", "trust", "clean"])
+def test_a_path_written_in_another_way_is_still_that_path(path: str, first_use: FirstUse) -> None:
+    """The API server takes all of these, and kubelet mounts them alike."""
+    entry = filesystem(content="holds" if first_use == "clean" else "empty")
+    other = volume_of(entry, name="made-by-hand", path=path, phase="Bound", claim="c")
+    steps = steps_of(
+        [entry],
+        [other],
+        classes=[class_facts(first_use=first_use)],
+        asked={NAME: None},
+    )
+    assert not [step for step in steps if isinstance(step, Publish | CleanFirst)]
+
+
+# --- what is held, and harms nobody else ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "again_seconds"), [("gone", 0.0), ("wrong-kind", 0.0), ("unknown", 30.0)]
+)
+def test_an_unusable_entry_is_held_with_its_reason(code: ProblemCode, again_seconds: float) -> None:
+    entry = broken(code)
+    hold = held(only_step([entry]), code)
+    assert entry.problem is not None
+    assert hold.reason == entry.problem.text
+    assert hold.again_seconds == again_seconds
+    assert hold.entry is entry
+
+
+@pytest.mark.parametrize("bad", ["gone", "wrong-kind", "unknown"])
+def test_the_good_siblings_of_a_bad_entry_are_published(bad: ProblemCode) -> None:
+    before, hold, after = steps_of([filesystem("a"), broken(bad, "b"), filesystem("c")])
+    a(Publish, before)
+    held(hold, bad)
+    a(Publish, after)
+
+
+def test_a_name_that_the_pattern_does_not_mean_is_left_alone_in_silence() -> None:
+    step = only_step([filesystem(excluded=True)])
+    assert "namePattern" in a(Keep, step).reason
+
+
+def test_a_directory_under_a_block_class_is_held_and_devices_beside_it_are_published() -> None:
+    hold, publish = steps_of(
+        [filesystem("a-directory"), block("b-device")], classes=[class_facts(mode="Block")]
+    )
+    assert "directory" in held(hold, "wrong-kind").reason
+    a(Publish, publish)
+
+
+def test_without_its_storage_class_nothing_is_published() -> None:
+    hold = held(only_step([filesystem()], classes=[class_facts(exists=False)]), "no-class")
+    assert "'fast'" in hold.reason
+
+
+@pytest.mark.parametrize("policy", ["Recycle", "", "delete"])
+def test_a_class_with_another_reclaim_policy_publishes_nothing(policy: str) -> None:
+    hold = held(only_step([filesystem()], classes=[class_facts(policy=policy)]), "policy")
+    assert policy in hold.reason
+
+
+def test_a_class_that_is_unfit_does_not_keep_another_from_publishing() -> None:
+    classes = [class_facts("fast", exists=False), class_facts("slow", host_dir="/mnt/slow")]
+    hold, publish = steps_of(
+        [filesystem("a"), filesystem("b", "slow", host_dir="/mnt/slow")], classes=classes
+    )
+    held(hold, "no-class")
+    a(Publish, publish)
+
+
+def test_a_class_that_does_not_exist_cleans_nothing_before_first_use_either() -> None:
+    classes = [class_facts(exists=False, first_use="clean")]
+    held(only_step([filesystem(content="holds")], classes=classes, asked={NAME: None}), "no-class")
+
+
+def test_every_step_stands_in_the_order_of_the_paths() -> None:
+    entries = [filesystem(name) for name in ("c", "a", "b")]
+    assert [step.key for step in steps_of(entries)] == [
+        "/mnt/disks/a",
+        "/mnt/disks/b",
+        "/mnt/disks/c",
+    ]
+
+
+# --- what it holds decides -----------------------------------------------------------------------
+
+Known = Literal["asked", "not asked", "offline"]
+
+
+def looked_at(content: State | None, first_use: FirstUse, known: Known, entry: Entry) -> str:
+    facts = facts_of(
+        [entry],
+        classes=[class_facts(first_use=first_use)],
+        asked={NAME: None} if known == "asked" else {},
+        online=known != "offline",
+    )
+    (step,) = plan(facts)
+    return getattr(step, "code", type(step).__name__)
+
+
+def entry_with(content: State | None, kind: str) -> Entry:
+    return block(content=content) if kind == "block" else filesystem(content=content)
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "block"])
+@pytest.mark.parametrize(
+    ("content", "first_use", "asked", "not_asked", "offline"),
+    [
+        # Nothing in it: published at once; a create that meets an older object says so itself.
+        ("empty", "require-empty", "Publish", "Publish", "Publish"),
+        ("empty", "trust", "Publish", "Publish", "Publish"),
+        ("empty", "clean", "Publish", "Publish", "Publish"),
+        # Data: somebody's, unless the class says otherwise and no object offers it.
+        ("holds", "require-empty", "not-empty", "Ask", "not-empty"),
+        ("holds", "trust", "Publish", "Publish", "Publish"),
+        ("holds", "clean", "CleanFirst", "Ask", "CleanFirst"),
+        # A device that something uses is never offered and never cleaned, whatever the class says.
+        ("busy", "require-empty", "in-use", "Ask", "in-use"),
+        ("busy", "trust", "in-use", "Ask", "in-use"),
+        ("busy", "clean", "in-use", "Ask", "in-use"),
+        # Nor what nobody can tell.
+        ("unknown", "require-empty", "unknown", "Ask", "unknown"),
+        ("unknown", "trust", "unknown", "Ask", "unknown"),
+        ("unknown", "clean", "unknown", "Ask", "unknown"),
+        # Nor what nobody has looked into.
+        (None, "require-empty", "unknown", "unknown", "unknown"),
+        (None, "trust", "unknown", "unknown", "unknown"),
+        (None, "clean", "unknown", "unknown", "unknown"),
+    ],
+)
+def test_content_and_first_use_decide(
+    kind: str,
+    content: State | None,
+    first_use: FirstUse,
+    asked: str,
+    not_asked: str,
+    offline: str,
+) -> None:
+    entry = entry_with(content, kind)
+    answers = [
+        looked_at(content, first_use, known, entry) for known in ("asked", "not asked", "offline")
+    ]
+    assert answers == [asked, not_asked, offline]
+
+
+def test_a_volume_that_is_not_empty_says_what_was_found_and_what_to_do() -> None:
+    hold = held(only_step([filesystem(content="holds")], asked={NAME: None}), "not-empty")
+    assert "report.txt" in hold.reason
+    assert "firstUse: trust" in hold.reason
+    assert hold.again_seconds > 0, "it may be emptied without anybody telling us"
+
+
+def test_cleaning_before_first_use_says_what_was_found_and_who_asked_for_it() -> None:
+    classes = [class_facts(first_use="clean")]
+    entry = filesystem(content="holds")
+    step = a(CleanFirst, only_step([entry], classes=classes, asked={NAME: None}))
+    assert step.entry is entry
+    assert step.name == NAME
+    assert "report.txt" in step.reason
+    assert "firstUse: clean" in step.reason
+
+
+def test_before_anything_is_done_to_data_the_api_server_is_asked_by_name() -> None:
+    step = a(Ask, only_step([filesystem(content="holds")]))
+    assert step.name == NAME
+
+
+def test_what_is_held_for_its_content_is_looked_at_again() -> None:
+    for content in ("holds", "busy", "unknown"):
+        entry = filesystem(content=content)
+        step = only_step([entry], asked={NAME: None})
+        assert getattr(step, "again_seconds", 0.0) > 0
+    hold = held(only_step([filesystem(content=None)]), "unknown")
+    assert hold.again_seconds == 1.0, "soon: only the look is missing"

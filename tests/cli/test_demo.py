@@ -123,7 +123,7 @@ def test_interrupted_at_any_moment_it_leaves_nothing(
 @pytest.mark.needs("userns")
 def test_a_terminal_has_a_table_that_stays_current_and_ctrl_c(tmp_path: Path) -> None:
     with running(tmp_path, "--pace", "0.2", columns=120) as run:
-        run.until(r"PersistentVolume +entry +class +capacity +phase +claim +last event")
+        run.until(r"last event")
         run.until(r"local-pv-\w+ +disk-1 +files +\d+Mi +\x1b\[36mBound *\x1b\[0m +notes")
         run.type("\x03")
         assert run.end() == 130, run.output

@@ -115,10 +115,10 @@ class Witness:
         """The last reason of an Event about it."""
         newest, reason = "", ""
         for event in self._events.items.values():
+            at = event.last_timestamp or ""
             # Times are whole seconds: of two alike the one that came later.
-            if event.involved_object.uid == volume.metadata.uid:
-                if (event.last_timestamp or "") >= newest:
-                    newest, reason = event.last_timestamp or "", event.reason
+            if event.involved_object.uid == volume.metadata.uid and at >= newest:
+                newest, reason = at, event.reason
         return reason
 
     def when(self, volume: PersistentVolume, what: str = "there") -> float:

@@ -9,12 +9,12 @@ from localvolume.cli.demonstration.cluster import TAINT, Names
 from localvolume.cli.demonstration.narrator import Narrator
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
-from localvolume.kube.errors import AccessInvalid
+from localvolume.kube.errors import AccessInvalid, ApiError
 from localvolume.kube.kinds import STORAGE_CLASSES
 
 
 def reach(kubeconfig: str) -> str:
-    """Which server and context that is, once it has answered. Raises AccessInvalid, ApiError."""
+    """Which server and context that is, once it has answered. Raises AccessInvalid."""
     if not os.path.isfile(kubeconfig):
         raise AccessInvalid(f"{kubeconfig} is not a file (one file only, no list of them)")
     return asyncio.run(_reach(kubeconfig))
@@ -22,9 +22,13 @@ def reach(kubeconfig: str) -> str:
 
 async def _reach(kubeconfig: str) -> str:
     access = find_access(kubeconfig)
+    server = f"{access.server} ({access.source})"
     async with Client(access, user_agent="localvolume-demo", timeout=10.0) as client:
-        await client.list_page(STORAGE_CLASSES, limit=1)
-    return f"{access.server} ({access.source})"
+        try:
+            await client.list_page(STORAGE_CLASSES, limit=1)
+        except ApiError as error:
+            raise AccessInvalid(f"{server}: {error}") from error
+    return server
 
 
 def introduce(narrator: Narrator, server: str, names: Names) -> None:

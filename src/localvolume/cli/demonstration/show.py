@@ -74,7 +74,7 @@ def show(options: Options) -> int:
 def _allowed(options: Options, narrator: Narrator, kubeconfig: str, name: str) -> bool:
     try:
         server = own.reach(kubeconfig)
-    except (AccessInvalid, ApiError) as error:
+    except AccessInvalid as error:
         narrator.trouble(f"localvolume demo: {error}")
         return False
     own.introduce(narrator, server, Names.unique(name))

@@ -161,6 +161,20 @@ async def test_a_stop_does_not_wait_for_a_step_that_hangs(
         assert len(began) == 1
 
 
+async def test_a_long_step_notices_that_nobody_waits(
+    disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[float] = []
+    monkeypatch.setattr(os, "pwrite", _slow_write(os.pwrite, 0.2, began))
+    task = asyncio.create_task(run_clean(block_target(disk), OVERWRITE))
+    await until(lambda: bool(began))
+    task.cancel()  # in the first of four writes
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: is_free(disk), seconds=2)
+    assert len(began) == 1
+
+
 async def test_cancelled_in_the_middle(disk: LoopDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     with slowly(monkeypatch, 0.1) as began:
         task = asyncio.create_task(run_clean(block_target(disk), ZERO))
@@ -275,13 +289,16 @@ async def test_a_disk_that_was_pulled(disk: LoopDevice, monkeypatch: pytest.Monk
 async def test_a_disk_detached_in_the_middle_stays_ours_until_the_end(
     disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, path = block_target(disk), disk.path
+    target = block_target(disk)
     with slowly(monkeypatch, 0.05) as began:
         task = asyncio.create_task(run_clean(target, ZERO))
         await until(lambda: len(began) > 3)
         # The kernel detaches it when the last user has closed it, not before.
-        command("losetup", "--detach", path)
+        detached = asyncio.create_task(asyncio.to_thread(disk.detach))
+        await until(lambda: len(began) > 10)
+        assert not detached.done()
         receipt = await task
+    await detached
     assert receipt.result == "proved"
     with pytest.raises(CleaningRefused):
         await run_clean(target, ZERO)
@@ -335,9 +352,20 @@ async def test_a_stuck_close_does_not_hold_up_the_answer(
         real(held)
 
     monkeypatch.setattr(Held, "close", slow)
+    gaps: list[float] = []
+
+    async def beat() -> None:
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.01)
+            gaps.append(time.monotonic() - began)
+
+    heart = asyncio.create_task(beat())
     began = time.monotonic()
     receipt = await run_clean(block_target(disk), DISCARD)
     assert receipt.result == "proved"
     assert time.monotonic() - began < 3
+    heart.cancel()
+    assert max(gaps) < 0.7, "the event loop was blocked"
     monkeypatch.undo()
     await until(lambda: is_free(disk))

@@ -98,14 +98,12 @@ async def read_regions(steps: Steps, regions: list[Region]) -> Proof:
 
 def _first_dirty(fd: int, regions: list[Region], given_up: Callable[[], bool]) -> int | None:
     """The start of the first region that is not all zeros; blocking."""
-    direct = set_direct(fd, True)
+    set_direct(fd, True)  # else the caller has just had the cache dropped
     try:
         with mmap.mmap(-1, 2 * EDGE_BYTES) as memory:  # page-aligned, as direct reads want it
             for region in regions:
                 if given_up():
                     return None
-                if not direct:
-                    os.posix_fadvise(fd, region.start, region.length, os.POSIX_FADV_DONTNEED)
                 if not _is_zero(fd, region, memory):
                     return region.start
     finally:

@@ -1,11 +1,13 @@
 """Shared by the tests on a real control plane."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from tests.cluster.support_objects import Objects
 
 from localvolume.controlplane import ControlPlane
+from tests.cluster.support_agent import Lab, lab_for
+from tests.cluster.support_objects import Objects
 
 
 @pytest.fixture
@@ -13,3 +15,18 @@ def objects(control_plane: ControlPlane) -> Iterator[Objects]:
     made = Objects(control_plane)
     yield made
     made.clean()
+
+
+@pytest.fixture
+def lab(objects: Objects, unique: str, tmp_path: Path) -> Iterator[Lab]:
+    """A node of one test's own; the test adds classes and disks and starts the agent."""
+    with lab_for(objects, unique, tmp_path) as lab:
+        yield lab
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten what the agent waits before it tries or looks again by itself."""
+    monkeypatch.setattr("localvolume.cleaning.limits._FIRST_WAIT", 0.4)
+    monkeypatch.setattr("localvolume.static.plan.LOOK_AGAIN_SECONDS", 0.5)
+    monkeypatch.setattr("localvolume.static.facts.STALE_SECONDS", 0.3)

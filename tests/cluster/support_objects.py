@@ -27,6 +27,10 @@ class Objects:
         self.plane.create_node(name)
         self._made.append(f"/api/v1/nodes/{name}")
 
+    def adopt(self, path: str) -> None:
+        """Have an object that something else made taken away too."""
+        self._made.append(path)
+
     def get(self, path: str) -> dict[str, Any]:
         found: dict[str, Any] = self.plane.request("GET", path)
         return found

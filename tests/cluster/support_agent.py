@@ -1,0 +1,552 @@
+"""A node of its own for one test: classes, discovery directories, and an agent that serves them.
+
+The agent runs as a thread of the tests' process, with its own event loop, or (where signals or its
+death are the matter) as a process. The API server is the real one, and so are the disks.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import localvolume
+from localvolume.agent.agent import Agent, AgentOptions
+from localvolume.config.environment import ListenAddress
+from localvolume.controlplane import RequestFailed
+from localvolume.controlplane.ports import free_ports
+from tests.cluster.support_objects import Objects
+from tests.host.support_devices import LoopDevice, formatted, loop_device, mounted
+
+T = TypeVar("T")
+
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+VOLUMES = "/api/v1/persistentvolumes"
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+EVENTS = "/api/v1/namespaces/default/events"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+MERGE = "application/merge-patch+json"
+
+FINALIZER = "localvolume.dev/volume"
+NODE_LABEL = "localvolume.dev/node"
+IDENTITY = "localvolume.dev/identity"
+CLAIMED = "localvolume.dev/claimed"
+
+Volume = dict[str, Any]
+
+#: A generous bound for what takes well below a second on a quiet machine.
+SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Class:
+    """A storage class of the node: its directory as the agent sees it and as the host calls it."""
+
+    name: str
+    directory: Path
+    host_dir: str
+
+    def path(self, entry: str) -> Path:
+        return self.directory / entry
+
+    def host_path(self, entry: str) -> str:
+        return f"{self.host_dir}/{entry}"
+
+
+class AgentThread:
+    """An agent in this process, in a thread and an event loop of its own."""
+
+    def __init__(self, options: AgentOptions) -> None:
+        self.agent = Agent(options)
+        self.failure: BaseException | None = None
+        self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="agent")
+        self._thread.start()
+        self._ready.wait(10)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:  # noqa: BLE001 - shown by whoever waits for the agent
+            self.failure = error
+        finally:
+            self._ready.set()
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.create_task(self.agent.run())
+        self._ready.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    def check(self) -> None:
+        """Fail the test where the agent has ended by itself."""
+        if self.failure is not None:
+            raise AssertionError("the agent has ended") from self.failure
+
+    def stop(self) -> None:
+        """End it as SIGTERM would; fails where it does not end."""
+        if self._loop is not None and self._task is not None and self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "the agent does not end"
+        self.check()
+
+
+class AgentProcess:
+    """An agent as the DaemonSet runs it: a process, its log in a file."""
+
+    def __init__(self, argv: list[str], environment: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                argv,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+
+    def check(self) -> None:
+        status = self.process.poll()
+        assert status is None, f"the agent ended with {status}: {self.log.read_text()[-3000:]}"
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(
+                f"SIGTERM did not end it: {self.log.read_text()[-3000:]}"
+            ) from None
+
+
+class _Log(logging.Handler):
+    """Every message of the agent, in order."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(f"{record.levelname} {record.getMessage()}")
+
+
+class Lab:
+    """One node of the shared control plane, with everything of it; `start` its agent any time."""
+
+    def __init__(self, objects: Objects, unique: str, directory: Path) -> None:
+        self.objects = objects
+        self.plane = objects.plane
+        self.unique = unique
+        self.node = f"{unique}-node"
+        self.directory = directory
+        self.config_directory = directory / "config"
+        self.config_directory.mkdir()
+        self.classes: dict[str, Class] = {}
+        self.settings: dict[str, Any] = {"storageClassMap": {}}
+        self.stack = contextlib.ExitStack()
+        self.agent: AgentThread | AgentProcess | None = None
+        self.port = free_ports(1)[0]
+        self._log = _Log()
+        self._count = 0
+
+    def __enter__(self) -> "Lab":
+        self._level = logging.getLogger("localvolume").level
+        logging.getLogger("localvolume").setLevel(logging.DEBUG)
+        logging.getLogger("localvolume").addHandler(self._log)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.stop()
+        finally:
+            logging.getLogger("localvolume").removeHandler(self._log)
+            logging.getLogger("localvolume").setLevel(self._level)
+            try:
+                self.stack.close()
+            finally:
+                self._remove_objects()
+
+    def _remove_objects(self) -> None:
+        for claim in self.plane.request("GET", CLAIMS)["items"]:
+            if claim["spec"].get("storageClassName") in {c.name for c in self.classes.values()}:
+                self._ignore_missing("DELETE", f"{CLAIMS}/{claim['metadata']['name']}")
+        for volume in self.volumes():
+            path = f"{VOLUMES}/{volume['metadata']['name']}"
+            self._ignore_missing("PATCH", path, {"metadata": {"finalizers": None}})
+            self._ignore_missing("DELETE", path)
+
+    def _ignore_missing(self, method: str, path: str, body: Any = None) -> None:
+        with contextlib.suppress(RequestFailed):
+            self.plane.request(
+                method, path, body, content_type=MERGE if body else "application/json"
+            )
+
+    # --- making things -------------------------------------------------------------------------
+
+    def make_node(self, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
+        made = self.plane.create_node(self.node, labels)
+        self.objects.adopt(f"/api/v1/nodes/{self.node}")
+        return made
+
+    def add_class(
+        self,
+        kind: str = "fs",
+        *,
+        policy: str = "Delete",
+        mount_options: list[str] | None = None,
+        storage_class: bool = True,
+        **keys: Any,
+    ) -> Class:
+        """A class in the configuration (to be written by `configure`), and its StorageClass."""
+        name = f"{self.unique}-{kind}"
+        directory = self.directory / kind
+        directory.mkdir(exist_ok=True)
+        made = Class(name, Path(keys.pop("mountDir", directory)), f"/host/{self.unique}/{kind}")
+        made = Class(name, made.directory, keys.pop("hostDir", made.host_dir))
+        self.settings["storageClassMap"][name] = {
+            "hostDir": made.host_dir,
+            "mountDir": str(made.directory),
+            **keys,
+        }
+        self.classes[kind] = made
+        if storage_class:
+            self.make_storage_class(name, policy, mount_options)
+        return made
+
+    def make_storage_class(
+        self, name: str, policy: str = "Delete", mount_options: list[str] | None = None
+    ) -> None:
+        body: dict[str, Any] = {
+            "metadata": {"name": name},
+            "provisioner": "kubernetes.io/no-provisioner",
+            "reclaimPolicy": policy,
+            "volumeBindingMode": "Immediate",
+        }
+        if mount_options is not None:
+            body["mountOptions"] = mount_options
+        self.objects.make(CLASSES, body)
+
+    def configure(self) -> None:
+        """Write the configuration, each file replaced in one step."""
+        for key, value in self.settings.items():
+            self.write_config(key, json.dumps(value, indent=1))
+
+    def write_config(self, key: str, text: str) -> None:
+        new = self.directory / f"new-{key}"
+        new.write_text(text)
+        new.rename(self.config_directory / key)
+
+    def disk(self, fs_type: str = "ext4", *, size: int | None = None) -> LoopDevice:
+        """A loop device with a filesystem, not mounted."""
+        return self.stack.enter_context(formatted(fs_type, size=size))
+
+    def raw_disk(self, size: int = 16 << 20) -> LoopDevice:
+        """A loop device full of nothing."""
+        return self.stack.enter_context(loop_device(size))
+
+    def mount(self, device: LoopDevice, where: Path, *, options: str = "") -> Path:
+        where.mkdir(exist_ok=True)
+        return self.stack.enter_context(mounted(device, where, options=options))
+
+    def unlink_later(self, path: Path) -> Path:
+        """Have a node or link removed in the end, before the disk it leads to is."""
+        self.stack.callback(path.unlink, missing_ok=True)
+        return path
+
+    def link(self, device: LoopDevice, where: Path) -> Path:
+        """A symbolic link to a device: how an administrator offers a raw one."""
+        where.symlink_to(device.path)
+        return self.unlink_later(where)
+
+    # --- the agent -----------------------------------------------------------------------------
+
+    def start(self, **options: Any) -> AgentThread:
+        """Configure and start the agent in a thread; returns once it has looked at the node."""
+        self.configure()
+        self.agent = agent = AgentThread(
+            AgentOptions(
+                node_name=self.node,
+                config_directory=str(self.config_directory),
+                kubeconfig=str(self.plane.kubeconfig),
+                listen_address=ListenAddress("127.0.0.1", self.port),
+                **options,
+            )
+        )
+        self.until(self.looks, lambda looks: looks > 0)
+        return agent
+
+    def start_process(self, *arguments: str, wait: bool = True) -> AgentProcess:
+        """Configure and start the agent as a process."""
+        self.configure()
+        argv = [
+            sys.executable,
+            "-m",
+            "localvolume",
+            "agent",
+            "--config",
+            str(self.config_directory),
+        ]
+        argv += ["--listen-address", f"127.0.0.1:{self.port}", *arguments]
+        environment = {
+            "MY_NODE_NAME": self.node,
+            "KUBECONFIG": str(self.plane.kubeconfig),
+            # The package under test, wherever the tests took it from.
+            "PYTHONPATH": os.path.dirname(os.path.dirname(localvolume.__file__)),
+        }
+        self.agent = process = AgentProcess(argv, environment, self.directory / "agent.log")
+        if wait:
+            self.until(self.looks, lambda looks: looks > 0)
+        return process
+
+    def stop(self) -> None:
+        agent, self.agent = self.agent, None
+        if agent is not None:
+            agent.stop()
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def http(self, path: str) -> tuple[int, str]:
+        """What the agent answers, (0, why) where it does not."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as got:
+                return got.status, got.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """One sample of /metrics, None where there is none."""
+        status, text = self.http("/metrics")
+        if status != 200:
+            return None
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == name and sample.labels == labels:
+                    return sample.value
+        return None
+
+    def looks(self) -> float:
+        return self.metric("localvolume_discovery_looks_total") or 0
+
+    def settle(self) -> None:
+        """Have the node looked at again, from the beginning to the end."""
+        self._count += 1
+        for cls in self.classes.values():
+            if cls.directory.is_dir():
+                stray = cls.directory / f"look-at-me-{self._count}"
+                before = self.looks()
+                stray.symlink_to("/nowhere")
+                self._look_again(before)
+                before = self.looks()
+                stray.unlink()
+                self._look_again(before)
+                return
+        raise AssertionError("there is no directory to look at")
+
+    def _look_again(self, before: float) -> None:
+        # The next one to end may have begun before what it is to see; the one after has not.
+        self.until(self.looks, lambda looks: looks >= before + 1)
+
+    def log(self) -> list[str]:
+        if isinstance(self.agent, AgentProcess):
+            return self.agent.log.read_text().splitlines()
+        return list(self._log.messages)
+
+    def logged(self, text: str) -> bool:
+        return any(text in line for line in self.log())
+
+    def until(
+        self, read: Callable[[], T], wanted: Callable[[T], Any], seconds: float = SECONDS
+    ) -> T:
+        """What `read` returns once it is `wanted`; fails after `seconds`, or with the agent."""
+        deadline = time.monotonic() + seconds
+        while not wanted(last := read()):
+            if self.agent is not None:
+                self.agent.check()
+            if time.monotonic() > deadline:
+                end = "\n".join(self.log()[-25:])
+                text = json.dumps(last, indent=1, default=str)
+                pytest.fail(f"not so after {seconds} s; last: {text}\nthe agent's log:\n{end}")
+            time.sleep(0.03)
+        return last
+
+    # --- volumes and claims --------------------------------------------------------------------
+
+    def volumes(self) -> list[Volume]:
+        """The PersistentVolumes of this node's classes."""
+        names = {cls.name for cls in self.classes.values()}
+        found = self.plane.request("GET", VOLUMES)["items"]
+        return [v for v in found if v["spec"].get("storageClassName") in names]
+
+    def volumes_at(self, cls: Class, entry: str) -> list[Volume]:
+        path = cls.host_path(entry)
+        return [
+            v
+            for v in self.volumes()
+            if v["spec"]["local"]["path"] == path and v["spec"]["storageClassName"] == cls.name
+        ]
+
+    def volume(self, name: str) -> Volume | None:
+        try:
+            found: Volume = self.plane.request("GET", f"{VOLUMES}/{name}")
+        except RequestFailed as error:
+            if error.status == 404:
+                return None
+            raise
+        return found
+
+    def published(
+        self, cls: Class, entry: str, phase: str = "Available", unlike: str = ""
+    ) -> Volume:
+        """The entry's one PersistentVolume once it is in that phase, with another UID than that."""
+
+        def is_so(found: list[Volume]) -> bool:
+            return len(found) == 1 and (
+                found[0]["status"].get("phase") == phase
+                and found[0]["metadata"]["uid"] != unlike
+                and not found[0]["metadata"].get("deletionTimestamp")
+            )
+
+        return self.until(lambda: self.volumes_at(cls, entry), is_so)[0]
+
+    def phase(self, name: str) -> str:
+        found = self.volume(name)
+        return "" if found is None else str(found["status"].get("phase", ""))
+
+    def claim(self, volume: Volume) -> str:
+        """Bind the volume to a claim of its own; returns the claim's name."""
+        spec = volume["spec"]
+        self._count += 1
+        name = f"{self.unique}-claim-{self._count}"
+        self.objects.make(
+            CLAIMS,
+            {
+                "metadata": {"name": name},
+                "spec": {
+                    "storageClassName": spec["storageClassName"],
+                    "accessModes": spec["accessModes"],
+                    "volumeMode": spec["volumeMode"],
+                    "volumeName": volume["metadata"]["name"],
+                    "resources": {"requests": {"storage": "1Ki"}},
+                },
+            },
+        )
+        self.until(lambda: self.phase(volume["metadata"]["name"]), lambda p: p == "Bound")
+        return name
+
+    def bound(self, volume: Volume) -> str:
+        """The same, and wait until the agent has written down that a claim holds it."""
+        name = self.claim(volume)
+        self.until(
+            lambda: self.volume(volume["metadata"]["name"]),
+            lambda v: v and CLAIMED in v["metadata"]["annotations"],
+        )
+        return name
+
+    def delete_claim(self, name: str) -> None:
+        self.plane.request("DELETE", f"{CLAIMS}/{name}")
+
+    def released(self, volume: Volume) -> Volume:
+        """Have a claim come and go, so that the volume is Released. Only with no agent running."""
+        claim = self.claim(volume)
+        self.delete_claim(claim)
+        found: Volume | None = self.until(
+            lambda: self.volume(volume["metadata"]["name"]),
+            lambda v: v and v["status"].get("phase") == "Released",
+        )
+        assert found is not None
+        return found
+
+    def patch(self, name: str, body: Any, *, status: bool = False) -> Volume:
+        path = f"{VOLUMES}/{name}" + ("/status" if status else "")
+        changed: Volume = self.plane.request("PATCH", path, body, content_type=MERGE)
+        return changed
+
+    def forbid(self, operation: str, expression: str = "false") -> str:
+        """Have the API server refuse CREATE, UPDATE or DELETE of this lab's volumes, where they do
+        not satisfy the expression (CEL); returns the path of what is to be deleted to allow it.
+
+        Only once `refuses` says so is it in force.
+        """
+        rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["persistentvolumes"]}
+        name = f"{self.unique}-{operation.lower()}"
+        which = "oldObject" if operation == "DELETE" else "object"
+        ours = f"{which}.spec.storageClassName.startsWith('{self.unique}-')"
+        self.objects.make(
+            f"{ADMISSION}/validatingadmissionpolicies",
+            {
+                "metadata": {"name": name},
+                "spec": {
+                    "failurePolicy": "Fail",
+                    "matchConstraints": {"resourceRules": [{**rule, "operations": [operation]}]},
+                    "matchConditions": [{"name": "ours", "expression": ours}],
+                    "validations": [{"expression": expression, "message": "not now"}],
+                },
+            },
+        )
+        binding = {"policyName": name, "validationActions": ["Deny"]}
+        self.objects.make(
+            f"{ADMISSION}/validatingadmissionpolicybindings",
+            {"metadata": {"name": name}, "spec": binding},
+        )
+        return f"{ADMISSION}/validatingadmissionpolicybindings/{name}"
+
+    def refuses(self, method: str, path: str, body: Any = None) -> bool:
+        """Whether the API server refuses a request, which is only tried."""
+        try:
+            kind = MERGE if method == "PATCH" else "application/json"
+            self.plane.request(method, f"{path}?dryRun=All", body, content_type=kind)
+        except RequestFailed as error:
+            return error.status in (403, 422) and "not now" in error.body
+        return False
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The Events about the object of that name."""
+        query = urllib.parse.urlencode({"fieldSelector": f"involvedObject.name={name}"})
+        found: list[dict[str, Any]] = self.plane.request("GET", f"{EVENTS}?{query}")["items"]
+        return found
+
+    def event(self, name: str, reason: str, text: str = "") -> dict[str, Any]:
+        """The Event of that reason about that object, once it is there."""
+
+        def fitting() -> list[dict[str, Any]]:
+            return [e for e in self.events(name) if e["reason"] == reason and text in e["message"]]
+
+        found: list[dict[str, Any]] = self.until(fitting, bool)
+        return found[0]
+
+
+@contextlib.contextmanager
+def lab_for(objects: Objects, unique: str, directory: Path) -> Iterator[Lab]:
+    """A lab with its node; everything of it goes in the end."""
+    with Lab(objects, unique, directory) as lab:
+        lab.make_node()
+        yield lab

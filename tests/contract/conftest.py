@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -20,16 +21,27 @@ def plane_under_test(request: pytest.FixtureRequest) -> ControlPlane | None:
 
 
 @pytest.fixture
-async def api(plane_under_test: ControlPlane | None, unique: str) -> AsyncIterator[ApiUnderTest]:
+async def api(
+    plane_under_test: ControlPlane | None, unique: str, tmp_path: Path
+) -> AsyncIterator[ApiUnderTest]:
     """A server with everything a test needs to talk to it; what the test made goes with it."""
     if plane_under_test is None:
         async with (
             Sandbox() as sandbox,
-            ApiUnderTest("sandbox", sandbox.url, {}, False, unique) as under_test,
+            ApiUnderTest(
+                "sandbox", sandbox.url, {}, False, unique, sandbox.kubeconfig(tmp_path / "config")
+            ) as under_test,
         ):
             yield under_test
         return
     headers = {"Authorization": f"Bearer {plane_under_test.token}"}
     context = ssl.create_default_context(cafile=str(plane_under_test.ca_file))
-    async with ApiUnderTest("real", plane_under_test.url, headers, context, unique) as under_test:
+    async with ApiUnderTest(
+        "real",
+        plane_under_test.url,
+        headers,
+        context,
+        unique,
+        Path(plane_under_test.kubeconfig),
+    ) as under_test:
         yield under_test

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import ssl as tls
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -41,7 +43,7 @@ class Answer(NamedTuple):
 
 
 class ApiUnderTest:
-    """One server: `url`, `headers`, `ssl`, and what tests made there, to be taken away again."""
+    """One server: `url`, `headers`, `ssl`, `kubeconfig`, and what a test made there."""
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class ApiUnderTest:
         headers: Mapping[str, str],
         ssl: tls.SSLContext | bool,
         unique: str,
+        kubeconfig: Path,
     ) -> None:
         self.name = name
         self.url = url
@@ -57,6 +60,7 @@ class ApiUnderTest:
         self.ssl = ssl
         self.unique = unique
         self.namespace = "default"
+        self.kubeconfig = kubeconfig
         self._made: list[str] = []
         self._session: aiohttp.ClientSession | None = None
 
@@ -123,7 +127,7 @@ class ApiUnderTest:
             headers["Content-Type"] = content_type
         params = {key: str(value) for key, value in (query or {}).items()}
         async with self._session.request(
-            method, self.url + path, data=data, headers=headers, params=params
+            method, self.url + path, data=data and io.BytesIO(data), headers=headers, params=params
         ) as response:
             raw = await response.read()
             decoded: Any = raw.decode()
@@ -197,6 +201,43 @@ def _without_managers(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_managers(item) for item in value]
     return value
+
+
+class Said(NamedTuple):
+    """What kubectl said: exit status, standard output, standard error."""
+
+    status: int
+    out: str
+    err: str
+
+
+async def run_kubectl(api: ApiUnderTest, *arguments: str, given: Any = None) -> Said:
+    """kubectl beside the event loop; `given` goes to its standard input as JSON."""
+    process = await asyncio.create_subprocess_exec(
+        "kubectl",
+        f"--kubeconfig={api.kubeconfig}",
+        f"--cache-dir={api.kubeconfig.parent}/kubectl-cache",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(30):
+            out, err = await process.communicate(json.dumps(given).encode() if given else None)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return Said(process.returncode, out.decode(), err.decode())
+
+
+async def kubectl(api: ApiUnderTest, *arguments: str, given: Any = None) -> str:
+    """Its standard output; it must succeed."""
+    said = await run_kubectl(api, *arguments, given=given)
+    assert said.status == 0, (arguments, said)
+    return said.out
 
 
 class Watching:

@@ -79,9 +79,9 @@ def list_page(store: Store, resource: Resource, request: ListRequest) -> Page:
             limit = 0  # answered from the watch cache, which does not page
     try:
         everything = store[resource].at(number)
-    except TooOld as error:
+    except TooOld:
         if not request.token:
-            raise expired(str(error)) from None
+            raise expired("The resourceVersion for the provided list is too old.") from None
         raise _expired_token(start) from None
     found = [
         version

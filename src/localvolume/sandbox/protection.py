@@ -51,7 +51,6 @@ class Protection:
         return any(
             pod.body["metadata"]["namespace"] == meta["namespace"]
             and pod.body["spec"].get("nodeName")
-            and pod.body["status"].get("phase") not in {"Succeeded", "Failed"}
             and meta["name"] in claims_of(pod.body)
             for pod in self._api.store[PODS]
         )

@@ -16,13 +16,11 @@ from localvolume.sandbox.api import Api
 from localvolume.sandbox.controllers import Controllers
 from localvolume.sandbox.faults import Faults, RequestInfo
 from localvolume.sandbox.kinds import NAMESPACES
-from localvolume.sandbox.server import Server
+from localvolume.sandbox.server import MAX_BODY, Server
 from localvolume.sandbox.store import Store
 from localvolume.sandbox.watches import BOOKMARK_SECONDS
 
 _FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-#: etcd and the real server allow 3 MB for a request body
-_MAX_BODY = 3 * 1024 * 1024
 
 
 class Sandbox:
@@ -84,7 +82,7 @@ class Sandbox:
     async def __aenter__(self) -> Self:
         for name in _FIRST_NAMESPACES:
             self.api.create(NAMESPACES, {"metadata": {"name": name}})
-        app = web.Application(client_max_size=_MAX_BODY)
+        app = web.Application(client_max_size=MAX_BODY)
         app.router.add_route("*", "/{path:.*}", self._server.handle)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()

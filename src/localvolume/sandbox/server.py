@@ -37,6 +37,8 @@ _PATCHES = {
     "application/apply-patch+yaml",
 }
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+#: the real server's limit, bytes
+MAX_BODY = 3 * 1024 * 1024
 #: what a watch lasts without timeoutSeconds; the real server draws 30 to 60 minutes
 _WATCH_SECONDS = 1800.0
 
@@ -119,7 +121,10 @@ class Server:
             asyncio.get_running_loop().time(),
         )
         self.requests.append(info)
-        body = await request.read()
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            raise _too_large() from None
         for slow in self.faults.take_delays(info):
             await asyncio.sleep(slow.seconds)
         fault = self.faults.take(info, frozenset({"answer", "drop", "lose"}))
@@ -361,9 +366,22 @@ def _verb(request: web.Request, target: Target) -> str:
         raise method_not_allowed()
     if verb == "patch" and target.subresource == "finalize":
         raise method_not_allowed()
-    if verb == "create" and target.resource.namespaced and not target.namespace:
+    if (
+        verb in {"create", "deletecollection"}
+        and target.resource.namespaced
+        and not target.namespace
+    ):
         raise method_not_allowed()
     return verb
+
+
+def _too_large() -> Refusal:
+    return Refusal(
+        413,
+        "RequestEntityTooLarge",
+        f"Request entity too large: limit is {MAX_BODY}",
+        details={},
+    )
 
 
 def _matcher(target: Target, labels: str, fields: str) -> Any:

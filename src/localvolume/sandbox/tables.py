@@ -92,7 +92,7 @@ def _class(body: Body) -> list[Any]:
         body["provisioner"],
         body["reclaimPolicy"],
         body["volumeBindingMode"],
-        "true" if body.get("allowVolumeExpansion") else "false",
+        bool(body.get("allowVolumeExpansion")),
         _age(body),
     ]
 

@@ -159,9 +159,9 @@ def _check_meta(resource: Resource, meta: Body) -> list[Cause]:
             faults.append(_bad(field, item, why))
         else:
             faults += _check_qualified(field, item)
-    for i, owner in enumerate(meta.get("ownerReferences") or []):
+    for owner in meta.get("ownerReferences") or []:
         faults += [
-            _bad(f"metadata.ownerReferences[{i}].{field}", "", "must not be empty")
+            _bad(f"metadata.ownerReferences.{field}", "", "must not be empty")
             for field in ("apiVersion", "kind", "name", "uid")
             if not owner.get(field)
         ]
@@ -294,13 +294,16 @@ def _check_claim_update(new: Body, old: Body) -> list[Cause]:
                 why = "field can not be less than status.capacity"
                 return [_forbidden("spec.resources.requests.storage", why)]
             spec["resources"] = before["resources"]
-    if spec == before:
-        return []
-    why = (
-        "spec is immutable after creation except resources.requests and "
-        "volumeAttributesClassName for bound claims"
-    )
-    return [_forbidden("spec", why)]
+    faults = []
+    if spec != before:
+        why = (
+            "spec is immutable after creation except resources.requests and "
+            "volumeAttributesClassName for bound claims"
+        )
+        faults.append(_forbidden("spec", why))
+    if spec.get("volumeMode") != before.get("volumeMode"):
+        faults.append(_bad("volumeMode", spec.get("volumeMode"), "field is immutable"))
+    return faults
 
 
 def _check_class(body: Body) -> list[Cause]:

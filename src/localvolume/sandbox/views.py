@@ -47,6 +47,25 @@ class NewEventsView(View):
         return Encoder.encode(to_new(version.body))
 
 
+class MetadataView(View):
+    """Metadata alone, for who needs no more."""
+
+    def __init__(self, resource: Resource, version: str) -> None:
+        super().__init__(resource)
+        self._type = {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": f"meta.k8s.io/{version}",
+        }
+
+    def one(self, version: Version) -> bytes:
+        return Encoder.encode({**self._type, "metadata": version.body["metadata"]})
+
+    def many(self, versions: Sequence[Version], meta: dict[str, Any]) -> bytes:
+        items = [{**self._type, "metadata": version.body["metadata"]} for version in versions]
+        head = {**self._type, "kind": "PartialObjectMetadataList"}
+        return Encoder.encode({**head, "metadata": meta, "items": items})
+
+
 class TableView(View):
     """What `kubectl get` asks for."""
 
@@ -77,11 +96,13 @@ def choose(resource: Resource, accept: str, include: str) -> View:
     for offer in accept.split(",") or ["*/*"]:
         media, *parameters = (part.strip() for part in offer.split(";"))
         options = dict(part.partition("=")[::2] for part in parameters)
-        if media not in {"", "application/json", "application/*", "*/*"}:
+        if media not in {"", "application/json", "*/*"}:
             continue
         wanted = options.get("as", "")
         if wanted == "Table" and options.get("v") in _TABLE_VERSIONS:
             return TableView(resource, options["v"], columns_of(resource), include or "Metadata")
+        if wanted.startswith("PartialObjectMetadata") and options.get("v") in _TABLE_VERSIONS:
+            return MetadataView(resource, options["v"])
         if not wanted:
             return NewEventsView(resource) if resource is NEW_EVENTS else View(resource)
     raise not_acceptable()

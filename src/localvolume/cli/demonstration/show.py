@@ -14,7 +14,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 
-from localvolume.cli.demonstration import hold, own, signals, stage
+from localvolume.cli.demonstration import clusters, hold, own, signals, stage
 from localvolume.cli.demonstration.agentprocess import AgentProcess
 from localvolume.cli.demonstration.cluster import Names
 from localvolume.cli.demonstration.keeper import Keeper
@@ -38,20 +38,6 @@ class Options:
     kubeconfig: str = ""
     yes: bool = False
     pace: float | None = None
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Where it plays: `binder` says who binds claims there, `kubectl` where kubectl is, if known.
-
-    An empty `kubeconfig` stands for the sandbox, which is started with the story.
-    """
-
-    description: str
-    binder: str
-    names: Names
-    kubeconfig: str = ""
-    kubectl: str | None = None
 
 
 def show(options: Options) -> int:
@@ -136,37 +122,21 @@ class Performance:
         os.mkdir(self._home, 0o700)
         machine = self._machine = Machine(self._home, where)
         with contextlib.ExitStack() as stack:
-            cluster = self._cluster(stack)
+            cluster = clusters.choose(
+                stack,
+                self._narrator,
+                name=self._name,
+                home=self._home,
+                kubeconfig=self._kubeconfig,
+                real=self._options.real,
+            )
             story = self._perform(where, machine, keeper, cluster)
             signals.run_interruptibly(story)
-
-    def _cluster(self, stack: contextlib.ExitStack) -> Cluster:
-        if self._kubeconfig:
-            names = Names.unique(self._name)
-            return Cluster(self._kubeconfig, "the cluster", names, self._kubeconfig)
-        if not self._options.real:
-            return Cluster("the sandbox, an API server in memory", "the sandbox", Names.plain())
-        from localvolume.controlplane import ComponentsMissing, ControlPlane, PlaneFailed, provide
-
-        try:
-            assets = provide()
-            self._narrator.say("Starting etcd, kube-apiserver, the controllers, the scheduler ...")
-            plane = ControlPlane(f"{self._home}/controlplane", assets=assets)
-            stack.enter_context(plane)
-        except (ComponentsMissing, PlaneFailed) as error:
-            raise NotSeen(f"there is no real control plane: {error}") from error
-        return Cluster(
-            f"a real control plane, {plane.url}",
-            "kube-controller-manager",
-            Names.plain(),
-            str(plane.kubeconfig),
-            str(assets["kubectl"]),
-        )
 
     # --- the story -----------------------------------------------------------------------------
 
     async def _perform(
-        self, where: stage.Stage, machine: Machine, keeper: Keeper, cluster: Cluster
+        self, where: stage.Stage, machine: Machine, keeper: Keeper, cluster: clusters.Cluster
     ) -> None:
         async with contextlib.AsyncExitStack() as stack:
             kubeconfig = cluster.kubeconfig
@@ -224,7 +194,7 @@ class Performance:
                 await asyncio.Event().wait()
             narrator.plain()
 
-    def _introduce(self, where: stage.Stage, machine: Machine, cluster: Cluster) -> None:
+    def _introduce(self, where: stage.Stage, machine: Machine, cluster: clusters.Cluster) -> None:
         narrator = self._narrator
         narrator.say(f"Cluster  {cluster.description}")
         narrator.say(f"Machine  {where.description}")

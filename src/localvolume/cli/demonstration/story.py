@@ -9,18 +9,18 @@ from collections.abc import Sequence
 
 from localvolume.cleaning.receipt import human_size
 from localvolume.cli.demonstration.agentprocess import AgentProcess
-from localvolume.cli.demonstration.cluster import Names, create_claim, create_surroundings
-from localvolume.cli.demonstration.data import Tenant, contents, find_on_device, unlike_zero
-from localvolume.cli.demonstration.machine import Disk, Machine
+from localvolume.cli.demonstration.cluster import Names, create_surroundings
+from localvolume.cli.demonstration.data import contents
+from localvolume.cli.demonstration.deeds import Deeds, capacity, milliseconds, took
+from localvolume.cli.demonstration.machine import Machine
 from localvolume.cli.demonstration.narrator import Narrator, Row
 from localvolume.cli.demonstration.witness import NotSeen, Witness
 from localvolume.kube.client import Client
-from localvolume.kube.kinds import CLAIMS
-from localvolume.kube.objects import EventObject, PersistentVolume
+from localvolume.kube.objects import PersistentVolume
 from localvolume.volumes.objects import path_of, phase_of
 
 _READY_SECONDS = 20.0
-# More than the small disk has, less than the array: so each claim finds the volume it is meant for.
+# A claim gets the smallest volume that is large enough: the large one only fits the array.
 _SMALL, _LARGE = "20Mi", "80Mi"
 
 
@@ -49,9 +49,8 @@ class Story:
         self._witness = witness
         self._config = f"{directory}/config"
         self._kubeconfig = kubeconfig
-        self._binder = binder
+        self._deeds = Deeds(narrator, client, names, witness, binder)
         self._appeared: list[float] = []
-        self._recovered: list[float] = []
 
     async def tell(self) -> None:
         """All scenes, one after the other."""
@@ -94,7 +93,7 @@ class Story:
                 if ended
                 else f"the agent was not ready after {_READY_SECONDS:.0f} s"
             )
-        narrator.seen(f"ready {_took(began)} after its start; there is nothing to publish yet")
+        narrator.seen(f"ready {took(began)} after its start; there is nothing to publish yet")
         await narrator.rest()
 
     async def _volumes_appear(self) -> None:
@@ -108,12 +107,12 @@ class Story:
                 lambda path=disk.path: witness.volume_at(path),  # type: ignore[misc]
                 f"a PersistentVolume for {disk.path}",
             )
-            took = witness.when(volume) - began
-            self._appeared.append(took)
+            seconds = witness.when(volume) - began
+            self._appeared.append(seconds)
             mode = volume.spec.volume_mode or "Filesystem"
             narrator.seen(
-                f"PersistentVolume {volume.metadata.name}: {disk.what}, {_capacity(volume)}, "
-                f"volumeMode {mode}, in the API {_milliseconds(took)} later"
+                f"PersistentVolume {volume.metadata.name}: {disk.what}, {capacity(volume)}, "
+                f"volumeMode {mode}, in the API {milliseconds(seconds)} later"
             )
             await witness.until(
                 lambda path=disk.path: witness.volume_at(path, phase="Available"),  # type: ignore[misc]
@@ -123,22 +122,22 @@ class Story:
 
     async def _claims_bind(self) -> None:
         self._narrator.scene("A tenant claims a volume and writes to it")
-        await self._claim("notes", self._machine.disks[0], _SMALL)
+        await self._deeds.claim("notes", self._machine.disks[0], _SMALL)
         if self._has_raw():
-            await self._claim("tape", self._machine.disks[2], _SMALL)
+            await self._deeds.claim("tape", self._machine.disks[2], _SMALL)
         await self._narrator.rest()
 
     async def _claims_go(self) -> None:
         narrator = self._narrator
         narrator.scene("The tenant leaves: what it wrote must be gone before the next one comes")
-        old = [await self._release("notes", self._machine.disks[0])]
+        old = [await self._deeds.release("notes", self._machine.disks[0])]
         if self._has_raw():
-            old.append(await self._release("tape", self._machine.disks[2]))
+            old.append(await self._deeds.release("tape", self._machine.disks[2]))
         for volume in old:
-            await self._cleaned_and_back(volume)
-        self._nothing_left(self._machine.disks[0])
+            await self._deeds.cleaned_and_back(volume)
+        self._deeds.nothing_left(self._machine.disks[0])
         if self._has_raw():
-            self._nothing_left(self._machine.disks[2])
+            self._deeds.nothing_left(self._machine.disks[2])
         await narrator.rest()
 
     async def _a_guard_holds(self) -> None:
@@ -146,14 +145,14 @@ class Story:
         narrator = self._narrator
         disk = self._machine.disks[1]
         narrator.scene("A guard: a volume that is not mounted is not emptied")
-        await self._claim("ledger", disk, _LARGE)
+        await self._deeds.claim("ledger", disk, _LARGE)
         narrator.command(disk.vanishing)
         disk.vanish()
         others = f"{disk.path}/not-yours.txt"
         narrator.command(f"echo 'the root filesystem, not the volume' > {others}")
         _write(others, "the root filesystem, not the volume\n")
-        volume = await self._release("ledger", disk)
-        held = await self._event(volume, "VolumeFailedDelete")
+        volume = await self._deeds.release("ledger", disk)
+        held = await self._deeds.event(volume, "VolumeFailedDelete")
         narrator.event(held.type, held.reason, held.message)
         found = ", ".join(contents(disk.path)) or "nothing"
         if found != "not-yours.txt":
@@ -166,8 +165,8 @@ class Story:
         )
         narrator.command(disk.appearing)
         disk.appear()
-        await self._cleaned_and_back(volume, remounted=time.monotonic())
-        self._nothing_left(disk)
+        await self._deeds.cleaned_and_back(volume, remounted=time.monotonic())
+        self._deeds.nothing_left(disk)
         await narrator.rest()
 
     def _summary(self) -> None:
@@ -175,82 +174,14 @@ class Story:
         narrator.scene("In short")
         narrator.say(
             f"{len(self._appeared)} volumes were in the API at most "
-            f"{_milliseconds(max(self._appeared))} after their mount; "
-            f"{len(self._recovered)} were cleaned, proved clean and Available again at most "
-            f"{max(self._recovered):.2f} s after they could be."
+            f"{milliseconds(max(self._appeared))} after their mount; "
+            f"{len(self._deeds.recovered)} were cleaned, proved clean and Available again at most "
+            f"{max(self._deeds.recovered):.2f} s after they could be."
         )
         narrator.say(
             f"The agent used {human_size(usage.memory_bytes)} of memory "
             f"and {usage.cpu_seconds:.1f} s of processor time."
         )
-
-    # --- what happens in several scenes --------------------------------------------------------
-
-    async def _claim(self, name: str, disk: Disk, size: str) -> None:
-        narrator, witness = self._narrator, self._witness
-        began = time.monotonic()
-        await create_claim(self._client, self._names, name, size, block=disk.block)
-        volume = await witness.until(lambda: witness.bound_to(name), f"claim {name} to be bound")
-        narrator.seen(
-            f"claim {name} ({size}) is bound to {volume.metadata.name} by {self._binder} "
-            f"after {_took(began)}"
-        )
-        if path_of(volume) != disk.path:
-            raise NotSeen(f"claim {name} got {path_of(volume)}, not {disk.path}")
-        narrator.command(Tenant(disk).write())
-
-    async def _release(self, name: str, disk: Disk) -> PersistentVolume:
-        """Delete the claim; returns its volume as it was while bound."""
-        narrator, witness = self._narrator, self._witness
-        volume = witness.volume_at(disk.path)
-        if volume is None:
-            raise NotSeen(f"the PersistentVolume of {disk.path} is gone")
-        if disk.block:
-            found = find_on_device(disk.path)
-            if not found:
-                raise NotSeen(f"what was written to {disk.path} is not there")
-            narrator.say(f"{disk.path} holds the tenant's words at byte {found[0]:,}")
-        claim = await self._client.get(CLAIMS, name, self._names.namespace)
-        narrator.command(f"kubectl delete pvc {name}")
-        await self._client.delete(CLAIMS, name, self._names.namespace, uid=claim.metadata.uid)
-        return volume
-
-    async def _cleaned_and_back(
-        self, old: PersistentVolume, remounted: float | None = None
-    ) -> None:
-        """The cleaning's receipt, the old object's end, the new object."""
-        narrator, witness = self._narrator, self._witness
-        cleaned = await self._event(old, "VolumeCleaned")
-        narrator.event(cleaned.type, cleaned.reason, cleaned.message)
-        new = await witness.until(
-            lambda: witness.successor(old), f"a new PersistentVolume for {path_of(old)}"
-        )
-        since = remounted or witness.when(old, "Released")
-        took = witness.when(new, "Available") - since
-        self._recovered.append(took)
-        narrator.seen(
-            f"{new.metadata.name} is a new object (UID {old.metadata.uid[:8]} is now "
-            f"{new.metadata.uid[:8]}), Available {took:.2f} s after "
-            f"{'the mount' if remounted else 'its release'}"
-        )
-
-    async def _event(self, volume: PersistentVolume, reason: str) -> EventObject:
-        name = volume.metadata.name
-        look = lambda: self._witness.event(volume, reason)  # noqa: E731
-        return await self._witness.until(look, f"the Event {reason} about {name}")
-
-    def _nothing_left(self, disk: Disk) -> None:
-        """Look for ourselves, whatever the receipt says."""
-        if disk.block:
-            size, other = unlike_zero(disk.path)
-            if other is not None:
-                raise NotSeen(f"{disk.path} was to be zero and is not at byte {other}")
-            self._narrator.seen(f"{disk.path}: read back in full, {human_size(size)} of zeros")
-            return
-        found = contents(disk.path)
-        if found not in ([], ["lost+found"]):
-            raise NotSeen(f"{disk.path} was to be empty and has {found}")
-        self._narrator.seen(f"{disk.path}: {', '.join(found) or 'nothing'} in it")
 
     # --- the rest ------------------------------------------------------------------------------
 
@@ -283,7 +214,7 @@ class Story:
             volume.metadata.name,
             os.path.basename(path_of(volume)),
             volume.spec.storage_class_name,
-            _capacity(volume),
+            capacity(volume),
             f"{phase_of(volume)}, leaving" if leaving else phase_of(volume),
             claim.name if claim else "",
             self._witness.news(volume),
@@ -293,16 +224,3 @@ class Story:
 def _write(path: str, text: str) -> None:
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
-
-
-def _capacity(volume: PersistentVolume) -> str:
-    return volume.spec.capacity.get("storage", "?")
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms"
-
-
-def _took(began: float) -> str:
-    seconds = time.monotonic() - began
-    return f"{seconds:.1f} s" if seconds >= 1 else _milliseconds(seconds)

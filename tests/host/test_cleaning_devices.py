@@ -207,7 +207,7 @@ async def test_reading_back_asks_the_disk_not_the_cache(
 
     def zeros_in_the_cache_only(fd: int, start: int, length: int) -> None:
         real(fd, start, length)
-        assert os.pread(cache, 4096, 0) == bytes(4096)
+        assert os.pread(cache, 4096, start) == bytes(4096)
         with open(disk.backing, "r+b", buffering=0) as file:
             file.write(SECRET)
 

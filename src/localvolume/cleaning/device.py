@@ -17,6 +17,7 @@ from localvolume.cleaning import proof
 from localvolume.cleaning.priority import at_idle
 from localvolume.cleaning.receipt import CleaningFailed, Result
 from localvolume.cleaning.steps import MIB, Pace, Steps
+from localvolume.cleaning.unfinished import mark_unfinished
 from localvolume.host import blockdev
 
 # Room from which written data is taken, a different stretch for each write.
@@ -43,6 +44,7 @@ async def discard(steps: Steps) -> Outcome:
     steps.total_bytes = size
     steps.name = "discarding"
     steps.touched = True
+    await mark_unfinished(steps)
     try:
         # A discard is quick: larger steps than for writing, and full speed, as upstream's script.
         await steps.sweep(Pace(1024 * MIB, least=64 * MIB, most=1024 * 1024 * MIB), _discard)
@@ -66,6 +68,7 @@ async def zero(steps: Steps, passes: int) -> Outcome:
     """Write zeros over everything, by the kernel (which may let the disk do it itself)."""
     steps.total_bytes = steps.done_bytes + passes * steps.held.size_bytes
     steps.touched = True
+    await mark_unfinished(steps)
     detail = ""
     for number in range(1, passes + 1):
         steps.name = "writing zeros" if passes == 1 else f"writing zeros, pass {number} of {passes}"
@@ -78,6 +81,7 @@ async def overwrite(steps: Steps, passes: int) -> Outcome:
     """Write random data over everything so many times, and zeros at last."""
     steps.total_bytes = (passes + 1) * steps.held.size_bytes
     steps.touched = True
+    await mark_unfinished(steps)
     for number in range(1, passes + 1):
         steps.name = f"writing random data, pass {number} of {passes}"
         with Writer(steps, os.urandom(_POOL_BYTES)) as writer:

@@ -140,16 +140,20 @@ class Steps:
         await self.do(self.held.open)
 
     async def sweep(self, pace: Pace, step: Callable[[int, int, int], None]) -> None:
-        """Call `step(fd, start, length)` over the whole device, in order. OSError comes through."""
-        start, size = 0, self.held.size_bytes
-        while start < size:
-            full, length = pace.size, min(pace.size, size - start)
-            began = time.monotonic()
-            await self.do(step, self.held.fd, start, length)
-            if length == full:
-                pace.took(time.monotonic() - began)
-            start += length
-            self.done_bytes += length
+        """Call `step(fd, start, length)` over the whole device, its first MiB last.
+
+        There stands the note that the cleaning is unfinished. OSError comes through.
+        """
+        size = self.held.size_bytes
+        for start, end in ((min(MIB, size), size), (0, min(MIB, size))):
+            while start < end:
+                full, length = pace.size, min(pace.size, end - start)
+                began = time.monotonic()
+                await self.do(step, self.held.fd, start, length)
+                if length == full:
+                    pace.took(time.monotonic() - began)
+                start += length
+                self.done_bytes += length
 
     def explain(self, error: OSError) -> CleaningFailed:
         """What an error of the device means for the cleaning."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from localvolume.cleaning.unfinished import LABEL as UNFINISHED_LABEL
 from localvolume.config.model import ClassConfig
 from localvolume.host.blockdev import NotABlockDevice, SignatureUnknown, read_signature
 from localvolume.host.commands import CommandMissing, CommandTimedOut
@@ -207,6 +208,8 @@ class Survey:
             return Content("unknown", f"its signature cannot be read: {error}")
         if signature is None:
             return EMPTY
+        if signature.label == UNFINISHED_LABEL:
+            return Content("unfinished", "what a cleaning that did not end has left")
         label = f" {signature.label!r}" if signature.label else ""
         return Content("holds", f"a signature: {signature.type}{label}")
 

@@ -289,6 +289,8 @@ def not_clean(world: World, entry: Entry) -> Answer:
         return None
     if world.facts.online and name not in world.facts.asked:
         return [Ask(entry.host_path, "it is not empty: does an object offer it?", entry, name)]
+    if content.state == "unfinished":
+        return [CleanFirst(entry.host_path, f"it holds {content.found}", entry, name)]
     if content.state == "holds" and first_use == "clean":
         text = f"it holds {content.found}, and its class says firstUse: clean"
         return [CleanFirst(entry.host_path, text, entry, name)]

@@ -1,10 +1,12 @@
 """Shared by the tests on a real control plane."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from localvolume.cleaning import run
 from localvolume.controlplane import ControlPlane
 from tests.cluster.support_agent import Lab, lab_for
 from tests.cluster.support_objects import Objects
@@ -30,3 +32,18 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localvolume.cleaning.limits._FIRST_WAIT", 0.4)
     monkeypatch.setattr("localvolume.static.plan.LOOK_AGAIN_SECONDS", 0.5)
     monkeypatch.setattr("localvolume.static.facts.STALE_SECONDS", 0.3)
+
+
+@pytest.fixture
+def before_cleaning(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+    """What the test puts in here happens once, after all was looked at and before the cleaning."""
+    todo: list[Callable[[], object]] = []
+    real = run.clean
+
+    async def clean(*args: Any, **kwargs: Any) -> object:
+        while todo:
+            todo.pop(0)()
+        return await real(*args, **kwargs)
+
+    monkeypatch.setattr("localvolume.static.act.clean", clean)
+    return todo

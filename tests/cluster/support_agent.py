@@ -485,6 +485,15 @@ class Lab:
         assert found is not None
         return found
 
+    def stays(self, volume: Volume) -> Volume:
+        """Look again: it is still this very object, and nobody has asked for its deletion."""
+        self.settle()
+        found = self.volume(volume["metadata"]["name"])
+        assert found is not None, "the PersistentVolume is gone"
+        assert found["metadata"]["uid"] == volume["metadata"]["uid"]
+        assert "deletionTimestamp" not in found["metadata"]
+        return found
+
     def patch(self, name: str, body: Any, *, status: bool = False) -> Volume:
         path = f"{VOLUMES}/{name}" + ("/status" if status else "")
         changed: Volume = self.plane.request("PATCH", path, body, content_type=MERGE)

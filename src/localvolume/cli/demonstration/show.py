@@ -111,9 +111,8 @@ class Performance:
         if left:
             narrator.trouble(f"Left behind: {'; '.join(left)}")
             return status or 1
-        if status == 0:
-            took = time.monotonic() - narrator.began
-            narrator.title(f"Done in {took:.0f} s. Everything is removed again.")
+        took = f"Done in {time.monotonic() - narrator.began:.0f} s. " if status == 0 else ""
+        narrator.title(f"{took}Everything is removed again.")
         return status
 
     def _on_stage(self, keeper: Keeper) -> None:

@@ -21,7 +21,7 @@ from localvolume.cleaning.target import Target
 from localvolume.host.sysfs import base_of, disk_of
 from localvolume.host.workers import Workers
 from localvolume.kube.client import Client
-from localvolume.kube.errors import AlreadyThere, LookAgain, NotThere, TryAgainLater
+from localvolume.kube.errors import AlreadyThere, ApiError, NotThere, TryAgainLater
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
@@ -51,6 +51,9 @@ from localvolume.volumes.objects import is_being_deleted, is_finalized, phase_of
 
 log = logging.getLogger(__name__)
 
+CLEANERS = 16
+"""How many volumes, on as many disks, may be cleaned at the same moment."""
+
 PROGRESS_SECONDS = 30.0
 """How often a long cleaning says in the log how far it is."""
 
@@ -77,6 +80,8 @@ class Acts:
         self._events = events
         self._survey = survey
         self._workers = workers
+        # Deleting takes a thread for minutes: discovery must not wait for one.
+        self._cleaners = Workers(limit=CLEANERS)
         self._telemetry = telemetry
         self._saw = saw
         self._asked = asked
@@ -162,20 +167,23 @@ class Acts:
         """Remove the finalizer after a cleaning, for as long as that takes.
 
         The cleaning is done and the object cannot be bound any more: only this last write is
-        repeated, never the cleaning.
+        repeated, never the cleaning, also where an administrator must first allow the write.
         """
         name, attempt = volume.metadata.name, 0
-        while is_finalized(volume):
+        while True:
             try:
-                await self._let_go(volume)
+                if attempt:
+                    volume = await self._live(volume)
+                if is_finalized(volume):
+                    await self._let_go(volume)
                 return
-            except LookAgain:
-                volume = await self._live(volume)
-            except TryAgainLater as error:
+            except ApiError as error:
                 attempt += 1
-                wait = error.after or min(30.0, 0.5 * 2 ** min(attempt, 6))
+                wait = min(30.0, 0.25 * 2 ** min(attempt, 7))
+                if isinstance(error, TryAgainLater) and error.after:
+                    wait = error.after
                 log.warning("%s is clean; its finalizer stays for now: %s", name, error)
-                await asyncio.sleep(wait)
+            await asyncio.sleep(wait)
 
     async def _live(self, volume: PersistentVolume) -> PersistentVolume:
         """The object as it is now; Superseded where another has its name or it is gone."""
@@ -264,7 +272,7 @@ class Acts:
                 receipt = await clean(
                     target,
                     method,
-                    workers=self._workers,
+                    workers=self._cleaners,
                     progress=self._reporter(name, log_about),
                     stop=self.stop,
                     timeout=config.cleaning_timeout_seconds,

@@ -8,7 +8,7 @@ from collections import defaultdict
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import ClassFacts, Entry, Facts
 from localvolume.volumes.capacity import bytes_of, published_bytes
-from localvolume.volumes.identity import Comparison, compare
+from localvolume.volumes.identity import Comparison, compare, tells_apart
 from localvolume.volumes.objects import (
     ever_claimed,
     is_on_node,
@@ -95,11 +95,16 @@ class World:
         except ValueError as error:
             return Comparison("unknown", str(error))
         if recorded is not None:
-            return compare(recorded, entry.identity)
+            comparison = compare(recorded, entry.identity)
+            if comparison.verdict != "same" or tells_apart(recorded):
+                return comparison
+        # Nothing better is known of it: then at least mode and size must fit.
         if volume.spec.volume_mode == "Block" and entry.kind != "block":
             return Comparison("differs", "it was published as a block device and is a filesystem")
         if differs := self.size_differs(volume, entry):
-            return Comparison("differs", f"it has no recorded identity, and {differs}")
+            return Comparison(
+                "differs", f"it has no serial number or UUID on record, and {differs}"
+            )
         return Comparison("same", "")
 
     def size_differs(self, volume: PersistentVolume, entry: Entry) -> str | None:

@@ -50,6 +50,11 @@ def from_annotation(text: str | None) -> dict[str, str] | None:
         raise ValueError(f"the recorded identity is unreadable: {error}") from error
 
 
+def tells_apart(identity: Identity) -> bool:
+    """Whether it names one volume and no other: "root" alone says where in a filesystem only."""
+    return any(key in identity for key in _STRONG if key != "root") or "source" in identity
+
+
 def compare(recorded: Identity, observed: Identity) -> Comparison:
     """Whether what is there now is what was recorded.
 

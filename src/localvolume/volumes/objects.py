@@ -51,19 +51,24 @@ def recorded_identity(volume: PersistentVolume) -> Identity | None:
 
 
 def is_on_node(volume: PersistentVolume, hostname: str) -> bool:
-    """Whether any term of the volume's required affinity names the node of that hostname."""
+    """Whether the volume's required affinity names the node of that hostname.
+
+    Any one term suffices; within a term, every list of hostnames must have it.
+    """
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         affinity = _alpha_affinity(volume)
     if affinity is None or affinity.required is None:
         return False
-    return any(
-        expression.key == marks.HOSTNAME_LABEL
-        and expression.operator == "In"
-        and hostname in expression.values
-        for term in affinity.required.node_selector_terms
-        for expression in term.match_expressions
-    )
+    for term in affinity.required.node_selector_terms:
+        lists = [
+            expression.values
+            for expression in term.match_expressions
+            if expression.key == marks.HOSTNAME_LABEL and expression.operator == "In"
+        ]
+        if lists and all(hostname in values for values in lists):
+            return True
+    return False
 
 
 def _alpha_affinity(volume: PersistentVolume) -> VolumeNodeAffinity | None:

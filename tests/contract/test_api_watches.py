@@ -139,7 +139,7 @@ async def test_a_bookmark_before_the_end(api: ApiUnderTest) -> None:
     listed = (await api.get(api.config_maps)).body
     version = listed["metadata"]["resourceVersion"]
     query = {"resourceVersion": version, "labelSelector": f"test={api.unique}"}
-    query |= {"timeoutSeconds": "5", "allowWatchBookmarks": "true"}
+    query |= {"timeoutSeconds": "4", "allowWatchBookmarks": "true"}
     async with api.watch(api.config_maps, **query) as watch:
         await api.made(api.config_maps, {"metadata": {"name": api.unique}})  # not selected
         events = await watch.rest(10)

@@ -115,3 +115,17 @@ async def test_without_controllers_nothing_moves(tmp_path: Path) -> None:
             deleted = await api.delete(f"{VOLUMES}/a")
             assert deleted.body["metadata"]["finalizers"] == ["kubernetes.io/pv-protection"]
             assert (await api.get(f"{VOLUMES}/a")).status == 200
+
+
+async def test_an_odd_pod_does_not_stop_the_others(
+    api: ApiUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = pod("odd", volumes=[{"name": "v", "persistentVolumeClaim": {}}])
+    answer = await api.post(api.pods, odd)
+    assert answer.status == 201
+    await node(api, "a-node")
+    await api.made(api.pods, pod("even"))
+    await until(api, f"{api.pods}/even", "Running")
+    assert "Nodes on pods ('default', 'odd')" in caplog.text
+    answer = await api.post(api.pods, {"metadata": {"name": "flat"}, "spec": []})
+    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")

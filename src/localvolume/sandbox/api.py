@@ -11,11 +11,15 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from localvolume.sandbox import schema, validation
 from localvolume.sandbox.clock import timestamp
 from localvolume.sandbox.defaults import apply_defaults, reset_on_create
+from localvolume.sandbox.deleting import (
+    DeleteOptions,
+    check_options,
+    dependents_finalizer,
+    grace,
+)
 from localvolume.sandbox.kinds import JOBS, NAMESPACES, PODS, Resource
 from localvolume.sandbox.refusals import (
     Cause,
@@ -27,23 +31,10 @@ from localvolume.sandbox.refusals import (
     invalid,
     not_found,
 )
+from localvolume.sandbox.shape import ordered
 from localvolume.sandbox.store import Body, Store, Version
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-
-
-class DeleteOptions(msgspec.Struct, rename="camel", kw_only=True):
-    """The part of meta/v1 DeleteOptions that is honoured."""
-
-    class Preconditions(msgspec.Struct, rename="camel"):
-        uid: str | None = None
-        resource_version: str | None = None
-
-    preconditions: Preconditions | None = None
-    propagation_policy: str | None = None
-    orphan_dependents: bool | None = None
-    grace_period_seconds: int | None = None
-    dry_run: list[str] | None = None
 
 
 class Api:
@@ -88,7 +79,7 @@ class Api:
         reset_on_create(resource, new)
         if self.store.find(resource, meta["name"], namespace) is not None:
             raise already_exists(resource, meta["name"])
-        new = _ordered(new)
+        new = ordered(new)
         return new if dry_run else self.store.put(resource, new).body
 
     def replace(
@@ -153,7 +144,7 @@ class Api:
     ) -> tuple[Body, bool]:
         """DELETE: the object as it is now (or was last), and whether it is gone."""
         options = options or DeleteOptions()
-        _check_options(options)
+        check_options(options)
         old = self.get(resource, name, namespace)
         meta = dict(old.body["metadata"])
         self._check_preconditions(resource, name, meta, options)
@@ -163,24 +154,24 @@ class Api:
             for item in meta.get("finalizers", [])
             if item not in {"orphan", "foregroundDeletion"}
         ]
-        if waits_for := _dependents_finalizer(resource, options):
+        if waits_for := dependents_finalizer(resource, options):
             finalizers.append(waits_for)
         if finalizers:
             meta["finalizers"] = finalizers
         else:
             meta.pop("finalizers", None)
-        grace = _grace(resource, old.body, options)
-        staying = bool(finalizers) or grace > 0
+        seconds = grace(resource, old.body, options)
+        staying = bool(finalizers) or seconds > 0
         if resource is NAMESPACES and old.body["spec"].get("finalizers"):
             staying = True
             body["status"] = {**old.body["status"], "phase": "Terminating"}
         already = "deletionTimestamp" in meta
         if staying:
             if not already:
-                meta["deletionTimestamp"] = timestamp(grace)
+                meta["deletionTimestamp"] = timestamp(seconds)
             if resource is not NAMESPACES:
-                meta["deletionGracePeriodSeconds"] = grace
-            body = _ordered(body)
+                meta["deletionGracePeriodSeconds"] = seconds
+            body = ordered(body)
             if body != old.body and not options.dry_run:
                 body = self.store.put(resource, body).body
             return body, False
@@ -266,12 +257,12 @@ class Api:
         if resource.status:
             _keep_other_half(resource, new, old.body, subresource)
         apply_defaults(resource, new)
-        if faults := validation.check_update(resource, _ordered(new), old.body):
+        if faults := validation.check_update(resource, ordered(new), old.body):
             raise invalid(resource.kind, resource.group, name, faults)
         meta["resourceVersion"] = before["resourceVersion"]
         if resource in {JOBS, PODS} and new.get("spec") != old.body.get("spec"):
             meta["generation"] = before.get("generation", 1) + 1
-        new = _ordered(new)
+        new = ordered(new)
         done = bool(meta.get("deletionTimestamp")) and not meta.get("finalizers")
         if resource is NAMESPACES and new["spec"].get("finalizers"):
             done = False
@@ -341,73 +332,3 @@ def _keep_other_half(resource: Resource, new: Body, old: Body, subresource: str)
     phase = (new.get("status") or {}).get("phase")
     if resource.kind == "PersistentVolume" and phase != (old.get("status") or {}).get("phase"):
         new["status"] = {**new["status"], "lastPhaseTransitionTime": timestamp()}
-
-
-def _check_options(options: DeleteOptions) -> None:
-    policy = options.propagation_policy
-    why = ""
-    if policy is not None and policy not in {"Foreground", "Background", "Orphan"}:
-        reason = "FieldValueNotSupported"
-        why = (
-            f'Unsupported value: "{policy}": supported values: "Foreground", "Background", '
-            '"Orphan", "nil"'
-        )
-    elif policy is not None and options.orphan_dependents is not None:
-        reason = "FieldValueInvalid"
-        why = (
-            f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both '
-            "set"
-        )
-    if why:
-        raise invalid("DeleteOptions", "meta.k8s.io", "", [Cause("propagationPolicy", reason, why)])
-
-
-def _dependents_finalizer(resource: Resource, options: DeleteOptions) -> str:
-    policy = options.propagation_policy
-    if policy is None and (
-        options.orphan_dependents or (resource is JOBS and options.orphan_dependents is None)
-    ):
-        policy = "Orphan"
-    return {"Orphan": "orphan", "Foreground": "foregroundDeletion"}.get(policy or "", "")
-
-
-def _grace(resource: Resource, body: Body, options: DeleteOptions) -> int:
-    """Seconds a pod on a node has to stop; everything else goes at once."""
-    if resource is not PODS or not body["spec"].get("nodeName"):
-        return 0
-    if body["status"].get("phase") in {"Succeeded", "Failed"}:
-        return 0
-    if options.grace_period_seconds is not None:
-        return options.grace_period_seconds
-    return int(body["spec"].get("terminationGracePeriodSeconds", 30))
-
-
-_META_ORDER = (
-    "name",
-    "generateName",
-    "namespace",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "labels",
-    "annotations",
-    "ownerReferences",
-    "finalizers",
-)
-
-
-def _ordered(body: Body) -> Body:
-    """The body as a typed server writes it: type first, metadata in order and without empties."""
-    meta = body["metadata"]
-    ordered: Body = {
-        "kind": body["kind"],
-        "apiVersion": body["apiVersion"],
-        "metadata": {
-            field: meta[field] for field in _META_ORDER if meta.get(field) not in (None, "", [], {})
-        },
-    }
-    ordered.update((key, value) for key, value in body.items() if key not in ordered)
-    return ordered

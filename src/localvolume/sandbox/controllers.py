@@ -7,6 +7,7 @@ it makes comes back as the next one, so the store settles without sleeping in be
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -28,8 +29,10 @@ from localvolume.sandbox.kinds import (
 )
 from localvolume.sandbox.nodes import Nodes
 from localvolume.sandbox.protection import Protection
+from localvolume.sandbox.refusals import Refusal
 from localvolume.sandbox.store import Change, Watcher
 
+_log = logging.getLogger(__name__)
 #: everything but events, which nothing here decides by
 _WATCHED = (
     NAMESPACES,
@@ -44,7 +47,7 @@ _WATCHED = (
     SERVICE_ACCOUNTS,
 )
 #: changes looked at before other tasks get a turn
-_BATCH = 64
+_BATCH = 8
 
 
 class Controller(Protocol):
@@ -52,6 +55,14 @@ class Controller(Protocol):
 
     def look(self, resource: Resource, change: Change) -> None:
         """Something changed; do what has to be done now."""
+
+
+def _look(controller: Controller, resource: Resource, change: Change) -> None:
+    """One odd object (pods and jobs are stored nearly unchecked) must not stop all the others."""
+    try:
+        controller.look(resource, change)
+    except (Refusal, AttributeError, KeyError, TypeError, ValueError):
+        _log.exception("%s on %s %s", type(controller).__name__, resource.plural, change.key)
 
 
 class Controllers:
@@ -84,7 +95,7 @@ class Controllers:
                 self._watcher.bell.clear()
                 for seen, (resource, change) in enumerate(self._changes(), 1):
                     for controller in self._controllers:
-                        controller.look(resource, change)
+                        _look(controller, resource, change)
                     if seen % _BATCH == 0:
                         await asyncio.sleep(0)
                 await self._watcher.bell.wait()

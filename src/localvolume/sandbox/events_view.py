@@ -1,4 +1,7 @@
-"""events.k8s.io/v1: the same stored events under their newer field names."""
+"""events.k8s.io/v1: the same stored events under their newer field names.
+
+JSON patches through the newer group address the stored, older names.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ being deleted is emptied, then let go. A new namespace gets its default service 
 
 from __future__ import annotations
 
-from localvolume.sandbox.api import Api, DeleteOptions
+from localvolume.sandbox.api import Api
+from localvolume.sandbox.deleting import DeleteOptions
 from localvolume.sandbox.kinds import NAMESPACES, SERVICE_ACCOUNTS, STORED, Resource
 from localvolume.sandbox.refusals import Refusal
 from localvolume.sandbox.store import Body, Change, Key
@@ -21,7 +22,7 @@ class Garbage:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._store = api.store
-        self._alive: set[str] = set()
+        self._alive: dict[str, Place] = {}
         self._dependents: dict[str, set[Place]] = {}
 
     def look(self, resource: Resource, change: Change) -> None:
@@ -30,7 +31,7 @@ class Garbage:
         place = (resource, change.key)
         owners = [owner["uid"] for owner in meta.get("ownerReferences", [])]
         if change.type == "DELETED":
-            self._alive.discard(meta["uid"])
+            self._alive.pop(meta["uid"], None)
             for owner in owners:
                 self._dependents.get(owner, set()).discard(place)
             for dependent in list(self._dependents.pop(meta["uid"], ())):
@@ -38,7 +39,7 @@ class Garbage:
             for owner in owners:
                 self._finish_owner(owner)
         else:
-            self._alive.add(meta["uid"])
+            self._alive[meta["uid"]] = place
             for owner in owners:
                 self._dependents.setdefault(owner, set()).add(place)
             if owners:
@@ -74,12 +75,10 @@ class Garbage:
 
     def _finish_owner(self, uid: str) -> None:
         """A dependent went: an owner deleted in the foreground may be free to go."""
-        for resource in STORED:
-            for version in self._store[resource]:
-                meta = version.body["metadata"]
-                if meta["uid"] == uid and "deletionTimestamp" in meta:
-                    self._finish((resource, (meta.get("namespace", ""), meta["name"])))
-                    return
+        place = self._alive.get(uid)
+        body = self._current(place) if place else None
+        if place and body and "deletionTimestamp" in body["metadata"]:
+            self._finish(place)
 
     def _finish(self, place: Place) -> None:
         """Do what the collector's own finalizers ask for, then take them off."""

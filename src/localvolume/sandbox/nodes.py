@@ -11,8 +11,9 @@ when its Ready condition is True, and put back when it is not.
 from __future__ import annotations
 
 from localvolume.sandbox import matching
-from localvolume.sandbox.api import Api, DeleteOptions
+from localvolume.sandbox.api import Api
 from localvolume.sandbox.clock import timestamp
+from localvolume.sandbox.deleting import DeleteOptions
 from localvolume.sandbox.kinds import (
     CLAIMS,
     NODES,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 _SYNTAX = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?\d+|[numkMGTPE]|)")
@@ -15,6 +16,7 @@ _BINARY = {unit: 1024**power for power, unit in enumerate(("", "Ki", "Mi", "Gi",
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
 
+@lru_cache(maxsize=4096)
 def _split(text: str) -> tuple[Fraction, str]:
     found = _SYNTAX.fullmatch(text)
     if found is None:

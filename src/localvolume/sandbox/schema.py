@@ -14,6 +14,7 @@ from typing import Any
 from localvolume.sandbox.quantities import canonical
 
 ANY = "any"
+OBJECT = "object"
 TEXT = "string"
 FLAG = "bool"
 NUMBER = "int64"
@@ -119,8 +120,8 @@ _KINDS: dict[str, Schema] = {
         "series": {"count": NUMBER, "lastObservedTime": TEXT},
         "source": _all(TEXT, "component host"),
     },
-    "Pod": {"spec": ANY, "status": ANY},
-    "Job": {"spec": ANY, "status": ANY},
+    "Pod": {"spec": OBJECT, "status": OBJECT},
+    "Job": {"spec": OBJECT, "status": OBJECT},
     "ConfigMap": {"binaryData": TEXT_MAP, "data": TEXT_MAP, "immutable": FLAG},
     "ServiceAccount": {
         "automountServiceAccountToken": FLAG,
@@ -151,7 +152,9 @@ def conform(kind: str, body: Mapping[str, Any], unknown: list[str]) -> dict[str,
 
 
 def _conform(value: Any, schema: Any, path: str, kind: str, unknown: list[str]) -> Any:
-    if schema == ANY:
+    if schema == OBJECT:
+        _expect(value, dict, path, kind, "object")
+    if schema in (ANY, OBJECT):
         return _without_nulls(value)
     if isinstance(schema, Mapping):
         _expect(value, dict, path, kind, "object")

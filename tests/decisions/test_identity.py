@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.volumes.identity import compare, from_annotation, to_annotation
+from localvolume.volumes.identity import compare, from_annotation, tells_apart, to_annotation
 
 EXT4 = {"kind": "filesystem", "fsType": "ext4", "root": "/", "uuid": "1111"}
 EXPORT = {"kind": "filesystem", "fsType": "zfs", "root": "/", "source": "pool/one"}
@@ -104,20 +104,25 @@ def test_what_cannot_be_read_any_more_is_not_taken_for_the_same(
 
 
 @pytest.mark.parametrize(
-    "recorded",
+    "identity",
     [
         {},
         {"kind": "filesystem"},
         {"kind": "filesystem", "fsType": "vfat"},
         # Where in a filesystem, but not in which one.
         {"kind": "filesystem", "fsType": "vfat", "root": "/"},
+        NAMELESS_DISK,
     ],
     ids=str,
 )
-def test_a_record_that_tells_no_two_volumes_apart_proves_nothing(recorded: dict[str, str]) -> None:
-    assert compare(recorded, {"kind": "filesystem", "fsType": "vfat", "root": "/"}).verdict != (
-        "same"
-    )
+def test_a_record_without_a_name_tells_no_two_volumes_apart(identity: dict[str, str]) -> None:
+    """The caller then asks at least for the size: see the guards of the plan."""
+    assert not tells_apart(identity)
+
+
+@pytest.mark.parametrize("identity", [EXT4, EXPORT, DISK, PARTITION, LOOP, LOOP_PART, RAID, MAPPED])
+def test_a_record_with_a_name_tells_volumes_apart(identity: dict[str, str]) -> None:
+    assert tells_apart(identity)
 
 
 def test_a_volume_that_grew_is_still_the_same_where_it_has_a_serial() -> None:

@@ -8,7 +8,16 @@ from itertools import permutations
 import pytest
 
 from localvolume.kube.objects import PersistentVolume
-from localvolume.static.model import CleanFirst, Entry, Keep, Problem, Publish, Step, Withdraw
+from localvolume.static.model import (
+    ClassFacts,
+    CleanFirst,
+    Entry,
+    Keep,
+    Problem,
+    Publish,
+    Step,
+    Withdraw,
+)
 from localvolume.static.plan import EVENT_DUPLICATE
 from localvolume.volumes import marks
 from tests.decisions.support_plan import (
@@ -28,6 +37,10 @@ from tests.decisions.support_plan import (
 PAIRS = {
     "one filesystem mounted twice": (filesystem("a", device="8:0"), filesystem("b", device="8:0")),
     "two links to one device": (block("a", device="8:0"), block("b", device="8:0")),
+    "one directory mounted twice": (
+        filesystem("a", device="8:0", root="/data"),
+        filesystem("b", device="8:0", root="/data"),
+    ),
     "a directory and one inside it": (
         filesystem("a", device="8:0", root="/data"),
         filesystem("b", device="8:0", root="/data/inner"),
@@ -130,6 +143,22 @@ def test_a_path_in_two_classes_belongs_to_the_one_whose_pattern_means_it() -> No
     classes = [class_facts("fast"), class_facts("slow")]
     entries = [filesystem("disk", "fast", excluded=True), filesystem("disk", "slow")]
     steps = steps_of(entries, classes=classes)
+    assert [s.entry.class_name for s in steps if isinstance(s, Publish)] == ["slow"]
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        class_facts("fast", exists=False),
+        class_facts("fast", mode="Block"),
+        class_facts("fast", policy="Recycle"),
+    ],
+    ids=["no StorageClass", "for devices", "policy"],
+)
+def test_a_path_in_two_classes_belongs_to_the_one_that_can_offer_it(unfit: ClassFacts) -> None:
+    """One directory of devices and mounts, and a class of either mode: upstream practice."""
+    entries = [filesystem("disk", "fast"), filesystem("disk", "slow")]
+    steps = steps_of(entries, classes=[unfit, class_facts("slow")])
     assert [s.entry.class_name for s in steps if isinstance(s, Publish)] == ["slow"]
 
 

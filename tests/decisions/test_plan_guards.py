@@ -92,15 +92,28 @@ CASES = {
     "an unreadable identity": Case("unreadable", volume={"identity": "scribble"}),
     "an identity that is no map of words": Case("unreadable", volume={"identity": '{"uuid":7}'}),
     "no identity and another size": Case(
-        "no recorded identity",
+        "published with 21474836480 bytes and now has 5368709120",
         now=lambda entry: replace(entry, size_bytes=5 * 2**30),
         volume={"identity": None},
     ),
     "no identity and no size": Case(
-        "no recorded identity", volume={"identity": None, "capacity": "plenty"}
+        "it was published with", volume={"identity": None, "capacity": "plenty"}
     ),
-    "an identity that tells nothing apart": Case(
-        "not the volume that was published", volume={"identity": '{"kind":"filesystem"}'}
+    "an identity that tells nothing apart and another size": Case(
+        "published with 21474836480 bytes and now has 5368709120",
+        now=lambda entry: replace(entry, size_bytes=5 * 2**30),
+        volume={"identity": '{"kind":"filesystem"}'},
+    ),
+    "an empty identity and another size": Case(
+        "published with 21474836480 bytes and now has 5368709120",
+        now=lambda entry: replace(entry, size_bytes=5 * 2**30),
+        volume={"identity": "{}"},
+    ),
+    "a device's object with an empty identity and a directory": Case(
+        "published as a block device",
+        about=block(),
+        now=as_directory,
+        volume={"mode": "Block", "identity": "{}"},
     ),
     "a device's object and a directory": Case(
         "published as a block device", about=block(), now=as_directory, volume={"mode": "Block"}

@@ -159,6 +159,22 @@ def test_a_class_that_does_not_exist_cleans_nothing_before_first_use_either() ->
     held(only_step([filesystem(content="holds")], classes=classes, asked={NAME: None}), "no-class")
 
 
+def test_a_name_that_the_api_cannot_say_is_held_and_its_siblings_are_published() -> None:
+    steps = steps_of([filesystem("disk-\udcff"), filesystem("disk-ä"), filesystem("a\nb c")])
+    assert [getattr(step, "code", type(step).__name__) for step in steps] == [
+        "Publish",
+        "Publish",
+        "name",
+    ]
+    assert "UTF-8" in steps[-1].reason
+
+
+def test_a_name_that_the_api_cannot_say_is_not_cleaned_either() -> None:
+    classes = [class_facts(first_use="clean")]
+    entry = filesystem("disk-\udcff", content="holds")
+    held(only_step([entry], classes=classes, online=False), "name")
+
+
 def test_every_step_stands_in_the_order_of_the_paths() -> None:
     entries = [filesystem(name) for name in ("c", "a", "b")]
     assert [step.key for step in steps_of(entries)] == [
@@ -200,6 +216,10 @@ def entry_with(content: State | None, kind: str) -> Entry:
         ("holds", "require-empty", "not-empty", "Ask", "not-empty"),
         ("holds", "trust", "Publish", "Publish", "Publish"),
         ("holds", "clean", "CleanFirst", "Ask", "CleanFirst"),
+        # The rest of a cleaning that did not end is cleaned, whatever the class says.
+        ("unfinished", "require-empty", "CleanFirst", "Ask", "CleanFirst"),
+        ("unfinished", "trust", "CleanFirst", "Ask", "CleanFirst"),
+        ("unfinished", "clean", "CleanFirst", "Ask", "CleanFirst"),
         # A device that something uses is never offered and never cleaned, whatever the class says.
         ("busy", "require-empty", "in-use", "Ask", "in-use"),
         ("busy", "trust", "in-use", "Ask", "in-use"),

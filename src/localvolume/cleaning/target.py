@@ -33,7 +33,7 @@ from localvolume.host.entries import device_number
 from localvolume.host.filesystems import Changed, identity_of_mount, probe_filesystem
 from localvolume.host.mounts import Mount, read_mount_table
 from localvolume.host.syscalls import mount_id as mount_id_of
-from localvolume.volumes.identity import Identity, compare
+from localvolume.volumes.identity import Identity, unchanged
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -204,7 +204,7 @@ class Held:
     def _compare(self, observed: Identity) -> None:
         if self.target.identity is None:
             return
-        verdict, reason = compare(self.target.identity, observed)
+        verdict, reason = unchanged(self.target.identity, observed)
         if verdict != "same":
             raise CleaningRefused(
                 f"{self.target.path} is not the volume that was planned: {reason}"

@@ -156,6 +156,9 @@ def _uuid(fd: int, sizes: StatFs, mount: Mount) -> str | None:
     elif sizes.magic == EXT_MAGIC:
         ways.append(lambda: _ext_uuid(fd))
         ways.append(lambda: _ext_superblock_uuid(mount.device))
+    elif mount.fs_type == "tmpfs":
+        # Before Linux 6.9 only this number tells one tmpfs from another.
+        ways.append(lambda: sizes.fsid.to_bytes(8, "big"))
     for way in ways:
         try:
             found = way()

@@ -77,6 +77,8 @@ class StatFs(NamedTuple):
     available: int
     inodes: int
     inodes_free: int
+    #: f_fsid: for most filesystems derived from their device number, for tmpfs (Linux 5.13) random.
+    fsid: int
 
 
 class _OpenHow(ctypes.Structure):
@@ -106,6 +108,7 @@ def fstatfs(fd: int) -> StatFs:
         int(found.bavail),
         int(found.files),
         int(found.ffree),
+        int.from_bytes(bytes(found.fsid), "little"),
     )
 
 

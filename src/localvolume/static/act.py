@@ -46,7 +46,7 @@ from localvolume.static.offer import offer
 from localvolume.static.surroundings import Surroundings
 from localvolume.static.telemetry import Telemetry, capacity_label
 from localvolume.volumes.capacity import bytes_of
-from localvolume.volumes.identity import compare
+from localvolume.volumes.identity import unchanged
 from localvolume.volumes.objects import is_being_deleted, is_finalized, phase_of
 
 log = logging.getLogger(__name__)
@@ -202,7 +202,7 @@ class Acts:
         fresh = await self._survey.read_now(entry, offered=offered)
         if fresh.problem is not None:
             raise Superseded(f"{entry.path}: {fresh.problem.text}")
-        comparison = compare(entry.identity, fresh.identity)
+        comparison = unchanged(entry.identity, fresh.identity)
         if comparison.verdict != "same" or fresh.size_bytes != entry.size_bytes:
             raise Superseded(f"{entry.path} has changed: {comparison.reason or 'its size'}")
         return fresh

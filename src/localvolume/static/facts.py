@@ -22,7 +22,7 @@ from localvolume.host.mounts import Mount, MountTable, read_mount_table
 from localvolume.host.workers import Hung, Workers
 from localvolume.static.model import Content, Entry, Problem
 from localvolume.static.probe import EMPTY, probe
-from localvolume.static.world import is_within
+from localvolume.volumes.identity import is_within
 
 ENTRY_SECONDS = 5.0
 """How long a disk may take to say what it is before it is held for dead."""
@@ -56,6 +56,8 @@ class Changes:
             or entry.path in self.paths
             or os.path.dirname(entry.path) in self.paths
             or entry.device in self.devices
+            # What leads nowhere now may lead to that device: a link, or a node without a medium.
+            or (bool(self.devices) and entry.problem is not None)
         )
 
 

@@ -62,7 +62,7 @@ def plan(facts: Facts) -> list[Step]:
     for volume in facts.volumes.values():
         steps += next(answer for rule in VOLUME_RULES if (answer := rule(world, volume)))
     for entry in facts.entries:
-        if entry.host_path not in world.volumes_by_path:
+        if not world.offers_of(entry.host_path):
             steps += next(answer for rule in ENTRY_RULES if (answer := rule(world, entry)))
     return sorted(steps, key=lambda step: step.key)
 
@@ -116,7 +116,9 @@ def bound(world: World, volume: PersistentVolume) -> Answer:
         return None
     steps: list[Step] = []
     entry = world.entry_of(volume)
-    if needs := _adoption(volume, _known_same(world, volume)):
+    if world.misplaced(volume):
+        pass  # Our finalizer on what is not ours would keep it from ever being deleted.
+    elif needs := _adoption(volume, _known_same(world, volume)):
         steps.append(needs)
     elif volume.metadata.annotations.get(marks.CLAIMED_ANNOTATION) != claim_of(volume):
         steps.append(MarkClaimed(path_of(volume), "a claim holds it", volume))
@@ -200,15 +202,21 @@ def _health(world: World, volume: PersistentVolume, entry: Entry | None) -> Hold
         return Hold(key, reason, "vanished", volume, entry, EVENT_VANISHED)
     if reason := world.unreadable(volume):
         return Hold(key, reason, "unknown", volume, entry, again_seconds=LOOK_AGAIN_SECONDS)
-    if entry is None:
+    if world.class_of(volume) is None:
         return Hold(key, "its class is not in the configuration", "no-class", volume)
+    if entry is None:
+        reason = world.misplaced(volume) or "its volume is not known"
+        return Hold(key, reason, "misplaced", volume)
     comparison = world.identity(volume, entry)
+    if comparison.verdict == "unknown":
+        text = f"nobody can tell whether it is what was published: {comparison.reason}"
+        return Hold(key, text, "unknown", volume, entry, again_seconds=LOOK_AGAIN_SECONDS)
     if comparison.verdict != "same":
         text = f"it is not the volume that was published: {comparison.reason}"
         return Hold(key, text, "replaced", volume, entry, EVENT_REPLACED)
     if differs := world.size_differs(volume, entry):
         return Hold(key, differs, "size", volume, entry, EVENT_SIZE_DIFFERS)
-    if other := world.other_offer(volume):
+    for other in world.other_offers(volume)[:1]:
         text = f"{other.metadata.name} offers the same data as {path_of(other)}"
         return Hold(key, text, "duplicate", volume, entry, EVENT_DUPLICATE)
     return None
@@ -241,24 +249,17 @@ def not_usable(_world: World, entry: Entry) -> Answer:
 
 
 def class_unfit(world: World, entry: Entry) -> Answer:
-    facts = world.facts.classes[entry.class_name]
-    if not facts.exists:
-        return [_hold_entry(entry, f"there is no StorageClass {entry.class_name!r}", "no-class")]
-    if facts.reclaim_policy not in ("Delete", "Retain"):
-        text = f"the StorageClass has reclaim policy {facts.reclaim_policy}: not supported"
-        return [_hold_entry(entry, text, "policy")]
-    if facts.config.volume_mode == "Block" and entry.kind != "block":
-        text = "it is a directory, and its class offers block devices"
-        return [_hold_entry(entry, text, "wrong-kind")]
-    return None
+    if (unfit := world.unfit(entry)) is None:
+        return None
+    code, text = unfit
+    return [_hold_entry(entry, text, code)]
 
 
 def offered_elsewhere(world: World, entry: Entry) -> Answer:
-    rival = world.rival_of(entry)
-    if rival is None:
+    elsewhere = world.offered_elsewhere(entry)
+    if elsewhere is None:
         return None
-    text = f"it shares its data with {rival.host_path} (class {rival.class_name})"
-    return [_hold_entry(entry, text, "duplicate", LOOK_AGAIN_SECONDS)]
+    return [_hold_entry(entry, elsewhere, "duplicate", LOOK_AGAIN_SECONDS)]
 
 
 def known_under_its_name(world: World, entry: Entry) -> Answer:

@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 GRACE_SECONDS = 60.0
 """How long a volume may be missing before the offer of it is withdrawn."""
 
+UDEV_SECONDS = 2.0
+"""How long udev may take to make the links to a device after the kernel has told of it."""
+
 _REST_FACTOR = 4.0
 """After a look, rest this many times as long as it took: looking never takes a fifth of a core."""
 
@@ -105,9 +108,18 @@ class StaticRole:
     def device_changed(self, device: str | None) -> None:
         """A block device ("major:minor") came, went or changed; None: any may have."""
         if device is None:
-            self._changes.everything = True
-        else:
-            self._changes.devices.add(device)
+            self.look_at_everything()
+            return
+        self._look_at_device(device)
+        asyncio.get_running_loop().call_later(UDEV_SECONDS, self._look_at_device, device)
+
+    def _look_at_device(self, device: str) -> None:
+        self._changes.devices.add(device)
+        self.mounts_changed()
+
+    def look_at_everything(self) -> None:
+        """Whatever is remembered of the disks may be wrong."""
+        self._changes.everything = True
         self.mounts_changed()
 
     def objects_changed(self, *_: object) -> None:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import posixpath
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import ClassFacts, Entry, Facts
+from localvolume.static.sharing import Sharing
 from localvolume.volumes.capacity import bytes_of, published_bytes
-from localvolume.volumes.identity import Comparison, compare, tells_apart
+from localvolume.volumes.identity import (
+    Comparison,
+    Identity,
+    anchors,
+    compare,
+    may_share_data,
+    tells_apart,
+    unchanged,
+)
 from localvolume.volumes.objects import (
     ever_claimed,
     is_on_node,
@@ -23,18 +33,24 @@ class World:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self.volumes_by_path: dict[str, list[PersistentVolume]] = defaultdict(list)
-        for volume in facts.volumes.values():
-            self.volumes_by_path[path_of(volume)].append(volume)
-        self._entries = {(entry.class_name, entry.host_path): entry for entry in facts.entries}
         self._reserved: dict[str, Entry] = {}
-        self._by_device: dict[str, list[Entry]] = defaultdict(list)
-        seen: set[str] = set()
+        self._entries = {(entry.class_name, entry.host_path): entry for entry in facts.entries}
+        self._by_path: dict[str, list[PersistentVolume]] = defaultdict(list)
+        self._recorded: Sharing[PersistentVolume] = Sharing()
+        self._neighbours: Sharing[Entry] = Sharing()
+        for volume in facts.volumes.values():
+            # "/mnt//a/" is "/mnt/a" to kubelet, so it is here.
+            self._by_path[posixpath.normpath(path_of(volume))].append(volume)
+            identity = _recorded(volume)
+            for anchor in anchors(identity):
+                self._recorded.add(anchor, identity.get("root", "/"), volume)
         for entry in facts.entries:
-            # Two classes may share a directory: one path is still one claimant.
-            if entry.device and not entry.excluded and entry.host_path not in seen:
-                seen.add(entry.host_path)
-                self._by_device[entry.device].append(entry)
+            if entry.device and not entry.excluded:
+                self._neighbours.add(entry.device, _part_of(entry), entry)
+
+    def offers_of(self, host_path: str) -> list[PersistentVolume]:
+        """The PersistentVolumes that name this path, however they write it."""
+        return self._by_path.get(host_path, [])
 
     def reserve(self, name: str, entry: Entry) -> bool:
         """Keep a name for an entry of this plan; False where another entry has it already."""
@@ -68,7 +84,7 @@ class World:
     def vanished(self, volume: PersistentVolume) -> str | None:
         """Why the volume is provably not there now, or None where it is or nobody can tell."""
         class_facts, entry = self.class_of(volume), self.entry_of(volume)
-        if class_facts is None or class_facts.problem:
+        if class_facts is None or class_facts.problem or self.misplaced(volume):
             return None
         if entry is None:
             return f"{path_of(volume)} does not exist"
@@ -94,18 +110,14 @@ class World:
             recorded = recorded_identity(volume)
         except ValueError as error:
             return Comparison("unknown", str(error))
-        if recorded is not None:
-            comparison = compare(recorded, entry.identity)
-            if comparison.verdict != "same" or tells_apart(recorded):
-                return comparison
-        # Nothing better is known of it: then at least mode and size must fit.
+        if recorded is not None and tells_apart(recorded):
+            return compare(recorded, entry.identity)
+        # Nothing better could be read of it then: mode, size and all that was read must fit.
         if volume.spec.volume_mode == "Block" and entry.kind != "block":
             return Comparison("differs", "it was published as a block device and is a filesystem")
         if differs := self.size_differs(volume, entry):
-            return Comparison(
-                "differs", f"it has no serial number or UUID on record, and {differs}"
-            )
-        return Comparison("same", "")
+            return Comparison("differs", f"it has no recorded identity, and {differs}")
+        return Comparison("same", "") if recorded is None else unchanged(recorded, entry.identity)
 
     def size_differs(self, volume: PersistentVolume, entry: Entry) -> str | None:
         promised = bytes_of(volume.spec.capacity.get("storage", ""))
@@ -130,47 +142,78 @@ class World:
         comparison = self.identity(volume, entry)
         if comparison.verdict != "same":
             return f"this is not the volume that was published: {comparison.reason}"
-        if other := self.other_offer(volume):
+        for other in self.other_offers(volume):
             return (
                 f"{other.metadata.name} ({path_of(other)}) offers the same data under another path"
             )
         return None
 
-    def other_offer(self, volume: PersistentVolume) -> PersistentVolume | None:
-        """Another PersistentVolume whose volume is this one's, or part of it, or around it."""
-        for other in self.volumes_by_path[path_of(volume)]:
-            if other is not volume:
-                return other
+    def other_offers(self, volume: PersistentVolume) -> list[PersistentVolume]:
+        """The other PersistentVolumes whose volume is this one's, or part of it, or around it.
+
+        By path, by what is seen of the disks now, and by what their identities say: a disk whose
+        path cannot be read at the moment is still the one it was.
+        """
+        found: dict[str, PersistentVolume] = {}
+
+        def add(others: Iterable[PersistentVolume]) -> None:
+            found.update((o.metadata.name, o) for o in others if o is not volume)
+
+        add(self.offers_of(posixpath.normpath(path_of(volume))))
+        add(self._sharing(_recorded(volume)))
         entry = self.entry_of(volume)
-        if entry is None or not entry.device:
-            return None
-        for neighbour in self._by_device[entry.device]:
-            if neighbour.host_path != entry.host_path and _share_data(entry, neighbour):
-                offers = self.volumes_by_path.get(neighbour.host_path)
-                if offers:
-                    return offers[0]
-        return None
+        if entry is not None and entry.device:
+            add(self._sharing(entry.identity))
+            for neighbour in self._neighbours.find(entry.device, _part_of(entry)):
+                add(self.offers_of(neighbour.host_path))
+        return [found[name] for name in sorted(found)]
+
+    def _sharing(self, identity: Identity) -> Iterator[PersistentVolume]:
+        for anchor in anchors(identity):
+            for volume in self._recorded.find(anchor, identity.get("root", "/")):
+                if may_share_data(_recorded(volume), identity):
+                    yield volume
 
     def yields_to(self, volume: PersistentVolume) -> PersistentVolume | None:
         """The offer of the same data that takes precedence over this one, if there is one.
 
         What a claim holds or held comes first, then the lower name: both sides judge alike.
         """
-        other = self.other_offer(volume)
-        if other is None or _precedence(volume) < _precedence(other):
-            return None
-        return other
+        best = min(self.other_offers(volume), key=_precedence, default=volume)
+        return None if _precedence(volume) <= _precedence(best) else best
 
-    def rival_of(self, entry: Entry) -> Entry | None:
-        """The entry that is, or shares data with, this one and is to be offered in its place."""
-        for neighbour in self._by_device[entry.device] if entry.device else ():
-            if neighbour.host_path == entry.host_path or not _share_data(entry, neighbour):
-                continue
-            if neighbour.host_path in self.volumes_by_path:
-                return neighbour
-            usable = neighbour.problem is None
-            if usable and (neighbour.class_name, neighbour.path) < (entry.class_name, entry.path):
-                return neighbour
+    def offered_elsewhere(self, entry: Entry) -> str | None:
+        """Where the data of an entry without a PersistentVolume is or will be offered instead."""
+        for volume in self._sharing(entry.identity):
+            return f"{volume.metadata.name} offers its data as {path_of(volume)}"
+        if not entry.device:
+            return None
+        own = (entry.class_name, entry.path)
+        rivals = [
+            neighbour
+            for neighbour in self._neighbours.find(entry.device, _part_of(entry))
+            if neighbour is not entry
+            and (self.offers_of(neighbour.host_path) or self._comes_first(neighbour, own))
+        ]
+        if not rivals:
+            return None
+        rival = min(rivals, key=lambda one: (one.class_name, one.path))
+        return f"it shares its data with {rival.host_path} (class {rival.class_name})"
+
+    def _comes_first(self, neighbour: Entry, own: tuple[str, str]) -> bool:
+        may_be_offered = neighbour.problem is None and self.unfit(neighbour) is None
+        return may_be_offered and (neighbour.class_name, neighbour.path) < own
+
+    def unfit(self, entry: Entry) -> tuple[str, str] | None:
+        """Why the entry's class cannot offer it, as a word and as a sentence, or None."""
+        class_facts = self.facts.classes[entry.class_name]
+        if not class_facts.exists:
+            return "no-class", f"there is no StorageClass {entry.class_name!r}"
+        if class_facts.reclaim_policy not in ("Delete", "Retain"):
+            policy = class_facts.reclaim_policy
+            return "policy", f"the StorageClass has reclaim policy {policy}: not supported"
+        if class_facts.config.volume_mode == "Block" and entry.kind != "block":
+            return "wrong-kind", "it is a directory, and its class offers block devices"
         return None
 
 
@@ -178,13 +221,14 @@ def _precedence(volume: PersistentVolume) -> tuple[bool, bool, str]:
     return (phase_of(volume) != "Bound", not ever_claimed(volume), volume.metadata.name)
 
 
-def _share_data(one: Entry, other: Entry) -> bool:
-    """Whether writing to one of two entries of one device can be seen in the other."""
-    if one.kind != "filesystem" or other.kind != "filesystem":
-        return True
-    return is_within(one.root, other.root) or is_within(other.root, one.root)
+def _part_of(entry: Entry) -> str:
+    """The part of its device that an entry has: a directory, or, as the device itself, all."""
+    return entry.root if entry.kind == "filesystem" else "/"
 
 
-def is_within(path: str, directory: str) -> bool:
-    """Whether a path is that directory or lies in it; both absolute and normalised."""
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
+def _recorded(volume: PersistentVolume) -> Identity:
+    """What is on record, for finding others: nothing where it is missing or unreadable."""
+    try:
+        return recorded_identity(volume) or {}
+    except ValueError:
+        return {}

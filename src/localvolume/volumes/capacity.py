@@ -18,7 +18,7 @@ _SCALE = {suffix: 1 << (10 * power) for power, suffix in enumerate(_BINARY)} | {
     "P": 10**15,
     "E": 10**18,
 }
-_QUANTITY = re.compile(r"([+-]?[0-9.]+)(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E|[eE][+-]?[0-9]+)?")
+_QUANTITY = re.compile(r"([+-]?[0-9.]+)(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E|[eE][+-]?[0-9]{1,2})?")
 
 
 def published_bytes(size_bytes: int) -> int:

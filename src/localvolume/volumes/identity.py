@@ -16,17 +16,27 @@ import msgspec
 Identity = Mapping[str, str]
 
 _ALWAYS = ("kind", "fsType")
+_PLACE = ("root",)
+"""Where in a filesystem, which says nothing of which filesystem."""
+
 _STRONG = (
     "uuid",
-    "root",
+    "source",
     "wwn",
     "serial",
     "partUuid",
+    "partStart",
     "diskUuid",
     "dmUuid",
+    "mdUuid",
     "loopFile",
     "loopInode",
+    "loopOffset",
 )
+"""Facts that a disk of its own kind cannot lose or share with another."""
+
+_ANCHORS = ("uuid", "source", "wwn", "serial", "partUuid", "dmUuid", "mdUuid", "loopFile")
+"""Those of them by which volumes that may share data are found."""
 
 
 class Comparison(NamedTuple):
@@ -51,26 +61,65 @@ def from_annotation(text: str | None) -> dict[str, str] | None:
 
 
 def tells_apart(identity: Identity) -> bool:
-    """Whether it names one volume and no other: "root" alone says where in a filesystem only."""
-    return any(key in identity for key in _STRONG if key != "root") or "source" in identity
+    """Whether it names one volume and no other. The same size and model say nothing of two."""
+    return any(key in identity for key in _STRONG)
 
 
 def compare(recorded: Identity, observed: Identity) -> Comparison:
     """Whether what is there now is what was recorded.
 
-    Facts that a disk of its own kind cannot lose or share decide; a size may grow, so it only
-    counts where nothing better was recorded. What was recorded and cannot be seen any more is
-    `unknown`, and the caller keeps the data.
+    Facts that a disk of its own kind cannot lose or share decide; a size may grow and a model be
+    spelled anew, so they only count where nothing better was recorded. What was recorded and
+    cannot be seen any more is `unknown`, and so is a record that would fit any volume.
     """
-    strong = [key for key in _STRONG if key in recorded]
-    # "root" alone says where in a filesystem, not in which one.
-    if not [key for key in strong if key != "root"]:
-        strong = sorted(set(recorded) - set(_ALWAYS))
-    for key in (*(key for key in _ALWAYS if key in recorded), *strong):
+    if tells_apart(recorded):
+        deciding = [key for key in (*_STRONG, *_PLACE) if key in recorded]
+    else:
+        deciding = sorted(recorded.keys() - set(_ALWAYS))
+    for key in (*(key for key in _ALWAYS if key in recorded), *deciding):
         if key not in observed:
             return Comparison("unknown", f"its {key} was {recorded[key]!r} and cannot be read now")
         if recorded[key] != observed[key]:
             return Comparison(
                 "differs", f"its {key} was {recorded[key]!r} and is {observed[key]!r}"
             )
+    if not set(deciding) - set(_PLACE):
+        return Comparison("unknown", "what was recorded of it would fit any volume")
     return Comparison("same", "")
+
+
+def unchanged(before: Identity, now: Identity) -> Comparison:
+    """The same for two looks of one process, moments apart, at one path.
+
+    A filesystem without UUID cannot be told from another of its kind: then all that is known of
+    it must be equal, and the mount itself is compared by whoever asks.
+    """
+    if before and not tells_apart(before) and dict(before) == dict(now):
+        return Comparison("same", "")
+    return compare(before, now)
+
+
+def anchors(identity: Identity) -> list[str]:
+    """Words by which to find other volumes that may have data in common with this one."""
+    kind = identity.get("kind", "")
+    return [f"{kind} {key} {identity[key]}" for key in _ANCHORS if key in identity]
+
+
+def may_share_data(one: Identity, other: Identity) -> bool:
+    """Whether what is written to one volume may be seen in the other.
+
+    The same filesystem in the same directory or one around the other; the same disk, unless two
+    different parts of it are meant.
+    """
+    if one.get("kind") != other.get("kind") or one.get("fsType") != other.get("fsType"):
+        return False
+    common = [key for key in _STRONG if key in one and key in other]
+    if not common or any(one[key] != other[key] for key in common):
+        return False
+    mine, theirs = one.get("root", "/"), other.get("root", "/")
+    return is_within(mine, theirs) or is_within(theirs, mine)
+
+
+def is_within(path: str, directory: str) -> bool:
+    """Whether a path is that directory or lies in it; both absolute and normalised."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")

@@ -32,6 +32,8 @@ KILLS = int(os.environ.get("LOCALVOLUME_KILLS", "220"))
 SEED = int(os.environ.get("LOCALVOLUME_SEED", str(random.randrange(10**6))))
 #: Of how many kills one is of an agent that was started as a program of its own.
 _EXECED_EVERY = 12
+#: Lives that are added for points that were never met by chance.
+_MORE = 60
 
 
 @pytest.fixture
@@ -97,21 +99,39 @@ def stage(plane: ControlPlane, tmp_path: Path) -> Iterator[Stage]:
             yield stage
 
 
+#: What an agent dies before and after, and up to which of them in one life.
+_POINTS = {"create": 3, "patch": 4, "delete": 3, "unlink": 3000, "rmdir": 8, "zero": 4, "wipefs": 1}
+
+
 def _moment(chance: random.Random) -> tuple[Point | None, float]:
     """Where the next agent dies by itself, and after how many seconds it is killed at the latest.
 
     It is connected after 0.1 s, has read everything after 0.2 s and publishes or cleans from then
     on: random times reach from before that to far into the work.
     """
-    kind = chance.choices(("write", "files", "device", "random"), (35, 20, 15, 30))[0]
-    when = chance.choice(("before", "after"))
-    if kind == "write":
-        return Point("write", chance.choice((1, 1, 1, 2, 2, 3, 4, 6)), when), 0.9
-    if kind == "files":
-        return Point("files", int(10 ** chance.uniform(0, 3.4)), when), 0.9
-    if kind == "device":
-        return Point("device", chance.randrange(1, 5), when), 0.9
-    return None, chance.choice((chance.uniform(0, 0.3), chance.uniform(0.1, 1.2)))
+    if chance.random() < 0.3:
+        return None, chance.choice((chance.uniform(0, 0.3), chance.uniform(0.1, 1.2)))
+    kind = chance.choice(list(_POINTS))
+    # The first few are met most often, the last ones now and then.
+    n = int(_POINTS[kind] ** chance.uniform(0, 1.0))
+    return Point(kind, n, chance.choice(("before", "after"))), 0.9
+
+
+def _never_met(zygote: Zygote) -> Point | None:
+    met = set(zygote.hits.read_text().splitlines())
+    points = (Point(kind, 1, when) for kind in _POINTS for when in ("before", "after"))
+    return next((point for point in points if f"{point.when} {point.kind}" not in met), None)
+
+
+def _life(zygote: Zygote, point: Point | None, seconds: float) -> str:
+    """One agent from its birth to its death; how it died."""
+    zygote.start(point)
+    status = zygote.died(seconds)
+    if status is None:
+        zygote.kill()
+        return "at any time"
+    assert status == -signal.SIGKILL, zygote.log.read_text()[-3000:]
+    return "at a point"
 
 
 def test_nothing_is_lost_or_leaked(stage: Stage, tmp_path: Path) -> None:
@@ -146,16 +166,12 @@ def test_nothing_is_lost_or_leaked(stage: Stage, tmp_path: Path) -> None:
                 execed.kill()
                 died["at any time, started as a program"] += 1
             else:
-                point, seconds = _moment(chance)
-                zygote.start(point)
-                status = zygote.died(seconds)
-                if status is None:
-                    zygote.kill()
-                    died["at any time"] += 1
-                else:
-                    assert status == -signal.SIGKILL, zygote.log.read_text()[-3000:]
-                    died["at a point"] += 1
+                died[_life(zygote, *_moment(chance))] += 1
             assert not observer.violations, (f"seed {SEED}", observer.violations)
+        for _ in range(_MORE):
+            if (point := _never_met(zygote)) is None:
+                break
+            died[_life(zygote, point, 2.0)] += 1
         adversary.finish()
     hits = Counter(zygote.hits.read_text().splitlines())
     print(f"{dict(died)}, at points: {dict(hits)}")
@@ -172,11 +188,8 @@ def test_nothing_is_lost_or_leaked(stage: Stage, tmp_path: Path) -> None:
     assert not observer.violations, (f"seed {SEED}", observer.violations)
     assert stage.ground.bare() == before, f"seed {SEED}"
     # That it met what it was made to meet.
-    assert died.total() == KILLS
-    assert {"before create", "after create", "before patch", "after patch"} <= hits.keys()
-    assert {"before delete", "after delete"} <= hits.keys()
-    for calls in (("unlink", "rmdir"), ("zero", "wipefs")):
-        assert sum(hits[f"{when} {what}"] for when in ("before", "after") for what in calls)
+    assert died.total() >= KILLS
+    assert _never_met(zygote) is None, hits
     assert observer.offers > KILLS / 10
 
 

@@ -5,9 +5,9 @@ line for the birth and one for the death, and reaps only when asked for the next
 of a dead agent is nobody else's while it may still be sent a signal.
 
 An order may name a *point* at which the agent kills itself with SIGKILL, between two lines of the
-program: before or after the n-th write to the API server ("write"; Events do not count), the n-th
-unlink or rmdir ("files"), or the n-th time that it zeroes a stretch of a device or begins a wipefs
-("device").
+program: before or after the n-th "create", "patch" or "delete" at the API server (Events do not
+count), the n-th "unlink" or "rmdir", or the n-th time that it begins to "zero" a stretch of a
+device or a "wipefs".
 """
 
 import asyncio
@@ -69,13 +69,13 @@ class Point:
         return call
 
 
-def _die_at_write(point: Point) -> None:
+def _die_at_write(point: Point, wanted: str) -> None:
     from localvolume.kube.transport import Transport
 
     request = Transport.request
 
     async def counted(self: Transport, verb: str, kind: Any, *args: Any, **kwargs: Any) -> bytes:
-        if verb in ("get", "list") or kind.plural == "events":
+        if verb != wanted or kind.plural == "events":
             return await request(self, verb, kind, *args, **kwargs)
         point.passes("before", verb)
         answer = await request(self, verb, kind, *args, **kwargs)
@@ -85,23 +85,22 @@ def _die_at_write(point: Point) -> None:
     Transport.request = counted  # type: ignore[method-assign]
 
 
-def _die_at_file(point: Point) -> None:
-    vars(os)["unlink"] = point.around("unlink", os.unlink)
-    vars(os)["rmdir"] = point.around("rmdir", os.rmdir)
-
-
-def _die_at_device(point: Point) -> None:
+def _die_at_host_call(point: Point, wanted: str) -> None:
     from localvolume.host import blockdev
 
-    vars(blockdev)["zero_out"] = point.around("zero", blockdev.zero_out)
-    popen = subprocess.Popen
-    wiping = point.around("wipefs", popen)
+    if wanted == "zero":
+        vars(blockdev)["zero_out"] = point.around(wanted, blockdev.zero_out)
+    elif wanted == "wipefs":
+        popen = subprocess.Popen
+        wiping = point.around(wanted, popen)
 
-    def start(argv: list[str], *args: Any, **kwargs: Any) -> Any:
-        wipes = any(word.endswith("wipefs") for word in argv)
-        return (wiping if wipes else popen)(argv, *args, **kwargs)
+        def start(argv: list[str], *args: Any, **kwargs: Any) -> Any:
+            wipes = any(word.endswith("wipefs") for word in argv)
+            return (wiping if wipes else popen)(argv, *args, **kwargs)
 
-    vars(subprocess)["Popen"] = start
+        vars(subprocess)["Popen"] = start
+    else:
+        vars(os)[wanted] = point.around(wanted, getattr(os, wanted))
 
 
 def _never_clean() -> None:
@@ -128,12 +127,10 @@ def _live(order: dict[str, Any]) -> None:
     os.environ.update(order["environment"])
     kind, n, when = order.get("point") or ("", 0, "")
     point = Point(n, when, order["hits"])
-    if kind == "write":
-        _die_at_write(point)
-    elif kind == "files":
-        _die_at_file(point)
-    elif kind == "device":
-        _die_at_device(point)
+    if kind in ("create", "patch", "delete"):
+        _die_at_write(point, kind)
+    elif kind in ("unlink", "rmdir", "zero", "wipefs"):
+        _die_at_host_call(point, kind)
     elif kind == "never-clean":
         _never_clean()
     main = importlib.import_module("localvolume.cli.main").main

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -34,7 +35,9 @@ class Sharing(Generic[T]):
             yield from self._at.get((anchor, parent), ())
 
 
-def _parents(directory: str) -> Iterator[str]:
-    while directory not in ("/", ""):
-        directory = posixpath.dirname(directory)
-        yield directory
+@lru_cache(maxsize=4096)
+def _parents(directory: str) -> tuple[str, ...]:
+    if directory in ("/", ""):
+        return ()
+    parent = posixpath.dirname(directory)
+    return (parent, *_parents(parent))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import ClassFacts, Entry, Facts
@@ -36,17 +37,39 @@ class World:
         self._reserved: dict[str, Entry] = {}
         self._entries = {(entry.class_name, entry.host_path): entry for entry in facts.entries}
         self._by_path: dict[str, list[PersistentVolume]] = defaultdict(list)
-        self._recorded: Sharing[PersistentVolume] = Sharing()
-        self._neighbours: Sharing[Entry] = Sharing()
+        self._records: dict[str, Identity] = {}
         for volume in facts.volumes.values():
             # "/mnt//a/" is "/mnt/a" to kubelet, so it is here.
             self._by_path[posixpath.normpath(path_of(volume))].append(volume)
-            identity = _recorded(volume)
-            for anchor in anchors(identity):
-                self._recorded.add(anchor, identity.get("root", "/"), volume)
-        for entry in facts.entries:
+
+    @cached_property
+    def _neighbours(self) -> Sharing[Entry]:
+        """The entries by the device and the part of it that they are."""
+        found: Sharing[Entry] = Sharing()
+        for entry in self.facts.entries:
             if entry.device and not entry.excluded:
-                self._neighbours.add(entry.device, _part_of(entry), entry)
+                found.add(entry.device, _part_of(entry), entry)
+        return found
+
+    @cached_property
+    def _on_record(self) -> Sharing[PersistentVolume]:
+        """The PersistentVolumes by what their identities say."""
+        found: Sharing[PersistentVolume] = Sharing()
+        for volume in self.facts.volumes.values():
+            identity = self._record(volume)
+            for anchor in anchors(identity):
+                found.add(anchor, identity.get("root", "/"), volume)
+        return found
+
+    def _record(self, volume: PersistentVolume) -> Identity:
+        """What is on record, for finding others: nothing where it is missing or unreadable."""
+        name = volume.metadata.name
+        if name not in self._records:
+            try:
+                self._records[name] = recorded_identity(volume) or {}
+            except ValueError:
+                self._records[name] = {}
+        return self._records[name]
 
     def offers_of(self, host_path: str) -> list[PersistentVolume]:
         """The PersistentVolumes that name this path, however they write it."""
@@ -160,18 +183,20 @@ class World:
             found.update((o.metadata.name, o) for o in others if o is not volume)
 
         add(self.offers_of(posixpath.normpath(path_of(volume))))
-        add(self._sharing(_recorded(volume)))
+        record = self._record(volume)
+        add(self._sharing(record))
         entry = self.entry_of(volume)
         if entry is not None and entry.device:
-            add(self._sharing(entry.identity))
+            if entry.identity != record:
+                add(self._sharing(entry.identity))
             for neighbour in self._neighbours.find(entry.device, _part_of(entry)):
                 add(self.offers_of(neighbour.host_path))
         return [found[name] for name in sorted(found)]
 
     def _sharing(self, identity: Identity) -> Iterator[PersistentVolume]:
         for anchor in anchors(identity):
-            for volume in self._recorded.find(anchor, identity.get("root", "/")):
-                if may_share_data(_recorded(volume), identity):
+            for volume in self._on_record.find(anchor, identity.get("root", "/")):
+                if may_share_data(self._record(volume), identity):
                     yield volume
 
     def yields_to(self, volume: PersistentVolume) -> PersistentVolume | None:
@@ -224,11 +249,3 @@ def _precedence(volume: PersistentVolume) -> tuple[bool, bool, str]:
 def _part_of(entry: Entry) -> str:
     """The part of its device that an entry has: a directory, or, as the device itself, all."""
     return entry.root if entry.kind == "filesystem" else "/"
-
-
-def _recorded(volume: PersistentVolume) -> Identity:
-    """What is on record, for finding others: nothing where it is missing or unreadable."""
-    try:
-        return recorded_identity(volume) or {}
-    except ValueError:
-        return {}

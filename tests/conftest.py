@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 
 import pytest
-from tests import capabilities
 
 from localvolume.controlplane import ControlPlane
+from tests import capabilities
 
 #: Nothing may go untested where this says so.
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}

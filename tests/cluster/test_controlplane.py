@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.cluster.support_objects import Objects, eventually
 
 from localvolume.controlplane import ControlPlane, KubectlFailed, PlaneFailed, RequestFailed
 from localvolume.controlplane.access import Access
 from localvolume.controlplane.assets import build_directory
+from tests.cluster.support_objects import Objects, eventually
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 VOLUMES = "/api/v1/persistentvolumes"

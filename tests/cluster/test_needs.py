@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests import capabilities
 
 REPOSITORY = Path(__file__).parents[2]

@@ -47,7 +47,7 @@ from localvolume.static.surroundings import Surroundings
 from localvolume.static.telemetry import Telemetry, capacity_label
 from localvolume.volumes.capacity import bytes_of
 from localvolume.volumes.identity import unchanged
-from localvolume.volumes.objects import is_being_deleted, is_finalized, phase_of
+from localvolume.volumes.objects import is_being_deleted, is_finalized, is_held_by_claim
 
 log = logging.getLogger(__name__)
 
@@ -209,7 +209,8 @@ class Acts:
 
     async def _clean_released(self, step: Clean, around: Surroundings) -> None:
         volume = await self._live(step.volume)
-        if not is_being_deleted(volume) or not is_finalized(volume) or phase_of(volume) == "Bound":
+        held = is_held_by_claim(volume)
+        if held or not is_being_deleted(volume) or not is_finalized(volume):
             raise Superseded(f"{volume.metadata.name} is not to be cleaned any more")
         name, mode = volume.metadata.name, volume.spec.volume_mode or "Filesystem"
         method = self._method(step.entry, mode, around)

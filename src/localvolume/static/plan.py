@@ -37,6 +37,7 @@ from localvolume.volumes.objects import (
     ever_claimed,
     is_being_deleted,
     is_finalized,
+    is_held_by_claim,
     is_on_node,
     path_of,
     phase_of,
@@ -77,7 +78,7 @@ def being_deleted(world: World, volume: PersistentVolume) -> Answer:
     key, policy = path_of(volume), volume.spec.persistent_volume_reclaim_policy
     if not is_finalized(volume):
         return [Keep(key, "it is being deleted and another finalizer keeps it", volume)]
-    if phase_of(volume) == "Bound":
+    if is_held_by_claim(volume):
         return [Keep(key, "it is being deleted and its claim is still there", volume)]
     if policy != "Delete":
         return [LetGo(key, f"reclaim policy {policy}: the data stays as it is", volume)]

@@ -30,6 +30,16 @@ def claim_of(volume: PersistentVolume) -> str:
     return volume.spec.claim_ref.uid if volume.spec.claim_ref else ""
 
 
+def is_held_by_claim(volume: PersistentVolume) -> bool:
+    """Whether a claim has the volume or is just getting it.
+
+    The binder writes claimRef first and the phase Bound later; only Released (or Failed) says that
+    the claim it names is gone.
+    """
+    phase = phase_of(volume)
+    return phase == "Bound" or bool(claim_of(volume) and phase not in ("Released", "Failed"))
+
+
 def ever_claimed(volume: PersistentVolume) -> bool:
     """Whether a claim may have left data, also when somebody has emptied claimRef since."""
     annotations = volume.metadata.annotations

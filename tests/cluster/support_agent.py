@@ -47,6 +47,8 @@ NODE_LABEL = "localvolume.dev/node"
 IDENTITY = "localvolume.dev/identity"
 CLAIMED = "localvolume.dev/claimed"
 
+UPSTREAM_ANNOTATIONS = ("pv.kubernetes.io/provisioned-by",)
+
 Volume = dict[str, Any]
 
 #: A generous bound for what takes well below a second on a quiet machine.
@@ -286,7 +288,7 @@ class Lab:
 
     # --- the agent -----------------------------------------------------------------------------
 
-    def start(self, **options: Any) -> AgentThread:
+    def start(self, *, wait: bool = True, **options: Any) -> AgentThread:
         """Configure and start the agent in a thread; returns once it has looked at the node."""
         self.configure()
         self.agent = agent = AgentThread(
@@ -298,7 +300,8 @@ class Lab:
                 **options,
             )
         )
-        self.until(self.looks, lambda looks: looks > 0)
+        if wait:
+            self.until(self.looks, lambda looks: looks > 0)
         return agent
 
     def start_process(self, *arguments: str, wait: bool = True) -> AgentProcess:
@@ -352,6 +355,16 @@ class Lab:
                 if sample.name == name and sample.labels == labels:
                     return sample.value
         return None
+
+    def held(self, cls: Class) -> dict[str, float]:
+        """How much of a class is left alone, by reason."""
+        status, text = self.http("/metrics")
+        return {
+            sample.labels["reason"]: sample.value
+            for family in text_string_to_metric_families(text if status == 200 else "")
+            for sample in family.samples
+            if sample.name == "localvolume_held_volumes" and sample.labels["class"] == cls.name
+        }
 
     def looks(self) -> float:
         return self.metric("localvolume_discovery_looks_total") or 0
@@ -492,6 +505,30 @@ class Lab:
         assert found is not None, "the PersistentVolume is gone"
         assert found["metadata"]["uid"] == volume["metadata"]["uid"]
         assert "deletionTimestamp" not in found["metadata"]
+        return found
+
+    def remove(self, volume: Volume) -> None:
+        """Take an object away, whatever it waits for. Only with no agent running."""
+        name = volume["metadata"]["name"]
+        self.patch(name, {"metadata": {"finalizers": None}})
+        self._ignore_missing("DELETE", f"{VOLUMES}/{name}")
+        self.until(lambda: self.volume(name), lambda found: found is None)
+
+    def remake(self, volume: Volume, **metadata: Any) -> Volume:
+        """Replace the object by what upstream would have made, or another by the given metadata."""
+        old = volume["metadata"]
+        annotations = {k: v for k, v in old["annotations"].items() if k in UPSTREAM_ANNOTATIONS}
+        labels = {k: v for k, v in old.get("labels", {}).items() if k != NODE_LABEL}
+        fresh = {"name": old["name"], "labels": labels, "annotations": annotations, **metadata}
+        spec = {k: v for k, v in volume["spec"].items() if k != "claimRef"}
+        if fresh["name"] == old["name"]:
+            self.remove(volume)
+        made = self.objects.make(VOLUMES, {"metadata": fresh, "spec": spec})
+        name = made["metadata"]["name"]
+        found: Volume | None = self.until(
+            lambda: self.volume(name), lambda v: v and v["status"].get("phase")
+        )
+        assert found is not None
         return found
 
     def patch(self, name: str, body: Any, *, status: bool = False) -> Volume:

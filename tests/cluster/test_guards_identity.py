@@ -158,15 +158,14 @@ def test_a_replaced_volume_keeps_its_claim_and_loses_its_offer(lab: Lab) -> None
         command("umount", fs.path(name))
         command("mount", others[name].path, fs.path(name))
     lab.event(used["metadata"]["name"], "VolumeReplaced", "its uuid was")
-    held = {"class": fs.name, "reason": "replaced"}
-    lab.until(lambda: lab.metric("localvolume_held_volumes", **held), lambda value: value == 1)
+    lab.until(lambda: lab.held(fs), lambda held: held == {"replaced": 1})
     assert lab.stays(used)["status"]["phase"] == "Bound"
     again = lab.published(fs, "unused", unlike=unused["metadata"]["uid"])
     assert _uuid(again) != _uuid(unused)
     # It comes back, and all is well again.
     command("umount", fs.path("used"))
     command("mount", disks["used"].path, fs.path("used"))
-    lab.until(lambda: lab.metric("localvolume_held_volumes", **held), lambda value: value is None)
+    lab.until(lambda: lab.held(fs), lambda held: held == {})
 
 
 def _uuid(volume: dict[str, dict[str, dict[str, str]]]) -> str:

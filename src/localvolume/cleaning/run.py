@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from localvolume.cleaning import device
 from localvolume.cleaning.command import run_cleaner
@@ -25,9 +25,13 @@ async def clean(
     progress: Callable[[Progress], None],
     stop: asyncio.Event,
     timeout: float | None = None,
+    confirm: Callable[[], Awaitable[object]] | None = None,
 ) -> Receipt:
     """Clean one volume, and return what was done and how far it is proved.
 
+    `confirm` is awaited once the volume is held and checked, and nothing was touched; what it
+    raises ends the attempt. Two processes that clean one volume come here one after the other, so
+    the second learns there that the first is done.
     `progress` is called on the event loop, at most once a second. `stop` ends it within a second or
     two. `timeout`: seconds for the whole, None for no limit (a large rotating disk takes days).
 
@@ -41,6 +45,8 @@ async def clean(
     steps = Steps(target, workers, progress, stop, timeout)
     try:
         await steps.open()
+        if confirm is not None:
+            await confirm()
         try:
             result, samples, detail = await _apply(steps, method)
         except OSError as error:

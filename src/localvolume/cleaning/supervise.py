@@ -37,6 +37,9 @@ async def run_command(
     # Every descendant inherits one end: the other reports the end of file when the last of them is
     # gone, even one that left the process group.
     alive, theirs = os.pipe()
+    # The same for other agents, also after us: the lock is theirs as long as they live.
+    if steps.held.lock_fd >= 0:
+        pass_fds = (*pass_fds, steps.held.lock_fd)
     try:
         finished = await _run_or_stop(
             steps,

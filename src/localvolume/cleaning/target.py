@@ -31,6 +31,7 @@ from localvolume.host.blockdev import (
 )
 from localvolume.host.entries import device_number
 from localvolume.host.filesystems import Changed, identity_of_mount, probe_filesystem
+from localvolume.host.locks import lock_device, lock_directory
 from localvolume.host.mounts import Mount, read_mount_table
 from localvolume.host.syscalls import mount_id as mount_id_of
 from localvolume.volumes.identity import Identity, unchanged
@@ -92,6 +93,9 @@ class Held:
         self.fd = -1
         #: Bytes of a block device; 0 for a filesystem.
         self.size_bytes = 0
+        #: Holds the lock of a block device (host.locks); -1 for a filesystem, where `fd` has it.
+        #: A program that works on the device is to inherit it.
+        self.lock_fd = -1
         self._lock = threading.Lock()
         self._users = 0
         self._closing = False
@@ -163,8 +167,11 @@ class Held:
             self._users -= 1
             last = self._closing and not self._users and self.fd >= 0
             fd, self.fd = self.fd, -1 if last else self.fd
+            lock_fd, self.lock_fd = self.lock_fd, -1 if last else self.lock_fd
         if last:
             os.close(fd)
+            if lock_fd >= 0:
+                os.close(lock_fd)
 
     def _open_block(self) -> None:
         path = self.target.path
@@ -179,11 +186,17 @@ class Held:
             raise CleaningRefused(f"{path} is in use by {', '.join(loops)}")
         if found.size_bytes <= 0:
             raise CleaningRefused(f"{path} has no size: is there a medium in it?")
+        lock_fd = lock_device(self.own_path)
+        if lock_fd is None:
+            raise CleaningRefused(f"{path} is being cleaned by another process")
+        self.lock_fd = lock_fd
         self.size_bytes = found.size_bytes
 
     def _open_directory(self) -> None:
         path = self.target.path
         self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if not lock_directory(self.fd):
+            raise CleaningRefused(f"{path} is being cleaned by another process")
         mount_id = mount_id_of(self.fd)
         if mount_id != self.target.mount_id or not _is_mount_root(self.fd, mount_id):
             raise CleaningRefused(

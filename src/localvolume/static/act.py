@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from localvolume.cleaning.limits import DeviceLimits
@@ -208,10 +208,7 @@ class Acts:
         return fresh
 
     async def _clean_released(self, step: Clean, around: Surroundings) -> None:
-        volume = await self._live(step.volume)
-        held = is_held_by_claim(volume)
-        if held or not is_being_deleted(volume) or not is_finalized(volume):
-            raise Superseded(f"{volume.metadata.name} is not to be cleaned any more")
+        volume = await self._still_to_be_cleaned(step.volume)
         name, mode = volume.metadata.name, volume.spec.volume_mode or "Filesystem"
         method = self._method(step.entry, mode, around)
         about = reference(volume)
@@ -219,7 +216,9 @@ class Acts:
         text = f"cleaning {step.entry.path} with {method}"
         self._events.event(about, "Normal", "VolumeDelete", text)
         try:
-            receipt = await self._clean(name, step.entry, method, around)
+            receipt = await self._clean(
+                name, step.entry, method, around, lambda: self._still_to_be_cleaned(volume)
+            )
         except CleaningFailed:
             self._telemetry.delete_failed.labels(mode, "process").inc()
             raise
@@ -231,13 +230,23 @@ class Acts:
             mode, "process", capacity_label(size), str(method)
         ).observe(time.monotonic() - began)
 
+    async def _still_to_be_cleaned(self, volume: PersistentVolume) -> PersistentVolume:
+        live = await self._live(volume)
+        held = is_held_by_claim(live)
+        if held or not is_being_deleted(live) or not is_finalized(live):
+            raise Superseded(f"{live.metadata.name} is not to be cleaned any more")
+        return live
+
     async def _clean_first(self, step: CleanFirst, around: Surroundings) -> None:
-        if await self._ask(step.name) is not None:
-            raise Superseded(f"{step.name} exists")
+        async def still_unknown() -> None:
+            if await self._ask(step.name) is not None:
+                raise Superseded(f"{step.name} exists")
+
+        await still_unknown()
         mode = around.classes[step.entry.class_name].config.volume_mode
         method = self._method(step.entry, mode, around)
         log.warning("cleaning before first use", extra=_about(step))
-        await self._clean(step.name, step.entry, method, around)
+        await self._clean(step.name, step.entry, method, around, still_unknown)
 
     @staticmethod
     def _method(entry: Entry, mode: str, around: Surroundings) -> Method:
@@ -249,9 +258,17 @@ class Acts:
         )
 
     async def _clean(
-        self, name: str, planned: Entry, method: Method, around: Surroundings
+        self,
+        name: str,
+        planned: Entry,
+        method: Method,
+        around: Surroundings,
+        confirm: Callable[[], Awaitable[object]],
     ) -> Receipt:
-        """Clean the entry's volume, one after the other on each disk; the receipt is logged."""
+        """Clean the entry's volume, one after the other on each disk; the receipt is logged.
+
+        `confirm` asks the API server once more, with the volume locked against other agents.
+        """
         config = around.classes[planned.class_name].config
         log_about = {"persistentvolume": name, "class": planned.class_name, "path": planned.path}
         disk = await self._workers.call(planned.device, 5.0, _disk_of, planned.device)
@@ -277,6 +294,7 @@ class Acts:
                     progress=self._reporter(name, log_about),
                     stop=self.stop,
                     timeout=config.cleaning_timeout_seconds,
+                    confirm=confirm,
                 )
         except CleaningFailed:
             self._telemetry.failed.inc()

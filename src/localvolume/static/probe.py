@@ -22,10 +22,12 @@ from localvolume.host.filesystems import (
     looks_empty,
     probe_filesystem,
 )
+from localvolume.host.locks import is_device_locked, is_directory_locked
 from localvolume.host.mounts import Mount
 from localvolume.static.model import Content, Entry, Problem
 
 EMPTY = Content("empty")
+BEING_CLEANED = Content("busy", "another process is cleaning it")
 
 
 def probe(entry: Entry, mount: Mount | None, *, offered: bool) -> Entry:
@@ -65,6 +67,8 @@ def _directory(entry: Entry, mount: Mount | None, offered: bool) -> Entry:
     if not offered:
         emptiness = looks_empty(entry.path)
         content = EMPTY if emptiness.empty else Content("holds", emptiness.found or "data")
+        if is_directory_locked(entry.path):
+            content = BEING_CLEANED
     return dataclasses.replace(
         entry,
         kind="filesystem",
@@ -100,4 +104,4 @@ def _use_of(path: str, device: BlockDevice) -> Content:
         os.close(exclusive_open(path, write=False))
     except InUse as error:
         return Content("busy", f"the device is in use: {error}")
-    return EMPTY
+    return BEING_CLEANED if is_device_locked(path) else EMPTY

@@ -78,6 +78,7 @@ class Reload:
                 self._on_change(outcome.configuration)
         elif outcome.news:
             log.info("the configuration is valid again, and as before")
+            self._recovered()
         self._telemetry.configuration_valid.set(1)
 
     def _valid(self, configuration: Configuration) -> None:
@@ -87,6 +88,10 @@ class Reload:
         log.info("configuration in force; classes: %s", classes)
         for warning in configuration.warnings:
             log.warning("configuration: %s", warning)
+        self._recovered()
+
+    def _recovered(self) -> None:
+        """What was told of is over: say so, and tell of it again should it come back."""
         if self._told:
             self._say("Normal", EVENT_CHANGED, "the configuration is valid again")
             self._told = []

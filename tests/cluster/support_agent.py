@@ -288,9 +288,10 @@ class Lab:
 
     # --- the agent -----------------------------------------------------------------------------
 
-    def start(self, *, wait: bool = True, **options: Any) -> AgentThread:
+    def start(self, *, wait: bool = True, write: bool = True, **options: Any) -> AgentThread:
         """Configure and start the agent in a thread; returns once it has looked at the node."""
-        self.configure()
+        if write:
+            self.configure()
         self.agent = agent = AgentThread(
             AgentOptions(
                 node_name=self.node,
@@ -564,6 +565,23 @@ class Lab:
             {"metadata": {"name": name}, "spec": binding},
         )
         return f"{ADMISSION}/validatingadmissionpolicybindings/{name}"
+
+    def forbid_creation(self) -> str:
+        """The same for CREATE, and wait until it is in force."""
+        term = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["nowhere"]}
+        sample = {
+            "metadata": {"name": f"{self.unique}-sample"},
+            "spec": {
+                "storageClassName": f"{self.unique}-sample",
+                "capacity": {"storage": "1Mi"},
+                "accessModes": ["ReadWriteOnce"],
+                "local": {"path": "/nowhere"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+            },
+        }
+        policy = self.forbid("CREATE")
+        self.until(lambda: self.refuses("POST", VOLUMES, sample), bool)
+        return policy
 
     def refuses(self, method: str, path: str, body: Any = None) -> bool:
         """Whether the API server refuses a request, which is only tried."""

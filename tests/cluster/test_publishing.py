@@ -4,24 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.support_agent import VOLUMES, Lab
+from tests.cluster.support_agent import Lab
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
-
-
-def probe_volume(lab: Lab, name: str) -> dict[str, object]:
-    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["nowhere"]}
-    return {
-        "metadata": {"name": name},
-        "spec": {
-            "storageClassName": f"{lab.unique}-probe",
-            "capacity": {"storage": "1Mi"},
-            "accessModes": ["ReadWriteOnce"],
-            "persistentVolumeReclaimPolicy": "Retain",
-            "local": {"path": "/nowhere"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
-        },
-    }
 
 
 def test_the_whole_round_without_anybody_waiting(lab: Lab) -> None:
@@ -100,8 +85,7 @@ def test_two_classes_share_a_directory_by_their_patterns(lab: Lab) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_refused_creation_is_repeated_until_it_succeeds(lab: Lab) -> None:
     fs = lab.add_class("fs")
-    policy = lab.forbid("CREATE")
-    lab.until(lambda: lab.refuses("POST", VOLUMES, probe_volume(lab, lab.unique)), bool)
+    policy = lab.forbid_creation()
     where = lab.mount(lab.disk(), fs.path("one"))
     lab.start()
     failed = "local_volume_provisioner_apiserver_requests_failed_total"

@@ -1,0 +1,132 @@
+"""The configuration changes under a running agent: at once, wholly, or not at all."""
+
+import json
+
+import pytest
+
+from tests.cluster.support_agent import Lab
+
+pytestmark = [
+    pytest.mark.needs("root", "loop", "ext4", "controlplane"),
+    pytest.mark.usefixtures("impatient"),
+]
+
+VALID = "localvolume_config_valid"
+
+
+def test_a_valid_edit_is_in_force_without_a_restart(lab: Lab) -> None:
+    """Upstream registers /ready twice and dies; and it remembers keys that were removed."""
+    lab.settings |= {"labelsForPV": {"team": "storage"}, "useNodeNameOnly": True}
+    fs = lab.add_class("fs")
+    lab.mount(lab.disk(), fs.path("one"))
+    agent = lab.start()
+    first = lab.published(fs, "one")
+    assert first["metadata"]["labels"]["team"] == "storage"
+
+    added = lab.add_class("added")
+    lab.mount(lab.disk(), added.path("one"))
+    del lab.settings["labelsForPV"]
+    (lab.config_directory / "labelsForPV").unlink()
+    del lab.settings["useNodeNameOnly"]
+    (lab.config_directory / "useNodeNameOnly").unlink()
+    lab.configure()
+    volume = lab.published(added, "one")
+    assert "team" not in volume["metadata"]["labels"]
+    by = volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"]
+    assert by.startswith(f"local-volume-provisioner-{lab.node}-")
+    assert lab.http("/ready")[0] == 200
+
+    # A class that is edited, and edited again, and one that is removed.
+    for pattern in ("red-*", "blue-*"):
+        lab.settings["storageClassMap"][added.name]["namePattern"] = pattern
+        lab.configure()
+        name = pattern.replace("*", "1")
+        lab.mount(lab.disk(), added.path(name))
+        lab.published(added, name)
+    lab.mount(lab.disk(), added.path("red-2"))
+    del lab.settings["storageClassMap"][fs.name]
+    lab.configure()
+    lab.until(lambda: sum(lab.held(fs).values()), lambda held: held == 1)
+    lab.mount(lab.disk(), fs.path("two"))
+    lab.settle()
+    assert lab.volumes_at(added, "red-2") == []
+    assert lab.volumes_at(fs, "two") == []
+    # What it offered before is left as it is.
+    assert lab.stays(first)["metadata"]["labels"]["team"] == "storage"
+    assert lab.agent is agent
+
+
+def test_an_invalid_edit_keeps_the_last_good_one(lab: Lab) -> None:
+    """Upstream's pods all die of it."""
+    fs = lab.add_class("fs")
+    lab.start()
+    assert lab.metric(VALID) == 1
+    for turn, (key, text, reason) in enumerate(
+        (
+            ("storageClassMap", "{not: [yaml", "storageClassMap"),
+            (
+                "storageClassMap",
+                json.dumps({fs.name: {"hostDir": "/x"}}),
+                "needs hostDir and mountDir",
+            ),
+            ("setPVOwnerRef", "perhaps", "must be true or false"),
+            ("surprise", "1", "surprise"),
+        )
+    ):
+        lab.write_config(key, text)
+        lab.until(lambda: lab.metric(VALID), lambda value: value == 0)
+        lab.event(lab.node, "ConfigurationInvalid", reason)
+        assert lab.logged(f"invalid configuration: {key}")
+        # Served as before, meanwhile.
+        name = f"made-{turn}"
+        lab.mount(lab.disk(), fs.path(name))
+        lab.published(fs, name)
+        assert lab.http("/healthz")[0] == 200
+        assert lab.http("/ready")[0] == 200
+        (lab.config_directory / key).unlink()
+        lab.configure()
+        lab.until(lambda: lab.metric(VALID), lambda value: value == 1)
+    assert lab.event(lab.node, "ConfigurationInvalid")["type"] == "Warning"
+    assert lab.event(lab.node, "ConfigurationChanged")["type"] == "Normal"
+    assert (lab.metric("localvolume_config_reloads_total", result="invalid") or 0) >= 4
+
+
+def test_an_agent_that_starts_without_a_valid_configuration_waits(lab: Lab) -> None:
+    fs = lab.add_class("fs")
+    lab.mount(lab.disk(), fs.path("one"))
+    good = dict(lab.settings)
+    lab.settings = {"storageClassMap": "nonsense"}
+    lab.start(wait=False)
+    lab.until(lambda: lab.metric(VALID), lambda value: value == 0)
+    lab.event(lab.node, "ConfigurationInvalid", "nothing is served until it is corrected")
+    assert lab.http("/ready")[0] == 500
+    assert lab.http("/healthz")[0] == 200
+    lab.settings = good
+    lab.configure()
+    lab.published(fs, "one")
+    lab.until(lambda: lab.http("/ready"), lambda got: got[0] == 200)
+
+
+def test_the_files_of_a_config_map_as_the_kubelet_changes_them(lab: Lab) -> None:
+    """Links to links in a directory that is exchanged in one step."""
+    fs = lab.add_class("fs")
+    for name in ("one", "two"):
+        lab.mount(lab.disk(), fs.path(name))
+
+    def project(version: str, pattern: str) -> None:
+        data = lab.config_directory / f"..{version}"
+        data.mkdir()
+        lab.settings["storageClassMap"][fs.name]["namePattern"] = pattern
+        (data / "storageClassMap").write_text(json.dumps(lab.settings["storageClassMap"]))
+        fresh = lab.config_directory / "..data_tmp"
+        fresh.symlink_to(data.name)
+        fresh.rename(lab.config_directory / "..data")
+
+    project("first", "one")
+    (lab.config_directory / "storageClassMap").symlink_to("..data/storageClassMap")
+    lab.start(write=False)
+    lab.published(fs, "one")
+    lab.settle()
+    assert lab.volumes_at(fs, "two") == []
+    project("second", "one,two")
+    lab.published(fs, "two")

@@ -1,0 +1,153 @@
+"""What never answers: one entry, one directory, one cleaning waits, and nothing else does."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localvolume.static.facts import Survey
+from tests.cluster.support_agent import Lab
+from tests.host.support_devices import command
+from tests.host.support_mounts import MNT_DETACH, mount, umount
+
+pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
+
+HUNG = "localvolume_host_calls_hung"
+
+
+@contextlib.contextmanager
+def dead_filesystem(where: Path) -> Iterator[None]:
+    """Mount a filesystem whose server never answers: FUSE, with nobody who reads the requests."""
+    try:
+        server = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        pytest.skip(f"a filesystem that hangs needs /dev/fuse: {error.strerror}")
+    try:
+        where.mkdir(exist_ok=True)
+        options = f"fd={server},rootmode=40000,user_id=0,group_id=0"
+        mount("dead", str(where), "fuse", data=options)
+        yield
+    finally:
+        # Whoever waits for it gets an error now; only then can its path be walked again.
+        os.close(server)
+        with contextlib.suppress(OSError):
+            umount(str(where), MNT_DETACH)
+
+
+@pytest.fixture(autouse=True)
+def short_deadlines(monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
+    monkeypatch.setattr("localvolume.static.facts.ENTRY_SECONDS", 0.5)
+    monkeypatch.setattr("localvolume.static.facts.DIRECTORY_SECONDS", 0.5)
+    monkeypatch.setattr("localvolume.cleaning.steps.STEP_SECONDS", 0.5)
+    monkeypatch.setattr("localvolume.cleaning.files.STEP_SECONDS", 0.5)
+    monkeypatch.setattr("localvolume.cleaning.files._FIRST_SLICE", 0.5)
+
+
+def test_a_dead_entry_stops_no_other(lab: Lab) -> None:
+    """A dead disk or server, and a FIFO, which blocks who opens it: upstream's loop ends here."""
+    fs = lab.add_class("fs")
+    os.mkfifo(fs.path("fifo"))
+    lab.mount(lab.disk(), fs.path("good"))
+    with dead_filesystem(fs.path("dead")):
+        lab.start()
+        lab.published(fs, "good")
+        lab.until(lambda: lab.logged("no answer from the host"), bool)
+        lab.until(lambda: lab.metric(HUNG), lambda value: value == 1)
+        for name in ("later", "latest"):
+            lab.mount(lab.disk(), fs.path(name))
+            lab.published(fs, name)
+        lab.settle()
+        # However often it is looked at, one thread waits for it, not one for each look.
+        assert lab.metric(HUNG) == 1
+        assert lab.held(fs)["unknown"] == 1
+        assert lab.http("/healthz")[0] == 200
+        assert lab.http("/ready")[0] == 200
+        assert len(lab.volumes()) == 3
+    lab.until(lambda: lab.metric(HUNG), lambda value: value == 0)
+    lab.mount(lab.disk(), fs.path("dead"))
+    lab.published(fs, "dead")
+
+
+def test_a_volume_whose_disk_died_is_neither_cleaned_nor_withdrawn(lab: Lab) -> None:
+    fs = lab.add_class("fs")
+    places = {name: lab.mount(lab.disk(), fs.path(name)) for name in ("released", "offered")}
+    lab.start(vanished_grace=0)
+    volumes = {name: lab.published(fs, name) for name in places}
+    lab.stop()
+    volumes["released"] = lab.released(volumes["released"])
+    (places["released"] / "secret").write_text("tenant")
+    with contextlib.ExitStack() as stack:
+        for path in places.values():
+            stack.enter_context(dead_filesystem(path))
+        lab.start(vanished_grace=0)
+        lab.event(volumes["released"]["metadata"]["name"], "VolumeFailedDelete", "no answer")
+        for volume in volumes.values():
+            lab.stays(volume)
+    lab.published(fs, "released", unlike=volumes["released"]["metadata"]["uid"])
+    assert not (places["released"] / "secret").exists()
+    lab.stays(volumes["offered"])
+
+
+def test_a_dead_discovery_directory(lab: Lab) -> None:
+    fs, dead = lab.add_class("fs"), lab.add_class("dead")
+    lab.mount(lab.disk(), fs.path("one"))
+    with dead_filesystem(dead.directory):
+        lab.start()
+        lab.published(fs, "one")
+        status, text = lab.http("/ready")
+        assert (status, dead.name in text, fs.name in text) == (500, True, False)
+        lab.mount(lab.disk(), fs.path("two"))
+        lab.published(fs, "two")
+    lab.mount(lab.disk(), dead.path("one"))
+    lab.published(dead, "one")
+    lab.until(lambda: lab.http("/ready"), lambda got: got[0] == 200)
+
+
+def test_a_cleaning_that_hangs_in_the_kernel(lab: Lab) -> None:
+    """A frozen filesystem lets nothing be deleted, and nothing that tries be killed."""
+    fs = lab.add_class("fs")
+    places = {name: lab.mount(lab.disk(), fs.path(name)) for name in ("frozen", "good")}
+    lab.start()
+    volumes = {name: lab.published(fs, name) for name in places}
+    claims = {name: lab.bound(volume) for name, volume in volumes.items()}
+    for path in places.values():
+        (path / "secret").write_text("tenant")
+    command("fsfreeze", "--freeze", places["frozen"])
+    try:
+        lab.delete_claim(claims["frozen"])
+        name = volumes["frozen"]["metadata"]["name"]
+        lab.event(name, "VolumeFailedDelete", "no answer from the host")
+        lab.event(name, "VolumeFailedDelete", "still stuck")
+        lab.delete_claim(claims["good"])
+        lab.published(fs, "good", unlike=volumes["good"]["metadata"]["uid"])
+        assert not (places["good"] / "secret").exists()
+        assert (
+            lab.volumes_at(fs, "frozen")[0]["metadata"]["uid"]
+            == (volumes["frozen"]["metadata"]["uid"])
+        )
+        assert lab.http("/healthz")[0] == 200
+    finally:
+        command("fsfreeze", "--unfreeze", places["frozen"])
+    lab.published(fs, "frozen", unlike=volumes["frozen"]["metadata"]["uid"])
+    assert not (places["frozen"] / "secret").exists()
+
+
+def test_a_look_that_never_ends_is_told_to_the_kubelet(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = lab.add_class("fs")
+    lab.start()
+    assert lab.http("/healthz")[0] == 200
+    forever = asyncio.Event
+
+    async def look(*_: Any) -> None:
+        await forever().wait()
+
+    monkeypatch.setattr("localvolume.agent.agent.STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(Survey, "look", look)
+    fs.path("stray").touch()
+    lab.until(lambda: lab.http("/healthz"), lambda got: got[0] == 500 and "stuck" in got[1])

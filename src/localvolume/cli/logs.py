@@ -10,11 +10,22 @@ from datetime import UTC, datetime
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
+_KLOG_DEBUG = 4
+"""From this verbosity on, programs that log with klog tell what only their developers want."""
+
 
 def add_log_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument(
         "--log-level", choices=("debug", "info", "warning", "error"), default="info"
+    )
+    parser.add_argument(
+        "-v",
+        "--v",
+        metavar="N",
+        type=int,
+        default=0,
+        help=f"verbosity as klog counts it: {_KLOG_DEBUG} and more is --log-level debug",
     )
 
 
@@ -22,7 +33,8 @@ def set_up(arguments: argparse.Namespace) -> None:
     """Send every record to stderr, in the form and from the level that were asked for."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if arguments.log_format == "json" else _Text())
-    logging.basicConfig(level=arguments.log_level.upper(), handlers=[handler], force=True)
+    level = "debug" if arguments.v >= _KLOG_DEBUG else arguments.log_level
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:
@@ -39,7 +51,8 @@ class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         words = [_time(record), record.levelname, record.getMessage()]
         words += [f"{key}={value!r}" for key, value in _extra(record).items()]
-        line = " ".join(words)
+        # A file name may hold any bytes, and must neither cost a line nor look like two.
+        line = " ".join(words).encode(errors="backslashreplace").decode().replace("\n", "\\n")
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 

@@ -113,6 +113,11 @@ def test_the_field_counts_more_than_the_annotation() -> None:
     assert names(alpha(text, field)) == {"b"}
 
 
+def test_an_empty_field_does_not_hide_the_annotation() -> None:
+    text = json.dumps({REQUIRED: {"nodeSelectorTerms": [OWN_TERM]}})
+    assert names(alpha(text, VolumeNodeAffinity())) == {"a"}
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -141,7 +141,13 @@ def test_the_volume_of_a_class_that_was_removed_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"path": "/mnt/other/disk"}, {"hostname": ELSEWHERE}, {"path": "/mnt/disks/a/b"}]
+    "changes",
+    [
+        {"path": "/mnt/other/disk"},
+        {"hostname": ELSEWHERE},
+        {"path": "/mnt/disks/a/b"},
+        {"path": "/mnt/disks//disk"},
+    ],
 )
 def test_of_a_place_that_nobody_looks_at_nobody_says_that_it_vanished(
     changes: dict[str, Any],

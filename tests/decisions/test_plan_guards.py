@@ -104,6 +104,16 @@ CASES = {
         now=lambda entry: replace(entry, size_bytes=5 * 2**30),
         volume={"identity": '{"kind":"filesystem"}'},
     ),
+    "an identity that tells nothing apart": Case(
+        "not the volume that was published", volume={"identity": '{"kind":"filesystem"}'}
+    ),
+    "a nameless disk of the same size and another model": Case(
+        "its model was",
+        about=replace(block(), identity={"kind": "block", "model": "Old", "sizeBytes": "9"}),
+        now=lambda entry: replace(
+            entry, identity={"kind": "block", "model": "New", "sizeBytes": "9"}
+        ),
+    ),
     "an empty identity and another size": Case(
         "published with 21474836480 bytes and now has 5368709120",
         now=lambda entry: replace(entry, size_bytes=5 * 2**30),
@@ -204,6 +214,13 @@ CASES = {
         about=filesystem(device="8:0"),
         more=(block("raw", device="8:0"),),
         others=(bound_to(block("raw", device="8:0"), mode="Block"),),
+    ),
+    "the same disk offered from a place that cannot be read now, without an identity": Case(
+        "offers the same data",
+        about=filesystem(uuid="shared"),
+        volume={"identity": None},
+        more=(broken("unknown", "hung"),),
+        others=(bound_to(filesystem("hung", uuid="shared")),),
     ),
     "the same disk offered from a place that cannot be read now": Case(
         "offers the same data",

@@ -101,6 +101,31 @@ def test_disks_that_nothing_tells_apart_are_not_taken_for_one() -> None:
     assert [type(step) for step in steps if step.key == other.host_path] == [Publish]
 
 
+def test_two_parts_of_one_disk_are_two_volumes() -> None:
+    """Partitions without a UUID, and two loop devices on one file."""
+    disk_of = {"kind": "block", "serial": "S1"}
+    file = {"kind": "block", "loopFile": "/srv/disk.img", "loopInode": "42"}
+    pairs = (
+        (disk_of | {"partUuid": "p-1"}, disk_of | {"partUuid": "p-2"}),
+        (disk_of | {"partStart": "2048"}, disk_of | {"partStart": "409600"}),
+        (file | {"loopOffset": "512"}, file | {"loopOffset": "1024"}),
+    )
+    for first, second in pairs:
+        one, other = replace(block("one"), identity=first), replace(block("two"), identity=second)
+        steps = steps_of([one, other], [volume_of(one, phase="Bound", claim="c")])
+        assert [type(step) for step in steps if step.key == other.host_path] == [Publish]
+
+
+def test_a_disk_is_not_offered_beside_a_part_of_it() -> None:
+    disk_of = {"kind": "block", "serial": "S1"}
+    whole = replace(block("whole"), identity=disk_of)
+    part = replace(block("part"), identity=disk_of | {"partUuid": "p-1"})
+    for offered, other in ((whole, part), (part, whole)):
+        volume = volume_of(offered, phase="Bound", claim="c")
+        for first_use in FIRST_USES:
+            assert offered_again(other, volume, None, first_use) == []
+
+
 def test_a_never_used_volume_is_withdrawn_from_its_old_place_and_then_offered_in_the_new() -> None:
     volume = volume_of(disk("filesystem", "old-place"))
     entry = disk("filesystem", "new-place")

@@ -83,12 +83,20 @@ def test_a_path_that_any_object_offers_is_not_offered_again() -> None:
         assert not [s for s in steps_of([entry], [other]) if isinstance(s, Publish | CleanFirst)]
 
 
-@pytest.mark.parametrize("path", ["/mnt/disks/disk/", "/mnt/disks//disk", "/mnt/disks/./disk"])
+@pytest.mark.parametrize("known", [True, False], ids=["identity", "no identity"])
+@pytest.mark.parametrize(
+    "path", ["/mnt/disks/disk/", "/mnt/disks//disk", "/mnt/disks/./disk", "//mnt/disks/disk"]
+)
 @pytest.mark.parametrize("first_use", ["require-empty", "trust", "clean"])
-def test_a_path_written_in_another_way_is_still_that_path(path: str, first_use: FirstUse) -> None:
+def test_a_path_written_in_another_way_is_still_that_path(
+    path: str, first_use: FirstUse, known: bool
+) -> None:
     """The API server takes all of these, and kubelet mounts them alike."""
     entry = filesystem(content="holds" if first_use == "clean" else "empty")
-    other = volume_of(entry, name="made-by-hand", path=path, phase="Bound", claim="c")
+    identity: dict[str, str] | None = {} if known else None
+    other = volume_of(
+        entry, name="made-by-hand", path=path, phase="Bound", claim="c", identity=identity
+    )
     steps = steps_of(
         [entry],
         [other],

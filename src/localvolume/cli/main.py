@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module, metadata
+from importlib import import_module
+from typing import Any, NoReturn
 
 COMMANDS = {
     "agent": "serve this node's volumes (the DaemonSet runs this)",
@@ -19,14 +20,23 @@ COMMANDS = {
 }
 
 
+class _Version(argparse.Action):
+    """Print the version and exit: looked up when asked for, since that imports 2 MB."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
+        from importlib import metadata
+
+        print(metadata.version("local-volume-provisioner"))
+        parser.exit()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; its exit status: 0 well, 1 not well, 2 not understood."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
         prog="localvolume", description="Your nodes' own disks as Kubernetes volumes."
     )
-    version = metadata.version("local-volume-provisioner")
-    parser.add_argument("--version", action="version", version=version)
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     chosen = next((word for word in words if word in COMMANDS), None)
     for name, text in COMMANDS.items():

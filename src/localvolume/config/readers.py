@@ -4,7 +4,6 @@ Every reader notes what is wrong under the value's own key and goes on, so that 
 problems. msgspec stops at the first fault and leaves the key out of its path; hence these.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
@@ -214,6 +213,8 @@ def keys(
 
 def did_you_mean(given: str, known: Collection[str]) -> str:
     """A hint to append to a reason: the nearest known word, or nothing."""
+    import difflib  # here: an agent whose configuration is right needs it never
+
     by_fold = {name.casefold(): name for name in known}
     near = difflib.get_close_matches(given.casefold(), by_fold, n=1, cutoff=0.6)
     return f"; did you mean {by_fold[near[0]]}?" if near else ""

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.volumes.identity import compare, from_annotation, tells_apart, to_annotation
+from localvolume.volumes.identity import (
+    compare,
+    from_annotation,
+    may_share_data,
+    tells_apart,
+    to_annotation,
+    unchanged,
+)
 
 EXT4 = {"kind": "filesystem", "fsType": "ext4", "root": "/", "uuid": "1111"}
 EXPORT = {"kind": "filesystem", "fsType": "zfs", "root": "/", "source": "pool/one"}
@@ -120,6 +127,21 @@ def test_a_record_without_a_name_tells_no_two_volumes_apart(identity: dict[str, 
     assert not tells_apart(identity)
 
 
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        {},
+        {"kind": "filesystem"},
+        {"kind": "filesystem", "fsType": "vfat"},
+        {"kind": "filesystem", "fsType": "vfat", "root": "/"},
+    ],
+    ids=str,
+)
+def test_a_record_that_would_fit_any_volume_proves_nothing(recorded: dict[str, str]) -> None:
+    for observed in ({"kind": "filesystem", "fsType": "vfat", "root": "/"}, recorded):
+        assert compare(recorded, observed).verdict == "unknown"
+
+
 @pytest.mark.parametrize("identity", [EXT4, EXPORT, DISK, PARTITION, LOOP, LOOP_PART, RAID, MAPPED])
 def test_a_record_with_a_name_tells_volumes_apart(identity: dict[str, str]) -> None:
     assert tells_apart(identity)
@@ -137,6 +159,50 @@ def test_what_is_seen_now_and_was_not_recorded_is_no_difference() -> None:
 def test_a_model_counts_for_nothing_where_the_disk_has_a_serial() -> None:
     """Firmware and kernels spell it differently from one release to the next."""
     assert compare(DISK, DISK | {"model": "FAST 3000 rev 2"}).verdict == "same"
+
+
+# --- two looks of one process, moments apart -----------------------------------------------------
+
+
+def test_a_nameless_volume_is_unchanged_where_all_that_is_known_of_it_is_equal() -> None:
+    vfat = {"kind": "filesystem", "fsType": "vfat", "root": "/"}
+    assert unchanged(vfat, dict(vfat)).verdict == "same"
+    assert unchanged(vfat, vfat | {"root": "/a"}).verdict != "same"
+    assert unchanged(vfat, vfat | {"uuid": "1111"}).verdict != "same"
+    assert unchanged({}, {}).verdict != "same"
+
+
+def test_a_volume_with_a_name_is_unchanged_where_it_is_the_same() -> None:
+    assert unchanged(EXT4, dict(EXT4)).verdict == "same"
+    assert unchanged(DISK, DISK | {"sizeBytes": "5000"}).verdict == "same"
+    assert unchanged(EXT4, EXT4 | {"uuid": "2222"}).verdict == "differs"
+    assert unchanged(EXT4, without(EXT4, "uuid")).verdict == "unknown"
+
+
+# --- what has data in common ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "share"),
+    [
+        (EXT4, dict(EXT4), True),
+        (EXT4, EXT4 | {"root": "/a"}, True),
+        (EXT4 | {"root": "/a"}, EXT4 | {"root": "/ab"}, False),
+        (EXT4, EXT4 | {"uuid": "2222"}, False),
+        (EXT4, EXT4 | {"fsType": "xfs"}, False),
+        (DISK, DISK | {"kind": "filesystem"}, False),
+        (DISK, PARTITION, True),
+        (PARTITION, PARTITION | {"partUuid": "p-2"}, False),
+        (DISK, DISK | {"serial": "S2"}, False),
+        (NAMELESS_DISK, dict(NAMELESS_DISK), False),
+        ({}, {}, False),
+    ],
+)
+def test_which_identities_may_have_data_in_common(
+    one: dict[str, str], other: dict[str, str], share: bool
+) -> None:
+    assert may_share_data(one, other) is share
+    assert may_share_data(other, one) is share
 
 
 # --- the annotation ------------------------------------------------------------------------------

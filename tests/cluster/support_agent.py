@@ -95,8 +95,12 @@ class AgentThread:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self.agent.run())
         self._ready.set()
-        with contextlib.suppress(asyncio.CancelledError):
+        try:
             await self._task
+        except asyncio.CancelledError:
+            # Connections that were told to close do so in the next turns of the loop.
+            for _ in range(20):
+                await asyncio.sleep(0)
 
     def check(self) -> None:
         """Fail the test where the agent has ended by itself."""

@@ -371,8 +371,8 @@ def what_is_offered_is_empty_or_trusted(facts: Facts, steps: list[Step]) -> None
         assert facts.classes[entry.class_name].exists
         assert entry.content is not None
         if isinstance(step, CleanFirst):
-            meant = (entry.content.state, config.first_use) == ("holds", "clean")
-            assert meant or entry.content.state == "unfinished"
+            assert entry.content.state in ("holds", "unfinished")
+            assert config.first_use == "clean"
             assert not facts.online or step.name in facts.asked
         elif entry.content.state != "empty":
             assert (entry.content.state, config.first_use) == ("holds", "trust")

@@ -224,9 +224,10 @@ def entry_with(content: State | None, kind: str) -> Entry:
         ("holds", "require-empty", "not-empty", "Ask", "not-empty"),
         ("holds", "trust", "Publish", "Publish", "Publish"),
         ("holds", "clean", "CleanFirst", "Ask", "CleanFirst"),
-        # The rest of a cleaning that did not end is cleaned, whatever the class says.
-        ("unfinished", "require-empty", "CleanFirst", "Ask", "CleanFirst"),
-        ("unfinished", "trust", "CleanFirst", "Ask", "CleanFirst"),
+        # The rest of a cleaning that did not end is never offered; a tenant could have written the
+        # note that says so, hence it is not cleaned unasked either.
+        ("unfinished", "require-empty", "not-empty", "Ask", "not-empty"),
+        ("unfinished", "trust", "not-empty", "Ask", "not-empty"),
         ("unfinished", "clean", "CleanFirst", "Ask", "CleanFirst"),
         # A device that something uses is never offered and never cleaned, whatever the class says.
         ("busy", "require-empty", "in-use", "Ask", "in-use"),

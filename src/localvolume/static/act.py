@@ -172,8 +172,8 @@ class Acts:
         name, attempt = volume.metadata.name, 0
         while True:
             try:
-                if attempt:
-                    volume = await self._live(volume)
+                # Cleaning took its time: others may have changed the object since.
+                volume = await self._live(volume)
                 if is_finalized(volume):
                     await self._let_go(volume)
                 return

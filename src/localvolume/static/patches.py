@@ -42,11 +42,16 @@ def claimed(volume: PersistentVolume) -> MergePatch:
 
 
 def without_finalizer(volume: PersistentVolume) -> JsonPatch:
-    """Our finalizer out of the list, if it is still the object and the place we know."""
+    """Our finalizer out of the list, if nothing about the object has changed since."""
     position = volume.metadata.finalizers.index(marks.FINALIZER)
     return JsonPatch(
         [
             {"op": "test", "path": "/metadata/uid", "value": volume.metadata.uid},
+            {
+                "op": "test",
+                "path": "/metadata/resourceVersion",
+                "value": volume.metadata.resource_version,
+            },
             {"op": "test", "path": f"/metadata/finalizers/{position}", "value": marks.FINALIZER},
             {"op": "remove", "path": f"/metadata/finalizers/{position}"},
         ]

@@ -291,11 +291,13 @@ def not_clean(world: World, entry: Entry) -> Answer:
         return None
     if world.facts.online and name not in world.facts.asked:
         return [Ask(entry.host_path, "it is not empty: does an object offer it?", entry, name)]
-    if content.state == "unfinished":
-        return [CleanFirst(entry.host_path, f"it holds {content.found}", entry, name)]
-    if content.state == "holds" and first_use == "clean":
+    if content.state in ("holds", "unfinished") and first_use == "clean":
         text = f"it holds {content.found}, and its class says firstUse: clean"
         return [CleanFirst(entry.host_path, text, entry, name)]
+    if content.state == "unfinished":
+        # Who writes such a note without having cleaned would otherwise decide what is destroyed.
+        text = f"it holds {content.found}: wipe it, or let the class say firstUse: clean"
+        return [_hold_entry(entry, text, "not-empty", LOOK_AGAIN_SECONDS)]
     if content.state == "holds":
         text = f"it holds {content.found}: empty it, or let the class say firstUse: trust"
         return [_hold_entry(entry, text, "not-empty", LOOK_AGAIN_SECONDS)]

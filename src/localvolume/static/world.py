@@ -40,7 +40,7 @@ class World:
         self._records: dict[str, Identity] = {}
         for volume in facts.volumes.values():
             # "/mnt//a/" is "/mnt/a" to kubelet, so it is here.
-            self._by_path[posixpath.normpath(path_of(volume))].append(volume)
+            self._by_path[_plain(path_of(volume))].append(volume)
 
     @cached_property
     def _neighbours(self) -> Sharing[Entry]:
@@ -97,8 +97,8 @@ class World:
         if class_facts is None:
             return f"its class {volume.spec.storage_class_name!r} is not in the configuration"
         host_dir, path = class_facts.config.host_dir, path_of(volume)
-        parent, name = posixpath.split(path)
-        if parent != host_dir or name in ("", ".", ".."):
+        name = posixpath.basename(path)
+        if path != f"{host_dir}/{name}" or name in ("", ".", ".."):
             return f"its path {path!r} is not an entry of the class's directory {host_dir!r}"
         if not is_on_node(volume, self.facts.node.hostname):
             return f"its node affinity does not name this node ({self.facts.node.hostname!r})"
@@ -182,7 +182,7 @@ class World:
         def add(others: Iterable[PersistentVolume]) -> None:
             found.update((o.metadata.name, o) for o in others if o is not volume)
 
-        add(self.offers_of(posixpath.normpath(path_of(volume))))
+        add(self.offers_of(_plain(path_of(volume))))
         record = self._record(volume)
         add(self._sharing(record))
         entry = self.entry_of(volume)
@@ -240,6 +240,11 @@ class World:
         if class_facts.config.volume_mode == "Block" and entry.kind != "block":
             return "wrong-kind", "it is a directory, and its class offers block devices"
         return None
+
+
+def _plain(path: str) -> str:
+    """A path as kubelet cleans it (Go's filepath.Clean); POSIX would keep two leading slashes."""
+    return "/" + posixpath.normpath(path).lstrip("/") if path else ""
 
 
 def _precedence(volume: PersistentVolume) -> tuple[bool, bool, str]:

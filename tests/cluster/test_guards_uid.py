@@ -142,13 +142,17 @@ def test_another_object_gets_its_name_while_it_is_cleaned(lab: Lab) -> None:
     meta = {key: volume["metadata"][key] for key in ("name", "labels", "annotations")}
     backup = {"metadata": {**meta, "finalizers": [FINALIZER]}, "spec": volume["spec"]}
     restored = lab.objects.make(VOLUMES, backup)
-    lab.plane.request("DELETE", f"{VOLUMES}/{name}")
-    lab.settle()
+    lab.claim(volume)
     gate.open()
-    # It never had a claim, so it goes by itself; but not by the hand of the old cleaning.
     lab.until(lambda: lab.metric(RUNNING), lambda running: running == 0)
-    lab.published(block, "one", unlike=restored["metadata"]["uid"])
+    for _ in range(2):
+        found = lab.stays(restored)
+    assert found["status"]["phase"] == "Bound"
+    # Its finalizer is its own: taken away, it would have come back by adoption.
+    assert FINALIZER in found["metadata"]["finalizers"]
+    assert not lab.logged("adopted")
     assert gate.runs() == 1
+    assert len(lab.volumes_at(block, "one")) == 1
 
 
 def test_a_write_that_fails_after_the_cleaning_repeats_only_itself(lab: Lab) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.mounts import MountWatcher, read_mount_table
+from localvolume.host.mounts import MountSnapshot, MountWatcher, read_mount_table
 from tests.host.support_mounts import MS_RDONLY, MS_REMOUNT, Mounts, mount, mount_namespace
 
 pytestmark = pytest.mark.needs("root")
@@ -181,3 +181,25 @@ async def test_a_private_namespace_hears_nothing(mounts: Mounts, tmp_path: Path)
             assert read_mount_table(f"/proc/{pid}/mountinfo").at(target) is None
         finally:
             watcher.close()
+
+
+async def test_a_snapshot_is_current_until_the_table_changes(
+    mounts: Mounts, tmp_path: Path
+) -> None:
+    place = os.path.realpath(tmp_path)
+    before = MountSnapshot()
+    assert before.table.settled
+    assert before.is_current()
+    target = mounts.tmpfs(f"{place}/m")
+    assert not before.is_current()
+    assert not before.is_current(), "the kernel tells once; that must not be forgotten"
+    between = MountSnapshot()
+    assert between.is_current()
+    assert between.table.at(target) is not None
+    mounts.umount(target)
+    assert not between.is_current()
+    after = MountSnapshot()
+    assert after.is_current()
+    for snapshot in (before, between, after):
+        snapshot.close()
+        assert not snapshot.is_current()

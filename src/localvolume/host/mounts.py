@@ -180,27 +180,63 @@ def parse_mount_table(text: bytes) -> list[Mount]:
     return mounts
 
 
+class MountSnapshot:
+    """A mount table as it was read, and whether it is still the present one.
+
+    Asking the kernel that costs one system call that never blocks, where reading the table anew
+    costs milliseconds. One thing changes without the kernel's telling: that the bound directory
+    was removed (``//deleted``).
+    """
+
+    def __init__(self, path: str = MOUNTINFO) -> None:
+        """Read the table, again while it changes under the reading, at most 8 times.
+
+        Raises OSError, and ValueError on a line that is not mountinfo.
+        """
+        # Opening takes note of the table's version; polling for PRI compares it with the present.
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._changed = select.poll()
+            self._changed.register(self._descriptor, select.POLLPRI)
+            self._is_current = False
+            text = b""
+            for _ in range(_READ_ATTEMPTS):
+                text = _read_all(self._descriptor)
+                self._is_current = not self._changed.poll(0)
+                if self._is_current:
+                    break
+            self.table = MountTable(parse_mount_table(text), settled=self._is_current)
+        except BaseException:
+            self.close()
+            raise
+
+    def is_current(self) -> bool:
+        """Whether nothing was mounted, unmounted or remounted since the table was read."""
+        # The kernel tells of a change once; what is outdated stays so.
+        self._is_current = self._is_current and not self._changed.poll(0)
+        return self._is_current
+
+    def close(self) -> None:
+        """Ask no more: it is not current from now on. Harmless when closed already."""
+        self._is_current = False
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        # Made in a worker thread whose caller has given up, it is nobody's to close.
+        if hasattr(self, "_descriptor"):
+            self.close()
+
+
 def read_mount_table(path: str = MOUNTINFO) -> MountTable:
     """Read the mount table of this process, or of another (``/proc/<pid>/mountinfo``).
 
-    Reads again while the kernel says the table changed under the reading, at most 8 times.
-    Raises OSError, and ValueError on a line that is not mountinfo.
+    Raises as ``MountSnapshot`` does.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        # Opening takes note of the table's version; polling for PRI compares it with the present.
-        changed = select.poll()
-        changed.register(descriptor, select.POLLPRI)
-        settled = False
-        text = b""
-        for _ in range(_READ_ATTEMPTS):
-            text = _read_all(descriptor)
-            settled = not changed.poll(0)
-            if settled:
-                break
-    finally:
-        os.close(descriptor)
-    return MountTable(parse_mount_table(text), settled=settled)
+    snapshot = MountSnapshot(path)
+    snapshot.close()
+    return snapshot.table
 
 
 def _read_all(descriptor: int) -> bytes:

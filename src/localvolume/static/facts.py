@@ -18,7 +18,7 @@ from localvolume.config.model import ClassConfig
 from localvolume.host.blockdev import NotABlockDevice, SignatureUnknown, read_signature
 from localvolume.host.commands import CommandMissing, CommandTimedOut
 from localvolume.host.entries import scan
-from localvolume.host.mounts import Mount, MountTable, read_mount_table
+from localvolume.host.mounts import Mount, MountSnapshot, MountTable
 from localvolume.host.workers import Hung, Workers
 from localvolume.static.model import Content, Entry, Problem
 from localvolume.static.probe import EMPTY, probe
@@ -94,6 +94,8 @@ class Survey:
         self._names: dict[str, list[str]] = {}
         self._problems: dict[str, str] = {}
         self._table = MountTable([])
+        self._snapshot: MountSnapshot | None = None
+        self._reading = asyncio.Lock()
         self.probes_total = 0
 
     async def look(
@@ -151,12 +153,23 @@ class Survey:
         # After the listing: a mount made in between is then seen with its name.
         self._table = await self._mount_table()
 
-    async def _mount_table(self) -> MountTable:
-        table = await self._workers.call("mount table", DIRECTORY_SECONDS, read_mount_table)
-        if not table.settled:
+    async def _mount_table(self, *, anew: bool = False) -> MountTable:
+        """The mount table of this moment: read anew if asked to, or if the kernel says it changed.
+
+        A thousand acts that all look before they write then cost one reading, not a thousand.
+        """
+        # Who comes during another's reading waits, then asks the kernel whether that will do.
+        async with self._reading:
+            if self._snapshot is not None and not anew and self._snapshot.is_current():
+                return self._snapshot.table
+            snapshot = await self._workers.call("mount table", DIRECTORY_SECONDS, MountSnapshot)
+            if self._snapshot is not None:
+                self._snapshot.close()
+            self._snapshot = snapshot
+        if not snapshot.table.settled:
             # What is not in it may still be mounted: nothing may be concluded from its absence.
             raise Hung("mount table", DIRECTORY_SECONDS, "the mount table does not hold still")
-        return table
+        return snapshot.table
 
     async def read(self, entry: Entry, mount: Mount | None, *, offered: bool) -> Entry:
         """Read one entry from the host now, within a deadline; never raises for what it meets."""
@@ -174,7 +187,7 @@ class Survey:
 
     async def read_now(self, entry: Entry, *, offered: bool) -> Entry:
         """The same with the mount table of this very moment: what an act relies on."""
-        mount = (await self._mount_table()).at(entry.path)
+        mount = (await self._mount_table(anew=offered)).at(entry.path)
         fresh = await self.read(entry, mount, offered=offered)
         # The next plan is made from this, not from what it disproved.
         self._known[entry.class_name, entry.name] = _Known(fresh, mount, time.monotonic())
@@ -185,7 +198,7 @@ class Survey:
 
         A pod that was deleted by force may go on running, and writing, after its claim is gone.
         """
-        table = await self._mount_table()
+        table = await self._mount_table(anew=True)
         return [
             mount.mount_point
             for mount in table.of_device(entry.device)

@@ -60,7 +60,8 @@ def _problem(entry: Entry, code: str, text: str) -> Entry:
 def _directory(entry: Entry, mount: Mount | None, offered: bool) -> Entry:
     if mount is None:
         return _problem(entry, "gone", f"{entry.path} is not a valid mount point")
-    if mount.root.endswith("//deleted"):
+    # The table may be older than the removal, of which the kernel does not tell.
+    if mount.root.endswith("//deleted") or os.stat(entry.path).st_nlink == 0:
         return _problem(entry, "unknown", "the directory mounted here has been removed")
     filesystem = probe_filesystem(entry.path, mount)
     content = None

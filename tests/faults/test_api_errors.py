@@ -1,0 +1,201 @@
+"""An API server that refuses, forgets to answer, cuts and keeps silent, ordered by a proxy.
+
+Each time a volume goes its whole round: published, bound, written, released, cleaned, published
+again. In the end there is one PersistentVolume, cleaning was done once, and nobody was flooded.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localvolume.agent.agent import AgentOptions
+from localvolume.config.environment import ListenAddress
+from localvolume.kube.informer import Informer
+from tests.cluster.support_agent import AgentThread, Class, Lab
+from tests.faults.support_proxy import Order, Proxy, proxy_for
+from tests.host.support_devices import tmpfs
+
+pytestmark = pytest.mark.needs("root", "controlplane")
+
+EVERYTHING = ("watch", "list", "get", "post", "patch", "delete")
+WRITES = ("post", "patch", "delete")
+
+
+@pytest.fixture
+def proxy(lab: Lab, tmp_path: Path) -> Iterator[Proxy]:
+    with proxy_for(lab.plane, tmp_path) as proxy:
+        yield proxy
+        lab.stop()
+
+
+class Scene:
+    """An agent behind the proxy, with one class and one volume that is not there yet."""
+
+    def __init__(self, lab: Lab, proxy: Proxy) -> None:
+        self.lab, self.proxy = lab, proxy
+        self.fs: Class = lab.add_class("fs")
+        self.where = self.fs.path("disk")
+        self.where.mkdir()
+        lab.configure()
+        lab.agent = AgentThread(
+            AgentOptions(
+                node_name=lab.node,
+                config_directory=str(lab.config_directory),
+                kubeconfig=str(proxy.kubeconfig),
+                listen_address=ListenAddress("127.0.0.1", lab.port),
+            )
+        )
+        lab.until(lab.looks, lambda looks: looks > 0)
+        self.since = time.monotonic()
+
+    def round(self) -> None:
+        lab = self.lab
+        lab.stack.enter_context(tmpfs(self.where))
+        first = lab.published(self.fs, "disk")
+        claim = lab.bound(first)
+        (self.where / "secret").write_text("tenant")
+        lab.delete_claim(claim)
+        lab.published(self.fs, "disk", unlike=first["metadata"]["uid"])
+        assert os.listdir(self.where) == []
+
+    def check(self, requests: int) -> None:
+        """One PersistentVolume and one cleaning, for not more than so many requests."""
+        seconds = time.monotonic() - self.since
+        made = self.proxy.count(self.since)
+        assert made <= requests, f"{made} requests in {seconds:.0f} s: {self.proxy.seen[-60:]}"
+        self.proxy.orders.clear()
+        self.lab.settle()
+        assert len(self.lab.volumes()) == 1
+        assert sum("cleaned: " in line for line in self.lab.log()) == 1
+        assert self.lab.agent
+        self.lab.agent.check()
+
+
+@pytest.fixture
+def scene(lab: Lab, proxy: Proxy) -> Scene:
+    return Scene(lab, proxy)
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [
+        pytest.param([Order("lose", ("post",), times=2)], id="a create without its answer"),
+        pytest.param([Order("lose", ("delete",), times=2)], id="a delete without its answer"),
+        pytest.param([Order("lose", ("patch",), times=3)], id="patches without their answer"),
+        pytest.param([Order("lose", WRITES, times=6)], id="no write with its answer"),
+        pytest.param([Order("lose", WRITES, "events")], id="no Event with its answer"),
+        pytest.param(
+            [Order("answer", ("patch", "delete"), times=4, status=409, reason="Conflict")],
+            id="409 on patches and deletes",
+        ),
+        pytest.param(
+            [Order("answer", ("post",), times=3, status=409, reason="AlreadyExists")],
+            id="409 on creates, though nothing is there",
+        ),
+        pytest.param(
+            [Order("answer", ("post",), times=2, status=409, reason="Conflict")],
+            id="409 on creates",
+        ),
+        pytest.param([Order("answer", WRITES, "", times=4, status=500)], id="500 on writes"),
+        pytest.param(
+            [Order("answer", ("patch",), times=2, status=403, reason="Forbidden")],
+            id="403 until somebody allows it",
+        ),
+        pytest.param([Order("delay", EVERYTHING, "", seconds=0.7)], id="slow answers"),
+        pytest.param([Order("gone", ("watch",), "", times=6)], id="410 in watches"),
+        pytest.param(
+            [Order("answer", ("watch",), "", times=6, status=410, reason="Expired")],
+            id="410 to watches",
+        ),
+        pytest.param([Order("end", ("watch",), "", times=9)], id="watches that end at once"),
+    ],
+)
+def test_a_round_in_spite_of(scene: Scene, orders: list[Order]) -> None:
+    for order in orders:
+        order.met = 0
+    scene.proxy.orders += orders
+    if orders[0].does in ("gone", "end") or "watch" in orders[0].verbs:
+        scene.proxy.cut_watches()
+    scene.round()
+    assert all(order.met for order in orders)
+    scene.check(requests=90)
+
+
+def test_watches_cut_again_and_again(scene: Scene) -> None:
+    scene.proxy.cut_watches()
+    scene.lab.stack.enter_context(tmpfs(scene.where))
+    first = scene.lab.published(scene.fs, "disk")
+    claim = scene.lab.claim(first)
+    for _ in range(8):
+        scene.proxy.cut_watches()
+        time.sleep(0.2)
+    scene.lab.delete_claim(claim)
+    for _ in range(8):
+        scene.proxy.cut_watches()
+        time.sleep(0.2)
+    scene.lab.published(
+        scene.fs,
+        "disk",
+        unlike=first["metadata"]["uid"],
+    )
+    scene.check(requests=90)
+
+
+def test_watches_that_never_live_are_no_storm(scene: Scene) -> None:
+    scene.proxy.orders.append(Order("end", ("watch",), ""))
+    scene.proxy.cut_watches()
+    since = time.monotonic()
+    time.sleep(8)
+    # Three informers, each at first after 0.5 s at most, twice as long each time.
+    assert 6 <= scene.proxy.count(since) <= 45
+    scene.proxy.orders.clear()
+    scene.round()
+    scene.check(requests=140)
+
+
+def test_a_server_that_fails_all_the_time(scene: Scene) -> None:
+    scene.proxy.orders.append(Order("answer", EVERYTHING, "", status=503, reason="Unavailable"))
+    scene.proxy.cut_watches()
+    since = time.monotonic()
+    scene.lab.stack.enter_context(tmpfs(scene.where))
+    time.sleep(8)
+    assert 6 <= scene.proxy.count(since) <= 45
+    scene.proxy.orders.clear()
+    scene.lab.published(scene.fs, "disk")
+    assert len(scene.lab.volumes()) == 1
+
+
+def test_a_server_that_asks_us_to_stay_away(scene: Scene) -> None:
+    order = Order(
+        "answer", EVERYTHING, "", status=429, reason="TooManyRequests", headers={"Retry-After": "3"}
+    )
+    scene.proxy.orders.append(order)
+    since = time.monotonic()
+    scene.lab.stack.enter_context(tmpfs(scene.where))
+    scene.lab.until(lambda: order.met, bool)
+    time.sleep(2.5)
+    assert scene.proxy.count(since) <= 3
+    scene.proxy.orders.clear()
+    scene.lab.published(scene.fs, "disk")
+    assert time.monotonic() - since >= 3
+    assert len(scene.lab.volumes()) == 1
+
+
+def test_a_silent_watch_is_given_up(
+    lab: Lab, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With times of seconds in place of the minutes that a watch may last."""
+    defaults = Informer.__init__.__kwdefaults__
+    assert defaults
+    monkeypatch.setitem(defaults, "watch_seconds", (1.0, 2.0))
+    monkeypatch.setattr("localvolume.kube.client.WATCH_GRACE_SECONDS", 1.0)
+    scene = Scene(lab, proxy)
+    silent = Order("silence", ("watch",), "", times=6)
+    proxy.orders.append(silent)
+    proxy.cut_watches()
+    scene.round()
+    assert silent.met == 6
+    assert len(lab.volumes()) == 1

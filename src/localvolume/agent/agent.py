@@ -168,6 +168,7 @@ class Agent:
         )
         for informer in (volumes, classes, nodes):
             tasks.create_task(informer.run())
+        self._process.watch_workers(self._workers, role.cleaners)
         return role
 
     # --- wake-ups ------------------------------------------------------------------------------

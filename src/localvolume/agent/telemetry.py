@@ -65,9 +65,11 @@ class ProcessTelemetry:
             registry=registry,
         )
 
-    def watch_workers(self, workers: Workers) -> None:
-        """Show how many host calls hang, whenever somebody asks."""
-        self._hung.set_function(lambda: float(sum(workers.hung.values())))
+    def watch_workers(self, *several: Workers) -> None:
+        """Show how many host calls of all these hang, whenever somebody asks."""
+        self._hung.set_function(
+            lambda: float(sum(sum(workers.hung.values()) for workers in several))
+        )
 
     def request(self, verb: str, kind: Kind[Any], seconds: float, error: ApiError | None) -> None:
         """Count one request; that a deleted object is gone already is no failure."""

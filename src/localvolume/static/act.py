@@ -80,8 +80,8 @@ class Acts:
         self._events = events
         self._survey = survey
         self._workers = workers
-        # Deleting takes a thread for minutes: discovery must not wait for one.
-        self._cleaners = Workers(limit=CLEANERS)
+        self.cleaners = Workers(limit=CLEANERS)
+        """Deleting takes a thread for minutes: discovery must not wait for one."""
         self._telemetry = telemetry
         self._saw = saw
         self._asked = asked
@@ -290,7 +290,7 @@ class Acts:
                 receipt = await clean(
                     target,
                     method,
-                    workers=self._cleaners,
+                    workers=self.cleaners,
                     progress=self._reporter(name, log_about),
                     stop=self.stop,
                     timeout=config.cleaning_timeout_seconds,

@@ -80,6 +80,8 @@ class StaticRole:
             saw=volumes.apply_own_write,
             asked=self._asked,
         )
+        self.cleaners = acts.cleaners
+        """The threads of cleanings, for whoever shows what hangs."""
         self._doing = Doing(acts, events, telemetry, wake=self.objects_changed)
         self._wake = asyncio.Event()
         self._wake.set()

@@ -1,0 +1,248 @@
+"""Disks that hang, lie, fill up, fail and go away while they are cleaned: neighbours do not notice.
+
+Whatever happens, the volume is not offered before it is clean, somebody is told, and it goes on by
+itself once the disk is well again.
+"""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localvolume.host import blockdev
+from tests.cluster.support_agent import Class, Lab, Volume
+from tests.host.support_devices import LoopDevice, command, loop_device, spare_loop_name
+
+pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds in place of minutes."""
+    monkeypatch.setattr("localvolume.cleaning.limits._FIRST_WAIT", 0.5)
+    monkeypatch.setattr("localvolume.cleaning.limits._LONGEST_WAIT", 1.0)
+    monkeypatch.setattr("localvolume.static.plan.LOOK_AGAIN_SECONDS", 0.5)
+    monkeypatch.setattr("localvolume.static.facts.STALE_SECONDS", 0.3)
+    monkeypatch.setattr("localvolume.cleaning.files._FIRST_SLICE", 1.0)
+    monkeypatch.setattr("localvolume.cleaning.files.STEP_SECONDS", 1.0)
+
+
+class Scene:
+    """A class with a disk that is about to fail and a good neighbour; each has had a tenant."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.fs: Class = lab.add_class("fs")
+        self.raw: Class = lab.add_class("raw", volumeMode="Block")
+
+    def filesystem(self, entry: str) -> Path:
+        return self.lab.mount(self.lab.disk(), self.fs.path(entry))
+
+    def device(self, entry: str, size: int = 64 * MIB) -> LoopDevice:
+        device = self.lab.raw_disk(size)
+        self.lab.link(device, self.raw.path(entry))
+        return device
+
+    def refused(self, volume: Volume, text: str) -> None:
+        """An Event says so, a metric counts it, and the volume is not offered."""
+        name = volume["metadata"]["name"]
+        self.lab.event(name, "VolumeFailedDelete", text)
+        self.lab.until(self.failures, lambda count: count > 0)
+        found = self.lab.volume(name)
+        assert found
+        assert found["metadata"]["uid"] == volume["metadata"]["uid"]
+        assert found["metadata"]["deletionTimestamp"]
+
+    def failures(self) -> float:
+        status, text = self.lab.http("/metrics")
+        assert status == 200
+        name = "local_volume_provisioner_persistentvolume_delete_failed_total{"
+        lines = [line for line in text.splitlines() if line.startswith(name)]
+        return sum(float(line.split()[-1]) for line in lines)
+
+    def served(self) -> None:
+        """A neighbour goes its whole round meanwhile."""
+        where = self.filesystem("neighbour")
+        first = self.lab.published(self.fs, "neighbour")
+        claim = self.lab.bound(first)
+        (where / "secret").write_text("tenant")
+        self.lab.delete_claim(claim)
+        self.lab.published(self.fs, "neighbour", unlike=first["metadata"]["uid"])
+        assert not (where / "secret").exists()
+        assert self.lab.http("/healthz")[0] == 200
+
+
+@pytest.fixture
+def scene(lab: Lab) -> Scene:
+    return Scene(lab)
+
+
+def test_a_disk_that_hangs_while_it_is_cleaned(scene: Scene) -> None:
+    lab = scene.lab
+    where = scene.filesystem("disk")
+    lab.start()
+    first = lab.published(scene.fs, "disk")
+    claim = lab.bound(first)
+    (where / "secret").write_text("tenant")
+    with _frozen(where):
+        lab.delete_claim(claim)
+        scene.refused(first, "no answer from the host")
+        assert lab.until(lambda: lab.metric("localvolume_host_calls_hung"), bool)
+        scene.served()
+        scene.refused(first, "still stuck")
+    lab.published(scene.fs, "disk", unlike=first["metadata"]["uid"])
+    assert not (where / "secret").exists()
+
+
+def test_a_disk_that_hangs_when_it_is_discovered(scene: Scene) -> None:
+    lab = scene.lab
+    where = scene.filesystem("disk")
+    with _frozen(where):
+        lab.start()
+        scene.served()
+    lab.published(scene.fs, "disk")
+
+
+def test_a_disk_that_ends_before_its_size(scene: Scene) -> None:
+    """Reading it fails from some byte on, as of a disk with bad sectors."""
+    lab = scene.lab
+    device = scene.device("disk")
+    lab.start()
+    first = lab.published(scene.raw, "disk")
+    claim = lab.bound(first)
+    _write(device, MIB)
+    os.truncate(device.backing, 8 * MIB)
+    lab.delete_claim(claim)
+    scene.refused(first, "Input/output error")
+    scene.served()
+    os.truncate(device.backing, 64 * MIB)
+    lab.published(scene.raw, "disk", unlike=first["metadata"]["uid"])
+    assert _read(device, MIB) == bytes(6)
+
+
+def test_a_disk_that_cannot_be_read_is_not_offered(scene: Scene) -> None:
+    lab = scene.lab
+    device = scene.device("disk")
+    os.truncate(device.backing, 0)
+    lab.start()
+    scene.served()
+    assert not lab.volumes_at(scene.raw, "disk")
+    assert lab.held(scene.raw) == {"unknown": 1}
+    os.truncate(device.backing, 64 * MIB)
+    lab.published(scene.raw, "disk")
+
+
+def test_a_full_filesystem(scene: Scene) -> None:
+    lab = scene.lab
+    where = scene.filesystem("disk")
+    lab.start()
+    first = lab.published(scene.fs, "disk")
+    claim = lab.bound(first)
+    with contextlib.suppress(OSError), open(where / "all", "wb", buffering=0) as file:
+        while file.write(bytes(MIB)):
+            pass
+    with contextlib.suppress(OSError):
+        for number in range(100_000):
+            (where / str(number)).mkdir()
+    lab.delete_claim(claim)
+    lab.published(scene.fs, "disk", unlike=first["metadata"]["uid"])
+    assert os.listdir(where) == ["lost+found"]
+
+
+def test_a_filesystem_that_has_become_read_only(scene: Scene) -> None:
+    lab = scene.lab
+    where = scene.filesystem("disk")
+    lab.start()
+    first = lab.published(scene.fs, "disk")
+    claim = lab.bound(first)
+    (where / "secret").write_text("tenant")
+    command("mount", "-o", "remount,ro", where)
+    lab.delete_claim(claim)
+    scene.refused(first, "read-only")
+    scene.served()
+    assert (where / "secret").read_text() == "tenant"
+    command("mount", "-o", "remount,rw", where)
+    lab.published(scene.fs, "disk", unlike=first["metadata"]["uid"])
+    assert not (where / "secret").exists()
+
+
+def test_a_device_that_goes_away_while_zeros_are_written(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = scene.lab
+    device = scene.device("disk")
+    lab.start()
+    first = lab.published(scene.raw, "disk")
+    claim = lab.bound(first)
+    _write(device, 63 * MIB)
+    zero_out = blockdev.zero_out
+    path = device.path
+
+    def going(fd: int, start: int, length: int) -> None:
+        """As a disk that is pulled: nothing is written, and every further call fails."""
+        monkeypatch.setattr(blockdev, "zero_out", zero_out)
+        os.unlink(scene.raw.path("disk"))
+        raise OSError(6, "No such device or address")
+
+    monkeypatch.setattr(blockdev, "zero_out", going)
+    lab.delete_claim(claim)
+    scene.refused(first, "gone")
+    scene.served()
+    assert _read(device, 63 * MIB) == b"tenant"
+    scene.raw.path("disk").symlink_to(path)
+    lab.published(scene.raw, "disk", unlike=first["metadata"]["uid"])
+    assert _read(device, 63 * MIB) == bytes(6)
+
+
+def test_a_device_that_is_detached_between_two_attempts(scene: Scene) -> None:
+    """And comes back under the same name, with its tenant's data."""
+    lab = scene.lab
+    # A number of its own, which no other disk gets meanwhile.
+    path = lab.stack.enter_context(spare_loop_name())
+    device = lab.stack.enter_context(loop_device(64 * MIB, at=path))
+    lab.link(device, scene.raw.path("disk"))
+    lab.start()
+    first = lab.published(scene.raw, "disk")
+    claim = lab.bound(first)
+    _write(device, MIB)
+    device.detach()
+    lab.delete_claim(claim)
+    lab.event(first["metadata"]["name"], "VolumeFailedDelete")
+    scene.served()
+    found = lab.volumes_at(scene.raw, "disk")
+    assert [v["metadata"]["uid"] for v in found] == [first["metadata"]["uid"]]
+    device.attach(at=path)
+    lab.published(scene.raw, "disk", unlike=first["metadata"]["uid"])
+    assert _read(device, MIB) == bytes(6)
+
+
+def _write(device: LoopDevice, place: int) -> None:
+    fd = os.open(device.path, os.O_WRONLY)
+    try:
+        os.pwrite(fd, b"tenant", place)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _read(device: LoopDevice, place: int) -> bytes:
+    fd = os.open(device.path, os.O_RDONLY)
+    try:
+        return os.pread(fd, 6, place)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _frozen(where: Path) -> Iterator[None]:
+    """Writes to the filesystem, also of its directories, wait until it is thawed."""
+    command("fsfreeze", "--freeze", where)
+    try:
+        yield
+    finally:
+        subprocess.run(["fsfreeze", "--unfreeze", where], check=True, timeout=20)

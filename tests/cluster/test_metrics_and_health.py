@@ -156,4 +156,4 @@ def test_a_port_that_is_taken_ends_the_agent_with_a_reason(lab: Lab) -> None:
         agent = lab.start_process(wait=False)
         lab.agent = None
         assert agent.process.wait(30) == 1
-    assert "address already in use" in agent.log.read_text()
+    assert "address already in use" in agent.log.read_text().lower()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
@@ -31,6 +32,9 @@ STOP_SECONDS = 5.0
 LONGEST_API_WAIT = 15.0
 """The longest wait, in seconds, after a failed request, unless the server asks for more."""
 
+PUBLISHERS = 16
+"""How many volumes are published at the same time; the client has no more requests in flight."""
+
 _SUPERSEDED_SECONDS = 0.2
 """Between two attempts whose facts had changed in between: never a tight loop."""
 
@@ -50,7 +54,10 @@ class Doing:
         self._events = events
         self._telemetry = telemetry
         self._wake = wake
-        self._busy: dict[str, asyncio.Task[None]] = {}
+        # None: it waits for its turn to be published.
+        self._busy: dict[str, asyncio.Task[None] | None] = {}
+        self._waiting: deque[tuple[str, list[Step], Surroundings]] = deque()
+        self._publishing = 0
         self._attempts: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
         self._said: dict[str, str] = {}
@@ -71,11 +78,27 @@ class Doing:
             if not held:
                 self._said.pop(key, None)
             if todo and key not in self._busy and self._not_before.get(key, 0.0) <= now:
-                self._busy[key] = asyncio.create_task(self._do(key, todo, around))
+                self._start(key, todo, around)
         for gone in (self._said.keys() | self._attempts.keys() | self._not_before.keys()) - keys:
             self._said.pop(gone, None)
             self._attempts.pop(gone, None)
             self._not_before.pop(gone, None)
+
+    def _start(self, key: str, steps: list[Step], around: Surroundings) -> None:
+        """Begin at once, but publish only so many at a time: a task that waits costs 5 kB."""
+        if not _only_publishes(steps):
+            self._busy[key] = asyncio.create_task(self._do(key, steps, around))
+        elif self._publishing < PUBLISHERS:
+            self._publishing += 1
+            self._busy[key] = asyncio.create_task(self._do(key, steps, around))
+        else:
+            self._busy[key] = None
+            self._waiting.append((key, steps, around))
+
+    def _published(self) -> None:
+        self._publishing -= 1
+        if self._waiting:
+            self._start(*self._waiting.popleft())
 
     def say_again(self) -> None:
         """Events expire after an hour: what is still held is said anew."""
@@ -84,7 +107,8 @@ class Doing:
     async def stop(self) -> None:
         """Let acts under way come to a stop; a cleaning stops between two steps."""
         self._acts.stop.set()
-        tasks = list(self._busy.values())
+        self._waiting.clear()
+        tasks = [task for task in self._busy.values() if task]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
             for task in late:
@@ -118,7 +142,9 @@ class Doing:
         finally:
             del self._busy[key]
             # A published volume is known already; whatever else was done may call for more.
-            if not all(isinstance(step, Publish) for step in steps):
+            if _only_publishes(steps):
+                self._published()
+            else:
                 self._wake()
 
     def _failed(self, key: str, steps: Sequence[Step], error: CleaningFailed) -> None:
@@ -156,3 +182,7 @@ class Doing:
             if step.event == EVENT_FAILED_DELETE:
                 mode = step.volume.spec.volume_mode or "Filesystem"
                 self._telemetry.delete_failed.labels(mode, "process").inc()
+
+
+def _only_publishes(steps: Sequence[Step]) -> bool:
+    return all(isinstance(step, Publish) for step in steps)

@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from localvolume.cleaning.unfinished import LABEL as UNFINISHED_LABEL
@@ -28,6 +28,9 @@ ENTRY_SECONDS = 5.0
 """How long a disk may take to say what it is before it is held for dead."""
 
 DIRECTORY_SECONDS = 10.0
+READERS = 16
+"""How many entries are read at the same time."""
+
 POD_MOUNTS = "/volumes/kubernetes.io~local-volume/"
 """Part of every path at which kubelet mounts a local volume for a pod."""
 
@@ -113,7 +116,7 @@ class Survey:
         if changes.host or changes.everything or classes.keys() != listed:
             await self._list(classes)
         entries: list[Entry] = []
-        unread: list[tuple[ClassConfig, Entry, Mount | None]] = []
+        unread: list[tuple[Entry, Mount | None]] = []
         for class_name, names in self._names.items():
             config = classes[class_name]
             for name in names:
@@ -127,14 +130,8 @@ class Survey:
                 elif known and known.is_fresh(mount, is_offered, changes):
                     entries.append(known.entry)
                 else:
-                    unread.append((config, entry, mount))
-        read = await asyncio.gather(
-            *(self.read(e, mount, offered=e.host_path in offered) for _, e, mount in unread)
-        )
-        now = time.monotonic()
-        for (_, _, mount), entry in zip(unread, read, strict=True):
-            self._known[entry.class_name, entry.name] = _Known(entry, mount, now)
-        entries.extend(read)
+                    unread.append((entry, mount))
+        entries.extend(await self._read_all(unread, offered))
         there = {(entry.class_name, entry.name) for entry in entries}
         for key in self._known.keys() - there:
             del self._known[key]
@@ -170,6 +167,26 @@ class Survey:
             # What is not in it may still be mounted: nothing may be concluded from its absence.
             raise Hung("mount table", DIRECTORY_SECONDS, "the mount table does not hold still")
         return snapshot.table
+
+    async def _read_all(
+        self, unread: Sequence[tuple[Entry, Mount | None]], offered: Collection[str]
+    ) -> list[Entry]:
+        """Read these entries and remember what they are, `READERS` at a time.
+
+        All at once would cost 4 kB each while they wait: at the start that is every volume.
+        """
+        read: dict[tuple[str, str], Entry] = {}
+        remaining = iter(unread)
+
+        async def reader() -> None:
+            for entry, mount in remaining:
+                fresh = await self.read(entry, mount, offered=entry.host_path in offered)
+                key = entry.class_name, entry.name
+                self._known[key] = _Known(fresh, mount, time.monotonic())
+                read[key] = fresh
+
+        await asyncio.gather(*(reader() for _ in range(min(READERS, len(unread)))))
+        return [read[entry.class_name, entry.name] for entry, _ in unread]
 
     async def read(self, entry: Entry, mount: Mount | None, *, offered: bool) -> Entry:
         """Read one entry from the host now, within a deadline; never raises for what it meets."""

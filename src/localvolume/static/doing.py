@@ -113,6 +113,7 @@ class Doing:
             _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
             for task in late:
                 task.cancel()
+        self._acts.cleaners.close()
 
     async def _do(self, key: str, steps: Sequence[Step], around: Surroundings) -> None:
         try:

@@ -36,6 +36,9 @@ STUCK_SECONDS = 120.0
 
 COMPONENT = "local-volume-provisioner"
 
+REQUESTS = 6
+"""How many requests may be in flight: each is a TLS connection of 90 kB, and six keep us busy."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
@@ -83,6 +86,7 @@ class Agent:
             async with Client(
                 access,
                 user_agent=COMPONENT,
+                concurrency=REQUESTS,
                 on_request=self._process.request,
             ) as client:
                 await self._serve(client)

@@ -58,6 +58,7 @@ class MountTable:
     def __init__(self, mounts: list[Mount], *, settled: bool = True) -> None:
         self.all = mounts
         self.settled = settled
+        self._at: dict[str, Mount | None] = {}
 
     def __iter__(self) -> Iterator[Mount]:
         return iter(self.all)
@@ -104,8 +105,12 @@ class MountTable:
 
     def at(self, mount_point: str) -> Mount | None:
         """Return the mount visible at exactly this path (the topmost), None if it is not one."""
-        mount = self.holding(mount_point)
-        return mount if mount is not None and mount.mount_point == mount_point else None
+        # Asked of one table for the same paths again and again.
+        if mount_point not in self._at:
+            mount = self.holding(mount_point)
+            there = mount is not None and mount.mount_point == mount_point
+            self._at[mount_point] = mount if there else None
+        return self._at[mount_point]
 
     def below(self, path: str) -> list[Mount]:
         """Return the visible mounts strictly below ``path``: where a walk of it would cross."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import compileall
 import os
+import platform
+import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-import localvolume
 from benchmarks import measures
+from benchmarks.subject import AS_IN_ITS_IMAGE
 from benchmarks.table import Figure, render
 from localvolume.controlplane import ControlPlane
 
@@ -41,13 +43,16 @@ def main() -> int:
         environment = {**os.environ, "LOCALVOLUME_BENCH_NAMESPACE": "1"}
         argv = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m"]
         os.execvpe(argv[0], [*argv, "benchmarks", *sys.argv[1:]], environment)
-    compileall.compile_dir(str(Path(localvolume.__file__).parent), quiet=1)
+    # So that a loop device and the processes are cleared away then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     figures: list[Figure] = []
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="localvolume-bench-") as directory:
         for name in names:
             print(f"measuring: {name} …", file=sys.stderr, flush=True)
             figures += _measure(name, Path(directory))
     print(render(figures))
+    print(f"\n{_circumstances()}; measured in {time.monotonic() - began:.0f} s")
     return 1 if arguments.strict and not all(figure.met for figure in figures) else 0
 
 
@@ -57,6 +62,14 @@ def _measure(name: str, directory: Path) -> list[Figure]:
     measure, controllers = WITH_PLANE[name]
     with ControlPlane(controllers=controllers, scheduler=False) as plane:
         return asyncio.run(measure(plane, directory))
+
+
+def _circumstances() -> str:
+    """What the figures depend on, in one line."""
+    started = " ".join(f"{name}={value}" for name, value in AS_IN_ITS_IMAGE.items())
+    load = os.getloadavg()[0]
+    python = platform.python_version()
+    return f"{os.cpu_count()} CPUs, load {load:.1f}, Python {python}; agent started with {started}"
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ class Node:
                 await self._changed.wait()
 
     def subject(self) -> Subject:
-        return Subject(self.name, self.config, self.plane.kubeconfig, self.directory / "agent.log")
+        log, bytecode = self.directory / "agent.log", self.directory.parent / "bytecode"
+        return Subject(self.name, self.config, self.plane.kubeconfig, log, bytecode)
 
     def mount(self, name: str) -> str:
         """Mount a small tmpfs in the discovery directory; its path."""

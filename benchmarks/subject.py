@@ -9,6 +9,21 @@ import sys
 import time
 from pathlib import Path
 
+AS_IN_ITS_IMAGE = {
+    "PYTHONOPTIMIZE": "2",
+    "PYTHONNODEBUGRANGES": "1",
+    "AIOHTTP_NO_EXTENSIONS": "1",
+    "PROPCACHE_NO_EXTENSIONS": "1",
+    "YARL_NO_EXTENSIONS": "1",
+    "MALLOC_ARENA_MAX": "1",
+}
+"""How the agent is to be started where its memory counts; docs/decisions/0001 has what each saves.
+
+It is measured so, with compiled bytecode, as an image ships it.
+"""
+
+_IMPORTS = "import localvolume.cli.main, localvolume.cli.agent, localvolume.kube.kubeconfig"
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -16,7 +31,9 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class Subject:
     """`localvolume agent` for one node; ended with the block."""
 
-    def __init__(self, node: str, config: Path, kubeconfig: Path, log: Path) -> None:
+    def __init__(
+        self, node: str, config: Path, kubeconfig: Path, log: Path, bytecode: Path
+    ) -> None:
         self._argv = [
             str(Path(sys.executable).with_name("localvolume")),
             "agent",
@@ -25,12 +42,19 @@ class Subject:
             "--listen-address",
             "127.0.0.1:0",
         ]
-        self._environment = {**os.environ, "MY_NODE_NAME": node, "KUBECONFIG": str(kubeconfig)}
-        # As in an image that ships compiled bytecode.
+        self._environment = {
+            **os.environ,
+            **AS_IN_ITS_IMAGE,
+            "PYTHONPYCACHEPREFIX": str(bytecode),
+            "MY_NODE_NAME": node,
+            "KUBECONFIG": str(kubeconfig),
+        }
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._log = log
 
     def __enter__(self) -> Subject:
+        # Compiles what is not compiled yet, so that no measurement does.
+        subprocess.run([sys.executable, "-c", _IMPORTS], env=self._environment, check=True)
         self.started = time.monotonic()
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -40,7 +64,11 @@ class Subject:
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
-        self.process.wait(20)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
     def cpu_seconds(self) -> float:
         """User and system time so far, of the process and the children it has waited for."""

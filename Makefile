@@ -4,12 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
+CLIENT := build/localvolume-flexvolume
+VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench lock format clean
+.PHONY: help install demo test check bench lock format clean flexvolume-client image helm manifests docs reference
 
 help: ## what there is
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 26
 
 install: $(STAMP) ## the command, in .venv/bin/localvolume
 
@@ -28,7 +30,32 @@ demo: $(STAMP) ## the main job, live (REAL=1: real control plane; HOLD=1: keep i
 	@$(BIN)/localvolume demo $(if $(REAL),--real) $(if $(HOLD),--hold) $(if $(KUBECONFIG),--kubeconfig "$(KUBECONFIG)")
 
 test: $(DEV) ## everything that must pass; ends by saying what this machine could not test
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m tests $(PYTEST_ARGS)
+
+flexvolume-client: $(CLIENT) ## the driver that kubelet runs, in build/localvolume-flexvolume (needs Go)
+
+# Linked statically and without paths or times, so that equal sources give equal files. It is
+# renamed into place: an installer never sees half of it.
+$(CLIENT): $(wildcard flexvolume-client/*.go) flexvolume-client/go.mod pyproject.toml
+	@command -v go >/dev/null || { echo 'Go 1.24 or newer is needed to build $@: install it (https://go.dev/dl)' >&2; exit 1; }
+	@mkdir -p $(@D)
+	cd flexvolume-client && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)" -o ../$@.new .
+	@mv -f $@.new $@
+
+helm: $(DEV) ## the pinned helm, built outside the tree; prints where it is (needs Go)
+	@$(BIN)/python -m tests.chart.support_helm
+
+manifests: $(DEV) ## render deploy/*.yaml from the chart
+	$(BIN)/python -m tests.chart.support_manifests
+
+image: $(STAMP) $(CLIENT) ## the container image, in build/local-volume-provisioner.tar (needs root, buildah, mmdebstrap)
+	$(BIN)/python -m image
+
+docs: $(DEV) ## the documentation site, in build/site
+	$(BIN)/mkdocs build --strict --site-dir build/site
+
+reference: $(DEV) ## write docs/reference from the code
+	$(BIN)/python -m docsite
 
 check: $(DEV) ## lint, format, types, layers
 	$(BIN)/ruff check .

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import measures
+from benchmarks import cluster, dynamic, flexclient, measures
 from benchmarks.subject import AS_IN_ITS_IMAGE
 from benchmarks.table import Figure, render
 from localvolume.controlplane import ControlPlane
@@ -23,7 +23,11 @@ WITH_PLANE = {
     "cold-start": (measures.cold_start, True),
     "reuse": (measures.reuse, True),
     "foreign": (measures.foreign, False),
+    "controller": (cluster.controller, False),
+    "dynamic": (dynamic.dynamic, True),
 }
+WITH_SCHEDULER = {"dynamic"}
+WITHOUT_PLANE = {"zeroing": measures.zeroing, "flexclient": flexclient.flexclient}
 
 
 def main() -> int:
@@ -31,7 +35,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="publishing, cold-start, …")
     parser.add_argument("--strict", action="store_true", help="exit 1 where a goal is missed")
     arguments = parser.parse_args()
-    known = [*WITH_PLANE, "zeroing"]
+    known = [*WITH_PLANE, *WITHOUT_PLANE]
     names = arguments.names or known
     if unknown := set(names) - set(known):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
@@ -57,10 +61,10 @@ def main() -> int:
 
 
 def _measure(name: str, directory: Path) -> list[Figure]:
-    if name not in WITH_PLANE:
-        return asyncio.run(measures.zeroing(directory))
+    if name in WITHOUT_PLANE:
+        return asyncio.run(WITHOUT_PLANE[name](directory))
     measure, controllers = WITH_PLANE[name]
-    with ControlPlane(controllers=controllers, scheduler=False) as plane:
+    with ControlPlane(controllers=controllers, scheduler=name in WITH_SCHEDULER) as plane:
         return asyncio.run(measure(plane, directory))
 
 
@@ -69,7 +73,7 @@ def _circumstances() -> str:
     started = " ".join(f"{name}={value}" for name, value in AS_IN_ITS_IMAGE.items())
     load = os.getloadavg()[0]
     python = platform.python_version()
-    return f"{os.cpu_count()} CPUs, load {load:.1f}, Python {python}; agent started with {started}"
+    return f"{os.cpu_count()} CPUs, load {load:.1f}, Python {python}; started with {started}"
 
 
 if __name__ == "__main__":

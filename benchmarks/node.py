@@ -76,8 +76,13 @@ class Node:
                 await self._changed.wait()
 
     def subject(self) -> Subject:
-        log, bytecode = self.directory / "agent.log", self.directory.parent / "bytecode"
-        return Subject(self.name, self.config, self.plane.kubeconfig, log, bytecode)
+        """The agent of this node."""
+        return Subject(
+            ["agent", "--config", str(self.config), "--listen-address", "127.0.0.1:0"],
+            {"MY_NODE_NAME": self.name, "KUBECONFIG": str(self.plane.kubeconfig)},
+            self.directory / "agent.log",
+            self.directory.parent / "bytecode",
+        )
 
     def mount(self, name: str) -> str:
         """Mount a small tmpfs in the discovery directory; its path."""

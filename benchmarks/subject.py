@@ -1,4 +1,4 @@
-"""The agent under measurement: a process as it is installed, and what the kernel counts of it."""
+"""What is under measurement: a process as it is installed, and what the kernel counts of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 AS_IN_ITS_IMAGE = {
@@ -22,41 +23,36 @@ AS_IN_ITS_IMAGE = {
 It is measured so, with compiled bytecode, as an image ships it.
 """
 
-_IMPORTS = "import localvolume.cli.main, localvolume.cli.agent, localvolume.kube.kubeconfig"
+_IMPORTS = (
+    "import localvolume.cli.main, localvolume.cli.agent, localvolume.cli.controller, "
+    "localvolume.kube.kubeconfig"
+)
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Subject:
-    """`localvolume agent` for one node; ended with the block."""
+    """One `localvolume` process with these arguments and variables; ended with the block."""
 
     def __init__(
-        self, node: str, config: Path, kubeconfig: Path, log: Path, bytecode: Path
+        self, arguments: Sequence[str], variables: Mapping[str, str], log: Path, bytecode: Path
     ) -> None:
-        self._argv = [
-            str(Path(sys.executable).with_name("localvolume")),
-            "agent",
-            "--config",
-            str(config),
-            "--listen-address",
-            "127.0.0.1:0",
-        ]
+        self._argv = [str(Path(sys.executable).with_name("localvolume")), *arguments]
         self._environment = {
             **os.environ,
             **AS_IN_ITS_IMAGE,
             "PYTHONPYCACHEPREFIX": str(bytecode),
-            "MY_NODE_NAME": node,
-            "KUBECONFIG": str(kubeconfig),
+            **variables,
         }
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        self._log = log
+        self.log = log
 
     def __enter__(self) -> Subject:
         # Compiles what is not compiled yet, so that no measurement does.
         subprocess.run([sys.executable, "-c", _IMPORTS], env=self._environment, check=True)
         self.started = time.monotonic()
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self._argv, env=self._environment, stderr=log, stdin=subprocess.DEVNULL
             )

@@ -131,6 +131,43 @@ def _controlplane() -> str | None:
 
 
 @functools.cache
+def _kubelet() -> str | None:
+    """A node of the real control plane that runs pods."""
+    from localvolume.controlplane.node import missing as missing_for_node
+
+    if (reason := missing_for_node()) is not None:
+        return reason
+    tried = ["unshare", "--mount", "--net", "--pid", "--fork", "mount", "-t", "tmpfs", "x", "/run"]
+    if (problem := _tried(tried)) is not None:
+        return f"this kernel or container allows no namespaces for a node ({problem})"
+    if (reason := _controlplane()) is not None:
+        return reason
+    from localvolume.controlplane import ComponentsMissing, provide
+
+    try:
+        provide(["kubelet"])
+    except ComponentsMissing as problem:
+        return f"no real kubelet: {problem}"
+    return None
+
+
+@functools.cache
+def _guest() -> str | None:
+    """A kernel with all that this machine's may lack, in a process."""
+    from tests.kernel.support_guest import missing as missing_for_guest
+
+    return missing_for_guest()
+
+
+@functools.cache
+def _image() -> str | None:
+    """The container image can be built."""
+    from tests.node.support_image import missing as missing_for_image
+
+    return _root() or missing_for_image()
+
+
+@functools.cache
 def _kubectl() -> str | None:
     if shutil.which("kubectl") is not None:
         return None
@@ -143,13 +180,26 @@ def _kubectl() -> str | None:
     return None
 
 
+@functools.cache
+def _prometheus() -> str | None:
+    """Prometheus itself, and what checks its rules."""
+    for command in ("prometheus", "promtool"):
+        if shutil.which(command) is None:
+            return f"there is no {command}: install prometheus"
+    return None
+
+
 _PROBES: dict[str, Callable[[], str | None]] = {
     "btrfs": _btrfs,
     "controlplane": _controlplane,
     "ext4": _ext4,
     "go": _go,
+    "guest": _guest,
+    "image": _image,
     "kubectl": _kubectl,
+    "kubelet": _kubelet,
     "loop": _loop,
+    "prometheus": _prometheus,
     "root": _root,
     "userns": _userns,
     "xfs": _xfs,

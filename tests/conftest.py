@@ -4,6 +4,7 @@ A test marked `needs("loop", ...)` is skipped where the machine lacks that, and 
 saying so in plain words; with CI=true it fails instead, as does every other skip.
 """
 
+import logging
 import os
 import secrets
 from collections import defaultdict
@@ -44,7 +45,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     wanted = {name for item in session.items for name in _needs(item)}
     capture = session.config.pluginmanager.getplugin("capturemanager")
-    for name in sorted(wanted & {"controlplane", "kubectl"}):
+    for name in sorted(wanted & {"controlplane", "kubectl", "kubelet"}):
         if capture is None:
             capabilities.missing(name)
         else:
@@ -101,6 +102,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reason, nodes in sorted(untested.items()):
         tests = "1 test" if len(nodes) == 1 else f"{len(nodes)} tests"
         terminalreporter.write_line(f"{tests} ({', '.join(sorted(set(nodes)))}): {reason}")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A command run in this process sets logging up for itself, to a stream that pytest closes."""
+    root = logging.getLogger()
+    level, before = root.level, set(root.handlers)
+    yield
+    for handler in set(root.handlers) - before:
+        if type(handler) is logging.StreamHandler:
+            root.removeHandler(handler)
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -17,9 +17,9 @@ from pathlib import Path
 
 DEMO = (sys.executable, "-m", "localvolume", "demo")
 #: Longer than it ever takes, for one output line or the end, in seconds.
-PATIENCE = 90.0
+PATIENCE = 300.0
 #: What the kernel and the keeper may take after a kill -9, in seconds.
-SETTLE = 15.0
+SETTLE = 60.0
 
 
 class Run:

@@ -79,6 +79,7 @@ def test_json(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == {
         "valid": True,
         "classes": ["fast"],
+        "pools": [],
         "problems": [],
         "warnings": [],
     }
@@ -154,3 +155,55 @@ def test_what_cannot_be_read_is_a_problem_of_the_file(
     broken.write_bytes(b"\xff")
     assert check(broken) == 1
     assert "is not UTF-8" in capsys.readouterr().out
+
+
+LOCAL_PATH = '{"nodePathMap": [{"node": "DEFAULT_PATH_FOR_NON_LISTED_NODES", "paths": ["/opt/l"]}]}'
+
+
+def test_pools_are_counted(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (config / "pools").write_text("ssd:\n  hostDir: /mnt/ssd\n")
+    assert check(config) == 0
+    assert capsys.readouterr().out == "good: 1 class, 1 pool\n"
+    assert check("-o", "json", config) == 0
+    assert json.loads(capsys.readouterr().out)["pools"] == ["ssd"]
+    (config / "pools").write_text("ssd:\n  hostDir: /mnt/fast\n")
+    assert check(config) == 1
+    assert f"{config}/pools: pools: hostDir of pool ssd" in capsys.readouterr().out
+
+
+def test_local_paths_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(LOCAL_PATH)
+    (tmp_path / "setup").write_text('#!/bin/sh\nset -eu\nmkdir -m 0777 -p "$VOL_DIR"\n')
+    assert check(tmp_path) == 0
+    assert capsys.readouterr().out == "good: 1 pool\n"
+    assert check(tmp_path / "config.json") == 0
+    capsys.readouterr()
+    (tmp_path / "setup").write_text("#!/bin/sh\nxfs_quota -x\n")
+    (tmp_path / "config.json").write_text(LOCAL_PATH.replace("/opt/l", "opt"))
+    assert check(tmp_path) == 1
+    one, two = capsys.readouterr().out.splitlines()
+    assert one.startswith(f"{tmp_path}/config.json: nodePathMap[0].paths[0]: must be an absolute")
+    assert two.startswith(f"{tmp_path}/setup: is not run")
+
+
+def test_local_paths_configmap_in_a_manifest(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = tmp_path / "local-path.yaml"
+    manifest.write_text(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: local-path-config}\n"
+        f"data:\n  config.json: '{LOCAL_PATH}'\n"
+    )
+    assert check(manifest) == 0
+    assert capsys.readouterr().out == "good: 1 pool\n"
+    (config / "pools").write_text("ssd:\n  hostDir: /opt\n")
+    assert check(manifest, config) == 0
+    assert "/opt/l of pool" in capsys.readouterr().out
+
+
+def test_a_script_without_local_paths_configuration_is_an_unknown_key(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (config / "setup").write_text("true")
+    assert check(config) == 1
+    assert "setup: unknown key" in capsys.readouterr().out

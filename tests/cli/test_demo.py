@@ -10,6 +10,18 @@ import pytest
 
 from tests.cli.support_demo import DEMO, running
 
+MADE = (
+    r"-> CSIStorageCapacity: \d\dMi of room for class made on demo-node",
+    r"-> the controller leads",
+    r"-> claim scratch is Bound to pvc-\w+\.\.\. of 16Mi, \d+ ms after it was created",
+    r"-> claim and PersistentVolume say 32Mi \d",
+    r"-> pvc-\w+\.\.\. is gone \d+ ms after its claim was deleted, and its directory too",
+    r"-> pvc-(\w+)\.\.\. is Released and kept for 1h: .*secret\.txt",
+    r"\$ localvolume undo pvc-\w+-",
+    r"-> claim diary is Bound to pvc-\w+\.\.\. of 16Mi, \d+ ms after it was created",
+    r"-> it is the same volume, with .*secret\.txt as it was written",
+    r"Claims had the volumes made for them after at most \d+ ms",
+)
 ANSI_COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9]")
 
 
@@ -31,6 +43,7 @@ def test_it_shows_the_whole_story_on_real_disks(tmp_path: Path) -> None:
         r"device-1: read back in full, 48.0 MiB of zeros",
         r"Event VolumeFailedDelete: not cleaned, the data stays: .* is not a valid mount point",
         r"array-1 still has not-yours.txt",
+        *MADE,
         r"make demo HOLD=1",
         r"Everything is removed again\.",
     ):
@@ -51,6 +64,8 @@ def test_without_privileges_it_shows_the_same_on_tmpfs(tmp_path: Path) -> None:
     assert "no ext4 and no raw device: loop devices and disk filesystems need root" in run.output
     assert re.search(r"local-pv-\w+: a tmpfs, 64Mi", run.output)
     assert re.search(r"local-pv-\w+: a bind mount, 128Mi", run.output)
+    for expected in MADE:
+        assert re.search(expected, run.output), f"no {expected!r} in:\n{run.output}"
     assert "array-1 still has not-yours.txt" in run.output
     assert len(re.findall(r"is a new object", run.output)) == 2
 
@@ -105,6 +120,9 @@ def test_where_nothing_can_be_mounted_it_says_what_would_help(tmp_path: Path) ->
         (r"localvolume agent --config", signal.SIGTERM),
         (r"a bind mount, \d+Mi", signal.SIGINT),
         (r"kubectl delete pvc notes", signal.SIGKILL),
+        (r"localvolume controller", signal.SIGKILL),
+        (r"localvolume undo", signal.SIGTERM),
+        (r"localvolume undo", signal.SIGKILL),
     ],
 )
 def test_interrupted_at_any_moment_it_leaves_nothing(

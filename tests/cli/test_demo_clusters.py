@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import signal
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ KINDS = (
     "/api/v1/persistentvolumes",
     "/api/v1/persistentvolumeclaims",
     "/apis/storage.k8s.io/v1/storageclasses",
+    "/apis/storage.k8s.io/v1/csidrivers",
+    "/apis/storage.k8s.io/v1/csistoragecapacities",
+    "/apis/coordination.k8s.io/v1/leases",
 )
 
 
@@ -27,6 +31,17 @@ def items(server: str, path: str) -> list[dict[str, Any]]:
     with urllib.request.urlopen(f"{server}{path}", timeout=10) as answer:
         found: list[dict[str, Any]] = json.load(answer)["items"]
     return found
+
+
+def until_bound(server: str, name: str) -> None:
+    """Wait until a volume was made for the claim of that name."""
+    deadline = time.monotonic() + 90
+    while True:
+        found = items(server, "/api/v1/persistentvolumeclaims")
+        if {"Bound"} == {c["status"]["phase"] for c in found if c["metadata"]["name"] == name}:
+            return
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
 
 
 def server_of(kubeconfig: str) -> str:
@@ -40,7 +55,14 @@ def test_held_up_it_can_be_looked_at_until_ctrl_c(tmp_path: Path) -> None:
         run.until(r"Ctrl-C removes everything")
         kubeconfig = run.until(r"export KUBECONFIG=(\S+)")[1]
         volumes = items(server_of(kubeconfig), "/api/v1/persistentvolumes")
-        assert {volume["status"]["phase"] for volume in volumes} == {"Available"}
+        phases = {
+            volume["spec"]["storageClassName"]: volume["status"]["phase"] for volume in volumes
+        }
+        assert phases | {"raw": "Available"} == {
+            "files": "Available",
+            "raw": "Available",
+            "kept": "Bound",
+        }
         claim = run.until(r"kubectl\S* -n demo apply -f (\S+)")[1]
         body = Path(claim).read_bytes()
         request = urllib.request.Request(
@@ -50,6 +72,7 @@ def test_held_up_it_can_be_looked_at_until_ctrl_c(tmp_path: Path) -> None:
         )
         with urllib.request.urlopen(request, timeout=10) as answer:
             assert answer.status == 201
+        until_bound(server_of(kubeconfig), "mine")
         metrics = run.until(r"curl (http://\S+)")[1]
         with urllib.request.urlopen(metrics, timeout=10) as answer:
             assert b"local_volume_provisioner_" in answer.read()
@@ -101,7 +124,7 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("userns")
-@pytest.mark.parametrize("moment", ["", r"is bound to"])
+@pytest.mark.parametrize("moment", ["", r"is bound to", r"claim scratch is Bound"])
 def test_kill_9_leaves_nothing_in_the_users_cluster(tmp_path: Path, moment: str) -> None:
     """Killed at that moment; the empty one lets it end by itself."""
 
@@ -142,6 +165,8 @@ def test_a_real_cluster_shows_the_same_and_is_as_before(
         # Namespaces have Events of their own kind; none may speak of the demo.
         assert not [item for item in found if name[1] in json.dumps(item["metadata"])], path
     assert "by the cluster after" in run.output
+    assert "is not started: the demo labels its claims" in run.output
+    assert "claim scratch is Bound" in run.output
 
 
 @pytest.mark.needs("userns", "controlplane")

@@ -3,20 +3,10 @@
 import argparse
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from localvolume.cli.logs import add_log_arguments, set_up
-
-
-@pytest.fixture(autouse=True)
-def _root_logger() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.level, root.handlers[:]
-    yield
-    root.setLevel(before[0])
-    root.handlers[:] = before[1]
 
 
 def _start(*words: str) -> None:

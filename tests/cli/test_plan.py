@@ -160,7 +160,7 @@ class TestOnline:
         control_plane.request("POST", CLASSES, body)
         yield unique
         for volume in control_plane.request("GET", VOLUMES)["items"]:
-            if volume["spec"]["storageClassName"] == unique:
+            if volume["spec"].get("storageClassName") == unique:
                 path = f"{VOLUMES}/{volume['metadata']['name']}"
                 patch = {"metadata": {"finalizers": None}}
                 kind = "application/merge-patch+json"
@@ -186,7 +186,7 @@ class TestOnline:
             assert row["verdict"] == "publish"
             assert row["manifest"]["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
             known = control_plane.request("GET", VOLUMES)["items"]
-            assert not [one for one in known if one["spec"]["storageClassName"] == name]
+            assert not [one for one in known if one["spec"].get("storageClassName") == name]
 
             control_plane.request("POST", VOLUMES, row["manifest"])
             assert planned(capsys, *words)["disk"]["verdict"] == "keep"
@@ -200,6 +200,38 @@ class TestOnline:
             adopted = planned(capsys, *words)["disk"]
             assert adopted["verdict"] == "adopt"
             assert adopted["persistentVolume"] == row["persistentVolume"]
+
+    def test_what_a_job_is_at_work_on_is_held(
+        self,
+        control_plane: ControlPlane,
+        name: str,
+        tmp_path: Path,
+        disks: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        """As the agent would, also for a Job that an older provisioner made."""
+        config = configuration(tmp_path, disks, name)
+        kubeconfig = control_plane.kubeconfig
+        words = ("--config", config, "--node", name, "--kubeconfig", kubeconfig)
+        labels = {"kubernetes.io/hostname": name, "pv": "local-pv-1"}
+        metadata = {
+            "name": f"cleanup-{name}",
+            "labels": labels,
+            "annotations": {"device": f"{disks}/disk"},
+        }
+        pod = {"containers": [{"name": "cleaner", "image": "none"}], "restartPolicy": "Never"}
+        spec = {"suspend": True, "template": {"spec": pod}}
+        path = "/apis/batch/v1/namespaces/default/jobs"
+        control_plane.request("POST", path, {"metadata": metadata, "spec": spec})
+        try:
+            (disks / "disk").mkdir()
+            with tmpfs(disks / "disk", size=20 * MIB):
+                row = planned(capsys, *words)["disk"]
+                assert (row["verdict"], row["code"]) == ("hold", "job")
+                assert f"cleanup-{name}" in row["reason"]
+                assert planned(capsys, *words, "--namespace", "x")["disk"]["verdict"] == "publish"
+        finally:
+            control_plane.request("DELETE", f"{path}/cleanup-{name}")
 
     def test_a_node_that_does_not_exist_is_an_error(
         self,

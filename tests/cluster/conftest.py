@@ -9,7 +9,12 @@ import pytest
 from localvolume.cleaning import run
 from localvolume.controlplane import ControlPlane
 from tests.cluster.support_agent import Lab, lab_for
+from tests.cluster.support_controller import Ground
+from tests.cluster.support_dynamic import DynamicLab, dynamic_lab_for
 from tests.cluster.support_objects import Objects
+from tests.cluster.support_pods import Kubelet
+from tests.cluster.support_rights import Rights, installed
+from tests.faults.support_proxy import Proxy, proxy_for
 
 
 @pytest.fixture
@@ -27,11 +32,45 @@ def lab(objects: Objects, unique: str, tmp_path: Path) -> Iterator[Lab]:
 
 
 @pytest.fixture
+def dynamic(objects: Objects, unique: str, tmp_path: Path) -> Iterator[DynamicLab]:
+    """The same for volumes that are made for claims: the test adds pools, classes and claims."""
+    with dynamic_lab_for(objects, unique, tmp_path) as lab:
+        yield lab
+
+
+@pytest.fixture
+def ground(control_plane: ControlPlane, unique: str) -> Iterator[Ground]:
+    """What a controller is to judge; the test makes it and starts the controller."""
+    with Ground(control_plane, unique) as ground:
+        yield ground
+
+
+@pytest.fixture
+def proxy(ground: Ground, tmp_path: Path) -> Iterator[Proxy]:
+    """Between the controller and the API server, where the test starts it with its kubeconfig."""
+    with proxy_for(ground.plane, tmp_path) as proxy:
+        yield proxy
+        ground.stop()
+
+
+@pytest.fixture
+def kubelet(lab: Lab) -> Iterator[Kubelet]:
+    """Runs the pods of the lab's Jobs; and the configuration wants Jobs."""
+    lab.settings["useJobForCleaning"] = True
+    lab.job_image = "registry.example/localvolume:test"
+    with Kubelet(lab) as kubelet:
+        yield kubelet
+        lab.stop()
+
+
+@pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten what the agent waits before it tries or looks again by itself."""
     monkeypatch.setattr("localvolume.cleaning.limits._FIRST_WAIT", 0.4)
     monkeypatch.setattr("localvolume.static.plan.LOOK_AGAIN_SECONDS", 0.5)
     monkeypatch.setattr("localvolume.static.facts.STALE_SECONDS", 0.3)
+    monkeypatch.setattr("localvolume.static.jobclean.LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("localvolume.static.jobs.ASK_AGAIN_SECONDS", 0.5)
 
 
 @pytest.fixture
@@ -47,3 +86,10 @@ def before_cleaning(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object
 
     monkeypatch.setattr("localvolume.static.act.clean", clean)
     return todo
+
+
+@pytest.fixture(scope="session")
+def rights(control_plane: ControlPlane) -> Iterator[Rights]:
+    """Accounts, roles and policies of deploy/install.yaml, for whoever acts with them."""
+    with Rights(control_plane, installed()) as made:
+        yield made

@@ -4,7 +4,6 @@ The agent runs as a thread of the tests' process, with its own event loop, or (w
 death are the matter) as a process. The API server is the real one, and so are the disks.
 """
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -12,25 +11,23 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 import localvolume
 from localvolume.agent.agent import Agent, AgentOptions
 from localvolume.config.environment import ListenAddress
 from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.ports import free_ports
+from tests.cluster.support_endpoints import http, metric, samples
 from tests.cluster.support_objects import Objects
+from tests.cluster.support_thread import LoopThread
 from tests.host.support_devices import LoopDevice, formatted, loop_device, mounted
 
 T = TypeVar("T")
@@ -51,8 +48,9 @@ UPSTREAM_ANNOTATIONS = ("pv.kubernetes.io/provisioned-by",)
 
 Volume = dict[str, Any]
 
-#: A generous bound for what takes well below a second on a quiet machine.
-SECONDS = 30.0
+#: A generous bound for what takes well below a second on a quiet machine: what waits for a try
+#: again, or for a control plane whose watches an outage has cut, takes a multiple of it.
+SECONDS = 90.0
 
 
 @dataclass(frozen=True)
@@ -70,51 +68,12 @@ class Class:
         return f"{self.host_dir}/{entry}"
 
 
-class AgentThread:
+class AgentThread(LoopThread):
     """An agent in this process, in a thread and an event loop of its own."""
 
     def __init__(self, options: AgentOptions) -> None:
         self.agent = Agent(options)
-        self.failure: BaseException | None = None
-        self._ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._thread = threading.Thread(target=self._run, name="agent")
-        self._thread.start()
-        self._ready.wait(10)
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._main())
-        except BaseException as error:  # noqa: BLE001 - shown by whoever waits for the agent
-            self.failure = error
-        finally:
-            self._ready.set()
-
-    async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._task = asyncio.create_task(self.agent.run())
-        self._ready.set()
-        try:
-            await self._task
-        except asyncio.CancelledError:
-            # Connections that were told to close do so in the next turns of the loop.
-            for _ in range(20):
-                await asyncio.sleep(0)
-
-    def check(self) -> None:
-        """Fail the test where the agent has ended by itself."""
-        if self.failure is not None:
-            raise AssertionError("the agent has ended") from self.failure
-
-    def stop(self) -> None:
-        """End it as SIGTERM would; fails where it does not end."""
-        if self._loop is not None and self._task is not None and self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._task.cancel)
-        self._thread.join(30)
-        assert not self._thread.is_alive(), "the agent does not end"
-        self.check()
+        super().__init__("agent", self.agent.run)
 
 
 class AgentProcess:
@@ -137,13 +96,13 @@ class AgentProcess:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
         try:
-            self.process.wait(15)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(
@@ -178,10 +137,14 @@ class Lab:
         self.stack = contextlib.ExitStack()
         self.agent: AgentThread | AgentProcess | None = None
         self.port = free_ports(1)[0]
+        self.kubeconfig: Path | None = None
+        """Whose access the agent has; the administrator's where nothing is said."""
+        self.job_image: str | None = None
         self._log = _Log()
         self._count = 0
+        self._written = 0
 
-    def __enter__(self) -> "Lab":
+    def __enter__(self) -> Self:
         self._level = logging.getLogger("localvolume").level
         logging.getLogger("localvolume").setLevel(logging.DEBUG)
         logging.getLogger("localvolume").addHandler(self._log)
@@ -259,9 +222,26 @@ class Lab:
         self.objects.make(CLASSES, body)
 
     def configure(self) -> None:
-        """Write the configuration, each file replaced in one step."""
+        """Write the configuration as the kubelet does: all of it is exchanged in one step.
+
+        The agent may read it at any moment: what it finds before and after that step is either
+        valid and what it was, or not valid (a link to nothing).
+        """
+        self._written += 1
+        data = self.config_directory / f"..{self._written}"
+        data.mkdir()
         for key, value in self.settings.items():
-            self.write_config(key, json.dumps(value, indent=1))
+            (data / key).write_text(json.dumps(value, indent=1))
+            self._link(key, f"..data/{key}")
+        self._link("..data", data.name)
+        for path in self.config_directory.iterdir():
+            if not path.name.startswith("..") and path.name not in self.settings:
+                path.unlink()
+
+    def _link(self, name: str, target: str) -> None:
+        new = self.directory / "new-link"
+        new.symlink_to(target)
+        new.rename(self.config_directory / name)
 
     def write_config(self, key: str, text: str) -> None:
         new = self.directory / f"new-{key}"
@@ -300,8 +280,9 @@ class Lab:
             AgentOptions(
                 node_name=self.node,
                 config_directory=str(self.config_directory),
-                kubeconfig=str(self.plane.kubeconfig),
+                kubeconfig=str(self.kubeconfig or self.plane.kubeconfig),
                 listen_address=ListenAddress("127.0.0.1", self.port),
+                job_image=self.job_image,
                 **options,
             )
         )
@@ -323,7 +304,8 @@ class Lab:
         argv += ["--listen-address", f"127.0.0.1:{self.port}", *arguments]
         environment = {
             "MY_NODE_NAME": self.node,
-            "KUBECONFIG": str(self.plane.kubeconfig),
+            "KUBECONFIG": str(self.kubeconfig or self.plane.kubeconfig),
+            **({"JOB_CONTAINER_IMAGE": self.job_image} if self.job_image else {}),
             # The package under test, wherever the tests took it from.
             "PYTHONPATH": os.path.dirname(os.path.dirname(localvolume.__file__)),
         }
@@ -341,34 +323,18 @@ class Lab:
 
     def http(self, path: str) -> tuple[int, str]:
         """What the agent answers, (0, why) where it does not."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as got:
-                return got.status, got.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-        except OSError as error:
-            return 0, str(error)
+        return http(self.port, path)
 
     def metric(self, name: str, **labels: str) -> float | None:
         """One sample of /metrics, None where there is none."""
-        status, text = self.http("/metrics")
-        if status != 200:
-            return None
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                if sample.name == name and sample.labels == labels:
-                    return sample.value
-        return None
+        return metric(self.port, name, **labels)
 
     def held(self, cls: Class) -> dict[str, float]:
         """How much of a class is left alone, by reason."""
-        status, text = self.http("/metrics")
         return {
-            sample.labels["reason"]: sample.value
-            for family in text_string_to_metric_families(text if status == 200 else "")
-            for sample in family.samples
-            if sample.name == "localvolume_held_volumes" and sample.labels["class"] == cls.name
+            labels["reason"]: value
+            for labels, value in samples(self.port, "localvolume_held_volumes")
+            if labels["class"] == cls.name
         }
 
     def looks(self) -> float:
@@ -520,7 +486,10 @@ class Lab:
         self.until(lambda: self.volume(name), lambda found: found is None)
 
     def remake(self, volume: Volume, **metadata: Any) -> Volume:
-        """Replace the object by what upstream would have made, or another by the given metadata."""
+        """Replace the object by what upstream would have made, or another by the given metadata.
+
+        Returned once it is Available: until then kube-controller-manager has yet to write to it.
+        """
         old = volume["metadata"]
         annotations = {k: v for k, v in old["annotations"].items() if k in UPSTREAM_ANNOTATIONS}
         labels = {k: v for k, v in old.get("labels", {}).items() if k != NODE_LABEL}
@@ -531,7 +500,7 @@ class Lab:
         made = self.objects.make(VOLUMES, {"metadata": fresh, "spec": spec})
         name = made["metadata"]["name"]
         found: Volume | None = self.until(
-            lambda: self.volume(name), lambda v: v and v["status"].get("phase")
+            lambda: self.volume(name), lambda v: v and v["status"].get("phase") == "Available"
         )
         assert found is not None
         return found

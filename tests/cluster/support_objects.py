@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,7 +45,31 @@ class Objects:
                     raise
 
 
-def eventually(read: Callable[[], Any], wanted: Callable[[Any], bool], seconds: float = 20) -> Any:
+def written_by_controllers(objects: Objects, path: str) -> None:
+    """Wait until kube-controller-manager has written to a new Node what it writes to each."""
+    eventually(
+        lambda: objects.get(path)["metadata"].get("annotations", {}),
+        lambda notes: "node.alpha.kubernetes.io/ttl" in notes,
+    )
+
+
+def pause(plane: ControlPlane, name: str) -> None:
+    """Freeze a component, and wait until it is: its threads stop one by one, and may answer until
+    they do."""
+    plane.pause(name)
+    threads = Path(f"/proc/{plane.pids[name]}/task")
+    eventually(lambda: [one.name for one in threads.iterdir() if _runs(one)], lambda left: not left)
+
+
+def _runs(thread: Path) -> bool:
+    try:
+        state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "T"
+
+
+def eventually(read: Callable[[], Any], wanted: Callable[[Any], bool], seconds: float = 90) -> Any:
     """What `read` returns once it is `wanted`; fails with the last of it after `seconds`."""
     deadline = time.monotonic() + seconds
     while not wanted(last := read()):

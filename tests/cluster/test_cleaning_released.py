@@ -6,6 +6,7 @@ import pytest
 
 from localvolume.kube.client import Client
 from tests.cluster.support_agent import VOLUMES, Lab
+from tests.cluster.support_objects import pause
 from tests.host.support_devices import command
 
 pytestmark = [
@@ -31,7 +32,7 @@ def test_only_released_volumes_with_delete_are_cleaned(lab: Lab) -> None:
     for path in places.values():
         (path / "data").write_text("somebody's")
     # States that the controllers would change at once: they look away.
-    lab.plane.pause("kube-controller-manager")
+    pause(lab.plane, "kube-controller-manager")
     try:
         recycled = volumes["recycled"]["metadata"]["name"]
         recycle = {"spec": {"persistentVolumeReclaimPolicy": "Recycle"}}

@@ -1,9 +1,12 @@
 """The configuration changes under a running agent: at once, wholly, or not at all."""
 
+import asyncio
 import json
+from typing import Any
 
 import pytest
 
+from localvolume.static.act import Acts
 from tests.cluster.support_agent import Lab
 
 pytestmark = [
@@ -26,9 +29,7 @@ def test_a_valid_edit_is_in_force_without_a_restart(lab: Lab) -> None:
     added = lab.add_class("added")
     lab.mount(lab.disk(), added.path("one"))
     del lab.settings["labelsForPV"]
-    (lab.config_directory / "labelsForPV").unlink()
     del lab.settings["useNodeNameOnly"]
-    (lab.config_directory / "useNodeNameOnly").unlink()
     lab.configure()
     volume = lab.published(added, "one")
     assert "team" not in volume["metadata"]["labels"]
@@ -54,6 +55,42 @@ def test_a_valid_edit_is_in_force_without_a_restart(lab: Lab) -> None:
     # What it offered before is left as it is.
     assert lab.stays(first)["metadata"]["labels"]["team"] == "storage"
     assert lab.agent is agent
+
+
+def test_what_waits_to_be_published_is_published_by_the_new_configuration(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A burst of volumes waits its turn; what was planned for them before the edit is void."""
+    monkeypatch.setattr("localvolume.static.doing.PUBLISHERS", 1)
+    publish = Acts._publish
+    begun: list[str] = []
+    go: list[bool] = []
+
+    async def gated(self: Acts, step: Any, around: Any) -> None:
+        begun.append(step.entry.name)
+        while not go:
+            await asyncio.sleep(0.02)
+        await publish(self, step, around)
+
+    monkeypatch.setattr(Acts, "_publish", gated)
+    lab.settings |= {"labelsForPV": {"team": "old"}}
+    fs = lab.add_class("fs")
+    names = ["one", "two", "three"]
+    for name in names:
+        lab.mount(lab.disk(), fs.path(name))
+    lab.start(wait=False)
+    lab.until(lambda: len(begun), lambda count: count == 1)
+    lab.settings["labelsForPV"] = {"team": "new"}
+    reloads = lab.metric("localvolume_config_reloads_total", result="valid") or 0
+    lab.configure()
+    lab.until(
+        lambda: lab.metric("localvolume_config_reloads_total", result="valid") or 0,
+        lambda count: count > reloads,
+    )
+    go.append(True)
+    teams = {name: lab.published(fs, name)["metadata"]["labels"]["team"] for name in names}
+    waited = set(names) - {begun[0]}
+    assert {teams[name] for name in waited} == {"new"}
 
 
 def test_an_invalid_edit_keeps_the_last_good_one(lab: Lab) -> None:
@@ -83,7 +120,6 @@ def test_an_invalid_edit_keeps_the_last_good_one(lab: Lab) -> None:
         lab.published(fs, name)
         assert lab.http("/healthz")[0] == 200
         assert lab.http("/ready")[0] == 200
-        (lab.config_directory / key).unlink()
         lab.configure()
         lab.until(lambda: lab.metric(VALID), lambda value: value == 1)
     assert lab.event(lab.node, "ConfigurationInvalid")["type"] == "Warning"

@@ -24,6 +24,7 @@ list) echo "go: downloading a/b v1"; echo a/b; echo c/d ;;
 build)
   [ -z "$GO_FAILS" ] || { echo "$GO_FAILS" >&2; exit 1; }
   sleep "${GO_TAKES:-0}"
+  until [ -z "$GO_WAITS_FOR" ] || [ -e "$GO_WAITS_FOR" ]; do sleep 0.1; done
   while [ "$1" != -o ]; do shift; done
   echo a/b >&2; echo c/d >&2; echo '#!/bin/sh' > "$2"; chmod +x "$2" ;;
 esac
@@ -96,15 +97,23 @@ def test_the_place_is_of_this_source_and_release(
 
 
 def test_two_processes_build_it_once(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GO_TAKES", "0.5")
-    said: list[str] = []
-    builders = [threading.Thread(target=build.build, args=(said.append,)) for _ in range(2)]
+    other = machine / "the-other-one-waits"
+    monkeypatch.setenv("GO_WAITS_FOR", str(other))
+
+    def say(text: str) -> None:
+        if "waiting for it" in text:
+            other.touch()
+
+    builders = [threading.Thread(target=build.build, args=(say,)) for _ in range(2)]
     for builder in builders:
         builder.start()
-    for builder in builders:
-        builder.join()
+    try:
+        wait_for(other.exists)
+    finally:
+        other.touch()
+        for builder in builders:
+            builder.join()
     assert len(calls(machine, "build")) == 1
-    assert any("waiting for it" in text for text in said)
     assert cached(machine) == [assets.build_directory().name]
 
 
@@ -128,7 +137,7 @@ def test_an_interrupted_build_is_swept_up_by_the_next(machine: Path) -> None:
 
 
 def test_an_interrupt_ends_the_compilers_too(machine: Path) -> None:
-    environment = {**os.environ, "GO_TAKES": "600.25", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, "GO_TAKES": COMPILES, "PYTHONPATH": os.pathsep.join(sys.path)}
     code = "from localvolume.controlplane import build; build.build()"
     with subprocess.Popen(
         [sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True
@@ -138,9 +147,13 @@ def test_an_interrupt_ends_the_compilers_too(machine: Path) -> None:
             wait_for(lambda: bool(sleepers()))
         finally:
             builder.send_signal(2)
-            builder.wait(20)
+            builder.wait(60)
     wait_for(lambda: not sleepers())
     assert cached(machine) == []
+
+
+COMPILES = f"600.{os.getpid()}"
+"""For so many seconds, by which the compilers of this run are known from those of others."""
 
 
 def sleepers() -> list[str]:
@@ -148,7 +161,7 @@ def sleepers() -> list[str]:
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if path.read_bytes() == b"sleep\x00600.25\x00":
+            if path.read_bytes() == f"sleep\0{COMPILES}\0".encode():
                 found.append(path.parent.name)
         except (FileNotFoundError, ProcessLookupError):
             continue
@@ -156,7 +169,7 @@ def sleepers() -> list[str]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.support_agent import Lab
-from tests.host.support_devices import command
+from tests.host.support_devices import command, unmount
 from tests.host.support_mounts import Mounts
 
 pytestmark = pytest.mark.needs("root", "loop", "controlplane")
@@ -112,7 +112,7 @@ def test_entries_that_come_and_go_while_they_are_looked_at(lab: Lab) -> None:
     other = fs.path("flapping")
     for _ in range(30):
         mounts.tmpfs(str(other))
-        mounts.umount(str(other))
+        unmount(other)
         subprocess.run(["mv", other, fs.path("moved")], check=True)
         fs.path("moved").rmdir()
     mounts.tmpfs(str(other))

@@ -15,6 +15,7 @@ from tests.host.support_devices import (
     loop_device,
     mounted,
     spare_loop_name,
+    unmount,
 )
 
 pytestmark = [
@@ -155,7 +156,7 @@ def test_a_replaced_volume_keeps_its_claim_and_loses_its_offer(lab: Lab) -> None
     used, unused = lab.published(fs, "used"), lab.published(fs, "unused")
     lab.bound(used)
     for name in disks:
-        command("umount", fs.path(name))
+        unmount(fs.path(name))
         command("mount", others[name].path, fs.path(name))
     lab.event(used["metadata"]["name"], "VolumeReplaced", "its uuid was")
     lab.until(lambda: lab.held(fs), lambda held: held == {"replaced": 1})
@@ -163,7 +164,7 @@ def test_a_replaced_volume_keeps_its_claim_and_loses_its_offer(lab: Lab) -> None
     again = lab.published(fs, "unused", unlike=unused["metadata"]["uid"])
     assert _uuid(again) != _uuid(unused)
     # It comes back, and all is well again.
-    command("umount", fs.path("used"))
+    unmount(fs.path("used"))
     command("mount", disks["used"].path, fs.path("used"))
     lab.until(lambda: lab.held(fs), lambda held: held == {})
 

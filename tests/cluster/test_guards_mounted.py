@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.support_agent import Lab
-from tests.host.support_devices import command, mounted
+from tests.host.support_devices import command, mounted, unmount
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),
@@ -40,7 +40,7 @@ def test_a_directory_whose_filesystem_is_unmounted_is_never_emptied(lab: Lab) ->
     command("mount", disk.path, path)
     lab.published(fs, "one", unlike=volume["metadata"]["uid"])
     assert not (path / "secret").exists()
-    command("umount", path)
+    unmount(path)
     assert (path / "below").exists()
 
 
@@ -58,7 +58,7 @@ def test_it_is_unmounted_in_the_last_moment(
     name = volume["metadata"]["name"]
     claim = lab.bound(volume)
     (path / "secret").write_text("tenant")
-    before_cleaning.append(lambda: command("umount", path))
+    before_cleaning.append(lambda: unmount(path))
     lab.delete_claim(claim)
     lab.event(name, "VolumeFailedDelete", "is no longer the mount")
     lab.settle()
@@ -68,6 +68,28 @@ def test_it_is_unmounted_in_the_last_moment(
     assert held is not None
     assert held["metadata"]["uid"] == volume["metadata"]["uid"]
     command("mount", disk.path, path)
+    lab.published(fs, "one", unlike=volume["metadata"]["uid"])
+    assert not (path / "secret").exists()
+
+
+def test_a_pod_that_was_deleted_by_force_still_has_it(lab: Lab) -> None:
+    """It goes on running, and writing, though its claim is gone."""
+    fs = lab.add_class("fs")
+    path, disk = fs.path("one"), lab.disk()
+    lab.mount(disk, path)
+    lab.start()
+    volume = lab.published(fs, "one")
+    name = volume["metadata"]["name"]
+    (path / "secret").write_text("tenant")
+    claim = lab.bound(volume)
+    pod = lab.directory / "pods/uid/volumes/kubernetes.io~local-volume" / name
+    pod.mkdir(parents=True)
+    with mounted(disk, pod):
+        lab.delete_claim(claim)
+        lab.event(name, "VolumeFailedDelete", f"a pod still has it mounted: {pod}")
+        lab.settle()
+        assert (pod / "secret").read_text() == "tenant"
+        assert lab.volumes_at(fs, "one")[0]["metadata"]["uid"] == volume["metadata"]["uid"]
     lab.published(fs, "one", unlike=volume["metadata"]["uid"])
     assert not (path / "secret").exists()
 

@@ -20,8 +20,8 @@ def test_told_to_stop_with_nothing_to_do(lab: Lab) -> None:
         volume = lab.published(fs, "one")
         began = time.monotonic()
         agent.process.send_signal(number)
-        assert agent.process.wait(10) == 0
-        assert time.monotonic() - began < 5
+        assert agent.process.wait(60) == 0
+        assert time.monotonic() - began < 20
         assert "stopped" in agent.log.read_text()
         assert "Traceback" not in agent.log.read_text()
         lab.agent = None
@@ -45,7 +45,7 @@ def test_stopped_in_the_midst_of_a_cleaning(lab: Lab, how: signal.Signals) -> No
     lab.delete_claim(claim)
     lab.until(lambda: pids.exists() and pids.read_text().endswith("\n"), bool)
     agent.process.send_signal(how)
-    assert agent.process.wait(15) == (0 if how is signal.SIGTERM else -how)
+    assert agent.process.wait(60) == (0 if how is signal.SIGTERM else -how)
     lab.agent = None
     first = int(pids.read_text())
     lab.until(lambda: alive(first), lambda is_alive: not is_alive)
@@ -79,8 +79,8 @@ def test_told_to_stop_while_it_writes_zeros(lab: Lab) -> None:
     )
     began = time.monotonic()
     agent.process.terminate()
-    assert agent.process.wait(15) == 0
-    assert time.monotonic() - began < 8
+    assert agent.process.wait(60) == 0
+    assert time.monotonic() - began < 30
     assert "cleaning stopped" in agent.log.read_text()
     lab.agent = None
     lab.settings["storageClassMap"][block.name]["blockCleanerCommand"] = ["/scripts/dd_zero.sh"]

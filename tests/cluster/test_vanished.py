@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cluster.support_agent import Lab
-from tests.host.support_devices import command
+from tests.host.support_devices import command, unmount
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),
@@ -21,7 +21,7 @@ def test_offers_claims_and_short_absences(lab: Lab) -> None:
     disks = {name: lab.disk() for name in names}
     for name, disk in disks.items():
         lab.mount(disk, fs.path(name))
-    lab.start(vanished_grace=60)
+    lab.start(vanished_grace=600)
     volumes = {name: lab.published(fs, name) for name in names}
     lab.bound(volumes["claimed"])
     # A claim's data may still be in this one, though it is offered again by an administrator.
@@ -33,9 +33,9 @@ def test_offers_claims_and_short_absences(lab: Lab) -> None:
     lab.patch(used, {"spec": {"claimRef": None}})
     lab.until(lambda: lab.phase(used), lambda phase: phase == "Available")
 
-    lab.start(vanished_grace=60)
+    lab.start(vanished_grace=600)
     for name in names:
-        command("umount", fs.path(name))
+        unmount(fs.path(name))
     lab.until(lambda: held(lab), lambda value: value == 3)
     lab.event(volumes["claimed"]["metadata"]["name"], "VolumeVanished", "not a valid mount point")
     for name in names:
@@ -48,7 +48,7 @@ def test_offers_claims_and_short_absences(lab: Lab) -> None:
 
     lab.start(vanished_grace=0.5)
     for name in names:
-        command("umount", fs.path(name))
+        unmount(fs.path(name))
     lab.until(lambda: lab.volumes_at(fs, "offered"), lambda found: not found)
     lab.until(lambda: held(lab), lambda value: value == 2)
     for name in ("claimed", "used"):
@@ -76,8 +76,12 @@ def test_devices_links_and_entries_that_go_and_return(lab: Lab) -> None:
         lab.published(block, name, unlike=volume["metadata"]["uid"])
 
 
-def test_a_link_that_udev_makes_a_moment_after_its_device(lab: Lab) -> None:
+def test_a_link_that_udev_makes_a_moment_after_its_device(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Administrators link to /dev/disk/by-id, which nothing tells us of when it comes."""
+    # The link is to be there by then, also after a slow look.
+    monkeypatch.setattr("localvolume.static.role.UDEV_SECONDS", 15.0)
     block = lab.add_class("block", volumeMode="Block")
     by_id = lab.directory / "by-id"
     lab.unlink_later(block.path("one")).symlink_to(by_id)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from localvolume.controlplane import ControlPlane
+from localvolume.kube.auth import find_access
+from localvolume.kube.client import Client
 from localvolume.sandbox import Sandbox
 from tests.contract.support_api import ApiUnderTest
 
@@ -45,3 +47,12 @@ async def api(
         Path(plane_under_test.kubeconfig),
     ) as under_test:
         yield under_test
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    """Of a sandbox without controllers: nobody else puts right what a test has made."""
+    async with Sandbox(controllers=False) as sandbox:
+        access = find_access(str(sandbox.kubeconfig(tmp_path / "config")))
+        async with Client(access, user_agent="test") as client:
+            yield client

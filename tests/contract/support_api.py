@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
+from localvolume.kube.sockets import Sockets
+
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -62,6 +64,7 @@ class ApiUnderTest:
         self.namespace = "default"
         self.kubeconfig = kubeconfig
         self._made: list[str] = []
+        self._sockets = Sockets()
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -91,8 +94,8 @@ class ApiUnderTest:
 
     async def __aenter__(self) -> ApiUnderTest:
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=30),
-            connector=aiohttp.TCPConnector(ssl=self.ssl),
+            timeout=aiohttp.ClientTimeout(total=120),
+            connector=aiohttp.TCPConnector(ssl=self.ssl, socket_factory=self._sockets.make),
             headers=self.headers,
         )
         return self
@@ -107,6 +110,7 @@ class ApiUnderTest:
                     await self.patch(path, no_more)
         finally:
             await self._session.close()
+            await self._sockets.hang_up()
 
     async def call(
         self,
@@ -185,9 +189,9 @@ class ApiUnderTest:
 
     @asynccontextmanager
     async def watch(self, path: str, **query: Any) -> AsyncIterator[Watching]:
-        """A watch; `timeoutSeconds` defaults to 20."""
+        """A watch; `timeoutSeconds` defaults to 120."""
         assert self._session is not None
-        params = {"watch": "1", "timeoutSeconds": "20"} | {k: str(v) for k, v in query.items()}
+        params = {"watch": "1", "timeoutSeconds": "120"} | {k: str(v) for k, v in query.items()}
         async with self._session.get(
             self.url + path, params=params, headers={"Accept": "application/json"}
         ) as response:
@@ -223,7 +227,7 @@ async def run_kubectl(api: ApiUnderTest, *arguments: str, given: Any = None) -> 
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             out, err = await process.communicate(json.dumps(given).encode() if given else None)
     finally:
         if process.returncode is None:
@@ -250,7 +254,7 @@ class Watching:
     def status(self) -> int:
         return self.response.status
 
-    async def next(self, timeout: float = 10.0) -> tuple[str, Body]:
+    async def next(self, timeout: float = 60.0) -> tuple[str, Body]:
         """The next event; raises EOFError at a clean end."""
         async with asyncio.timeout(timeout):
             line = await self.response.content.readline()
@@ -259,7 +263,7 @@ class Watching:
         event = _without_managers(json.loads(line))
         return event["type"], event["object"]
 
-    async def rest(self, timeout: float = 10.0) -> list[tuple[str, Body]]:
+    async def rest(self, timeout: float = 60.0) -> list[tuple[str, Body]]:
         """Everything until the server ends the watch."""
         events = []
         async with asyncio.timeout(timeout):
@@ -276,7 +280,7 @@ class Watching:
 
 
 async def eventually(
-    condition: Callable[[], Awaitable[Any]], seconds: float = 15.0, every: float = 0.02
+    condition: Callable[[], Awaitable[Any]], seconds: float = 60.0, every: float = 0.02
 ) -> Any:
     """The first true result of `condition`; fails after `seconds`."""
     end = time.monotonic() + seconds

@@ -201,14 +201,14 @@ def client_of(
     *,
     token: TokenSource | None = None,
     tls: Tls | None = None,
-    timeout: float = 5.0,
+    timeout: float = 30.0,
     **rest: Any,
 ) -> Client:
     access = Access(server.url, source="a test", token=token, tls=tls)
     return Client(access, user_agent="test", timeout=timeout, **rest)
 
 
-async def until(condition: Callable[[], object], timeout: float = 5.0) -> None:
+async def until(condition: Callable[[], object], timeout: float = 60.0) -> None:
     """Wait for something to become true."""
     async with asyncio.timeout(timeout):
         while not condition():

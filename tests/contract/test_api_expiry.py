@@ -12,7 +12,7 @@ import pytest
 
 from localvolume.controlplane import ControlPlane
 from localvolume.sandbox import Sandbox
-from tests.contract.support_api import ApiUnderTest
+from tests.contract.support_api import ApiUnderTest, eventually
 
 Forgetful = tuple[ApiUnderTest, Callable[[], Awaitable[None]]]
 
@@ -54,9 +54,16 @@ async def test_a_watch_from_a_forgotten_version(forgetful: Forgetful) -> None:
     made = await api.made(api.config_maps, {"metadata": {"name": api.unique}})
     version = made["metadata"]["resourceVersion"]
     await api.patch(f"{api.config_maps}/{api.unique}", {"data": {"a": "b"}})
-    async with api.watch(api.config_maps, resourceVersion=version, timeoutSeconds="1") as watch:
-        assert [kind for kind, _ in await watch.rest()] == ["MODIFIED"]
+    async with api.watch(api.config_maps, resourceVersion=version) as watch:
+        assert await watch.names(1) == [("MODIFIED", api.unique)]
     await forget()
+
+    async def serves() -> bool:
+        async with api.watch(api.config_maps, timeoutSeconds=1) as watch:
+            return watch.status == 200
+
+    # A real server that is ready says 429 for as long as its cache is not.
+    await eventually(serves)
     async with api.watch(api.config_maps, resourceVersion=version) as watch:
         events = await watch.rest()
     assert watch.status == 200

@@ -111,7 +111,7 @@ async def test_versions_and_groups(api: ApiUnderTest) -> None:
                 "persistentvolumeclaims/status events pods pods/status configmaps serviceaccounts"
             ),
         ),
-        ("/apis/storage.k8s.io/v1", "storageclasses"),
+        ("/apis/storage.k8s.io/v1", "storageclasses csidrivers csistoragecapacities"),
         ("/apis/batch/v1", "jobs jobs/status"),
         ("/apis/coordination.k8s.io/v1", "leases"),
         ("/apis/events.k8s.io/v1", "events"),
@@ -156,14 +156,22 @@ _DISCOVERED = {
     "/api/v1 configmaps": _resource("ConfigMap", "configmap", "namespaced", "cm"),
     "/api/v1 serviceaccounts": _resource("ServiceAccount", "serviceaccount", "namespaced", "sa"),
     "/apis/storage.k8s.io/v1 storageclasses": _resource("StorageClass", "storageclass", "", "sc"),
+    "/apis/storage.k8s.io/v1 csidrivers": _resource("CSIDriver", "csidriver", ""),
+    "/apis/storage.k8s.io/v1 csistoragecapacities": _resource(
+        "CSIStorageCapacity", "csistoragecapacity", "namespaced"
+    ),
     "/apis/batch/v1 jobs": _resource("Job", "job", "namespaced", "", "all"),
     "/apis/coordination.k8s.io/v1 leases": _resource("Lease", "lease", "namespaced"),
     "/apis/events.k8s.io/v1 events": _resource("Event", "event", "namespaced", "ev"),
 }
+_WITHOUT_STATUS = {
+    *("ConfigMap", "CSIDriver", "CSIStorageCapacity", "Event", "Lease", "ServiceAccount"),
+    "StorageClass",
+}
 for _key, _entry in list(_DISCOVERED.items()):
     _path, _, _name = _key.partition(" ")
     _entry["name"] = _name
-    if _entry["kind"] in {"ConfigMap", "Event", "Lease", "ServiceAccount", "StorageClass"}:
+    if _entry["kind"] in _WITHOUT_STATUS:
         continue
     _part = {key: _entry[key] for key in ("namespaced", "kind")} | {"singularName": ""}
     _get = {"name": f"{_name}/status", "verbs": ["get", "patch", "update"]}
@@ -183,6 +191,8 @@ for _key, _entry in list(_DISCOVERED.items()):
         "configmaps",
         "serviceaccounts",
         "storageclasses",
+        "csidrivers",
+        "csistoragecapacities",
         "jobs",
         "leases",
     ],
@@ -190,6 +200,8 @@ for _key, _entry in list(_DISCOVERED.items()):
 async def test_tables_have_the_real_columns(api: ApiUnderTest, resource: str) -> None:
     root = {
         "storageclasses": "/apis/storage.k8s.io/v1",
+        "csidrivers": "/apis/storage.k8s.io/v1",
+        "csistoragecapacities": "/apis/storage.k8s.io/v1",
         "jobs": "/apis/batch/v1",
         "leases": "/apis/coordination.k8s.io/v1",
     }.get(resource, "/api/v1")
@@ -199,10 +211,15 @@ async def test_tables_have_the_real_columns(api: ApiUnderTest, resource: str) ->
         (column["name"], column["type"], column["format"], column["priority"])
         for column in answer.body["columnDefinitions"]
     ]
-    wanted = _COLUMNS[resource].split(",")
+    wanted = [column.partition(":") for column in _COLUMNS[resource].split(",")]
     assert columns == [
-        (name.strip("*"), "string", "name" if name.strip("*") == "Name" else "", name.count("*"))
-        for name in wanted
+        (
+            name.strip("*"),
+            kind or "string",
+            "name" if name.strip("*") == "Name" else "",
+            name.count("*"),
+        )
+        for name, _, kind in wanted
     ]
 
 
@@ -219,6 +236,9 @@ _COLUMNS = {
     "configmaps": "Name,Data,Age",
     "serviceaccounts": "Name,Secrets,Age",
     "storageclasses": "Name,Provisioner,ReclaimPolicy,VolumeBindingMode,AllowVolumeExpansion,Age",
+    "csidrivers": "Name,AttachRequired:boolean,PodInfoOnMount:boolean,StorageCapacity:boolean,"
+    "TokenRequests,RequiresRepublish:boolean,Modes,Age",
+    "csistoragecapacities": "Name,Created At:date",
     "jobs": "Name,Status,Completions,Duration,Age,*Containers,*Images,*Selector",
     "leases": "Name,Holder,Age",
 }

@@ -39,5 +39,5 @@ def test_what_comes_along() -> None:
     assert seen["environment kept"]
     assert seen["authorities"] == 0
     assert not seen["compiled frozenlist"]
-    assert seen["tls buffer"] == 32 * 1024
+    assert seen["tls buffer"] == 16 * 1024
     assert UNWANTED.isdisjoint(seen["modules"])

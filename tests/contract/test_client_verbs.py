@@ -294,7 +294,7 @@ async def test_a_long_retry_after_is_told_at_once(server: FaultServer, client: C
     for _ in range(2):
         with pytest.raises(TryAgainLater) as caught:
             await client.get(PERSISTENT_VOLUMES, "a")
-        assert caught.value.after == pytest.approx(60, abs=1)
+        assert caught.value.after == pytest.approx(60, abs=20)
     assert len(server.seen) == 1
 
 
@@ -329,7 +329,7 @@ async def test_requests_are_reported(server: FaultServer) -> None:
     told: list[tuple[str, str, type | None]] = []
 
     def hook(verb: str, kind: Kind[Any], seconds: float, error: ApiError | None) -> None:
-        assert 0 <= seconds < 5
+        assert 0 <= seconds < 60
         told.append((verb, kind.plural, type(error) if error else None))
 
     server.others = [answer(volume("a", 1), status=201), failure(409, "Conflict")]

@@ -42,7 +42,7 @@ async def client(server: FaultServer) -> AsyncIterator[Client]:
 async def collect(client: Client, seconds: float = 60) -> list[tuple[str, str]]:
     """(type, resourceVersion) of each event until the watch ends."""
     events = client.watch(PERSISTENT_VOLUMES, resource_version="1", timeout_seconds=seconds)
-    async with asyncio.timeout(10), aclosing(events):
+    async with asyncio.timeout(60), aclosing(events):
         return [(event.type, event.object.metadata.resource_version) async for event in events]
 
 

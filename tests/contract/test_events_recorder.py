@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -68,7 +69,7 @@ async def test_an_event_is_what_kubectl_describe_looks_for(
 ) -> None:
     async with recording(client, clock=lambda: 1_800_000_000.0) as recorder:
         recorder.event(VOLUME, "Warning", "VolumeFailedDelete", "busy")
-        assert await recorder.flush(5)
+        assert await recorder.flush(60)
     (sent,) = server.seen
     assert sent.path == "/api/v1/namespaces/default/events"
     name = sent.body["metadata"].pop("name")
@@ -101,7 +102,7 @@ async def test_a_namespaced_object_has_its_events_beside_it(
 ) -> None:
     async with recording(client) as recorder:
         recorder.event(CLAIM, "Normal", "Found", "x")
-        assert await recorder.flush(5)
+        assert await recorder.flush(60)
     assert server.seen[0].path == "/api/v1/namespaces/work/events"
     assert server.seen[0].body["involvedObject"]["namespace"] == "work"
 
@@ -113,7 +114,7 @@ async def test_repeats_become_a_count(server: FaultServer, client: Client) -> No
             recorder.event(VOLUME, "Normal", "VolumeDelete", "cleaning")
             now += 60
         recorder.event(VOLUME, "Normal", "VolumeDelete", "another message")
-        assert await recorder.flush(5)
+        assert await recorder.flush(60)
         assert recorder.written == 4
     first, second, third, other = server.seen
     name = first.body["metadata"]["name"]
@@ -131,7 +132,7 @@ async def test_an_expired_event_is_written_anew(server: FaultServer, client: Cli
         recorder.event(VOLUME, "Normal", "R", "m")
         recorder.event(VOLUME, "Normal", "R", "m")
         recorder.event(VOLUME, "Normal", "R", "m")
-        assert await recorder.flush(5)
+        assert await recorder.flush(60)
         assert (recorder.written, recorder.lost) == (3, 0)
     assert [seen.method for seen in server.seen] == ["POST", "PATCH", "POST", "PATCH"]
     assert server.seen[2].body["count"] == 2
@@ -141,7 +142,7 @@ async def test_a_taken_name_is_replaced(server: FaultServer, client: Client) -> 
     server.others = [failure(409, "AlreadyExists"), echo]
     async with recording(client) as recorder:
         recorder.event(VOLUME, "Normal", "R", "m")
-        assert await recorder.flush(5)
+        assert await recorder.flush(60)
     names = [seen.body["metadata"]["name"] for seen in server.seen]
     assert len(set(names)) == 2
 
@@ -153,10 +154,50 @@ async def test_a_server_that_is_unwell_is_waited_for_in_order(
     async with recording(client) as recorder:
         recorder.event(VOLUME, "Normal", "R", "one")
         recorder.event(VOLUME, "Normal", "R", "two")
-        assert await recorder.flush(5)
+        assert await recorder.flush(60)
         assert (recorder.written, recorder.lost) == (2, 0)
     messages = [seen.body["message"] for seen in server.seen]
     assert messages == ["one", "one", "one", "two"]
+
+
+async def test_last_words_are_written_also_when_it_is_cancelled(
+    server: FaultServer, client: Client
+) -> None:
+    recorder = EventRecorder(client, "local-volume-provisioner", "node-1")
+    begun = asyncio.Event()
+
+    async def life() -> None:
+        async with recorder.speaking(60):
+            begun.set()
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                recorder.event(VOLUME, "Normal", "R", "first")
+                recorder.event(VOLUME, "Normal", "R", "last")
+
+    living = asyncio.create_task(life())
+    await begun.wait()
+    living.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await living
+    assert [seen.body["message"] for seen in server.seen] == ["first", "last"]
+
+
+async def test_last_words_that_nobody_takes_hold_nothing_up(
+    server: FaultServer, client: Client
+) -> None:
+    server.others = [failure(500, "InternalError")]
+    recorder = EventRecorder(client, "local-volume-provisioner", "node-1")
+
+    async def life() -> None:
+        async with recorder.speaking(0.2):
+            recorder.event(VOLUME, "Normal", "R", "m")
+            raise ValueError("mine")
+
+    with pytest.raises(ExceptionGroup) as failed:
+        await asyncio.wait_for(life(), 60)
+    assert failed.group_contains(ValueError, match="mine")
+    assert recorder.written == 0
 
 
 @pytest.mark.parametrize(("code", "reason"), [(403, "Forbidden"), (404, "NotFound")])
@@ -167,10 +208,16 @@ async def test_a_refused_event_is_dropped_and_logged(
     async with recording(client) as recorder:
         recorder.event(VOLUME, "Normal", "R", "refused")
         recorder.event(VOLUME, "Normal", "R", "taken")
-        assert await recorder.flush(5)
+        assert await recorder.flush(60)
         assert (recorder.written, recorder.lost) == (1, 1)
     assert "refused" in caplog.text
     assert len(server.seen) == 2
+
+
+def test_an_outage_of_a_minute_costs_no_event_however_short_the_waits_are_by_chance() -> None:
+    for seed in range(1000):
+        backoff = Backoff(first=1.0, uniform=random.Random(seed).uniform)
+        assert sum(backoff.next() for _ in range(events_module._ATTEMPTS)) > 120
 
 
 async def test_it_gives_up_on_one_event_in_the_end(
@@ -181,7 +228,7 @@ async def test_it_gives_up_on_one_event_in_the_end(
     async with recording(client) as recorder:
         recorder.event(VOLUME, "Normal", "R", "one")
         recorder.event(VOLUME, "Normal", "R", "two")
-        assert await recorder.flush(5)
+        assert await recorder.flush(60)
         assert (recorder.written, recorder.lost) == (1, 1)
 
 
@@ -194,7 +241,7 @@ async def test_a_full_queue_drops_the_oldest(
         recorder.event(VOLUME, "Normal", "R", f"{number}")
     assert recorder.lost == 2
     task = asyncio.create_task(recorder.run())
-    assert await recorder.flush(5)
+    assert await recorder.flush(60)
     task.cancel()
     assert [seen.body["message"] for seen in server.seen] == ["2", "3", "4"]
 
@@ -212,7 +259,7 @@ async def test_any_text_and_any_length(server: FaultServer, client: Client) -> N
     async with recording(client) as recorder:
         recorder.event(long_name, "Normal", "R", "ü" * 2000)
         recorder.event(VOLUME, "Normal", "R", "a path \udcff of any bytes")
-        assert await recorder.flush(5)
+        assert await recorder.flush(60)
     long, odd = (seen.body for seen in server.seen)
     assert len(long["metadata"]["name"]) == 253
     assert 1000 < len(long["message"].encode()) <= 1024

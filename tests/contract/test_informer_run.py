@@ -172,7 +172,7 @@ async def test_the_first_list_is_tried_until_it_works(
 ) -> None:
     server.lists = [fault, fault, answer(listing(7, volume("a", 1)))]
     async with running(client) as informer:
-        await asyncio.wait_for(informer.synced.wait(), 5)
+        await asyncio.wait_for(informer.synced.wait(), 60)
         assert list(informer.items) == ["a"]
 
 
@@ -198,6 +198,7 @@ async def test_never_storms() -> None:
             server.lists = [answer(listing(7))]
             server.watches = [STORMS[storm]]
             async with running(client, hurry=False):
+                await until(lambda: server.count("watch"))
                 await asyncio.sleep(3)
             # The expectation is 4 rounds; more than 16 has a probability below one in a million.
             assert 1 <= server.count("watch") <= 16, storm
@@ -236,7 +237,7 @@ async def test_a_server_that_was_away(client: Client, server: FaultServer) -> No
             await asyncio.sleep(0.05)
             assert not informer.synced.is_set()
             object.__setattr__(other.access, "server", access_url)
-            await asyncio.wait_for(informer.synced.wait(), 5)
+            await asyncio.wait_for(informer.synced.wait(), 60)
 
 
 async def test_a_restored_server_is_listed_again(server: FaultServer, client: Client) -> None:
@@ -300,3 +301,20 @@ def test_backoff_doubles_to_its_bound_and_starts_again() -> None:
     assert backoff.next(at_least=5) == 35
     backoff.reset()
     assert backoff.next() == 0.5
+
+
+async def test_a_refusal_is_an_answer_until_it_is_taken_back(
+    server: FaultServer, client: Client
+) -> None:
+    """Whoever can do without these objects need not wait for them for ever."""
+    server.lists = [failure(500, "InternalError"), failure(403, "Forbidden"), answer(listing(7))]
+    server.watches = [stream(then="hold")]
+    seen: list[tuple[bool, bool]] = []
+    async with running(client) as informer:
+        async with asyncio.timeout(60):
+            await informer.answered.wait()
+        seen.append((informer.refused is not None, informer.synced.is_set()))
+        async with asyncio.timeout(60):
+            await informer.synced.wait()
+        assert seen == [(True, False)]
+        assert informer.refused is None

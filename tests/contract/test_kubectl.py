@@ -195,7 +195,7 @@ async def test_watch_and_wait(api: ApiUnderTest) -> None:
     )
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(100):
             assert (await process.stdout.readline()).split()[0].decode() == api.unique
             waiting = asyncio.create_task(
                 kubectl(
@@ -204,13 +204,13 @@ async def test_watch_and_wait(api: ApiUnderTest) -> None:
                     "pv",
                     api.unique,
                     "--for=jsonpath={.spec.persistentVolumeReclaimPolicy}=Delete",
-                    "--timeout=20s",
+                    "--timeout=90s",
                 )
             )
             policy = {"persistentVolumeReclaimPolicy": "Delete"}
             await api.patch(f"{VOLUMES}/{api.unique}", {"spec": policy})
-            while b"Delete" not in await process.stdout.readline():
-                pass
+            while b"Delete" not in (line := await process.stdout.readline()):
+                assert line, "it watches no longer"
             assert (await waiting).endswith("condition met\n")
     finally:
         process.kill()

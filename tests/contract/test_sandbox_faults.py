@@ -136,7 +136,7 @@ async def test_a_silent_watch(sandbox: Sandbox, api: ApiUnderTest) -> None:
             await watch.next(0.4)
     # A healthy one would have told of both, and have sent bookmarks since.
     async with api.watch(MAPS, allowWatchBookmarks="true") as watch:
-        events = [await watch.next(1) for _ in range(3)]
+        events = [await watch.next() for _ in range(3)]
     assert [kind for kind, _ in events] == ["ADDED", "ADDED", "BOOKMARK"]
 
 

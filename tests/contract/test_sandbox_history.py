@@ -82,12 +82,12 @@ async def test_it_is_up_at_once_and_quick() -> None:
     # In CPU time, which other work on the machine does not stretch.
     started = time.process_time()
     async with Sandbox() as sandbox:
-        assert time.process_time() - started < 0.5
+        assert time.process_time() - started < 2
         started = time.process_time()
         for i in range(1000):
             sandbox.api.create(PERSISTENT_VOLUMES, volume(f"v{i:04}"))
         assert len(list(sandbox.store[PERSISTENT_VOLUMES])) == 1000
-        assert time.process_time() - started < 3
+        assert time.process_time() - started < 5
 
 
 async def test_the_same_port_again(api: ApiUnderTest, sandbox: Sandbox) -> None:

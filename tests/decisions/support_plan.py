@@ -6,10 +6,12 @@ and the process's view of it differ on purpose: what a PersistentVolume says is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
+from localvolume.cleaning.jobs import CleaningJob, job_name
+from localvolume.cleaning.jobs import State as JobState
 from localvolume.config.model import ClassConfig, FirstUse, VolumeMode
 from localvolume.kube.objects import (
     ClaimRef,
@@ -214,6 +216,29 @@ def released_from(entry: Entry, claim: str = "claim-uid", **changes: Any) -> Per
     return volume_of(entry, phase=phase, claim=claim, annotations=annotations, **changes)
 
 
+def job_for(
+    volume: PersistentVolume,
+    state: JobState = "unfinished",
+    *,
+    uid: str | None = None,
+    path: str = "",
+    upstreams: bool = False,
+    being_deleted: bool = False,
+) -> CleaningJob:
+    """The Job that this agent would have made for the object, but for what is named."""
+    uid = volume.metadata.uid if uid is None else uid
+    return CleaningJob(
+        name=f"cleanup-{volume.metadata.name}" if upstreams else job_name(uid),
+        uid=f"uid-of-job-for-{uid}",
+        volume_name=volume.metadata.name,
+        volume_uid=uid,
+        path=path,
+        state=state,
+        ours=not upstreams,
+        being_deleted=being_deleted,
+    )
+
+
 def facts_of(
     entries: Iterable[Entry] = (),
     volumes: Iterable[PersistentVolume] = (),
@@ -221,8 +246,12 @@ def facts_of(
     classes: Sequence[ClassFacts] = (),
     asked: Mapping[str, PersistentVolume | None] | None = None,
     missing: Mapping[str, float] | None = None,
+    busy: Collection[str] = (),
     grace_seconds: float = 60.0,
     online: bool = True,
+    jobs: Iterable[CleaningJob] = (),
+    use_jobs: bool = False,
+    jobs_unknown: str | None = None,
 ) -> Facts:
     known = classes or (class_facts(),)
     return Facts(
@@ -233,8 +262,12 @@ def facts_of(
         volumes={volume.metadata.name: volume for volume in volumes},
         asked=asked or {},
         missing_seconds=missing or {},
+        busy=busy,
         grace_seconds=grace_seconds,
         online=online,
+        jobs=list(jobs),
+        use_jobs=use_jobs,
+        jobs_unknown=jobs_unknown,
     )
 
 

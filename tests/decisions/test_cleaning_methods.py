@@ -41,6 +41,7 @@ def command(*words: str) -> Method:
         (("/scripts/shred.sh",), overwrite(3)),
         (("/scripts/shred.sh", "2"), overwrite(2)),
         (("/scripts/shred.sh", "0"), zero()),
+        (("/scripts/shred.sh", "000"), zero()),
         (("/scripts/blkdiscard.sh",), DISCARD),
         (("localvolume", "discard"), DISCARD),
         (("localvolume", "zero"), zero()),

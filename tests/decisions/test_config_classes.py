@@ -213,6 +213,7 @@ GOOD_COMMANDS = [
     ["/scripts/dd_zero.sh", "2"],
     ["/scripts/shred.sh", "3"],
     ["/scripts/shred.sh", "0"],
+    ["/scripts/shred.sh", "00"],
     ["/scripts/blkdiscard.sh"],
     ["localvolume", "zero"],
     ["localvolume", "zero", "2"],

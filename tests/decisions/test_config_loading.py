@@ -52,10 +52,11 @@ def test_every_key(write: Write) -> None:
             jobTolerations="- {key: a, operator: Equal, value: b, effect: NoSchedule}\n"
             "- {Operator: Exists, effect: NoExecute, tolerationSeconds: 5}\n",
             useAlphaAPI="yes",
-            useJobForCleaning="no",
+            jobResources="limits: {memory: 1Gi}",
+            useJobForCleaning="yes",
             useNodeNameOnly="on",
             setPVOwnerRef="true\n",
-            removeNodeNotReadyTaint="false",
+            removeNodeNotReadyTaint="true",
             provisionerNotReadyNodeTaintKey="sig-storage-local-static-provisioner/agent-not-ready",
             minResyncPeriod="1h30m\n",
         )
@@ -68,10 +69,11 @@ def test_every_key(write: Write) -> None:
         {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
     )
     assert configuration.use_alpha_api
-    assert not configuration.use_job_for_cleaning
+    assert configuration.job_resources == {"limits": {"memory": "1Gi"}}
+    assert configuration.use_job_for_cleaning
     assert configuration.use_node_name_only
     assert configuration.set_pv_owner_ref
-    assert not configuration.remove_node_not_ready_taint
+    assert configuration.remove_node_not_ready_taint
     assert configuration.provisioner_not_ready_node_taint_key.endswith("/agent-not-ready")
     assert configuration.min_resync_period_seconds == 5400
     assert configuration.warnings == ()
@@ -138,18 +140,68 @@ def test_all_problems_are_named_at_once(write: Write, tmp_path: Path) -> None:
         assert reason in by_place[place]
 
 
+def test_jobs_need_an_image_where_the_environment_is_known(write: Write) -> None:
+    directory = write(UseJobForCleaning="true")
+    assert loading.load(directory).use_job_for_cleaning
+    with pytest.raises(ConfigurationInvalid) as caught:
+        loading.load(directory, has_image=False)
+    (problem,) = caught.value.problems
+    assert (problem.file, problem.key) == ("UseJobForCleaning", "useJobForCleaning")
+    assert "JOB_CONTAINER_IMAGE" in problem.reason
+    write(UseJobForCleaning="false")
+    assert not loading.load(directory, has_image=False).use_job_for_cleaning
+
+
+@pytest.mark.parametrize("key", [None, "", "''"])
+def test_a_taint_to_remove_needs_its_key(write: Write, key: str | None) -> None:
+    named = {} if key is None else {"provisionerNotReadyNodeTaintKey": key}
+    (problem,) = problems_of(write(removeNodeNotReadyTaint="true", **named))
+    assert (problem.file, problem.key) == ("removeNodeNotReadyTaint", "removeNodeNotReadyTaint")
+    assert "needs provisionerNotReadyNodeTaintKey" in problem.reason
+    good = loading.load(
+        write(removeNodeNotReadyTaint="true", provisionerNotReadyNodeTaintKey="a.example/b")
+    )
+    assert good.remove_node_not_ready_taint
+
+
+def test_resources_of_jobs(write: Write) -> None:
+    default = loading.load(write()).job_resources
+    assert default == {
+        "requests": {"cpu": "10m", "memory": "64Mi"},
+        "limits": {"memory": "256Mi"},
+    }
+    given = write(jobResources="limits: {cpu: 2, memory: 0.5Gi}\nRequests: {CPU: 1500m}\n")
+    assert loading.load(given).job_resources == {
+        "limits": {"cpu": "2", "memory": "0.5Gi"},
+        "requests": {"cpu": "1500m"},
+    }
+    assert loading.load(write(jobResources="{}")).job_resources == {}
+    assert loading.load(write(jobResources="")).job_resources == default
+
+
 @pytest.mark.parametrize(
-    ("key", "reason"),
+    ("given", "key", "reason"),
     [
-        ("useJobForCleaning", "cleaning by Jobs comes with a later release"),
-        ("removeNodeNotReadyTaint", "not-ready taint comes with a later release"),
+        ("{limits: {cpu: much}}", "limits.cpu", "must be a quantity like 100m or 2"),
+        ("{limits: {memory: 64MB}}", "limits.memory", "must be a quantity like 64Mi or 1G"),
+        ("{limits: {memory: -1Gi}}", "limits.memory", "must be a quantity"),
+        ("{requests: {cpu: 0}}", "requests.cpu", "must be at least 1m"),
+        ("{requests: {cpu: 1u}}", "requests.cpu", "must be at least 1m"),
+        ("{requests: {memory: 100m}}", "requests.memory", "must be at least 1 byte"),
+        ("{requests: {memory: 1Gi}, limits: {memory: 1000M}}", "requests.memory", "more than"),
+        ("{requests: {cpu: '1e1'}, limits: {cpu: 9}}", "requests.cpu", "more than"),
+        ("{limits: {storage: 1Gi}}", "limits.storage", "unknown key"),
+        ("{limit: {cpu: 1}}", "limit", "did you mean limits?"),
+        ("{limits: 1}", "limits", "must be a mapping"),
+        ("{limits: {cpu: '1e1000'}}", "limits.cpu", "must be a quantity"),
     ],
 )
-def test_what_would_silently_not_happen_is_refused(write: Write, key: str, reason: str) -> None:
-    (problem,) = problems_of(write(**{key: "true"}))
-    assert (problem.file, problem.key) == (key, key)
+def test_resources_that_the_api_server_would_refuse(
+    write: Write, given: str, key: str, reason: str
+) -> None:
+    (problem,) = problems_of(write(jobResources=given))
+    assert problem.key == f"jobResources.{key}"
     assert reason in problem.reason
-    loading.load(write(**{key: "false"}))
 
 
 @pytest.mark.parametrize("period", ["0s", "-5m", "999ms"])
@@ -261,7 +313,7 @@ def test_every_key_is_described_with_its_meaning() -> None:
     documented = {key.name: key for key in describe()}
     assert documented["minResyncPeriod"].default == "5m"
     assert documented["storageClassMap.<class>.firstUse"].default == "require-empty"
-    assert len(documented) == 22
+    assert len(documented) == 75
     assert all(key.type and key.default and key.meaning for key in documented.values())
 
 

@@ -121,6 +121,22 @@ def test_a_duplicate_is_not_cleaned_for_its_first_use(pair: tuple[Entry, Entry])
     assert not [step for step in steps if isinstance(step, CleanFirst | Publish)]
 
 
+@pairs
+def test_what_is_just_being_published_or_cleaned_comes_first(pair: tuple[Entry, Entry]) -> None:
+    """Its object may exist by now and not be known here yet."""
+    for working, waiting in permutations(pair):
+        steps = steps_of(pair, busy=[working.host_path])
+        (step,) = [step for step in steps if step.key == waiting.host_path]
+        assert working.host_path in held(step, "duplicate").reason
+
+
+def test_what_is_busy_at_a_path_does_not_hold_that_path_itself() -> None:
+    classes = [class_facts("fast"), class_facts("slow")]
+    entries = [filesystem("disk", "slow"), filesystem("disk", "fast")]
+    steps = steps_of(entries, classes=classes, busy=[entries[0].host_path])
+    assert published(steps) == ["disk"]
+
+
 def test_a_path_in_two_classes_is_published_once() -> None:
     """Two classes may share a directory, and a pattern of each may mean the same name."""
     classes = [class_facts("fast"), class_facts("slow")]

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
+from localvolume.cleaning.jobs import CleaningJob
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import (
     Adopt,
@@ -51,6 +52,7 @@ from tests.decisions.support_plan import (
     class_facts,
     facts_of,
     filesystem,
+    job_for,
     volume_of,
 )
 
@@ -165,6 +167,27 @@ def volumes_about(draw: st.DrawFn, entries: list[Entry], name: str) -> Persisten
 
 
 @st.composite
+def jobs_about(
+    draw: st.DrawFn, entries: list[Entry], volumes: list[PersistentVolume]
+) -> list[CleaningJob]:
+    """Ours and others', for these objects and for older ones, at their paths and elsewhere."""
+    if not volumes or draw(st.booleans()):
+        return []
+    paths = ["", "/elsewhere", *(e.path for e in entries), *(e.host_path for e in entries)]
+    return [
+        job_for(
+            draw(st.sampled_from(volumes)),
+            draw(st.sampled_from(["unfinished", "unfinished", "succeeded", "failed"])),
+            uid=draw(st.sampled_from([None, None, "an-older-uid"])),
+            path=draw(st.sampled_from(paths)),
+            upstreams=draw(st.booleans()),
+            being_deleted=draw(st.booleans()),
+        )
+        for _ in range(draw(st.integers(1, 2)))
+    ]
+
+
+@st.composite
 def any_facts(draw: st.DrawFn) -> Facts:
     classes = draw(classes_of_a_node())
     entries = draw(entries_of(classes))
@@ -190,6 +213,9 @@ def any_facts(draw: st.DrawFn) -> Facts:
         asked=asked,
         missing=missing,
         online=draw(st.booleans()),
+        jobs=draw(jobs_about(entries, volumes)),
+        use_jobs=(use_jobs := draw(st.booleans())),
+        jobs_unknown="forbidden" if use_jobs and draw(st.integers(0, 9)) == 0 else None,
     )
 
 
@@ -384,6 +410,32 @@ def no_entry_of_a_class_that_cannot_be_listed_is_destroyed(facts: Facts, steps: 
         if isinstance(step, Clean | Reclaim | Withdraw):
             known = facts.classes.get(step.volume.spec.storage_class_name)
             assert known is None or known.problem is None
+
+
+@law
+def nothing_is_cleaned_or_offered_beside_a_job(facts: Facts, steps: list[Step]) -> None:
+    for step in steps:
+        if not isinstance(step, Publish | CleanFirst | Clean | Reclaim):
+            continue
+        assert facts.jobs_unknown is None
+        volume = getattr(step, "volume", None)
+        for job in facts.jobs:
+            if job.state != "unfinished":
+                continue
+            own = volume is not None and job.ours and job.volume_uid == volume.metadata.uid
+            assert own or job.path not in (step.entry.path, step.entry.host_path)
+            assert own or volume is None or job.volume_name != volume.metadata.name
+
+
+@law
+def who_began_a_cleaning_ends_it(facts: Facts, steps: list[Step]) -> None:
+    for step in steps:
+        if isinstance(step, Clean):
+            begun = any(
+                job.ours and job.volume_uid == step.volume.metadata.uid and job.state != "failed"
+                for job in facts.jobs
+            )
+            assert step.by_job == (begun or facts.use_jobs)
 
 
 @settings(

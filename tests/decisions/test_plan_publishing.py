@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -273,6 +274,38 @@ def test_cleaning_before_first_use_says_what_was_found_and_who_asked_for_it() ->
     assert step.name == NAME
     assert "report.txt" in step.reason
     assert "firstUse: clean" in step.reason
+
+
+@pytest.mark.parametrize("content", ["holds", "unfinished"])
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (("/opt/wipe", "-f"), "must be a method of ours"),
+        (("/scripts/fsclean.sh",), "this volume is a block device"),
+    ],
+)
+def test_no_command_of_another_is_run_on_a_device_that_no_object_names(
+    command: tuple[str, ...], why: str, content: State
+) -> None:
+    """Only the device can say that such a cleaning failed, and a command may erase that first."""
+    facts = class_facts(first_use="clean")
+    classes = [replace(facts, config=replace(facts.config, block_cleaner_command=command))]
+    hold = held(
+        only_step([block(content=content)], classes=classes, asked={NAME: None}), "not-empty"
+    )
+    assert why in hold.reason
+    # Files are deleted by ourselves, whatever the command.
+    step = only_step([filesystem(content="holds")], classes=classes, asked={NAME: None})
+    assert isinstance(step, CleanFirst)
+
+
+def test_our_own_methods_clean_a_device_that_no_object_names() -> None:
+    facts = class_facts(first_use="clean")
+    config = replace(facts.config, block_cleaner_command=("/scripts/dd_zero.sh",))
+    step = only_step(
+        [block(content="holds")], classes=[replace(facts, config=config)], asked={NAME: None}
+    )
+    assert isinstance(step, CleanFirst)
 
 
 def test_before_anything_is_done_to_data_the_api_server_is_asked_by_name() -> None:

@@ -3,22 +3,16 @@
 A thread that acts at random. The seed reproduces its choices; what they meet depends on the time.
 """
 
-import contextlib
 import json
-import random
-import threading
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localvolume.controlplane import ControlPlane, RequestFailed
+from localvolume.controlplane import ControlPlane
 from tests.faults.support_observer import Observer
+from tests.faults.support_restless import CLAIMS, VOLUMES, Restless
 from tests.faults.support_tenants import FileVolume, RawVolume, Volume
-
-VOLUMES = "/api/v1/persistentvolumes"
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 
 #: How long a claim may wait for a volume before it is taken back, in seconds.
 _PATIENCE = 4.0
@@ -35,7 +29,7 @@ class Tenant:
     volume: Volume | None = None
 
 
-class Adversary:
+class Adversary(Restless):
     """Start with `with`; at the end everything is mounted, configured and released again."""
 
     def __init__(
@@ -47,33 +41,15 @@ class Adversary:
         settings: dict[str, Any],
         seed: int,
     ) -> None:
-        self._plane = plane
+        super().__init__(plane, observer, config, settings, seed)
         self._volumes = volumes
-        self._observer = observer
-        self._config = config
-        self._settings = settings
-        self._random = random.Random(seed)
         # As often as each has volumes; the only one of "keep" is never free again.
         self._classes = [v.class_name for v in volumes.values() if v.class_name != "keep"]
-        self._ending = threading.Event()
         self.tenants: dict[str, Tenant] = {}
-        self._count = 0
-        self.done: Counter[str] = Counter()
-        self._thread = threading.Thread(target=self._run, name="adversary", daemon=True)
-
-    def __enter__(self) -> "Adversary":
-        self.configure()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._thread.join(30)
 
     def finish(self) -> None:
         """Stop, and put right what an administrator would; the claims of residents stay."""
-        self._ending.set()
-        self._thread.join(30)
+        self.end()
         self.configure()
         for volume in self._volumes.values():
             if isinstance(volume, FileVolume) and not volume.there:
@@ -89,14 +65,6 @@ class Adversary:
 
     # --- one thing after the other -------------------------------------------------------------
 
-    def _run(self) -> None:
-        try:
-            while not self._ending.is_set():
-                self.step()
-                time.sleep(self._random.uniform(0, 0.08))
-        except Exception as error:  # noqa: BLE001 - without its adversary the test shows nothing
-            self._observer.violation(f"the adversary failed: {error!r}")
-
     def step(self) -> None:
         self.look_after()
         acts = {
@@ -107,9 +75,7 @@ class Adversary:
             self._remount: 2,
             self._edit: 1,
         }
-        act = self._random.choices(list(acts), list(acts.values()))[0]
-        if act():
-            self.done[act.__name__.strip("_")] += 1
+        self.act(acts)
 
     def _claim(self) -> bool:
         if sum(not tenant.uid for tenant in self.tenants.values()) > 2:
@@ -202,10 +168,6 @@ class Adversary:
         self._delete(f"{VOLUMES}/{self._random.choice(found)['metadata']['name']}")
         return True
 
-    def _delete(self, path: str) -> None:
-        with contextlib.suppress(RequestFailed):
-            self._plane.request("DELETE", path)
-
     def _mounts(self, there: bool) -> list[FileVolume]:
         return [
             v
@@ -248,9 +210,3 @@ class Adversary:
             time.sleep(self._random.uniform(0, 0.3))
             self.configure()
         return True
-
-    def configure(self, settings: dict[str, Any] | None = None) -> None:
-        for key, value in (settings or self._settings).items():
-            new = self._config.with_name("new")
-            new.write_text(json.dumps(value))
-            new.rename(self._config / key)

@@ -37,7 +37,7 @@ class Cleaner:
     def record(self) -> list[str]:
         return self._record.read_text().split() if self._record.exists() else []
 
-    def wait_for(self, record: list[str], seconds: float = 30) -> None:
+    def wait_for(self, record: list[str], seconds: float = 90) -> None:
         deadline = time.monotonic() + seconds
         while (found := self.record()) != record:
             if time.monotonic() > deadline:

@@ -4,13 +4,16 @@ A thread of its own with a plain watch, so that nothing of the project decides w
 finds wrong is collected in `violations`.
 """
 
+import abc
 import http.client
 import json
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from contextlib import closing, suppress
+from typing import Any, Self
 
 from localvolume.controlplane import ControlPlane
 from tests.faults.support_tenants import Volume
@@ -18,16 +21,13 @@ from tests.faults.support_tenants import Volume
 _PATH = "/api/v1/persistentvolumes"
 
 
-class Observer:
-    """`volumes` maps what a PersistentVolume says (class, path) to the place on this machine."""
+class Watching(abc.ABC):
+    """The thread, and what it found wrong; subclasses say what they see."""
 
-    def __init__(self, plane: ControlPlane, volumes: Mapping[tuple[str, str], Volume]) -> None:
+    def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
-        self._volumes = volumes
-        self._order: dict[str, int] = {}
-        self._alive: dict[str, tuple[str, str]] = {}
-        self._looked: set[tuple[str, str]] = set()
-        self._connection: http.client.HTTPSConnection | None = None
+        self._socket: socket.socket | None = None
+        self._version = ""
         self._ending = False
         self.violations: list[str] = []
         self.offers = 0
@@ -35,15 +35,20 @@ class Observer:
         self.created = 0
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 
-    def __enter__(self) -> "Observer":
+    def __enter__(self) -> Self:
+        # All that comes from now on, however late the thread begins.
+        self._version = self._plane.request("GET", _PATH)["metadata"]["resourceVersion"]
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ending = True
-        if self._connection and self._connection.sock:
-            self._connection.sock.close()
-        self._thread.join(10)
+        if self._socket:
+            # The thread waits in a read, which no close would end; it closes what it opened.
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "the observer does not end"
 
     def violation(self, text: str) -> None:
         self.violations.append(f"{time.strftime('%H:%M:%S')} {text}")
@@ -59,12 +64,16 @@ class Observer:
         trust = ssl.create_default_context(cafile=str(self._plane.ca_file))
         address = self._plane.url.removeprefix("https://")
         # Connections are given an hour: the observer must not miss anything between two watches.
-        self._connection = http.client.HTTPSConnection(address, context=trust, timeout=3600)
+        connection = http.client.HTTPSConnection(address, context=trust, timeout=3600)
         path = f"{_PATH}?watch=1&timeoutSeconds=3600&resourceVersion="
-        version = self._plane.request("GET", _PATH)["metadata"]["resourceVersion"]
         headers = {"Authorization": f"Bearer {self._plane.token}"}
-        self._connection.request("GET", path + version, headers=headers)
-        answer = self._connection.getresponse()
+        with closing(connection):
+            connection.request("GET", path + self._version, headers=headers)
+            self._socket = connection.sock
+            with connection.getresponse() as answer:
+                self._read(answer)
+
+    def _read(self, answer: http.client.HTTPResponse) -> None:
         while not self._ending:
             line = answer.readline()
             if not line:
@@ -73,6 +82,21 @@ class Observer:
             if event["type"] == "ERROR":
                 raise ConnectionError(f"the watch was refused: {event['object']}")
             self._see(event["type"], event["object"])
+
+    @abc.abstractmethod
+    def _see(self, type_: str, volume: dict[str, Any]) -> None:
+        """An event of the watch."""
+
+
+class Observer(Watching):
+    """`volumes` maps what a PersistentVolume says (class, path) to the place on this machine."""
+
+    def __init__(self, plane: ControlPlane, volumes: Mapping[tuple[str, str], Volume]) -> None:
+        super().__init__(plane)
+        self._volumes = volumes
+        self._order: dict[str, int] = {}
+        self._alive: dict[str, tuple[str, str]] = {}
+        self._looked: set[tuple[str, str]] = set()
 
     def _see(self, type_: str, volume: dict[str, Any]) -> None:
         meta, spec = volume["metadata"], volume["spec"]

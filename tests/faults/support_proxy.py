@@ -19,8 +19,9 @@ import aiohttp
 from aiohttp import web
 
 from localvolume.controlplane import ControlPlane
+from localvolume.kube.sockets import Sockets
 
-Does = Literal["answer", "lose", "delay", "silence", "end", "gone"]
+Does = Literal["answer", "lose", "delay", "hold", "silence", "end", "gone"]
 
 
 class Seen(NamedTuple):
@@ -36,9 +37,11 @@ class Order:
     """What happens to requests of these verbs about this resource.
 
     `answer`: with `status`, unseen by the server. `lose`: the server carries it out, and the
-    connection is cut instead of its answer. `delay`: passed on after `seconds`. For watches:
-    `silence`: opened, and then nothing; `end`: it ends well, at once; `gone`: its first event says
-    that the resourceVersion is too old.
+    connection is cut instead of its answer. `delay`: passed on after `seconds`. `hold`: passed on
+    once the test has called `release`. For watches: `silence`: opened, and then nothing; `end`: it
+    ends well, at once; `gone`: its first event says that the resourceVersion is too old.
+
+    `met` counts the requests that it has met, `answered` those of them that the server answered.
     """
 
     does: Does
@@ -50,6 +53,12 @@ class Order:
     headers: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     met: int = 0
+    answered: int = 0
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def release(self) -> None:
+        """Have what is held passed on, from any thread."""
+        self.released.set()
 
     def fits(self, seen: Seen) -> bool:
         right = self.resource in ("", seen.resource)
@@ -75,11 +84,11 @@ class Proxy:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(20)
+        self._thread.join(60)
 
     def cut_watches(self) -> int:
         """Cut all open watches in the midst; how many there were."""
@@ -90,20 +99,33 @@ class Proxy:
                 _cut(request)
             return len(watches)
 
-        return asyncio.run_coroutine_threadsafe(cut(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(cut(), self._loop).result(60)
+
+    def watches(self) -> int:
+        """How many watches are open."""
+        return len(self._watches)
 
     def count(self, since: float, *verbs: str) -> int:
         """How many requests came since then (time.monotonic)."""
         return sum(one.at >= since and (not verbs or one.verb in verbs) for one in self.seen)
 
+    def asked(self, resource: str, *verbs: str) -> int:
+        """How many such requests came."""
+        return sum(one.resource == resource and one.verb in verbs for one in self.seen)
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_until_complete(self._serve())
+        if left := asyncio.all_tasks(self._loop):
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.wait(left, timeout=10))
         self._loop.close()
 
     async def _serve(self) -> None:
         trust = ssl.create_default_context(cafile=str(self._plane.ca_file))
-        connector = aiohttp.TCPConnector(ssl=trust, limit=0)
+        sockets = Sockets()
+        connector = aiohttp.TCPConnector(ssl=trust, limit=0, socket_factory=sockets.make)
         timeout = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             runner = web.ServerRunner(
@@ -117,6 +139,7 @@ class Proxy:
             self._ready.set()
             await self._end.wait()
             await runner.cleanup()
+        await sockets.hang_up()
 
     async def _handle(
         self, request: web.BaseRequest, session: aiohttp.ClientSession
@@ -128,6 +151,8 @@ class Proxy:
             return _status(order.status, order.reason, order.headers)
         if order is not None and order.does == "delay":
             await asyncio.sleep(order.seconds)
+        while order is not None and order.does == "hold" and not order.released.is_set():
+            await asyncio.sleep(0.01)
         if order is not None and order.does in ("silence", "end", "gone"):
             return await self._watch_badly(request, order.does)
         headers = {
@@ -141,6 +166,8 @@ class Proxy:
             if seen.verb == "watch":
                 return await self._pass_on(request, answer)
             text = await answer.read()
+        if order is not None:
+            order.answered += 1
         if order is not None and order.does == "lose":
             _cut(request)
         return web.Response(body=text, status=answer.status, content_type="application/json")

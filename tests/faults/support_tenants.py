@@ -59,14 +59,17 @@ class FileVolume:
 
     def unmount(self) -> bool:
         """Whether it could be: not while somebody uses it."""
-        if subprocess.run(["umount", self.path], capture_output=True, timeout=20).returncode:
+        if subprocess.run(["umount", self.path], capture_output=True, timeout=120).returncode:
             return False
         self.there = False
         return True
 
     def close(self) -> None:
-        if self.there:
-            unmount(self.path)
+        """Unmount it, once nobody uses it any more."""
+        with self.lock:
+            if self.there:
+                unmount(self.path)
+                self.there = False
 
     def write(self, uid: str) -> None:
         (self.path / f"{uid}.file").write_text(uid)

@@ -132,7 +132,7 @@ def test_a_disk_that_cannot_be_read_is_not_offered(scene: Scene) -> None:
     lab.start()
     scene.served()
     assert not lab.volumes_at(scene.raw, "disk")
-    assert lab.held(scene.raw) == {"unknown": 1}
+    lab.until(lambda: lab.held(scene.raw), lambda held: held == {"unknown": 1})
     os.truncate(device.backing, 64 * MIB)
     lab.published(scene.raw, "disk")
 
@@ -245,4 +245,4 @@ def _frozen(where: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        subprocess.run(["fsfreeze", "--unfreeze", where], check=True, timeout=20)
+        subprocess.run(["fsfreeze", "--unfreeze", where], check=True, timeout=120)

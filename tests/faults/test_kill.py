@@ -12,28 +12,28 @@ same choices again, though what they meet depends on the machine's timing.
 import os
 import random
 import signal
-import time
-from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localvolume.controlplane import ControlPlane
-from tests.faults.support_adversary import CLAIMS, VOLUMES, Adversary
+from tests.faults.support_adversary import Adversary
 from tests.faults.support_ground import NODE, Ground, ground
-from tests.faults.support_lives import Execed, Point, Zygote
+from tests.faults.support_lives import Killing, Point, Zygote, until, until_settled
 from tests.faults.support_observer import Observer
+from tests.faults.support_restless import CLAIMS, VOLUMES
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
 KILLS = int(os.environ.get("LOCALVOLUME_KILLS", "220"))
 SEED = int(os.environ.get("LOCALVOLUME_SEED", str(random.randrange(10**6))))
-#: Of how many kills one is of an agent that was started as a program of its own.
-_EXECED_EVERY = 12
-#: Lives that are added for points that were never met by chance.
-_MORE = 60
+#: What an agent dies before and after, and up to which of them in one life.
+_POINTS = {"create": 3, "patch": 4, "delete": 3, "unlink": 3000, "rmdir": 8, "zero": 4, "wipefs": 1}
+#: How long an agent waits for its point.
+_LIFE_SECONDS = 0.9
 
 
 @pytest.fixture
@@ -49,9 +49,9 @@ class Stage:
     def __init__(self, plane: ControlPlane, made: Ground, directory: Path) -> None:
         self.plane = plane
         self.ground = made
-        self.arguments = ["--config", str(made.config), "--listen-address", "127.0.0.1:0"]
-        self.environment = {"MY_NODE_NAME": NODE, "KUBECONFIG": str(plane.kubeconfig)}
-        self.zygote = Zygote(directory, self.arguments, self.environment)
+        arguments = ["--config", str(made.config), "--listen-address", "127.0.0.1:0"]
+        environment = {"MY_NODE_NAME": NODE, "KUBECONFIG": str(plane.kubeconfig)}
+        self.zygote = Zygote(directory, arguments, environment)
         self.observer = Observer(plane, made.volumes)
 
     def published(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -80,15 +80,10 @@ class Stage:
                 wrong.append(f"{key}: {phase} instead of {wanted}: {found[0]['metadata']}")
         return wrong
 
-    def until_settled(self, kept: str = "Available", seconds: float = 60) -> None:
+    def until_settled(self, kept: str = "Available", seconds: float = 180) -> None:
         """Wait until all is as it should be; `kept` is the phase of the Retain volume then."""
-        deadline = time.monotonic() + seconds
-        while wrong := self.unsettled(kept):
-            ended = self.zygote.died(0)
-            if ended is not None or self.observer.violations or time.monotonic() > deadline:
-                log = self.zygote.log.read_text()[-6000:]
-                pytest.fail(f"{self.observer.violations or wrong}\nthe agent's log:\n{log}")
-            time.sleep(0.1)
+        violations = self.observer.violations
+        until_settled(lambda: self.unsettled(kept), self.zygote, violations, seconds)
 
 
 @pytest.fixture
@@ -99,46 +94,10 @@ def stage(plane: ControlPlane, tmp_path: Path) -> Iterator[Stage]:
             yield stage
 
 
-#: What an agent dies before and after, and up to which of them in one life.
-_POINTS = {"create": 3, "patch": 4, "delete": 3, "unlink": 3000, "rmdir": 8, "zero": 4, "wipefs": 1}
-
-
-def _moment(chance: random.Random) -> tuple[Point | None, float]:
-    """Where the next agent dies by itself, and after how many seconds it is killed at the latest.
-
-    It is connected after 0.1 s, has read everything after 0.2 s and publishes or cleans from then
-    on: random times reach from before that to far into the work.
-    """
-    if chance.random() < 0.3:
-        return None, chance.choice((chance.uniform(0, 0.3), chance.uniform(0.1, 1.2)))
-    kind = chance.choice(list(_POINTS))
-    # The first few are met most often, the last ones now and then.
-    n = int(_POINTS[kind] ** chance.uniform(0, 1.0))
-    return Point(kind, n, chance.choice(("before", "after"))), 0.9
-
-
-def _never_met(zygote: Zygote) -> Point | None:
-    met = set(zygote.hits.read_text().splitlines())
-    points = (Point(kind, 1, when) for kind in _POINTS for when in ("before", "after"))
-    return next((point for point in points if f"{point.when} {point.kind}" not in met), None)
-
-
-def _life(zygote: Zygote, point: Point | None, seconds: float) -> str:
-    """One agent from its birth to its death; how it died."""
-    zygote.start(point)
-    status = zygote.died(seconds)
-    if status is None:
-        zygote.kill()
-        return "at any time"
-    assert status == -signal.SIGKILL, zygote.log.read_text()[-3000:]
-    return "at a point"
-
-
 def test_nothing_is_lost_or_leaked(stage: Stage, tmp_path: Path) -> None:
     print(f"seed {SEED}")
-    chance = random.Random(SEED)
-    died: Counter[str] = Counter()
     observer, zygote = stage.observer, stage.zygote
+    killing = Killing(zygote, _POINTS, random.Random(SEED), _LIFE_SECONDS)
     before = stage.ground.bare()
     adversary = Adversary(
         stage.plane,
@@ -153,28 +112,19 @@ def test_nothing_is_lost_or_leaked(stage: Stage, tmp_path: Path) -> None:
     stage.until_settled()
     for class_name in ("fs", "raw"):
         adversary.claim(class_name, resident=True)
-    released = adversary.claim("keep")
-    _until(adversary.look_after)
+    # None of them is taken back, however long it has to wait.
+    released = adversary.claim("keep", resident=True)
+    until(adversary.look_after)
     adversary.leave(released)
     zygote.kill()
 
+    def healthy(_: Point | None = None) -> None:
+        assert not observer.violations, (f"seed {SEED}", observer.violations)
+
     with adversary:
-        for number in range(KILLS):
-            if number % _EXECED_EVERY == _EXECED_EVERY - 1:
-                execed = Execed(stage.arguments, stage.environment, zygote.log)
-                time.sleep(chance.uniform(0.3, 2.5))
-                execed.kill()
-                died["at any time, started as a program"] += 1
-            else:
-                died[_life(zygote, *_moment(chance))] += 1
-            assert not observer.violations, (f"seed {SEED}", observer.violations)
-        for _ in range(_MORE):
-            if (point := _never_met(zygote)) is None:
-                break
-            died[_life(zygote, point, 2.0)] += 1
+        killing.go_on(KILLS, healthy)
         adversary.finish()
-    hits = Counter(zygote.hits.read_text().splitlines())
-    print(f"{dict(died)}, at points: {dict(hits)}")
+    print(f"{dict(killing.died)}, at points: {dict(killing.hits())}; {killing.slowness:.1f}")
     print(f"{observer.created} published, {observer.offers} looked into; {dict(adversary.done)}")
 
     zygote.start()
@@ -185,11 +135,11 @@ def test_nothing_is_lost_or_leaked(stage: Stage, tmp_path: Path) -> None:
     assert len(kept) == 1, kept
     assert not stage.ground.kept.missing(kept.pop())
     zygote.kill(signal.SIGTERM)
-    assert not observer.violations, (f"seed {SEED}", observer.violations)
+    healthy()
     assert stage.ground.bare() == before, f"seed {SEED}"
     # That it met what it was made to meet.
-    assert died.total() >= KILLS
-    assert _never_met(zygote) is None, hits
+    assert killing.died.total() >= KILLS
+    assert not killing.never_met(), killing.hits()
     assert observer.offers > KILLS / 10
 
 
@@ -207,17 +157,11 @@ def test_the_observer_notices_an_agent_that_does_not_clean(stage: Stage) -> None
     stage.zygote.start(Point("never-clean", 0))
     stage.until_settled()
     for class_name in ("fs", "raw"):
-        tenant = adversary.claim(class_name)
-        _until(adversary.look_after)
+        tenant = adversary.claim(class_name, resident=True)
+        until(adversary.look_after)
         adversary.leave(tenant)
-        _until(lambda: stage.observer.violations)
-        assert any("with data of" in text for text in stage.observer.violations)
-        assert any(f"'{class_name}'" in text for text in stage.observer.violations)
-        stage.observer.violations.clear()
+        until(partial(_noticed, stage.observer, class_name))
 
 
-def _until(is_so: Any, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def _noticed(observer: Observer, class_name: str) -> bool:
+    return any(f"'{class_name}'" in text and "with data of" in text for text in observer.violations)

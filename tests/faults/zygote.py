@@ -5,13 +5,17 @@ line for the birth and one for the death, and reaps only when asked for the next
 of a dead agent is nobody else's while it may still be sent a signal.
 
 An order may name a *point* at which the agent kills itself with SIGKILL, between two lines of the
-program: before or after the n-th "create", "patch" or "delete" at the API server (Events do not
-count), the n-th "unlink" or "rmdir", or the n-th time that it begins to "zero" a stretch of a
-device or a "wipefs".
+program: before or after the n-th "create", "patch" or "delete" at the API server (Events and
+CSIStorageCapacities do not count), the n-th "unlink", "rmdir" or "mkdir", the n-th time that it
+begins to "zero" a stretch of a device or a "wipefs", the n-th write of a "record-..." of that
+state, or the n-th of `_CALLS`.
+Other kinds name what is wrong with the agent (`_WRONG`): the tests must notice it.
 """
 
 import asyncio
 import ctypes
+import dataclasses
+import faulthandler
 import importlib
 import json
 import os
@@ -19,7 +23,9 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 #: What an agent imports late; here it costs nothing.
@@ -28,10 +34,15 @@ _EARLY = (
     "localvolume.cli.agent",
     "localvolume.cli.logs",
     "localvolume.cli.main",
+    "localvolume.backends.directory",
+    "localvolume.backends.image",
     "localvolume.config.live",
+    "localvolume.dynamic.role",
     "asyncinotify",
     "yaml",
 )
+#: Written all the time; what they tell can be told again.
+_UNCOUNTED = ("events", "csistoragecapacities")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -45,7 +56,7 @@ class Point:
     def __init__(self, n: int, when: str, hits: str) -> None:
         self._left = n
         self._when = when
-        self._hits = hits
+        self.hits = hits
         self._lock = threading.Lock()
 
     def passes(self, when: str, what: str) -> None:
@@ -55,7 +66,7 @@ class Point:
             self._left -= 1
             if self._left:
                 return
-            fd = os.open(self._hits, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            fd = os.open(self.hits, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.write(fd, f"{when} {what}\n".encode())
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -75,7 +86,7 @@ def _die_at_write(point: Point, wanted: str) -> None:
     request = Transport.request
 
     async def counted(self: Transport, verb: str, kind: Any, *args: Any, **kwargs: Any) -> bytes:
-        if verb != wanted or kind.plural == "events":
+        if verb != wanted or kind.plural in _UNCOUNTED:
             return await request(self, verb, kind, *args, **kwargs)
         point.passes("before", verb)
         answer = await request(self, verb, kind, *args, **kwargs)
@@ -83,6 +94,48 @@ def _die_at_write(point: Point, wanted: str) -> None:
         return answer
 
     Transport.request = counted  # type: ignore[method-assign]
+
+
+#: Steps of dynamic volumes, by the module and the name in it.
+_CALLS = {
+    "renameat2": ("localvolume.host.trees", "_renameat2"),
+    "place": ("localvolume.backends.places", "put_into_place"),
+    "back": ("localvolume.backends.places", "back_to_making"),
+    "make": ("localvolume.backends.directory", "DirectoryBackend.make"),
+    "unmake": ("localvolume.backends.directory", "DirectoryBackend.unmake"),
+    "grow": ("localvolume.backends.directory", "DirectoryBackend.grow"),
+    "trash": ("localvolume.backends.directory", "DirectoryBackend.retire"),
+    "purge": ("localvolume.backends.directory", "DirectoryBackend.purge"),
+    "unrecord": ("localvolume.backends.records", "Records.delete"),
+    "image-make": ("localvolume.backends.image", "ImageBackend.make"),
+    "image-grow": ("localvolume.backends.image", "ImageBackend.grow"),
+    "image-trash": ("localvolume.backends.image", "ImageBackend.retire"),
+    "image-purge": ("localvolume.backends.image", "ImageBackend.purge"),
+    "loop": ("localvolume.host.loopattach", "_configure"),
+    "unloop": ("localvolume.host.loopattach", "detach"),
+}
+
+
+def _replace(module: str, name: str, change: Callable[[Any], Any]) -> None:
+    """Have something else called where the program calls that function or method."""
+    owner: Any = importlib.import_module(module)
+    *classes, last = name.split(".")
+    for one in classes:
+        owner = getattr(owner, one)
+    setattr(owner, last, change(getattr(owner, last)))
+
+
+def _die_at_record(point: Point, wanted: str) -> None:
+    def counted(write: Callable[..., Any]) -> Callable[..., Any]:
+        counting = point.around(wanted, write)
+
+        def call(self: Any, record: Any, **kwargs: Any) -> Any:
+            is_it = wanted == f"record-{record.state}"
+            return (counting if is_it else write)(self, record, **kwargs)
+
+        return call
+
+    _replace("localvolume.backends.records", "Records.write", counted)
 
 
 def _die_at_host_call(point: Point, wanted: str) -> None:
@@ -117,6 +170,88 @@ def _never_clean() -> None:
     vars(probe)["looks_empty"] = lambda _path: type("Emptiness", (), {"empty": True})()
 
 
+def _never_remove() -> None:
+    """An agent that only says that it removed."""
+
+    def lie(_self: Any, *_args: Any, **_kwargs: Any) -> None:
+        return
+
+    for name in ("retire", "purge"):
+        _replace("localvolume.backends.directory", f"DirectoryBackend.{name}", lambda _: lie)
+
+
+def _reuse() -> None:
+    """An agent that gives what was removed to the next claim."""
+    from localvolume.backends.directory import DirectoryBackend
+
+    removed: list[str] = []
+
+    def keep(self: Any, _pool: int, path: str, record: Any, **_: Any) -> None:
+        removed.append(f"{path}/.localvolume/trash/{record.trash}")
+
+    def reusing(make: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: DirectoryBackend, pool: int, path: str, record: Any) -> Any:
+            made = make(self, pool, path, record)
+            if not removed:
+                return made
+            new = f"{path}/.localvolume/making/{record.name}"
+            os.rmdir(new)
+            os.rename(removed.pop(), new)
+            return dataclasses.replace(made, inode=os.stat(new).st_ino)
+
+        return call
+
+    _replace("localvolume.backends.directory", "DirectoryBackend.purge", lambda _: keep)
+    _replace("localvolume.backends.directory", "DirectoryBackend.make", reusing)
+
+
+def _double() -> None:
+    """An agent that names the same directory in every PersistentVolume."""
+    first: list[str] = []
+
+    def constant(host_path: Callable[..., str]) -> Callable[..., str]:
+        def call(*args: Any) -> str:
+            first.append(host_path(*args))
+            return first[0]
+
+        return call
+
+    _replace("localvolume.backends.directory", "DirectoryBackend.host_path", constant)
+
+
+def _lose() -> None:
+    """An agent that empties volumes that it finds when it starts."""
+
+    def empty(_self: Any, _pool: int, path: str, record: Any) -> None:
+        where = f"{path}/{record.directory}"
+        for name in os.listdir(where):
+            os.rename(f"{where}/{name}", f"{path}/.localvolume/trash/{record.name}.{name}")
+
+    _replace("localvolume.backends.directory", "DirectoryBackend.attach", lambda _: empty)
+
+
+_WRONG = {
+    "never-clean": _never_clean,
+    "never-remove": _never_remove,
+    "reuse": _reuse,
+    "double": _double,
+    "lose": _lose,
+}
+
+
+def _prepare(kind: str, point: Point) -> None:
+    if kind in ("create", "patch", "delete"):
+        _die_at_write(point, kind)
+    elif kind in ("unlink", "rmdir", "mkdir", "zero", "wipefs"):
+        _die_at_host_call(point, kind)
+    elif kind.startswith("record-"):
+        _die_at_record(point, kind)
+    elif kind in _CALLS:
+        _replace(*_CALLS[kind], partial(point.around, kind))
+    elif kind:
+        _WRONG[kind]()
+
+
 def _live(order: dict[str, Any]) -> None:
     """The life of one agent, in the forked process; does not return."""
     _die_with_parent()
@@ -124,19 +259,21 @@ def _live(order: dict[str, Any]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    faulthandler.enable()
     os.environ.update(order["environment"])
     kind, n, when = order.get("point") or ("", 0, "")
     point = Point(n, when, order["hits"])
-    if kind in ("create", "patch", "delete"):
-        _die_at_write(point, kind)
-    elif kind in ("unlink", "rmdir", "zero", "wipefs"):
-        _die_at_host_call(point, kind)
-    elif kind == "never-clean":
-        _never_clean()
+    for constant, value in order["constants"].items():
+        module, _, name = constant.partition(":")
+        vars(importlib.import_module(module))[name] = value
+    _prepare(kind, point)
     main = importlib.import_module("localvolume.cli.main").main
     status = 1
     try:
         status = main(order["arguments"])
+    except BaseException:  # noqa: BLE001 - told before this process ends
+        traceback.print_exc()
+        sys.stderr.flush()
     finally:
         os._exit(status or 0)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.receipt import Progress, Receipt
 from localvolume.cleaning.run import clean
-from localvolume.cleaning.target import Target
+from localvolume.cleaning.target import Held, Target
 from localvolume.host.blockdev import probe_block_device
 from localvolume.host.filesystems import identity_of_mount, probe_filesystem
 from localvolume.host.mounts import read_mount_table
@@ -90,3 +92,32 @@ def holds_secret(device: LoopDevice, at: int = 8 * MIB) -> bool:
     with open(device.path, "rb", buffering=0) as disk:
         disk.seek(at)
         return SECRET in disk.read(4096)
+
+
+def die_while_cleaning(device: LoopDevice, method: Method, call: int) -> bool:
+    """Clean in a process that is killed when so many calls on the device have returned.
+
+    False: there were not so many, it is cleaned.
+    """
+    # Not forked: this process has threads.
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_clean_and_die, args=(device.path, method, call))
+    process.start()
+    process.join(120)
+    assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
+    return process.exitcode != 0
+
+
+def _clean_and_die(path: str, method: Method, call: int) -> None:
+    real, left = Held.use, call
+
+    def use(self: Held, fn: Callable[..., object], *args: object, **kwargs: object) -> object:
+        nonlocal left
+        result = real(self, fn, *args, **kwargs)
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    Held.use = use  # type: ignore[assignment,method-assign]
+    asyncio.run(run_clean(block_target(path), method))

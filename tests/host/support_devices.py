@@ -40,13 +40,23 @@ _MKFS = {
 }
 
 
-def command(*argv: str | os.PathLike[str], stdin: str = "") -> str:
-    """Run a tool and return its output; raises AssertionError with what it said when it fails."""
-    done = subprocess.run(
-        [os.fspath(word) for word in argv], input=stdin, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, f"{argv} exited {done.returncode}: {done.stderr or done.stdout}"
-    return done.stdout
+def command(*argv: str | os.PathLike[str], stdin: str = "", wait: float = 30.0) -> str:
+    """Run a tool and return its output; raises AssertionError with what it said when it fails.
+
+    Tries again for ``wait`` seconds where the kernel finds a device or a mount busy: an agent at
+    work, or udev, looks at a disk of a test's for a moment whenever it likes.
+    """
+    words = [os.fspath(word) for word in argv]
+    deadline = time.monotonic() + wait
+    while True:
+        done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=60)
+        if done.returncode == 0:
+            return done.stdout
+        told = done.stderr or done.stdout
+        held = "busy" in told or "apparently in use" in told  # the latter is what mkfs says
+        if not held or time.monotonic() > deadline:
+            raise AssertionError(f"{argv} exited {done.returncode}: {told}")
+        time.sleep(0.05)
 
 
 @dataclass
@@ -138,7 +148,7 @@ def _backing_of(path: str) -> str:
 
 def _detach(path: str, backing: Path) -> None:
     """Detach ``path`` if it (still) is the device of this backing file, and wait for it."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     subprocess.run(["partx", "--delete", path], capture_output=True, timeout=60)
     while _backing_of(path) == str(backing):
         subprocess.run(["losetup", "--detach", path], capture_output=True, timeout=60)
@@ -235,7 +245,8 @@ def unmount(where: Path) -> None:
 
     Detaches it and raises AssertionError when it stays in use: a test forgot to close something.
     """
-    for _ in range(100):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
         done = subprocess.run(["umount", str(where)], capture_output=True, text=True, timeout=60)
         if done.returncode == 0 or "not mounted" in done.stderr or "no mount point" in done.stderr:
             return

@@ -136,11 +136,12 @@ def test_other_mounts_are_not_entered(root: int, tmp_path: Path, kind: str) -> N
 
 
 def test_no_descriptors_are_left(root: int) -> None:
-    before = os.listdir("/proc/self/fd")
+    before = set(os.listdir("/proc/self/fd"))
     for path in ("out/passwd", "a/here/file", "a/nothing/x", "a/b/file/x"):
         with pytest.raises(OSError):
             open_beneath(root, path, os.O_RDONLY)
-    assert os.listdir("/proc/self/fd") == before
+    # Fewer may be: what an earlier test left to the garbage collector is closed at any time.
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.needs("root")

@@ -251,12 +251,12 @@ class TestIdentityFromSysfs:
 
 
 class TestExclusiveOpen:
-    def test_keeps_mounts_and_others_away(self) -> None:
+    def test_keeps_mounts_and_others_away(self, tmp_path: Path) -> None:
         with formatted("ext4") as device:
             fd = exclusive_open(device.path, device=device.number)
             try:
                 with pytest.raises(AssertionError, match=r"already mounted|busy"):
-                    mounted(device).__enter__()
+                    command("mount", device.path, tmp_path, wait=0)
                 with pytest.raises(InUse):
                     exclusive_open(device.path, write=False)
             finally:

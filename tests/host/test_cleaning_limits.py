@@ -53,6 +53,23 @@ async def test_one_at_a_time_per_disk_in_the_order_of_asking() -> None:
     assert gate.limits.running("8:0") == gate.limits.waiting("8:0") == 0
 
 
+async def test_what_runs_already_is_counted_and_never_waits() -> None:
+    """A Job that an earlier agent made does not begin only because its place is free."""
+    limits = DeviceLimits()
+    gate = Gate(limits)
+    first, second = gate.start("a"), gate.start("b")
+    await settle()
+    async with asyncio.timeout(10), limits.hold("8:0", 1, running=True):
+        assert gate.began == ["a"]
+        assert limits.running("8:0") == 2
+        await gate.let_go("a", first)
+        assert gate.began == ["a"], "one still runs"
+    await settle()
+    assert gate.began == ["a", "b"]
+    await gate.let_go("b", second)
+    assert limits.running("8:0") == limits.waiting("8:0") == 0
+
+
 async def test_a_class_may_allow_more() -> None:
     gate = Gate(DeviceLimits(default=1))
     tasks = {name: gate.start(name, limit=2) for name in "abc"}
@@ -111,7 +128,7 @@ async def test_an_error_in_a_cleaning_gives_its_place_to_the_next() -> None:
     with pytest.raises(OSError, match="broken"):
         async with limits.hold("8:0"):
             raise OSError("broken")
-    async with asyncio.timeout(1), limits.hold("8:0"):
+    async with asyncio.timeout(30), limits.hold("8:0"):
         assert limits.running("8:0") == 1
 
 

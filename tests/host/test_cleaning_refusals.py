@@ -13,6 +13,7 @@ from localvolume.cleaning.method import Method
 from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.cleaning.target import Held, Target
 from localvolume.host import blockdev
+from localvolume.host.locks import lock_device
 from tests.host.support_cleaning import (
     DELETE_FILES,
     DISCARD,
@@ -236,3 +237,22 @@ async def test_a_device_that_grew_is_still_itself() -> None:
         command("losetup", "--set-capacity", device.path)
         receipt = await run_clean(target, ZERO)
         assert receipt.bytes == 80 * MIB
+
+
+@pytest.mark.parametrize("method", ALL, ids=str)
+async def test_what_another_agent_is_at_work_on(disk: LoopDevice, method: Method) -> None:
+    """An administrator's cleaner may have it open for itself: not even exclusively."""
+    lock = lock_device(disk.path)
+    assert lock is not None
+    try:
+        await refused(block_target(disk), method, "is being cleaned by another process")
+    finally:
+        os.close(lock)
+    assert holds_secret(disk)
+
+
+@pytest.mark.parametrize("method", ALL, ids=str)
+async def test_a_device_without_a_medium(disk: LoopDevice, method: Method) -> None:
+    """It would be proved empty at once."""
+    with loop_device(0) as nothing:
+        await refused(block_target(nothing), method, "has no size: is there a medium in it")

@@ -1,25 +1,35 @@
 """A device whose cleaning was begun and did not end says so by itself."""
 
 import asyncio
+import itertools
+import os
 from pathlib import Path
 
 import pytest
 
 from localvolume.cleaning import unfinished
 from localvolume.cleaning.method import Method
-from localvolume.cleaning.receipt import CleaningStopped, Progress
+from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped, Progress
+from localvolume.host import blockdev
 from localvolume.host.blockdev import read_signature
 from tests.host.support_cleaning import (
     DISCARD,
     OVERWRITE,
+    RESET_SIGNATURES,
     SECRET,
     ZERO,
     block_target,
+    die_while_cleaning,
+    fill,
+    first_dirty,
+    holds_secret,
     run_clean,
 )
-from tests.host.support_devices import MIB, loop_device
+from tests.host.support_devices import MIB, LoopDevice, command, loop_device
 
 pytestmark = pytest.mark.needs("root", "loop")
+
+METHODS = [ZERO, OVERWRITE, DISCARD, RESET_SIGNATURES]
 
 
 async def _stop_after_first_step(device: str, method: Method) -> None:
@@ -53,6 +63,95 @@ async def test_it_is_recognised_until_the_end(
 
         await run_clean(block_target(device.path), method)
         assert await read_signature(device.path) is None
+
+
+def _leave_data_at(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that has the old data there again after it was zeroed, and does not discard."""
+    real = blockdev.zero_out
+
+    def zero_out(fd: int, start: int, length: int) -> None:
+        real(fd, start, length)
+        if start <= place < start + length:
+            os.pwrite(fd, SECRET, place)
+
+    monkeypatch.setattr(blockdev, "zero_out", zero_out)
+    monkeypatch.setattr(blockdev, "discard", lambda fd, start, length: None)
+
+
+@pytest.mark.parametrize("size", [MIB, 4 * MIB])
+@pytest.mark.parametrize("method", METHODS, ids=str)
+async def test_what_is_found_not_clean_says_so_itself(
+    method: Method, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with loop_device(size) as device:
+        fill(device)
+        command("mkswap", device.path)
+        with monkeypatch.context() as patch:
+            _leave_data_at(size - MIB // 2, patch)
+            with pytest.raises(CleaningFailed, match="does not read as the zeros"):
+                await run_clean(block_target(device.path), method)
+        signature = await read_signature(device.path)
+        assert signature is not None
+        assert signature.label == unfinished.LABEL
+        await run_clean(block_target(device.path), method)
+        assert await read_signature(device.path) is None
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+async def test_also_where_the_very_last_page_is_not_clean(
+    method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with loop_device(8 * MIB) as device:
+        fill(device)
+        _leave_data_at(0, monkeypatch)
+        with pytest.raises(CleaningFailed, match="byte 0 and on does not read as the zeros"):
+            await run_clean(block_target(device.path), method)
+        signature = await read_signature(device.path)
+        assert signature is not None
+        assert signature.label == unfinished.LABEL
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+async def test_nothing_is_erased_of_a_disk_that_does_not_keep_the_note(
+    method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.pwrite
+
+    def pwrite(fd: int, data: bytes, start: int) -> int:
+        return len(data) if start == 0 else real(fd, data, start)
+
+    with loop_device(16 * MIB) as device:
+        fill(device)
+        monkeypatch.setattr(os, "pwrite", pwrite)
+        with pytest.raises(CleaningFailed, match="does not keep what is written"):
+            await run_clean(block_target(device.path), method)
+        assert holds_secret(device, at=0)
+        assert holds_secret(device, at=MIB)
+        assert holds_secret(device)
+
+
+@pytest.mark.needs("ext4")
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_killed_at_any_moment_it_is_recognised_or_clean(method: Method) -> None:
+    with loop_device(8 * MIB) as device:
+        deaths = 0
+        for call in itertools.count(1):
+            fill(device)
+            device.format("ext4")
+            if not die_while_cleaning(device, method, call):
+                break
+            deaths += 1
+            recognised = asyncio.run(read_signature(device.path))
+            assert recognised is not None or _is_clean(device, method), f"killed after call {call}"
+        assert deaths > 8
+        assert asyncio.run(read_signature(device.path)) is None
+        assert _is_clean(device, method)
+
+
+def _is_clean(device: LoopDevice, method: Method) -> bool:
+    if method is not RESET_SIGNATURES:
+        return first_dirty(device) is None
+    return first_dirty(device, end=MIB) is None and first_dirty(device, start=7 * MIB) is None
 
 
 @pytest.mark.parametrize("method", [ZERO, OVERWRITE, DISCARD], ids=str)

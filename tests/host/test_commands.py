@@ -38,7 +38,7 @@ def zombies() -> list[str]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -52,6 +52,7 @@ def shell(script: str, *args: str) -> list[str]:
 
 
 async def test_what_a_program_says_and_how_it_ends() -> None:
+    """E-FV-25, E-FV-26."""
     finished = await run(shell("echo out; echo err >&2; exit 3"), timeout=10)
     assert (finished.stdout, finished.stderr) == ("out\n", "err\n")
     assert (finished.returncode, finished.truncated) == (3, False)
@@ -100,6 +101,7 @@ async def test_only_the_descriptors_given_are_passed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", ["no-such-program", "/no/such/program", "/etc/passwd", "/etc"])
 async def test_a_missing_program_is_told_from_a_failing_one(program: str) -> None:
+    """E-FV-27: cmdutil: an unknown program."""
     with pytest.raises(CommandMissing, match=program) as caught:
         await run([program, "x"], timeout=10)
     assert caught.value.program == program
@@ -162,7 +164,7 @@ async def test_lines_come_while_the_program_runs() -> None:
 
     script = r"printf 'one\n\n10%%\r100%%\r'; sleep 30"
     task = asyncio.create_task(run(shell(script), timeout=20, on_line=on_line))
-    await asyncio.wait_for(fifo_free.wait(), 5)
+    await asyncio.wait_for(fifo_free.wait(), 15)
     assert seen == ["one", "10%", "100%"]
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -185,7 +187,12 @@ async def test_a_failing_callback_ends_the_program() -> None:
         await run(shell("echo $$"), timeout=20, on_line=on_line)
 
 
-async def test_a_callback_failing_on_what_a_child_says_later() -> None:
+async def test_a_callback_failing_on_what_a_child_says_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A slow machine may take its time over that child; a failure ends the wait for it.
+    monkeypatch.setattr(commands, "_SETTLE_SECONDS", 60.0)
+
     def on_line(line: str) -> None:
         raise ValueError(line)
 
@@ -201,16 +208,17 @@ async def test_lines_are_cut_whether_they_come_whole_or_in_pieces() -> None:
     assert finished.stdout == "a" * 5000 + "\nb\n"
 
 
-async def test_a_hanging_program_is_ended_in_time() -> None:
+async def test_a_hanging_program_is_ended_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "GRACE_SECONDS", 60.0)
     pids: list[int] = []
     began = time.monotonic()
-    with pytest.raises(CommandTimedOut, match=r"sh: not finished after 0\.[345] s") as caught:
+    with pytest.raises(CommandTimedOut, match=r"sh: not finished after [0-9]+\.[0-9] s") as caught:
         await run(
-            shell("echo $$; echo why >&2; sleep 30"),
-            timeout=0.3,
+            shell("echo $$; echo why >&2; sleep 300"),
+            timeout=2.0,
             on_line=lambda line: pids.append(int(line)) if line.isdigit() else None,
         )
-    assert time.monotonic() - began < 1.5, "SIGTERM was enough"
+    assert time.monotonic() - began < 2.0 + commands.GRACE_SECONDS, "SIGTERM was enough"
     assert not alive(pids[0])
     assert not caught.value.still_running
     assert (caught.value.stdout, caught.value.stderr) == (f"{pids[0]}\n", "why\n")
@@ -221,19 +229,20 @@ async def test_one_that_ignores_sigterm_is_killed_with_its_children(
 ) -> None:
     monkeypatch.setattr(commands, "GRACE_SECONDS", 0.3)
     pids: list[int] = []
-    script = "trap '' TERM; sleep 31 & echo $!; echo $$; sleep 30; sleep 30"
+    script = "trap '' TERM; sleep 301 & echo $!; echo $$; sleep 300; sleep 300"
     began = time.monotonic()
     with pytest.raises(CommandTimedOut):
-        await run(shell(script), timeout=0.2, on_line=lambda line: pids.append(int(line)))
-    assert 0.5 <= time.monotonic() - began < 2
+        await run(shell(script), timeout=2.0, on_line=lambda line: pids.append(int(line)))
+    assert 2.3 <= time.monotonic() - began < 60
     assert len(pids) == 2
     await until(lambda: not any(map(alive, pids)))
 
 
-async def test_one_that_can_tidy_up_at_sigterm_may() -> None:
+async def test_one_that_can_tidy_up_at_sigterm_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "GRACE_SECONDS", 60.0)
     script = "trap 'echo tidied; exit 0' TERM; echo ready; sleep 30 & wait"
     with pytest.raises(CommandTimedOut) as caught:
-        await run(shell(script), timeout=0.3)
+        await run(shell(script), timeout=2.0)
     assert caught.value.stdout == "ready\ntidied\n"
 
 
@@ -245,15 +254,18 @@ async def test_a_child_left_behind_with_the_pipe_open_is_ended() -> None:
         timeout=20,
         on_line=lambda line: pids.append(int(line)),
     )
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 15
     assert finished.returncode == 4
     assert finished.stdout == f"{pids[0]}\n"
     await until(lambda: not alive(pids[0]))
 
 
-async def test_a_child_left_behind_without_the_pipe_is_ended() -> None:
-    finished = await run(shell("sleep 30 >/dev/null 2>&1 & echo $!"), timeout=20)
-    assert finished.seconds < 0.4
+async def test_a_child_left_behind_without_the_pipe_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commands, "_SETTLE_SECONDS", 60.0)
+    finished = await run(shell("sleep 300 >/dev/null 2>&1 & echo $!"), timeout=120)
+    assert finished.seconds < 60, "there was nothing to wait for"
     await until(lambda: not alive(int(finished.stdout)))
 
 
@@ -263,12 +275,12 @@ async def test_one_that_left_the_group_and_keeps_the_pipe_is_not_waited_for(
     monkeypatch.setattr(commands, "GRACE_SECONDS", 0.2)
     monkeypatch.setattr(commands, "_KILL_SECONDS", 0.2)
     before = set(os.listdir("/proc/self/fd"))
-    finished = await run(shell("setsid sleep 30 & echo $!"), timeout=20)
+    finished = await run(shell("setsid sleep 300 & echo $!"), timeout=120)
     daemon = int(finished.stdout)
     try:
         assert finished.returncode == 0
-        assert finished.seconds < 2
-        assert set(os.listdir("/proc/self/fd")) == before
+        assert finished.seconds < 60
+        assert set(os.listdir("/proc/self/fd")) <= before
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(daemon, signal.SIGKILL)
@@ -290,11 +302,14 @@ async def test_cancelling_ends_the_program_and_its_children() -> None:
     await until(lambda: not any(map(alive, pids)))
 
 
-async def test_cancelling_twice_does_not_wait_for_sigterm() -> None:
+async def test_cancelling_twice_does_not_wait_for_sigterm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commands, "GRACE_SECONDS", 30.0)
     pids: list[int] = []
     task = asyncio.create_task(
         run(
-            shell("trap '' TERM; echo $$; sleep 30; sleep 30"),
+            shell("trap '' TERM; echo $$; sleep 300; sleep 300"),
             timeout=None,
             on_line=lambda line: pids.append(int(line)),
         )
@@ -307,7 +322,7 @@ async def test_cancelling_twice_does_not_wait_for_sigterm() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     await until(lambda: not alive(pids[0]))
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 30
     await until(lambda: not Path(f"/proc/{pids[0]}").exists())  # no zombie stays, either
 
 
@@ -316,8 +331,9 @@ async def test_nothing_is_left_over() -> None:
     before = set(os.listdir("/proc/self/fd"))
     for _ in range(20):
         await run(shell("exit 1"), timeout=10)
-    assert set(os.listdir("/proc/self/fd")) == before
-    assert zombies() == []
+    # Fewer may be: what an earlier test left to the garbage collector is closed at any time.
+    assert set(os.listdir("/proc/self/fd")) <= before
+    await until(lambda: zombies() == [])
 
 
 async def test_many_at_once() -> None:
@@ -366,10 +382,10 @@ async def test_one_that_cannot_be_killed_is_said_to_run_still() -> None:
         subprocess.run(["fsfreeze", "--freeze", str(place)], check=True)
         try:
             with pytest.raises(CommandTimedOut, match="it cannot be killed") as caught:
-                async with asyncio.timeout(10):
-                    await run(["touch", str(place / "file")], timeout=0.2)
+                async with asyncio.timeout(60):
+                    await run(["touch", str(place / "file")], timeout=2.0)
             assert caught.value.still_running
         finally:
             subprocess.run(["fsfreeze", "--unfreeze", str(place)], check=True)
         await until(lambda: not caught.value.still_running)
-        assert zombies() == []
+        await until(lambda: zombies() == [])

@@ -16,7 +16,7 @@ from asyncinotify import Inotify, Mask, Watch
 from localvolume.config import loading, watcher
 from localvolume.config.watcher import ConfigWatcher
 
-NOTICED_SECONDS = 5.0
+NOTICED_SECONDS = 60.0
 QUIET_SECONDS = 0.5
 ABOUT_ONE_BURST = 2
 """Bursts are settled for 100 ms; a slow machine may spread one over two."""

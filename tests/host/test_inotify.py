@@ -45,7 +45,7 @@ class Seen:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.002)
 
@@ -351,8 +351,10 @@ async def test_a_directory_that_hangs_holds_up_neither_the_loop_nor_the_others(
         return real(self, path, mask)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Inotify, "add_watch", hanging)
-    monkeypatch.setattr("localvolume.host.inotify._DEADLINE_SECONDS", 0.1)
-    watcher = DirectoryWatcher([f"{place}/dead", f"{place}/good"], seen, workers=Workers(2))
+    # Time enough for what does not hang, on a busy machine too.
+    monkeypatch.setattr("localvolume.host.inotify._DEADLINE_SECONDS", 2.0)
+    workers = Workers(2)
+    watcher = DirectoryWatcher([f"{place}/dead", f"{place}/good"], seen, workers=workers)
     watcher.start()
     try:
         await seen.of(f"{place}/good", None)
@@ -363,7 +365,7 @@ async def test_a_directory_that_hangs_holds_up_neither_the_loop_nor_the_others(
         watcher.refresh()
         await until(lambda: "still stuck" in watcher.problems[f"{place}/dead"])
         os.close(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))
-        await asyncio.sleep(0.05)
+        await until(lambda: not workers.hung)
         watcher.refresh()
         await seen.of(f"{place}/dead", None)
         assert watcher.problems == {}
@@ -377,18 +379,18 @@ async def test_a_directory_that_hangs_holds_up_neither_the_loop_nor_the_others(
 async def test_nothing_is_left_after_closing_and_nothing_costs_when_quiet(
     place: str, seen: Seen, watch: Watch
 ) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
     watcher = watch(place)
     await seen.of(place, None)
     await asyncio.sleep(0.05)
-    began = time.process_time()
+    began = time.thread_time()  # of the loop's thread: others may have something to do
     await asyncio.sleep(0.3)
-    assert time.process_time() - began < 0.02
+    assert time.thread_time() - began < 0.02
     watcher.refresh()
     watcher.close()
     watcher.close()
     await asyncio.sleep(0.05)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
     os.mkdir(f"{place}/v1")
     await asyncio.sleep(0.05)
     assert seen.calls == []

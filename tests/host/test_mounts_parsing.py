@@ -115,19 +115,20 @@ def table_of(lines: int) -> bytes:
 def best_of(attempts: int, text: bytes) -> float:
     best = float("inf")
     for _ in range(attempts):
-        began = time.process_time()
+        began = time.thread_time()
         table = MountTable(parse_mount_table(text))
         assert table.at("/") is not None
-        best = min(best, time.process_time() - began)
+        best = min(best, time.thread_time() - began)
     return best
 
 
 def test_a_thousand_lines_take_a_few_milliseconds() -> None:
-    assert best_of(20, table_of(1000)) < 0.015
+    assert best_of(20, table_of(1000)) < 0.05  # 2 ms, on a machine of today
 
 
 def test_the_time_grows_with_the_lines_not_with_their_square() -> None:
-    assert best_of(5, table_of(8000)) < 20 * best_of(20, table_of(1000))
+    # By the square it were 64 times; what fills the processor's caches takes longer, too.
+    assert best_of(10, table_of(8000)) < 30 * best_of(20, table_of(1000))
 
 
 @pytest.fixture

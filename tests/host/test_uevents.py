@@ -16,7 +16,7 @@ Uevent = tuple[str, dict[str, str]]
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -144,12 +144,12 @@ async def test_nobody_but_the_kernel_is_believed() -> None:
 
 
 async def test_a_quiet_socket_costs_nothing_and_closing_leaves_none() -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
     listener = UeventListener(lambda action, properties: None)
     listener.start()
     await asyncio.sleep(0.05)
-    began = time.process_time()
+    began = time.thread_time()  # of the loop's thread: others may have something to do
     await asyncio.sleep(0.3)
-    assert time.process_time() - began < 0.02
+    assert time.thread_time() - began < 0.02
     listener.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before

@@ -7,15 +7,21 @@ state is in the API server and on the disks.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from localvolume.agent.endpoints import Endpoints
 from localvolume.agent.reload import Reload
+from localvolume.agent.shared import Shared
 from localvolume.agent.telemetry import ProcessTelemetry
-from localvolume.config.environment import DEFAULT_METRICS_PATH, ListenAddress
+from localvolume.config.environment import DEFAULT_METRICS_PATH, DEFAULT_NAMESPACE, ListenAddress
 from localvolume.config.model import Configuration
+from localvolume.config.sources import Others, loader
+from localvolume.health.model import Patience
+from localvolume.health.role import HealthRole
+from localvolume.health.telemetry import HealthTelemetry
 from localvolume.host.inotify import DirectoryWatcher
 from localvolume.host.mounts import MountWatcher
 from localvolume.host.uevents import OVERFLOW, UeventListener
@@ -25,9 +31,18 @@ from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from localvolume.process.endpoints import serving
+from localvolume.process.memory import give_back_once_started
+from localvolume.static.jobs import JobWatch
 from localvolume.static.role import GRACE_SECONDS, StaticRole
 from localvolume.static.telemetry import Telemetry
 from localvolume.volumes import marks
+
+if TYPE_CHECKING:
+    from localvolume.agent.taint import NotReadyTaint
+    from localvolume.disks.role import DisksRole
+    from localvolume.dynamic.role import DynamicRole
+    from localvolume.flexvolume.role import FlexRole
 
 log = logging.getLogger(__name__)
 
@@ -36,15 +51,26 @@ STUCK_SECONDS = 120.0
 
 COMPONENT = "local-volume-provisioner"
 
+BLIND_SECONDS = 5.0
+"""Without inotify, how often the discovery directories are looked at and it is asked for again."""
+
+_LAST_WORDS_SECONDS = 2.0
+"""How long the end of the process waits for Events that are not written yet."""
+
 REQUESTS = 6
 """How many requests may be in flight: each is a TLS connection of 90 kB, and six keep us busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
-    """What the DaemonSet tells its agent; periods and times in seconds."""
+    """What the DaemonSet tells its agent; periods and times in seconds.
+
+    Cleaning Jobs run in `namespace`; `job_image` None: there can be none.
+    """
 
     node_name: str
+    namespace: str = DEFAULT_NAMESPACE
+    job_image: str | None = None
     config_directory: str = "/etc/provisioner/config"
     kubeconfig: str | None = None
     listen_address: ListenAddress | None = None
@@ -52,6 +78,10 @@ class AgentOptions:
     discovery_period: float | None = None
     config_sync_period: float | None = None
     vanished_grace: float = GRACE_SECONDS
+    patience: Patience = field(default_factory=Patience)
+    """How long what is wrong with a volume must last before it is said."""
+    others: Others = field(default_factory=Others)
+    """The provisioners for claims whose places are taken."""
 
 
 class Agent:
@@ -66,73 +96,84 @@ class Agent:
         self._role: StaticRole | None = None
         self._directories: DirectoryWatcher | None = None
         self._reload: Reload | None = None
+        self._taint: NotReadyTaint | None = None
+        self._shared: Shared | None = None
+        self._dynamic: DynamicRole | None = None
+        self._flexvolume: FlexRole | None = None
+        self._health: HealthRole | None = None
+        self._disks: DisksRole | None = None
 
     async def run(self) -> None:
         """Raises AccessInvalid where the API server cannot be reached as configured, OSError where
         the address for metrics is taken."""
         options = self._options
-        endpoints = None
-        if options.listen_address is not None:
-            endpoints = Endpoints(
-                options.listen_address,
-                options.metrics_path,
-                self._process.registry,
-                ready=self._not_ready,
-                healthy=self._not_healthy,
-            )
-            await endpoints.start()
-        try:
-            access = find_access(options.kubeconfig)
-            async with Client(
-                access,
-                user_agent=COMPONENT,
-                concurrency=REQUESTS,
-                on_request=self._process.request,
-            ) as client:
-                await self._serve(client)
-        finally:
-            if self._directories:
-                self._directories.close()
-            self._workers.close()
-            if endpoints is not None:
-                await endpoints.close()
+        serves = serving(
+            options.listen_address,
+            options.metrics_path,
+            self._process.registry,
+            ready=self._not_ready,
+            healthy=self._not_healthy,
+        )
+        async with serves:
+            try:
+                access = find_access(options.kubeconfig)
+                async with Client(
+                    access,
+                    user_agent=COMPONENT,
+                    concurrency=REQUESTS,
+                    on_request=self._process.request,
+                ) as client:
+                    await self._serve(client)
+            finally:
+                if self._directories:
+                    self._directories.close()
+                self._workers.close()
 
     async def _serve(self, client: Client) -> None:
         options = self._options
         events = EventRecorder(client, COMPONENT, options.node_name)
-        node = ObjectRef("Node", options.node_name, options.node_name)
+        node = ObjectRef.of_node(options.node_name)
         self._reload = reload = Reload(
             options.config_directory,
             options.config_sync_period,
             self._process,
             lambda type_, reason, text: events.event(node, type_, reason, text),
+            loader(options.others, options.node_name, has_image=options.job_image is not None),
+            also=options.others.directories,
         )
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(events.run())
-                mounts = MountWatcher(self._mounts_changed)
-                mounts.start()
-                tasks.create_task(reload.run())
-                configuration = await reload.first()
-                self._role = role = self._make_role(client, events, tasks, configuration)
-                uevents = UeventListener(self._device_changed)
-                uevents.start()
-                self._watch_directories(role, configuration)
+        async with events.speaking(_LAST_WORDS_SECONDS), asyncio.TaskGroup() as tasks:
+            tasks.create_task(give_back_once_started())
+            mounts = MountWatcher(self._mounts_changed)
+            mounts.start()
+            tasks.create_task(reload.run())
+            configuration = await reload.first()
+            self._role = role = self._make_role(client, events, tasks, configuration)
+            uevents = UeventListener(self._device_changed)
+            uevents.start()
+            self._watch_directories(tasks, role, configuration)
 
-                def reconfigure(configuration: Configuration) -> None:
-                    role.reconfigure(configuration)
-                    self._watch_directories(role, configuration)
+            def reconfigure(configuration: Configuration) -> None:
+                role.reconfigure(configuration)
+                self._watch_directories(tasks, role, configuration)
+                self._remove_taint(tasks, configuration)
+                self._make_volumes(tasks, configuration)
+                self._serve_flexvolume(tasks, configuration)
+                self._format_disks(tasks, configuration)
+                if self._health:
+                    self._health.reconfigure(configuration)
 
-                reload.on_change(reconfigure)
-                if options.discovery_period:
-                    tasks.create_task(self._look_every(options.discovery_period))
-                try:
-                    await role.run()
-                finally:
-                    mounts.close()
-                    uevents.close()
-        finally:
-            await events.flush(2.0)
+            self._remove_taint(tasks, configuration)
+            self._make_volumes(tasks, configuration)
+            self._serve_flexvolume(tasks, configuration)
+            self._format_disks(tasks, configuration)
+            reload.on_change(reconfigure)
+            if options.discovery_period:
+                tasks.create_task(self._look_every(options.discovery_period))
+            try:
+                await role.run()
+            finally:
+                mounts.close()
+                uevents.close()
 
     def _make_role(
         self,
@@ -147,16 +188,34 @@ class Agent:
         def changed(*_: object) -> None:
             if role is not None:
                 role.objects_changed()
+            if self._dynamic is not None:
+                self._dynamic.changed()
+            if self._flexvolume is not None:
+                self._flexvolume.changed()
+
+        def volumes_changed(*_: object) -> None:
+            changed()
+            if self._health is not None:
+                self._health.changed()
+
+        def node_changed(*_: object) -> None:
+            changed()
+            if self._taint:
+                self._taint.node_changed()
 
         own = f"{marks.NODE_LABEL}={marks.node_key(self._options.node_name)}"
-        volumes = Informer(client, PERSISTENT_VOLUMES, label_selector=own, on_change=changed)
+        volumes = Informer(
+            client, PERSISTENT_VOLUMES, label_selector=own, on_change=volumes_changed
+        )
         classes = Informer(client, STORAGE_CLASSES, on_change=changed)
         nodes = Informer(
             client,
             NODES,
             field_selector=f"metadata.name={self._options.node_name}",
-            on_change=changed,
+            on_change=node_changed,
         )
+        jobs = JobWatch(client, self._options.namespace, self._options.node_name, changed)
+        jobs.needed = configuration.use_job_for_cleaning
         role = StaticRole(
             client=client,
             events=events,
@@ -165,21 +224,105 @@ class Agent:
             volumes=volumes,
             storage_classes=classes,
             nodes=nodes,
+            jobs=jobs,
             node_name=self._options.node_name,
+            job_image=self._options.job_image,
             configuration=configuration,
             grace_seconds=self._options.vanished_grace,
             on_resync=self._watch_again,
         )
-        for informer in (volumes, classes, nodes):
-            tasks.create_task(informer.run())
+        for task in (volumes, classes, nodes, jobs):
+            tasks.create_task(task.run())
+        self._shared = Shared(
+            client=client,
+            events=events,
+            workers=self._workers,
+            registry=self._process.registry,
+            volumes=volumes,
+            storage_classes=classes,
+            nodes=nodes,
+            node_name=self._options.node_name,
+            namespace=self._options.namespace,
+        )
         self._process.watch_workers(self._workers, role.cleaners)
+        self._health = self._tell_health(self._shared, configuration)
+        tasks.create_task(self._health.run())
         return role
+
+    def _tell_health(self, shared: Shared, configuration: Configuration) -> HealthRole:
+        """The role that tells how all the volumes are, whichever other role they belong to."""
+        return HealthRole(
+            client=shared.client,
+            events=shared.events,
+            workers=shared.workers,
+            telemetry=HealthTelemetry(shared.registry),
+            volumes=shared.volumes,
+            pools=lambda: self._dynamic.pools if self._dynamic else {},
+            configuration=configuration,
+            patience=self._options.patience,
+        )
+
+    def _remove_taint(self, tasks: asyncio.TaskGroup, configuration: Configuration) -> None:
+        """See to the Node's taint, from the first configuration that wants it removed."""
+        if self._taint is not None:
+            self._taint.reconfigure(configuration)
+        elif self._shared and self._role and configuration.remove_node_not_ready_taint:
+            # Imported now: an agent whose Node has no such taint need not carry it.
+            from localvolume.agent.taint import NotReadyTaint
+
+            self._taint = NotReadyTaint(
+                client=self._shared.client,
+                events=self._shared.events,
+                nodes=self._shared.nodes.items,
+                node_name=self._shared.node_name,
+                complete=self._role.complete,
+                look=self._role.objects_changed,
+                configuration=configuration,
+            )
+            tasks.create_task(self._taint.run())
+
+    def _make_volumes(self, tasks: asyncio.TaskGroup, configuration: Configuration) -> None:
+        """Serve claims, from the first pool on."""
+        if self._dynamic is not None:
+            self._dynamic.reconfigure(configuration)
+        elif self._shared and (configuration.pools or configuration.served):
+            # Imported now: an agent without pools need not carry it.
+            from localvolume.agent import dynamic
+
+            self._dynamic = dynamic.begin(self._shared, tasks, configuration)
+            tasks.create_task(self._dynamic.run())
+
+    def _serve_flexvolume(self, tasks: asyncio.TaskGroup, configuration: Configuration) -> None:
+        """Serve the driver's client, from the first configuration that has it on."""
+        if self._flexvolume is not None:
+            self._flexvolume.reconfigure(configuration)
+        elif self._shared and configuration.flexvolume is not None:
+            # Imported now: an agent without FlexVolume need not carry it.
+            from localvolume.agent import flexvolume
+
+            self._flexvolume = flexvolume.begin(self._shared, tasks, configuration)
+            tasks.create_task(self._flexvolume.run())
+
+    def _format_disks(self, tasks: asyncio.TaskGroup, configuration: Configuration) -> None:
+        """Make volumes of raw disks, from the first configuration that has filters on."""
+        if self._disks is not None:
+            self._disks.reconfigure(configuration)
+        elif self._shared and configuration.disks is not None:
+            # Imported now: an agent that formats nothing need not carry it.
+            from localvolume.agent import disks
+
+            self._disks = disks.begin(self._shared, configuration)
+            tasks.create_task(self._disks.run())
 
     # --- wake-ups ------------------------------------------------------------------------------
 
     def _mounts_changed(self) -> None:
         if self._role:
             self._role.mounts_changed()
+        if self._dynamic:
+            self._dynamic.changed()
+        if self._health:
+            self._health.changed()
         self._watch_again()
 
     def _watch_again(self) -> None:
@@ -190,6 +333,10 @@ class Agent:
             self._reload.refresh()
 
     def _device_changed(self, action: str, properties: dict[str, str]) -> None:
+        if self._health:
+            self._health.changed()
+        if self._disks:
+            self._disks.changed()
         if self._role is None:
             return
         if action == OVERFLOW or "MAJOR" not in properties:
@@ -197,15 +344,41 @@ class Agent:
         else:
             self._role.device_changed(f"{properties['MAJOR']}:{properties['MINOR']}")
 
-    def _watch_directories(self, role: StaticRole, configuration: Configuration) -> None:
+    def _watch_directories(
+        self, tasks: asyncio.TaskGroup, role: StaticRole, configuration: Configuration
+    ) -> None:
         if self._directories:
             self._directories.close()
-        self._directories = DirectoryWatcher(
-            {config.mount_dir for config in configuration.storage_classes.values()},
-            role.directory_changed,
-            workers=self._workers,
+        paths = {config.mount_dir for config in configuration.storage_classes.values()}
+        self._directories = watcher = DirectoryWatcher(
+            paths, role.directory_changed, workers=self._workers
         )
-        self._directories.start()
+        try:
+            watcher.start()
+        except OSError as error:
+            # fs.inotify.max_user_instances is small on many nodes, and shared with the kubelet.
+            log.warning(
+                "the kernel grants no inotify instance (%s): "
+                "the discovery directories are looked at every %g s instead",
+                error.strerror,
+                BLIND_SECONDS,
+            )
+            tasks.create_task(self._look_blindly(watcher, paths, role))
+
+    async def _look_blindly(
+        self, watcher: DirectoryWatcher, paths: set[str], role: StaticRole
+    ) -> None:
+        """Look at the directories now and then, until they can be watched or are others."""
+        while True:
+            await asyncio.sleep(BLIND_SECONDS)
+            if self._directories is not watcher:
+                return
+            with contextlib.suppress(OSError):
+                watcher.start()
+                log.info("the discovery directories are watched now")
+                return
+            for path in paths:
+                role.directory_changed(path, None)
 
     async def _look_every(self, seconds: float) -> None:
         while True:
@@ -219,10 +392,15 @@ class Agent:
     def _not_ready(self) -> dict[str, str]:
         if self._role is None:
             return {"": "there is no valid configuration, or the API server does not answer"}
-        return dict(self._role.problems)
+        found = dict(self._role.problems)
+        for role in (self._dynamic, self._flexvolume):
+            if role is not None:
+                found |= role.problems
+        return found
 
     def _not_healthy(self) -> dict[str, str]:
-        since = self._role.looking_since if self._role else None
-        if since is not None and time.monotonic() - since > STUCK_SECONDS:
-            return {"discovery": f"a look at the node has been stuck for {STUCK_SECONDS:.0f} s"}
+        for role in (self._role, self._dynamic):
+            since = role.looking_since if role else None
+            if since is not None and time.monotonic() - since > STUCK_SECONDS:
+                return {"discovery": f"a look at the node has been stuck for {STUCK_SECONDS:.0f} s"}
         return {}

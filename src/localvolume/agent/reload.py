@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from localvolume.agent.telemetry import ProcessTelemetry
+from localvolume.config import loading
 from localvolume.config.live import LiveConfiguration
 from localvolume.config.model import Configuration, ConfigurationInvalid, Problem
 from localvolume.config.watcher import ConfigWatcher
@@ -28,10 +29,21 @@ class Reload:
     """
 
     def __init__(
-        self, directory: str, period: float | None, telemetry: ProcessTelemetry, say: Say
+        self,
+        directory: str,
+        period: float | None,
+        telemetry: ProcessTelemetry,
+        say: Say,
+        load: Callable[[str], Configuration] = loading.load,
+        *,
+        also: Sequence[str] = (),
     ) -> None:
+        """`also` are further directories that `load` reads."""
         self._directory = directory
-        self._watcher = ConfigWatcher(directory, self._reread, period=period)
+        self._load = load
+        self._watchers = [
+            ConfigWatcher(one, self._reread, period=period) for one in (directory, *also)
+        ]
         self._telemetry = telemetry
         self._say = say
         self._live: LiveConfiguration | None = None
@@ -45,7 +57,8 @@ class Reload:
 
     def refresh(self) -> None:
         """Something was mounted: perhaps over the directory."""
-        self._watcher.refresh()
+        for watcher in self._watchers:
+            watcher.refresh()
 
     async def first(self) -> Configuration:
         """The first valid configuration, however long it takes to come."""
@@ -53,14 +66,17 @@ class Reload:
 
     async def run(self) -> None:
         """Read now and after every change; never returns."""
-        self._watcher.start()
+        for watcher in self._watchers:
+            watcher.start()
         self._reread()
-        await self._watcher.run()
+        async with asyncio.TaskGroup() as tasks:
+            for watcher in self._watchers:
+                tasks.create_task(watcher.run())
 
     def _reread(self) -> None:
         if self._live is None:
             try:
-                self._live = LiveConfiguration(self._directory)
+                self._live = LiveConfiguration(self._directory, self._load)
             except ConfigurationInvalid as invalid:
                 self._invalid(invalid.problems, "nothing is served until it is corrected")
                 return
@@ -85,7 +101,8 @@ class Reload:
         self._telemetry.configuration_valid.set(1)
         self._telemetry.configuration_reloads.labels("valid").inc()
         classes = ", ".join(sorted(configuration.storage_classes)) or "none"
-        log.info("configuration in force; classes: %s", classes)
+        pools = ", ".join(sorted(pool.name for pool in configuration.pools)) or "none"
+        log.info("configuration in force; classes: %s; pools: %s", classes, pools)
         for warning in configuration.warnings:
             log.warning("configuration: %s", warning)
         self._recovered()

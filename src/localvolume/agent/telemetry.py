@@ -4,49 +4,39 @@ from __future__ import annotations
 
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.gc_collector import GCCollector
-from prometheus_client.platform_collector import PlatformCollector
-from prometheus_client.process_collector import ProcessCollector
+from prometheus_client import Counter, Gauge, Histogram
 
 from localvolume.host.workers import Workers
 from localvolume.kube.errors import ApiError, NotThere
 from localvolume.kube.kinds import PERSISTENT_VOLUMES, Kind
-from localvolume.static.telemetry import BUCKETS, OURS, UPSTREAM
+from localvolume.process.metrics import BUCKETS, OURS, ProcessMetrics
+from localvolume.static.telemetry import UPSTREAM
 
 
-class ProcessTelemetry:
+class ProcessTelemetry(ProcessMetrics):
     """All of them, on one registry of the process's own."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self.registry)
+        super().__init__()
         registry = self.registry
-        self._requests = Counter(
+        self._volume_requests = Counter(
             f"{UPSTREAM}_apiserver_requests_total",
             "Requests about PersistentVolumes to the API server",
             ("method",),
             registry=registry,
         )
-        self._failed = Counter(
+        self._volume_requests_failed = Counter(
             f"{UPSTREAM}_apiserver_requests_failed_total",
             "Requests about PersistentVolumes that failed",
             ("method",),
             registry=registry,
         )
-        self._seconds = Histogram(
+        self._volume_request_seconds = Histogram(
             f"{UPSTREAM}_apiserver_requests_duration_seconds",
             "Seconds a request about a PersistentVolume took",
             ("method",),
             registry=registry,
             buckets=BUCKETS,
-        )
-        self._all_requests = Counter(
-            f"{OURS}_api_requests_total",
-            "All requests to the API server, by verb, resource and outcome",
-            ("verb", "resource", "outcome"),
-            registry=registry,
         )
         self.configuration_valid = Gauge(
             f"{OURS}_config_valid",
@@ -73,11 +63,10 @@ class ProcessTelemetry:
 
     def request(self, verb: str, kind: Kind[Any], seconds: float, error: ApiError | None) -> None:
         """Count one request; that a deleted object is gone already is no failure."""
-        outcome = type(error).__name__ if error else "ok"
-        self._all_requests.labels(verb, kind.plural, outcome).inc()
+        super().request(verb, kind, seconds, error)
         if kind is not PERSISTENT_VOLUMES or verb not in ("create", "delete"):
             return
-        self._requests.labels(verb).inc()
-        self._seconds.labels(verb).observe(seconds)
+        self._volume_requests.labels(verb).inc()
+        self._volume_request_seconds.labels(verb).observe(seconds)
         if error and not isinstance(error, NotThere):
-            self._failed.labels(verb).inc()
+            self._volume_requests_failed.labels(verb).inc()

@@ -2,10 +2,12 @@
 
 Each works through the descriptor that holds the device exclusively, step by step, and ends by
 having samples read back: what does not read as zeros is not clean, whatever the disk answered.
+The note that it is unfinished (unfinished.py) goes when all else is proved.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -17,7 +19,7 @@ from localvolume.cleaning import proof
 from localvolume.cleaning.priority import at_idle
 from localvolume.cleaning.receipt import CleaningFailed, Result
 from localvolume.cleaning.steps import MIB, Pace, Steps
-from localvolume.cleaning.unfinished import mark_unfinished
+from localvolume.cleaning.unfinished import mark_unfinished, note_bytes
 from localvolume.host import blockdev
 
 # Room from which written data is taken, a different stretch for each write.
@@ -41,23 +43,27 @@ Outcome = tuple[Result, int, str]
 async def discard(steps: Steps) -> Outcome:
     """Tell the disk to forget everything; where it then does not read as zeros, write them."""
     size = steps.held.size_bytes
+    note, head = note_bytes(size), min(MIB, size)
     steps.total_bytes = size
     steps.name = "discarding"
     steps.touched = True
     await mark_unfinished(steps)
     try:
         # A discard is quick: larger steps than for writing, and full speed, as upstream's script.
-        await steps.sweep(Pace(1024 * MIB, least=64 * MIB, most=1024 * 1024 * MIB), _discard)
+        pace = Pace(1024 * MIB, least=64 * MIB, most=1024 * 1024 * MIB)
+        await steps.sweep(pace, _discard, begin=head)
         await steps.do(os.fsync, steps.held.fd, seconds=_FLUSH_SECONDS)
     except OSError as error:
         if error.errno not in _NOT_OFFERED:
             raise
         why = "the device cannot discard"
     else:
+        # A disk forgets whole stretches only, and beside the note is but a part of the first.
+        await zero_regions(steps, [proof.Region(note, head - note)])
         steps.name = "reading back"
-        found = await proof.read_back(steps, count=_SAMPLES_AFTER_DISCARD)
+        found = await proof.read_back(steps, count=_SAMPLES_AFTER_DISCARD, begin=note)
         if found.dirty is None:
-            await forget_partitions(steps)
+            await finish(steps)
             return "proved", found.samples, ""
         why = f"discarding left data at byte {found.dirty}"
     result, samples, detail = await zero(steps, passes=1)
@@ -68,10 +74,10 @@ async def zero(steps: Steps, passes: int) -> Outcome:
     """Write zeros over everything, by the kernel (which may let the disk do it itself)."""
     steps.total_bytes = steps.done_bytes + passes * steps.held.size_bytes
     steps.touched = True
-    await mark_unfinished(steps)
     detail = ""
     for number in range(1, passes + 1):
         steps.name = "writing zeros" if passes == 1 else f"writing zeros, pass {number} of {passes}"
+        await mark_unfinished(steps)  # each time: so its page is overwritten as often as the rest
         detail = await _zero_once(steps) or detail
     samples = await _prove(steps)
     return "proved", samples, detail
@@ -81,11 +87,12 @@ async def overwrite(steps: Steps, passes: int) -> Outcome:
     """Write random data over everything so many times, and zeros at last."""
     steps.total_bytes = (passes + 1) * steps.held.size_bytes
     steps.touched = True
-    await mark_unfinished(steps)
     for number in range(1, passes + 1):
         steps.name = f"writing random data, pass {number} of {passes}"
+        await mark_unfinished(steps)
         with Writer(steps, os.urandom(_POOL_BYTES)) as writer:
-            await steps.sweep(Pace(16 * MIB), writer.write)
+            begin = note_bytes(steps.held.size_bytes)
+            await steps.sweep(Pace(16 * MIB), writer.write, begin=begin)
         await steps.do(os.fsync, steps.held.fd, seconds=_FLUSH_SECONDS)
     steps.name = "writing zeros"
     detail = await _zero_once(steps)
@@ -153,16 +160,16 @@ async def zero_regions(steps: Steps, regions: list[proof.Region]) -> None:
 
 async def _zero_once(steps: Steps) -> str:
     detail = ""
-    before = steps.done_bytes
+    before, begin = steps.done_bytes, note_bytes(steps.held.size_bytes)
     try:
-        await steps.sweep(Pace(), _zero_out)
+        await steps.sweep(Pace(), _zero_out, begin=begin)
     except OSError as error:
         if error.errno not in _NOT_OFFERED:
             raise
         steps.done_bytes = before
         detail = "written by plain writes, the kernel offers no zeroing here"
         with Writer(steps, bytes(_POOL_BYTES)) as writer:
-            await steps.sweep(Pace(16 * MIB), writer.write)
+            await steps.sweep(Pace(16 * MIB), writer.write, begin=begin)
     await steps.do(os.fsync, steps.held.fd, seconds=_FLUSH_SECONDS)
     return detail
 
@@ -170,11 +177,29 @@ async def _zero_once(steps: Steps) -> str:
 async def _prove(steps: Steps) -> int:
     """Read back; raises CleaningFailed where it is not all zeros. Returns how many samples."""
     steps.name = "reading back"
-    found = await proof.read_back(steps)
+    found = await proof.read_back(steps, begin=note_bytes(steps.held.size_bytes))
     if found.dirty is not None:
         raise not_zero(steps, found.dirty)
-    await forget_partitions(steps)
+    await finish(steps)
     return found.samples
+
+
+async def finish(steps: Steps) -> None:
+    """All else is proved: erase the note, and prove that.
+
+    Its page held nothing else, as the disk itself said (mark_unfinished). So it may end anywhere in
+    here; only where the disk now gives something else back, the note is tried again.
+    """
+    note = proof.Region(0, note_bytes(steps.held.size_bytes))
+    if note.length:
+        steps.name = "erasing the note that it is unfinished"
+        await zero_regions(steps, [note])
+        found = await proof.read_regions(steps, [note])
+        if found.dirty is not None:
+            with contextlib.suppress(OSError, CleaningFailed):
+                await mark_unfinished(steps)
+            raise not_zero(steps, found.dirty)
+    await forget_partitions(steps)
 
 
 def not_zero(steps: Steps, where: int) -> CleaningFailed:

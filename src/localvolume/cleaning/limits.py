@@ -35,14 +35,17 @@ class DeviceLimits:
         self._devices: dict[str, _Device] = {}
 
     @asynccontextmanager
-    async def hold(self, key: str, limit: int | None = None) -> AsyncIterator[None]:
+    async def hold(
+        self, key: str, limit: int | None = None, *, running: bool = False
+    ) -> AsyncIterator[None]:
         """Wait for a place; leaving the block (also by cancellation) gives it to the next.
 
         `limit`: for this cleaning, instead of the default: it begins while fewer than that run.
+        `running`: it runs already, somewhere else: it is counted and never waits.
         """
         limit = self._default if limit is None else max(1, limit)
         device = self._devices.setdefault(key, _Device())
-        if device.waiting or device.running >= limit:
+        if not running and (device.waiting or device.running >= limit):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             device.waiting.append((limit, turn))
             try:

@@ -123,7 +123,7 @@ def _upstream(script: str, arguments: list[str]) -> Method | None:
             return DISCARD
         case "dd_zero.sh":
             return Method("zero", passes=_passes(script, arguments[:1], default=1))
-        case "shred.sh" if arguments[:1] == ["0"]:
+        case "shred.sh" if arguments[:1] in (["0"], ["00"], ["000"]):
             return ZERO  # shred -z -n 0: only its last pass, of zeros
         case "shred.sh":
             return Method("overwrite", passes=_passes(script, arguments[:1], default=3))

@@ -72,14 +72,24 @@ def choose_samples(size_bytes: int, count: int, chance: random.Random) -> list[R
     return [*sorted(regions), last]
 
 
+def behind(regions: list[Region], begin: int) -> list[Region]:
+    """What of these regions lies at byte `begin` and on."""
+    return [
+        Region(max(start, begin), start + length - max(start, begin))
+        for start, length in regions
+        if start + length > begin
+    ]
+
+
 async def read_back(
-    steps: Steps, *, count: int = SAMPLES, chance: random.Random | None = None
+    steps: Steps, *, count: int = SAMPLES, chance: random.Random | None = None, begin: int = 0
 ) -> Proof:
-    """Read samples of the held block device. OSError comes through: unread is not proved."""
-    return await read_regions(
-        steps,
-        choose_samples(steps.held.size_bytes, count, chance or random.SystemRandom()),
-    )
+    """Read samples of the held block device from byte `begin` on.
+
+    OSError comes through: unread is not proved.
+    """
+    regions = choose_samples(steps.held.size_bytes, count, chance or random.SystemRandom())
+    return await read_regions(steps, behind(regions, begin))
 
 
 async def read_regions(steps: Steps, regions: list[Region]) -> Proof:

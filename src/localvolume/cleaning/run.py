@@ -1,20 +1,24 @@
-"""Cleaning one volume from end to end: hold and check it, clean it, prove it, write the receipt."""
+"""Cleaning one volume from end to end: hold and check it, clean it, prove it, write the receipt.
+
+Each way of cleaning is imported when it is used: an agent whose volumes are all held by claims, as
+most are for weeks, carries none.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
-from localvolume.cleaning import device
-from localvolume.cleaning.command import run_cleaner
-from localvolume.cleaning.files import delete_files
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.receipt import Progress, Receipt
-from localvolume.cleaning.signatures import reset_signatures
 from localvolume.cleaning.steps import Steps
 from localvolume.cleaning.target import Target
 from localvolume.host.workers import Workers
+
+if TYPE_CHECKING:
+    from localvolume.cleaning.device import Outcome
 
 
 async def clean(
@@ -64,17 +68,29 @@ async def clean(
     )
 
 
-async def _apply(steps: Steps, method: Method) -> device.Outcome:
+async def _apply(steps: Steps, method: Method) -> Outcome:
     match method.name:
         case "delete-files":
+            from localvolume.cleaning.files import delete_files
+
             return await delete_files(steps)
         case "discard":
-            return await device.discard(steps)
+            from localvolume.cleaning.device import discard
+
+            return await discard(steps)
         case "zero":
-            return await device.zero(steps, method.passes)
+            from localvolume.cleaning.device import zero
+
+            return await zero(steps, method.passes)
         case "overwrite":
-            return await device.overwrite(steps, method.passes)
+            from localvolume.cleaning.device import overwrite
+
+            return await overwrite(steps, method.passes)
         case "reset-signatures":
+            from localvolume.cleaning.signatures import reset_signatures
+
             return await reset_signatures(steps)
         case "command":
+            from localvolume.cleaning.command import run_cleaner
+
             return await run_cleaner(steps, method.command)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from localvolume.cleaning import device, proof
 from localvolume.cleaning.steps import Steps
 from localvolume.cleaning.supervise import run_command
+from localvolume.cleaning.unfinished import mark_unfinished, note_bytes
 from localvolume.host import blockdev
 from localvolume.host.commands import CommandMissing, CommandTimedOut
 
@@ -19,12 +20,16 @@ async def reset_signatures(steps: Steps) -> device.Outcome:
     """Erase every signature libblkid knows, and the first and last MiB, where backups live."""
     held = steps.held
     steps.total_bytes = held.size_bytes
-    steps.touched = True
-    # wipefs first: it finds superblocks and copies anywhere on the device by what the first one
-    # says. By our own descriptor, so whatever the path has come to mean; with --force, because it
-    # otherwise insists on opening exclusively, which we already do, and spares partition tables.
     steps.name = "erasing signatures"
-    argv = ("wipefs", "--all", "--force", held.own_path)
+    steps.touched = True
+    note = note_bytes(held.size_bytes)
+    await mark_unfinished(steps)
+    # wipefs first: it finds superblocks and copies anywhere on the device. By our own descriptor,
+    # so whatever the path has come to mean; with --force, because it otherwise insists on opening
+    # exclusively, which we already do, and spares partition tables. Our note is a swap area's, and
+    # what a real one has is in the first MiB.
+    spared = ("--types", "noswap") if note else ()
+    argv = ("wipefs", "--all", "--force", *spared, held.own_path)
     try:
         finished = await run_command(steps, argv, timeout=_WIPEFS_SECONDS, pass_fds=(held.fd,))
     except CommandMissing as error:
@@ -34,13 +39,13 @@ async def reset_signatures(steps: Steps) -> device.Outcome:
     if finished.returncode:
         raise steps.failed(finished.stderr.strip() or f"wipefs ended with {finished.returncode}")
     steps.name = "writing zeros over the first and last MiB"
-    regions = proof.edges(held.size_bytes)
+    regions = proof.behind(proof.edges(held.size_bytes), note)
     await device.zero_regions(steps, regions)
     steps.name = "reading back"
     found = await proof.read_regions(steps, regions)
     if found.dirty is not None:
         raise device.not_zero(steps, found.dirty)
-    await device.forget_partitions(steps)
+    await device.finish(steps)
     left = await signature(steps)
     if left is not None:
         raise steps.failed(f"still recognised as {left}")

@@ -139,13 +139,16 @@ class Steps:
         """Open and check the volume. Raises CleaningRefused."""
         await self.do(self.held.open)
 
-    async def sweep(self, pace: Pace, step: Callable[[int, int, int], None]) -> None:
-        """Call `step(fd, start, length)` over the whole device, its first MiB last.
+    async def sweep(self, pace: Pace, step: Callable[[int, int, int], None], *, begin: int) -> None:
+        """Call `step(fd, start, length)` over the device from byte `begin` on.
 
-        There stands the note that the cleaning is unfinished. OSError comes through.
+        What lies before it counts as done. From the first MiB on, the steps begin on whole MiB.
+        OSError comes through.
         """
         size = self.held.size_bytes
-        for start, end in ((min(MIB, size), size), (0, min(MIB, size))):
+        aligned = max(begin, min(MIB, size))
+        self.done_bytes += begin
+        for start, end in ((begin, aligned), (aligned, size)):
             while start < end:
                 full, length = pace.size, min(pace.size, end - start)
                 began = time.monotonic()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
@@ -34,6 +33,7 @@ from localvolume.host.filesystems import Changed, identity_of_mount, probe_files
 from localvolume.host.locks import lock_device, lock_directory
 from localvolume.host.mounts import Mount, read_mount_table
 from localvolume.host.syscalls import mount_id as mount_id_of
+from localvolume.host.users import Users
 from localvolume.volumes.identity import Identity, unchanged
 
 P = ParamSpec("P")
@@ -96,9 +96,7 @@ class Held:
         #: Holds the lock of a block device (host.locks); -1 for a filesystem, where `fd` has it.
         #: A program that works on the device is to inherit it.
         self.lock_fd = -1
-        self._lock = threading.Lock()
-        self._users = 0
-        self._closing = False
+        self._users = Users(self._close)
 
     @property
     def own_path(self) -> str:
@@ -112,18 +110,16 @@ class Held:
     @property
     def closing(self) -> bool:
         """Whether nobody waits for the result any more: a long call in a thread should end."""
-        return self._closing
+        return self._users.given_up
 
     def use(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call `fn`, with the descriptor sure to stay open meanwhile."""
-        with self._lock:
-            if self._closing:
-                raise CleaningRefused(f"{self.target.path}: given up before it began")
-            self._users += 1
+        if not self._users.enter():
+            raise CleaningRefused(f"{self.target.path}: given up before it began")
         try:
             return fn(*args, **kwargs)
         finally:
-            self._leave()
+            self._users.leave()
 
     def open(self) -> None:
         """Open and check; blocking, for a worker thread.
@@ -139,8 +135,7 @@ class Held:
     def loosen(self) -> None:
         """Let others open the device exclusively from now on; it stays open and pinned."""
         plain = os.open(self.own_path, os.O_RDONLY | os.O_CLOEXEC)
-        with self._lock:
-            self.fd, exclusive = plain, self.fd
+        self.fd, exclusive = plain, self.fd
         os.close(exclusive)
 
     def check_path(self) -> None:
@@ -155,23 +150,13 @@ class Held:
 
     def close(self) -> None:
         """Give it up, at once or when the last call returns. May block while the kernel flushes."""
-        with self._lock:
-            if self._closing:
-                return
-            self._closing = True
-            self._users += 1
-        self._leave()
+        self._users.give_up()
 
-    def _leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-            last = self._closing and not self._users and self.fd >= 0
-            fd, self.fd = self.fd, -1 if last else self.fd
-            lock_fd, self.lock_fd = self.lock_fd, -1 if last else self.lock_fd
-        if last:
-            os.close(fd)
-            if lock_fd >= 0:
-                os.close(lock_fd)
+    def _close(self) -> None:
+        for fd in (self.fd, self.lock_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.fd = self.lock_fd = -1
 
     def _open_block(self) -> None:
         path = self.target.path

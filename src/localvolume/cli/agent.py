@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
-import logging
 import os
-import signal
 import sys
 
 from localvolume.agent.agent import Agent, AgentOptions
 from localvolume.cli.logs import add_log_arguments, set_up
+from localvolume.cli.process import run_process
 from localvolume.config.durations import parse_duration
 from localvolume.config.environment import (
     AgentEnvironment,
     EnvironmentInvalid,
     add_agent_flags,
 )
-from localvolume.kube.errors import AccessInvalid
-
-log = logging.getLogger(__name__)
+from localvolume.config.sources import Others
 
 CONFIG_DIRECTORY = "/etc/provisioner/config"
 
@@ -48,12 +43,22 @@ def run(arguments: argparse.Namespace) -> int:
     set_up(arguments)
     try:
         environment = AgentEnvironment.read(os.environ)
+        others = Others.read(
+            os.environ,
+            local_path=arguments.local_path_config,
+            local_path_provisioner=arguments.local_path_provisioner_name,
+            openebs_base_paths=arguments.openebs_base_path,
+            lvmd=arguments.lvmd_config,
+            flexvolume_driver=arguments.flexvolume_driver,
+        )
     except EnvironmentInvalid as invalid:
         for problem in invalid.problems:
             print(f"localvolume agent: {problem}", file=sys.stderr)
         return 2
     options = AgentOptions(
         node_name=environment.node_name,
+        namespace=environment.namespace,
+        job_image=environment.job_container_image,
         config_directory=arguments.config,
         kubeconfig=environment.kubeconfig,
         listen_address=arguments.listen_address,
@@ -61,24 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
         discovery_period=arguments.discovery_period,
         config_sync_period=arguments.config_sync_period,
         vanished_grace=arguments.vanished_grace,
+        others=others,
     )
-    try:
-        asyncio.run(_until_told_to_stop(Agent(options)))
-    except AccessInvalid as error:
-        print(f"localvolume agent: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"localvolume agent: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-async def _until_told_to_stop(agent: Agent) -> None:
-    """Run until SIGTERM or SIGINT; a cleaning under way stops between two steps."""
-    running = asyncio.ensure_future(agent.run())
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, running.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
-    log.info("stopped")
+    return run_process("agent", Agent(options).run)

@@ -1,25 +1,31 @@
 """`localvolume check-config FILE...`: whether a configuration would be taken, and if not, why.
 
 A FILE is a file of the ConfigMap's directory (its name is the key), such a directory, or a manifest
-that holds ConfigMaps. Several are joined as one directory would be. Exit status: 0 good (warnings
-or not), 1 problems, 2 wrong usage.
+that holds ConfigMaps. Several are joined as one directory would be. What belongs to local-path's
+ConfigMap (config.json and the files beside it) is checked as the agent reads it for local-path, for
+all nodes, and TopoLVM's lvmd.yaml as it reads that.
+
+Exit status: 0 good (warnings or not), 1 problems, 2 wrong usage.
 """
 
 import argparse
 import json
 import os
 import sys
+from dataclasses import dataclass, field
 from typing import Any
 
-from localvolume.config import document, loading
+from localvolume.config import document, loading, localpath, lvmd
 from localvolume.config.model import ConfigurationInvalid, Problem
+from localvolume.config.pools import PoolConfig, faults_between
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Check a configuration as the agent would. A FILE is a key's file (its name is the key), "
         "a directory of such files, or a manifest with ConfigMaps; several are joined to one "
-        "configuration."
+        "configuration. local-path's config.json and the files beside it are checked as well, and "
+        "TopoLVM's lvmd.yaml."
     )
     parser.epilog = "Exit status: 0 good, 1 problems, 2 wrong usage."
     parser.add_argument("files", metavar="FILE", nargs="+")
@@ -44,25 +50,91 @@ def run(args: argparse.Namespace) -> int:
         more, wrong = _gather(path)
         sources += more
         problems += wrong
-    warnings: tuple[Problem, ...] | list[Problem]
-    classes: list[str] = []
-    try:
-        configuration = loading.build(sources, problems, host_checks=not args.no_host_checks)
-    except ConfigurationInvalid as invalid:
-        problems, warnings = invalid.problems, invalid.warnings
-    else:
-        problems, warnings = [], configuration.warnings
-        classes = list(configuration.storage_classes)
+    found = _check(sources, problems, host_checks=not args.no_host_checks)
     if args.output == "json":
-        print(json.dumps(_as_json(problems, warnings, classes), indent=2))
+        print(json.dumps(_as_json(found), indent=2))
     else:
-        for problem in problems:
+        for problem in found.problems:
             print(problem)
-        for warning in warnings:
+        for warning in found.warnings:
             print(f"warning: {warning}")
-        if not problems:
-            print(f"good: {len(classes)} {'class' if len(classes) == 1 else 'classes'}")
-    return 1 if problems else 0
+        if not found.problems:
+            print(f"good: {_counted(found)}")
+    return 1 if found.problems else 0
+
+
+@dataclass(slots=True)
+class _Found:
+    """What all the files together say, and what is wrong with them."""
+
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    classes: list[str] = field(default_factory=list)
+    pools: list[PoolConfig] = field(default_factory=list)
+    filters: int = 0
+    directories: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+def _check(sources: list[loading.Source], wrong: list[Problem], *, host_checks: bool) -> _Found:
+    """Check our keys and others', each kind where there are any, and then all together."""
+    has_foreign = any(source.key == localpath.CONFIG for source in sources)
+    foreign = [one for one in sources if has_foreign and one.key in localpath.FILES]
+    topolvm = [one for one in sources if one.key == lvmd.FILE]
+    own = [one for one in sources if one not in (*foreign, *topolvm)]
+    found = _Found()
+    if own or wrong or not (foreign or topolvm):
+        try:
+            configuration = loading.build(own, wrong, host_checks=host_checks)
+        except ConfigurationInvalid as invalid:
+            found.problems += invalid.problems
+            found.warnings += invalid.warnings
+        else:
+            found.warnings += configuration.warnings
+            found.classes = list(configuration.storage_classes)
+            found.pools += configuration.pools
+            found.filters = len(configuration.disks.filters) if configuration.disks else 0
+            found.directories = [
+                (one.name, one.host_dir, one.mount_dir)
+                for one in configuration.storage_classes.values()
+            ]
+    if foreign:
+        try:
+            read = localpath.read(foreign, None)
+        except ConfigurationInvalid as invalid:
+            found.problems += invalid.problems
+            found.warnings += invalid.warnings
+        else:
+            found.warnings += read.warnings
+            found.pools += read.pools
+    for source in topolvm:
+        try:
+            classes = lvmd.read(source.file, source.text)
+        except ConfigurationInvalid as invalid:
+            found.problems += invalid.problems
+            found.warnings += invalid.warnings
+        else:
+            found.warnings += classes.warnings
+            found.pools += classes.pools
+    if (foreign or topolvm) and not found.problems:
+        # Wrong on a node that has both; the files do not say whether there is one.
+        among = faults_between([pool for pool in found.pools if pool.flavor == "local-path"])
+        found.warnings += [
+            Problem("", "pools", f"{fault}: no node may have both")
+            for fault in faults_between(found.pools, found.directories)
+            if fault not in among
+        ]
+    return found
+
+
+def _counted(found: _Found) -> str:
+    classes, pools = len(found.classes), len(found.pools)
+    parts = [f"{classes} {'class' if classes == 1 else 'classes'}"] if classes or not pools else []
+    if pools:
+        parts.append(f"{pools} {'pool' if pools == 1 else 'pools'}")
+    if found.filters:
+        noun = "filter" if found.filters == 1 else "filters"
+        parts.append(f"{found.filters} {noun} of disks")
+    return ", ".join(parts)
 
 
 def _gather(path: str) -> tuple[list[loading.Source], list[Problem]]:
@@ -83,15 +155,14 @@ def _gather(path: str) -> tuple[list[loading.Source], list[Problem]]:
     return manifest, []
 
 
-def _as_json(
-    problems: list[Problem], warnings: tuple[Problem, ...] | list[Problem], classes: list[str]
-) -> dict[str, Any]:
-    def rows(found: tuple[Problem, ...] | list[Problem]) -> list[dict[str, str]]:
-        return [{"file": one.file, "key": one.key, "reason": one.reason} for one in found]
+def _as_json(found: _Found) -> dict[str, Any]:
+    def rows(of: list[Problem]) -> list[dict[str, str]]:
+        return [{"file": one.file, "key": one.key, "reason": one.reason} for one in of]
 
     return {
-        "valid": not problems,
-        "classes": classes,
-        "problems": rows(problems),
-        "warnings": rows(warnings),
+        "valid": not found.problems,
+        "classes": found.classes,
+        "pools": [pool.name for pool in found.pools],
+        "problems": rows(found.problems),
+        "warnings": rows(found.warnings),
     }

@@ -14,8 +14,16 @@ from typing import Any, NoReturn
 
 COMMANDS = {
     "agent": "serve this node's volumes (the DaemonSet runs this)",
+    "clean": "clean one volume (a cleaning Job runs this)",
+    "controller": "see to adoption and lost nodes in the whole cluster (a Deployment runs this)",
+    "status": "say how volumes, room, claims and cleanings are in the cluster, and what is wrong",
+    "why": "say why a volume, a claim or a path is as it is, and what happens next",
+    "support-bundle": "put what is needed to look into a problem into one file, without secrets",
     "plan": "say what the agent would do on this host, and why, changing nothing",
+    "orphans": "list what lies in this node's pools and belongs to no PersistentVolume",
+    "undo": "bring back a volume whose claim is gone, within its class's undoPeriod",
     "check-config": "say what is wrong in configuration files",
+    "remove-finalizers": "let PersistentVolumes go on without localvolume, for going back",
     "demo": "show the main job, live, and leave nothing behind",
 }
 
@@ -30,11 +38,16 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def kubectl() -> int:
+    """The same as kubectl's plugin: found in PATH as kubectl-localvolume."""
+    return main(program="kubectl localvolume")
+
+
+def main(argv: Sequence[str] | None = None, *, program: str = "localvolume") -> int:
     """Run one subcommand; its exit status: 0 well, 1 not well, 2 not understood."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
-        prog="localvolume", description="Your nodes' own disks as Kubernetes volumes."
+        prog=program, description="Your nodes' own disks as Kubernetes volumes."
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

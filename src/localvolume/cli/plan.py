@@ -5,33 +5,36 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import yaml
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from localvolume.cleaning.jobs import read_job
+from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
+from localvolume.cli.rows import PRINTERS
+from localvolume.config.environment import DEFAULT_NAMESPACE
 from localvolume.config.loading import load
 from localvolume.config.model import Configuration, ConfigurationInvalid
-from localvolume.host.workers import Workers
+from localvolume.config.names import fault_of_label_value
+from localvolume.disks.model import DiskPlan
+from localvolume.host.workers import Hung, Workers
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
-from localvolume.kube.errors import AccessInvalid, ApiError, NotThere
-from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES, Kind, T
+from localvolume.kube.errors import AccessInvalid, ApiError, NotThere, TellTheAdministrator
+from localvolume.kube.kinds import JOBS, NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES, Kind, T
+from localvolume.kube.listing import listed
 from localvolume.kube.objects import PersistentVolume
+from localvolume.kube.workloads import Job
 from localvolume.static.facts import Changes, Survey
-from localvolume.static.model import Ask, Facts, Hold, Keep, Publish, Step
+from localvolume.static.model import Ask, Clean, Facts, Hold, Keep, Publish, Step
 from localvolume.static.offer import offer
 from localvolume.static.plan import plan
-from localvolume.static.surroundings import Surroundings, node_facts, surroundings
+from localvolume.static.surroundings import Surroundings, surroundings
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts
-from localvolume.volumes.objects import path_of
+from localvolume.volumes.nodes import node_facts
+from localvolume.volumes.objects import is_static, path_of
 
 VERDICTS = {
     "Publish": "publish",
@@ -64,6 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ask no cluster: no PersistentVolume exists, every class has reclaim policy Delete",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the cluster")
+    parser.add_argument(
+        "--namespace",
+        default=os.environ.get("MY_NAMESPACE") or DEFAULT_NAMESPACE,
+        help="where the agent's cleaning Jobs are (default: MY_NAMESPACE, or default)",
+    )
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
 
 
@@ -76,43 +84,57 @@ def run(arguments: argparse.Namespace) -> int:
             print(problem, file=sys.stderr)
         return 1
     try:
-        rows = asyncio.run(_rows(configuration, node, arguments))
-    except (AccessInvalid, ApiError, _Unknown) as error:
+        rows, disks = asyncio.run(_rows(configuration, node, arguments))
+    except (AccessInvalid, ApiError, Unknown) as error:
         print(f"localvolume plan: {error}", file=sys.stderr)
         return 1
-    _PRINTERS[arguments.output](rows)
+    if arguments.output == "table":
+        PRINTERS["table"](rows)
+        print_disks(disks)
+    else:
+        PRINTERS[arguments.output](rows + disk_rows(disks))
     return 0
 
 
-class _Unknown(Exception):
-    """The cluster does not know what a plan needs to know."""
+class Unknown(Exception):
+    """The cluster does not know what a plan needs to know, or the host does not tell."""
 
 
 async def _rows(
     configuration: Configuration, node_name: str, arguments: argparse.Namespace
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], DiskPlan | None]:
     if arguments.offline:
         node = NodeFacts(node_name, "", node_name, {marks.HOSTNAME_LABEL: node_name})
         facts = await _look(surroundings(configuration, node, None), {})
-        return _described(dataclasses.replace(facts, online=False))
+        rows = _described(dataclasses.replace(facts, online=False))
+        return rows, await _disks(configuration, node_name, {})
     access = find_access(arguments.kubeconfig)
     async with Client(access, user_agent="localvolume-plan") as client:
-        return await _online(client, configuration, node_name)
+        rows = await online_rows(client, configuration, node_name, arguments.namespace)
+        if configuration.disks is None:
+            return rows, None
+        own = f"{marks.NODE_LABEL}={marks.node_key(node_name)}"
+        volumes = await _by_name(client, PERSISTENT_VOLUMES, own)
+        named = {path_of(volume): name for name, volume in volumes.items() if path_of(volume)}
+        return rows, await _disks(configuration, node_name, named)
 
 
-async def _online(
-    client: Client, configuration: Configuration, node_name: str
+async def online_rows(
+    client: Client, configuration: Configuration, node_name: str, namespace: str
 ) -> list[dict[str, Any]]:
+    """The plan's rows of this host. Raises Unknown and ApiError."""
     try:
         node = node_facts(node_name, await client.get(NODES, node_name))
     except NotThere:
         node = node_facts(node_name, None)
     if isinstance(node, str):
-        raise _Unknown(node)
+        raise Unknown(node)
     own = f"{marks.NODE_LABEL}={marks.node_key(node_name)}"
-    volumes = await _all(client, PERSISTENT_VOLUMES, own)
-    classes = await _all(client, STORAGE_CLASSES)
+    found = await _by_name(client, PERSISTENT_VOLUMES, own)
+    volumes = {name: volume for name, volume in found.items() if is_static(volume)}
+    classes = await _by_name(client, STORAGE_CLASSES)
     facts = await _look(surroundings(configuration, node, classes), volumes)
+    facts = await _with_jobs(client, facts, namespace, configuration.use_job_for_cleaning)
     # What lies outside our label is asked for by name, as the agent would.
     while questions := [step for step in plan(facts) if isinstance(step, Ask | Publish)]:
         names = {step.name for step in questions} - facts.asked.keys()
@@ -123,6 +145,15 @@ async def _online(
     return _described(facts)
 
 
+async def _disks(
+    configuration: Configuration, node_name: str, named: Mapping[str, str]
+) -> DiskPlan | None:
+    try:
+        return await disk_plan(configuration, node_name, named)
+    except (OSError, ValueError, Hung) as error:
+        raise Unknown(f"the disks cannot be looked at: {error}") from error
+
+
 async def _maybe(client: Client, name: str) -> PersistentVolume | None:
     try:
         return await client.get(PERSISTENT_VOLUMES, name)
@@ -130,15 +161,26 @@ async def _maybe(client: Client, name: str) -> PersistentVolume | None:
         return None
 
 
-async def _all(client: Client, kind: Kind[T], label_selector: str = "") -> dict[str, T]:
-    found: dict[str, T] = {}
-    cont = ""
-    while True:
-        page = await client.list_page(kind, label_selector=label_selector, cont=cont)
-        found.update((item.metadata.name, item) for item in page.items)
-        cont = page.cont
-        if not cont:
-            return found
+async def _with_jobs(client: Client, facts: Facts, namespace: str, use_jobs: bool) -> Facts:
+    """With the cleaning Jobs there are, as far as they may be seen: the agent judges alike."""
+    node = facts.node.name
+    selectors = [f"{marks.NODE_LABEL}={marks.node_key(node)}"]
+    if not fault_of_label_value(node):
+        selectors.append(f"{marks.HOSTNAME_LABEL}={node},!{marks.NODE_LABEL}")
+    jobs: list[Job] = []
+    unknown = None
+    try:
+        for selector in selectors:
+            jobs += await listed(client, JOBS, namespace, label_selector=selector)
+    except (TellTheAdministrator, NotThere) as error:
+        unknown = f"the Jobs in {namespace} cannot be seen: {error}" if use_jobs else None
+    known = [known for job in jobs if (known := read_job(job))]
+    return dataclasses.replace(facts, jobs=known, use_jobs=use_jobs, jobs_unknown=unknown)
+
+
+async def _by_name(client: Client, kind: Kind[T], label_selector: str = "") -> dict[str, T]:
+    found = await listed(client, kind, label_selector=label_selector)
+    return {one.metadata.name: one for one in found}
 
 
 async def _look(around: Surroundings, volumes: Mapping[str, PersistentVolume]) -> Facts:
@@ -182,6 +224,8 @@ def _row(step: Step, facts: Facts) -> dict[str, Any]:
         row["code"] = step.code
     if isinstance(step, Keep) and entry is not None and entry.excluded:
         row["verdict"] = "skip"
+    if isinstance(step, Clean) and step.by_job:
+        row["verdict"] = "clean by a Job"
     name = getattr(step, "name", "") or (volume.metadata.name if volume else "")
     if name:
         row["persistentVolume"] = name
@@ -191,44 +235,3 @@ def _row(step: Step, facts: Facts) -> dict[str, Any]:
         class_facts = facts.classes[step.entry.class_name]
         row["manifest"] = offer(step.name, step.entry, class_facts, facts.node, facts.options)
     return row
-
-
-def _printable(text: str) -> str:
-    """A path may hold any bytes, and a name with a newline must not look like two rows."""
-    plain = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)
-
-
-def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
-    if not rows:
-        print("no entries: the discovery directories are empty")
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("CLASS", "PATH", "VERDICT", "PV", "CAPACITY", "MODE", "REASON"):
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        spec = row.get("manifest", {}).get("spec", {})
-        cells = (
-            row["class"],
-            row["path"],
-            row["verdict"],
-            row.get("persistentVolume", ""),
-            spec.get("capacity", {}).get("storage", ""),
-            spec.get("volumeMode", ""),
-            row["reason"],
-        )
-        table.add_row(*(Text(_printable(cell)) for cell in cells))
-    console = Console()
-    # Whoever pipes it into another program wants one line per row.
-    Console(width=None if console.is_terminal else 400).print(table)
-
-
-def _print_json(rows: Sequence[Mapping[str, Any]]) -> None:
-    print(json.dumps(rows, indent=2))
-
-
-def _print_yaml(rows: Sequence[Mapping[str, Any]]) -> None:
-    print(yaml.safe_dump(list(rows), sort_keys=False, allow_unicode=True), end="")
-
-
-_PRINTERS = {"table": _print_table, "json": _print_json, "yaml": _print_yaml}

@@ -18,22 +18,29 @@ from localvolume.config.readers import Place, quoted, text
 _LONGEST = 4095
 
 
+def clean_directory(path: str) -> str:
+    """The path without trailing or doubled slashes or "." parts. Raises ValueError, saying why."""
+    if not path.startswith("/"):
+        raise ValueError(f"must be an absolute path, not {quoted(path)}")
+    if ".." in path.split("/"):
+        raise ValueError(f'must not hold "..": {quoted(path)}')
+    if "\0" in path or len(path.encode(errors="surrogatepass")) > _LONGEST:
+        raise ValueError("is no path: it holds a NUL character or is too long")
+    if (clean := "/" + posixpath.normpath(path).lstrip("/")) == "/":
+        raise ValueError("must not be the root directory")
+    return clean
+
+
 def directory(node: Node, place: Place) -> str | None:
     """An absolute path, without trailing or doubled slashes or "." parts."""
     path = text(node, place)
     if path is None:
         return None
-    if not path.startswith("/"):
-        place.problem(f"must be an absolute path, not {quoted(path)}")
-    elif ".." in path.split("/"):
-        place.problem(f'must not hold "..": {quoted(path)}')
-    elif "\0" in path or len(path.encode(errors="surrogatepass")) > _LONGEST:
-        place.problem("is no path: it holds a NUL character or is too long")
-    elif (clean := "/" + posixpath.normpath(path).lstrip("/")) == "/":
-        place.problem("must not be the root directory")
-    else:
-        return clean
-    return None
+    try:
+        return clean_directory(path)
+    except ValueError as error:
+        place.problem(str(error))
+        return None
 
 
 class Claim(NamedTuple):

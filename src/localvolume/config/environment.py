@@ -1,7 +1,9 @@
 """The environment variables and flags of the agent, as upstream names them.
 
 MY_NODE_NAME, MY_NAMESPACE, JOB_CONTAINER_IMAGE and KUBECONFIG; `--listen-address`,
-`--metrics-path`, `--discovery-period`, `--config-sync-period`.
+`--metrics-path`, `--discovery-period`, `--config-sync-period`. Where we take another provisioner's
+place, its own: KUTTI_NODE_NAME here, and elastic's NODE_NAME (the rest in `kutti`, `openebs` and
+`elastic`), and flags of ours that say where local-path's configuration and OpenEBS' base paths are.
 
 Upstream looks at the disks and at its configuration once a period. We are told of changes, so the
 two periods are what they can still mean: how long a change that nobody was told of may go
@@ -21,6 +23,10 @@ T = TypeVar("T")
 DEFAULT_LISTEN_ADDRESS: Final = ":8080"
 DEFAULT_METRICS_PATH: Final = "/metrics"
 DEFAULT_NAMESPACE: Final = "default"
+KUTTI_NODE_VARIABLE: Final = "KUTTI_NODE_NAME"
+ELASTIC_KIND_VARIABLE: Final = "DRIVER_KIND"
+ELASTIC_NODE_VARIABLE: Final = "NODE_NAME"
+LOCAL_PATH_PROVISIONER: Final = "rancher.io/local-path"
 _HIGHEST_PORT: Final = 65535
 _SHORTEST_PERIOD: Final = 0.1
 
@@ -45,8 +51,8 @@ class ListenAddress:
 class AgentEnvironment:
     """What the pod tells its agent.
 
-    `kubeconfig` None leaves the choice of access to `kube.auth`. `job_container_image` is for
-    cleaning Jobs and None where unset; no Job is made as long as `useJobForCleaning` is refused.
+    `kubeconfig` None leaves the choice of access to `kube.auth`. `namespace` and
+    `job_container_image` are for cleaning Jobs; without an image `useJobForCleaning` is refused.
     """
 
     node_name: str
@@ -56,15 +62,30 @@ class AgentEnvironment:
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> "AgentEnvironment":
-        """Read the variables; an empty one counts as unset. Raises EnvironmentInvalid."""
+        """Read the variables; an empty one counts as unset. Raises EnvironmentInvalid.
+
+        KUTTI_NODE_NAME stands in for MY_NODE_NAME, and must not differ from it; so does elastic's
+        NODE_NAME beside DRIVER_KIND.
+        """
         problems = []
-        node_name = environ.get("MY_NODE_NAME", "")
+        own, kutti = environ.get("MY_NODE_NAME", ""), environ.get(KUTTI_NODE_VARIABLE, "")
+        elastic = environ.get(ELASTIC_NODE_VARIABLE, "")
+        if not environ.get(ELASTIC_KIND_VARIABLE):
+            elastic = ""
+        node_name = own or kutti or elastic
         if not node_name:
             problems.append(
                 "MY_NODE_NAME is not set: it must be the node's name (fieldRef spec.nodeName)"
             )
         elif fault := names.fault_of_object_name(node_name):
-            problems.append(f"MY_NODE_NAME {node_name!r} is no name of a node: it {fault}")
+            variable = "MY_NODE_NAME" if own else KUTTI_NODE_VARIABLE
+            if not own and not kutti:
+                variable = ELASTIC_NODE_VARIABLE
+            problems.append(f"{variable} {node_name!r} is no name of a node: it {fault}")
+        if own and kutti and own != kutti:
+            problems.append(f"{KUTTI_NODE_VARIABLE} {kutti!r} is not MY_NODE_NAME {own!r}")
+        if own and elastic and own != elastic:
+            problems.append(f"{ELASTIC_NODE_VARIABLE} {elastic!r} is not MY_NODE_NAME {own!r}")
         namespace = environ.get("MY_NAMESPACE") or DEFAULT_NAMESPACE
         if "." in namespace or (names.fault_of_object_name(namespace)):
             problems.append(f"MY_NAMESPACE {namespace!r} is no name of a namespace")
@@ -82,7 +103,8 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     """Add upstream's flags.
 
     They arrive as `listen_address: ListenAddress`, `metrics_path: str`, and the seconds
-    `discovery_period: float | None`, `config_sync_period: float | None`, None where not given.
+    `discovery_period: float | None`, `config_sync_period: float | None`, None where not given;
+    `flexvolume_driver: str | None`; and those of `add_pool_flags`.
     """
     parser.add_argument(
         "--listen-address",
@@ -112,6 +134,49 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         type=_argument(_parse_period),
         default=None,
         help="read the configuration at least this often (default: when it changes)",
+    )
+    parser.add_argument(
+        "--flexvolume-driver",
+        metavar="KIND",
+        default=None,
+        help="serve FlexVolume as elastic's daemon did: lvm or bindmount (also DRIVER_KIND)",
+    )
+    add_pool_flags(parser)
+
+
+def add_pool_flags(parser: argparse.ArgumentParser) -> None:
+    """Add ours for the formats of the provisioners that are replaced.
+
+    They arrive as `local_path_config: str | None`, `local_path_provisioner_name: str`,
+    `openebs_base_path: list[str]` and `lvmd_config: str | None`.
+    """
+    parser.add_argument(
+        "--local-path-config",
+        metavar="PATH",
+        default=None,
+        help="local-path's config.json, or the directory of its mounted ConfigMap: make volumes "
+        "as it says",
+    )
+    parser.add_argument(
+        "--local-path-provisioner-name",
+        metavar="NAME",
+        default=LOCAL_PATH_PROVISIONER,
+        help=f"which provisioner those classes name (default {LOCAL_PATH_PROVISIONER})",
+    )
+    parser.add_argument(
+        "--openebs-base-path",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="a directory that OpenEBS hostpath classes may have as BasePath (may be repeated; "
+        "OPENEBS_IO_BASE_PATH is one, too)",
+    )
+    parser.add_argument(
+        "--lvmd-config",
+        metavar="PATH",
+        default=None,
+        help="TopoLVM's lvmd.yaml, or the directory that it is in: make logical volumes in the "
+        "volume groups and thin pools of its device classes",
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from yaml.nodes import MappingNode, Node
 
 from localvolume.config import document, schema
+from localvolume.config.keytable import read_keys
 from localvolume.config.model import Configuration, ConfigurationInvalid, Problem
 from localvolume.config.readers import Place, one_line
 
@@ -32,16 +33,17 @@ class Source:
     text: str
 
 
-def load(directory: str, *, host_checks: bool = True) -> Configuration:
+def load(directory: str, *, host_checks: bool = True, has_image: bool = True) -> Configuration:
     """Read a ConfigMap directory. Raises ConfigurationInvalid with every problem.
 
-    `host_checks` also looks for the executables that the configuration names.
+    `host_checks` also looks for the executables that the configuration names. `has_image` False:
+    the agent's environment names no image for Jobs, so a configuration that asks for them is wrong.
     """
     for _ in range(_TRIES):
-        before = _generation(directory)
+        before = generation(directory)
         sources, problems = read_directory(directory)
-        if before == _generation(directory):
-            return build(sources, problems, host_checks=host_checks)
+        if before == generation(directory):
+            return build(sources, problems, host_checks=host_checks, has_image=has_image)
     raise ConfigurationInvalid([Problem(directory, "", "changes faster than it can be read")])
 
 
@@ -89,7 +91,11 @@ def read_file(path: str) -> str | tuple[str]:
 
 
 def build(
-    sources: Sequence[Source], problems: Iterable[Problem] = (), *, host_checks: bool = True
+    sources: Sequence[Source],
+    problems: Iterable[Problem] = (),
+    *,
+    host_checks: bool = True,
+    has_image: bool = True,
 ) -> Configuration:
     """Join the sources to one configuration. Raises ConfigurationInvalid with every problem.
 
@@ -102,9 +108,11 @@ def build(
     table = schema.top_keys(host_checks=host_checks)
     for source, node in parsed:
         place = Place(source.file, "", found, warnings)
-        read = schema.read_keys(_document(source.key, node), place, table, schema.belongs_elsewhere)
+        read = read_keys(_document(source.key, node), place, table, schema.belongs_elsewhere)
         values.update(read.values)
-    if not values.get("storage_classes"):
+    files = {source.key.casefold(): source.file for source, _ in parsed}
+    found += schema.check_together(values, files, has_image=has_image)
+    if not any(values.get(field) for field in ("storage_classes", "pools", "flexvolume")):
         warnings.append(Problem("", "storageClassMap", "names no class: nothing will be published"))
     found.sort()
     warnings.sort()
@@ -172,7 +180,7 @@ def _plain_fields(node: Node) -> dict[str, Node]:
     return {str(key.value): value for key, value in node.value}
 
 
-def _generation(directory: str) -> str:
+def generation(directory: str) -> str:
     """Which of the kubelet's snapshots is shown; "" where the directory is a plain one."""
     try:
         return os.readlink(os.path.join(directory, _DATA))

@@ -1,18 +1,36 @@
 """What the configuration says, once it is known to be right: frozen dataclasses and nothing else.
 
-The keys and defaults are those of the static provisioner's ConfigMap; three class keys of ours
-(`firstUse`, `cleaningConcurrency`, `cleaningTimeout`) are optional and absent from its files.
+The keys and defaults are those of the static provisioner's ConfigMap; `pools`, `flexvolume`,
+`disks`, `jobResources` and three class keys of ours (`firstUse`, `cleaningConcurrency`,
+`cleaningTimeout`) are optional and absent from its files.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from localvolume.config import globs
+
+if TYPE_CHECKING:
+    # Who has none of them need not carry what they are made of.
+    from localvolume.config.disks import DisksConfig
+    from localvolume.config.flexvolume import FlexVolumeConfig
+    from localvolume.config.pools import Flavor, PoolConfig
 
 VolumeMode = Literal["Filesystem", "Block"]
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
 FirstUse = Literal["require-empty", "trust", "clean"]
+
+Resources = Mapping[str, Mapping[str, str]]
+"""`requests` and `limits`: each the quantities of `cpu` and `memory` that were given."""
+
+JOB_RESOURCES: Final[Resources] = {
+    "requests": {"cpu": "10m", "memory": "64Mi"},
+    "limits": {"memory": "256Mi"},
+}
+"""What a cleaning Job asks for and may use where `jobResources` is not given."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -78,18 +96,36 @@ class ClassConfig:
         return any(globs.match(token, entry_name) for token in self.name_pattern.split(","))
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A provisioner whose place is taken here. `refusals` say why a class ("": any other) has no
+    pool on this node; `default_host_dir` is where OpenEBS' classes without BasePath belong, and
+    `host_dirs` where they may belong at all."""
+
+    provisioner: str
+    flavor: Flavor
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    default_host_dir: str = ""
+    host_dirs: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """The whole configuration. What each key does stands with upstream's documentation.
 
-    `job_tolerations` are checked and kept, and unused as long as `use_job_for_cleaning` cannot be
-    true. `warnings` are things worth changing that do not stop the agent.
+    `job_tolerations` and `job_resources` are as the API writes them. `warnings` are things worth
+    changing that do not stop the agent.
     """
 
     storage_classes: Mapping[str, ClassConfig] = field(default_factory=dict)
+    pools: tuple[PoolConfig, ...] = ()
+    served: tuple[Served, ...] = ()
+    flexvolume: FlexVolumeConfig | None = None
+    disks: DisksConfig | None = None
     node_labels_for_pv: tuple[str, ...] = ()
     labels_for_pv: Mapping[str, str] = field(default_factory=dict)
     job_tolerations: tuple[Mapping[str, Any], ...] = ()
+    job_resources: Resources = field(default_factory=lambda: JOB_RESOURCES)
     use_alpha_api: bool = False
     use_job_for_cleaning: bool = False
     use_node_name_only: bool = False

@@ -1,85 +1,66 @@
 """Every key of the configuration: its type, default and meaning, and how its value is read."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from yaml.nodes import Node
 
 from localvolume.config import names, scheduling, values
 from localvolume.config.cleaners import FSCLEAN, cleaner_command
 from localvolume.config.directories import Claim, check_overlaps, directory
-from localvolume.config.model import ClassConfig
+from localvolume.config.keytable import Key, KeyDoc, Read, Reader, read_keys
+from localvolume.config.model import ClassConfig, Problem, Resources
 from localvolume.config.readers import (
     Place,
     boolean,
     duration,
     entries,
-    keys,
     list_of,
     one_of,
     quoted,
     whole_number,
 )
 
-Reader = Callable[[Node, Place], Any]
+if TYPE_CHECKING:
+    from localvolume.config.flexvolume import FlexVolumeConfig
+    from localvolume.config.pools import PoolConfig
 
 _MOST_AT_ONCE: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class KeyDoc:
-    """One key for the documentation. Class keys are named `storageClassMap.<class>.<key>`."""
-
-    name: str
-    type: str
-    default: str
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """A key as upstream spells it, the model's field it fills, and what is said about it."""
-
-    name: str
-    field: str
-    read: Reader
-    type: str
-    default: str
-    meaning: str
-
-
-def class_keys(*, host_checks: bool) -> tuple[_Key, ...]:
+def class_keys(*, host_checks: bool) -> tuple[Key, ...]:
     """The keys of one class."""
 
     def cleaner(node: Node, place: Place) -> tuple[str, ...] | None:
         return cleaner_command(node, place, host_checks=host_checks)
 
     return (
-        _Key("hostDir", "host_dir", directory, "absolute path", "required",
+        Key("hostDir", "host_dir", directory, "absolute path", "required",
              "the discovery directory on the host; each entry of it is a volume"),
-        _Key("mountDir", "mount_dir", directory, "absolute path", "required",
+        Key("mountDir", "mount_dir", directory, "absolute path", "required",
              "where the agent sees hostDir"),
-        _Key("blockCleanerCommand", "block_cleaner_command", cleaner, "list of words",
+        Key("blockCleanerCommand", "block_cleaner_command", cleaner, "list of words",
              "zeros for volumeMode Block, signatures removed for Filesystem",
              "how a released block device is cleaned"),
-        _Key("volumeMode", "volume_mode", values.volume_mode, "Filesystem or Block", "Filesystem",
+        Key("volumeMode", "volume_mode", values.volume_mode, "Filesystem or Block", "Filesystem",
              "how volumes are offered"),
-        _Key("accessMode", "access_mode",
+        Key("accessMode", "access_mode",
              one_of("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"),
              "an access mode", "ReadWriteOnce", "the one access mode of every volume"),
-        _Key("fsType", "fs_type", values.fs_type, "word", "the kubelet's",
+        Key("fsType", "fs_type", values.fs_type, "word", "the kubelet's",
              "the filesystem made on a block device that is offered as Filesystem"),
-        _Key("namePattern", "name_pattern", values.name_pattern, "comma separated patterns", "*",
+        Key("namePattern", "name_pattern", values.name_pattern, "comma separated patterns", "*",
              "which entries are meant"),
-        _Key("selector", "selector", scheduling.selector_terms, "list of NodeSelectorTerm", "[]",
+        Key("selector", "selector", scheduling.selector_terms, "list of NodeSelectorTerm", "[]",
              "further nodes that reach the same volume, for shared disks"),
-        _Key("firstUse", "first_use", one_of("require-empty", "trust", "clean"),
+        Key("firstUse", "first_use", one_of("require-empty", "trust", "clean"),
              "require-empty, trust or clean", "require-empty",
              "what to do with a volume found with something on it: leave it, offer it, clean it"),
-        _Key("cleaningConcurrency", "cleaning_concurrency", whole_number(1, _MOST_AT_ONCE),
+        Key("cleaningConcurrency", "cleaning_concurrency", whole_number(1, _MOST_AT_ONCE),
              "whole number", "1", "how many volumes of one device are cleaned at the same time"),
-        _Key("cleaningTimeout", "cleaning_timeout_seconds", duration(1.0), "duration", "none",
+        Key("cleaningTimeout", "cleaning_timeout_seconds", duration(1.0), "duration", "none",
              "how long one cleaning may take"),
     )  # fmt: skip
 
@@ -104,7 +85,7 @@ def storage_classes(*, host_checks: bool) -> Reader:
     return read
 
 
-def _class(node: Node, place: Place, table: Iterable[_Key]) -> "Read":
+def _class(node: Node, place: Place, table: Iterable[Key]) -> Read:
     read = read_keys(node, place, table)
     for key, field in (("hostDir", "host_dir"), ("mountDir", "mount_dir")):
         if field not in read.given:
@@ -119,80 +100,150 @@ def _class(node: Node, place: Place, table: Iterable[_Key]) -> "Read":
     return read
 
 
-def _claim(name: str, read: "Read", place: Place) -> Claim:
+def _claim(name: str, read: Read, place: Place) -> Claim:
     pattern = read.values.get("name_pattern", None if "name_pattern" in read.given else "*")
     return Claim(name, read.values.get("host_dir"), read.values.get("mount_dir"), pattern, place)
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """What a mapping gave: good values by the model's field; the fields given, good or bad."""
-
-    values: Mapping[str, Any]
-    given: frozenset[str]
+# Imported where they are needed: most agents have none of them.
 
 
-def read_keys(
-    node: Node,
-    place: Place,
-    table: Iterable[_Key],
-    elsewhere: Callable[[str], str] = lambda _: "",
-) -> Read:
-    """Read a mapping of fixed keys, noting every problem at its place."""
-    by_name = {key.name: key for key in table}
-    found = keys(node, place, by_name, elsewhere)
-    good: dict[str, Any] = {}
-    for name, (value, where) in found.items():
-        result = by_name[name].read(value, where)
-        if result is not None:
-            good[by_name[name].field] = result
-    return Read(good, frozenset(by_name[name].field for name in found))
+def _pools(node: Node, place: Place) -> tuple[PoolConfig, ...] | None:
+    from localvolume.config import poolkeys
+
+    return poolkeys.pools(node, place)
 
 
-def top_keys(*, host_checks: bool) -> tuple[_Key, ...]:
+def _flexvolume(node: Node, place: Place) -> FlexVolumeConfig | None:
+    from localvolume.config import flexkeys
+
+    return flexkeys.flexvolume(node, place)
+
+
+def _disks(node: Node, place: Place) -> object | None:
+    from localvolume.config import diskkeys
+
+    return diskkeys.disks(node, place)
+
+
+def _job_resources(node: Node, place: Place) -> Resources | None:
+    from localvolume.config import resources
+
+    return resources.resources(node, place)
+
+
+def top_keys(*, host_checks: bool) -> tuple[Key, ...]:
     """The keys of the ConfigMap, each a file in the directory."""
     return (
-        _Key("storageClassMap", "storage_classes", storage_classes(host_checks=host_checks),
+        Key("storageClassMap", "storage_classes", storage_classes(host_checks=host_checks),
              "mapping", "{}", "the classes, by the name of their StorageClass"),
-        _Key("nodeLabelsForPV", "node_labels_for_pv", values.label_keys, "list of label keys", "[]",
+        Key("pools", "pools", _pools, "mapping", "{}",
+             "where volumes are made for claims, by the name of the pool"),
+        Key("flexvolume", "flexvolume", _flexvolume, "mapping", "none",
+             "how volumes are served through FlexVolume; without it they are not"),
+        Key("disks", "disks", _disks, "mapping", "none",
+             "which raw disks become volumes once that is approved; without it none do"),
+        Key("nodeLabelsForPV", "node_labels_for_pv", values.label_keys, "list of label keys", "[]",
              "labels of the node that are copied to its volumes"),
-        _Key("labelsForPV", "labels_for_pv", values.labels, "mapping", "{}",
+        Key("labelsForPV", "labels_for_pv", values.labels, "mapping", "{}",
              "labels every volume gets"),
-        _Key("jobTolerations", "job_tolerations", list_of(scheduling.toleration),
-             "list of Toleration", "[]", "tolerations of cleaning Jobs; unused without Jobs"),
-        _Key("useAlphaAPI", "use_alpha_api", boolean, "true or false", "false",
+        Key("jobTolerations", "job_tolerations", list_of(scheduling.toleration),
+             "list of Toleration", "[]", "tolerations of the pods of cleaning Jobs"),
+        Key("jobResources", "job_resources", _job_resources, "ResourceRequirements",
+             "requests cpu 10m and memory 64Mi, limits memory 256Mi",
+             "what a cleaning Job asks for and may use; what is given replaces the whole default"),
+        Key("useAlphaAPI", "use_alpha_api", boolean, "true or false", "false",
              "node affinity as the annotation of Kubernetes before 1.10"),
-        _Key("useJobForCleaning", "use_job_for_cleaning", values.not_yet("cleaning by Jobs"),
-             "true or false", "false", "clean block devices in Jobs; not in this release"),
-        _Key("useNodeNameOnly", "use_node_name_only", boolean, "true or false", "false",
+        Key("useJobForCleaning", "use_job_for_cleaning", boolean, "true or false", "false",
+             "clean released volumes in Jobs, of the image that JOB_CONTAINER_IMAGE names"),
+        Key("useNodeNameOnly", "use_node_name_only", boolean, "true or false", "false",
              "leave the node's UID out of the provisioner's name"),
-        _Key("setPVOwnerRef", "set_pv_owner_ref", boolean, "true or false", "false",
+        Key("setPVOwnerRef", "set_pv_owner_ref", boolean, "true or false", "false",
              "make the Node the owner of its volumes"),
-        _Key("removeNodeNotReadyTaint", "remove_node_not_ready_taint",
-             values.not_yet("removing the node's not-ready taint"),
-             "true or false", "false", "remove a taint when ready; not in this release"),
-        _Key("provisionerNotReadyNodeTaintKey", "provisioner_not_ready_node_taint_key",
+        Key("removeNodeNotReadyTaint", "remove_node_not_ready_taint", boolean,
+             "true or false", "false",
+             "remove the taint of provisionerNotReadyNodeTaintKey once the node is served"),
+        Key("provisionerNotReadyNodeTaintKey", "provisioner_not_ready_node_taint_key",
              values.taint_key, "taint key", '""', "the taint that removeNodeNotReadyTaint removes"),
-        _Key("minResyncPeriod", "min_resync_period_seconds", duration(1.0), "duration", "5m",
+        Key("minResyncPeriod", "min_resync_period_seconds", duration(1.0), "duration", "5m",
              "everything is looked at again after a random time of once to twice this long"),
     )  # fmt: skip
 
 
+def check_together(
+    values: dict[str, Any], files: Mapping[str, str], *, has_image: bool
+) -> Iterator[Problem]:
+    """What is wrong between top keys, each right by itself; `files` by the keys in lower case.
+
+    The filters of `disks` get the classes they name.
+    """
+
+    def problem(key: str, reason: str) -> Problem:
+        return Problem(files[key.casefold()], key, reason)
+
+    if values.get("use_job_for_cleaning") and not has_image:
+        yield problem(
+            "useJobForCleaning",
+            "needs the environment variable JOB_CONTAINER_IMAGE, which is not set: "
+            "it names the image that cleaning Jobs run",
+        )
+    if values.get("remove_node_not_ready_taint") and not values.get(
+        "provisioner_not_ready_node_taint_key"
+    ):
+        yield problem(
+            "removeNodeNotReadyTaint",
+            "needs provisionerNotReadyNodeTaintKey, which is empty: it names the taint to remove",
+        )
+    pools: tuple[PoolConfig, ...] = values.get("pools", ())
+    classes: Mapping[str, ClassConfig] = values.get("storage_classes", {})
+    if pools:
+        from localvolume.config import poolkeys
+
+        for fault in poolkeys.faults(pools, classes):
+            yield problem("pools", fault)
+    if flex := values.get("flexvolume"):
+        from localvolume.config import flexkeys
+
+        for fault in flexkeys.faults(flex, classes, pools):
+            yield problem("flexvolume", fault)
+    if unresolved := values.get("disks"):
+        from localvolume.config import diskkeys
+
+        values["disks"], faults = diskkeys.resolve(unresolved, classes)
+        for key, fault in faults:
+            yield Problem(files["disks"], key, fault)
+
+
 def belongs_elsewhere(key: str) -> str:
-    """A hint for a class key that was given at the top."""
-    for known in class_keys(host_checks=False):
-        if known.name.casefold() == key.casefold():
-            return f": {known.name} belongs inside a class of storageClassMap"
+    """A hint for a key of a class, a pool, flexvolume or disks that was given at the top."""
+    from localvolume.config import diskkeys, flexkeys, poolkeys
+
+    for table, where in (
+        (class_keys(host_checks=False), "a class of storageClassMap"),
+        (poolkeys.KEYS, "a pool of pools"),
+        (flexkeys.KEYS, "flexvolume"),
+        (diskkeys.KEYS, "disks"),
+    ):
+        for known in table:
+            if known.name.casefold() == key.casefold():
+                return f": {known.name} belongs inside {where}"
     return ""
 
 
 def describe() -> list[KeyDoc]:
     """Every key with its type, default and meaning, for the documentation."""
+    from localvolume.config import diskkeys, flexkeys, poolkeys
+
     return [
         KeyDoc(prefix + key.name, key.type, key.default, key.meaning)
         for prefix, table in (
             ("", top_keys(host_checks=False)),
             ("storageClassMap.<class>.", class_keys(host_checks=False)),
+            ("pools.<pool>.", poolkeys.KEYS),
+            ("flexvolume.", flexkeys.KEYS),
+            ("disks.", diskkeys.KEYS),
+            ("disks.filters[].", diskkeys.FILTER_KEYS),
+            ("disks.filters[].match.", diskkeys.MATCH_KEYS),
         )
         for key in table
     ]

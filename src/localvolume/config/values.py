@@ -1,12 +1,11 @@
 """Readers of the values that have a syntax of their own: patterns, labels, words."""
 
-from collections.abc import Callable
 from typing import Final
 
 from yaml.nodes import Node
 
 from localvolume.config import globs, names
-from localvolume.config.readers import Place, boolean, entries, list_of, one_line, quoted, text
+from localvolume.config.readers import Place, entries, list_of, one_line, quoted, text
 
 RESERVED_PREFIX: Final = "localvolume.dev/"
 """Labels under it say whose a volume is; the agent alone sets them."""
@@ -82,18 +81,6 @@ def taint_key(node: Node, place: Place) -> str | None:
     if value and (fault := names.fault_of_label_key(value)):
         place.problem(f"{quoted(value)} is no taint key: it {fault}")
     return value
-
-
-def not_yet(what: str) -> Callable[[Node, Place], bool | None]:
-    """A boolean that must be false for now: what it asks for would silently not happen."""
-
-    def read(node: Node, place: Place) -> bool | None:
-        value = boolean(node, place)
-        if value:
-            place.problem(f"{what} comes with a later release; remove the key or set false")
-        return value
-
-    return read
 
 
 def _check_label_key(key: str, place: Place) -> None:

@@ -69,7 +69,7 @@ class Access:
         *,
         content_type: str = "application/json",
         user: str = ADMIN,
-        timeout: float = 10.0,
+        timeout: float = 60.0,
     ) -> Any:
         """One request on a connection of its own; the answer decoded, or its text if not JSON.
 

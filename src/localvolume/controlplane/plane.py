@@ -254,11 +254,17 @@ class ControlPlane:
 
     def kubectl(self, *arguments: str, input: str | None = None, timeout: float = 60.0) -> str:  # noqa: A002
         """kubectl's standard output; `input` is its standard input; raises KubectlFailed."""
+        program, *options = self.kubectl_argv
+        return kubectl.run(Path(program), options, arguments, input or "", timeout)
+
+    @property
+    def kubectl_argv(self) -> list[str]:
+        """What comes before the arguments of a kubectl that talks to this control plane."""
         if self._assets is None:
             raise PlaneFailed("this control plane was never started")
         # The cache of discovery answers belongs to this plane, not to the user's home.
-        options = [f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.directory}/kubectl-cache"]
-        return kubectl.run(self._assets["kubectl"], options, arguments, input or "", timeout)
+        cache = f"--cache-dir={self.directory}/kubectl-cache"
+        return [str(self._assets["kubectl"]), f"--kubeconfig={self.kubeconfig}", cache]
 
     def create_node(
         self,

@@ -39,13 +39,17 @@ def delete_contents(
     progress: Callable[[Deleted], None] | None = None,
     stop: threading.Event | None = None,
     workers: int = 4,
+    unlink: Callable[..., None] | None = None,
+    durable: bool = True,
 ) -> Deleted:
     """Remove everything inside an open directory, and wait until that is on disk.
 
     The directory itself stays, with its mode and owner but without ``user.*`` attributes, access
     lists and the immutable flag; so does, on ext*, its ``lost+found``, emptied. ``progress`` is
     called in this thread about three times a second. Blocks; a call with a deadline belongs in a
-    worker, and setting ``stop`` ends it within milliseconds of the disk's next answer.
+    worker, and setting ``stop`` ends it within milliseconds of the disk's next answer. ``unlink``
+    removes each name that is no directory: called as os.unlink is, in several threads. Without
+    ``durable`` nothing waits for the disk in the end.
 
     Raises ``NestedMount`` (before anything is removed, if it was mounted before),
     ``DeletionStopped``, ``DeletionIncomplete``, OSError.
@@ -64,7 +68,9 @@ def delete_contents(
         except OSError as error:
             reason = f"the directory's own flags and attributes: {error.strerror}"
             raise DeletionIncomplete([reason], Deleted()) from error
-        deleted = Emptying(top, stop or threading.Event()).run(workers, progress)
+        deleted = Emptying(top, stop or threading.Event(), unlink).run(workers, progress)
+        if not durable:
+            return deleted
         try:
             # Else a power cut may bring files back, and the volume is somebody else's by then.
             syncfs(fd)

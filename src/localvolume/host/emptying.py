@@ -60,7 +60,11 @@ class _Stopped(Exception):
 class Emptying:
     """One run over one directory tree."""
 
-    def __init__(self, top: Directory, stop: threading.Event) -> None:
+    def __init__(
+        self, top: Directory, stop: threading.Event, unlink: Callable[..., None] | None = None
+    ) -> None:
+        #: How one name that is no directory is removed: called as os.unlink, from several threads.
+        self._remove = unlink or os.unlink
         self._top = top
         self._stop = stop
         magic = fstatfs(top.fd).magic
@@ -237,7 +241,7 @@ class Emptying:
             if entry.is_dir(follow_symlinks=False):
                 return False
             found = entry.stat(follow_symlinks=False)
-            remove_name(directory, fd, name, os.unlink)
+            remove_name(directory, fd, name, self._remove)
         except FileNotFoundError:
             directory.progressed = True
         except IsADirectoryError:

@@ -8,13 +8,14 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 from localvolume.kube.auth import Access
+from localvolume.kube.beforewrite import BeforeWrite
 from localvolume.kube.errors import TryAgainLater
 from localvolume.kube.kinds import Kind
 from localvolume.kube.objects import KubeObject
 from localvolume.kube.transport import OnRequest, Transport
 from localvolume.kube.wire import BOOKMARK, JsonPatch, MergePatch, Page, WatchEvent, codec, encode
 
-__all__ = ["Client", "JsonPatch", "MergePatch", "OnRequest", "Page", "WatchEvent"]
+__all__ = ["BeforeWrite", "Client", "JsonPatch", "MergePatch", "OnRequest", "Page", "WatchEvent"]
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -29,7 +30,8 @@ class Client:
     """One API server. Use as `async with`; methods raise ApiError, and ValueError for misuse.
 
     `timeout` (seconds) covers a request with its waiting for a turn; watches have their own.
-    `concurrency` is how many requests may be in flight, watches not counted.
+    `concurrency` is how many requests may be in flight, watches not counted. `before_write` is
+    called right before each create, patch and delete is sent, and stops it by raising anything.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Client:
         timeout: float = 30.0,
         concurrency: int = 16,
         on_request: OnRequest | None = None,
+        before_write: BeforeWrite | None = None,
     ) -> None:
         self.access: Final = access
         self._transport: Final = Transport(
@@ -48,6 +51,7 @@ class Client:
             timeout=timeout,
             concurrency=concurrency,
             on_request=on_request,
+            before_write=before_write,
         )
 
     @property
@@ -75,6 +79,13 @@ class Client:
         """Read one object, as it is in the server's store now."""
         answer = await self._transport.request("get", kind, "GET", kind.path(namespace, name))
         return codec(kind).one(answer)
+
+    async def read(self, kind: Kind[Any], path: str) -> bytes:
+        """What the server has at a path, as it came: logs, versions, objects with all fields.
+
+        `kind` is what it is counted as; `path` is quoted already, with its query.
+        """
+        return await self._transport.request("get", kind, "GET", path)
 
     async def create(
         self, kind: Kind[T], body: Mapping[str, Any], namespace: str | None = None
@@ -178,6 +189,7 @@ class Client:
 
         Raises ListAgain when the resourceVersion is too old, TryAgainLater when the connection is
         cut in the middle or stays silent (not even a bookmark) past the server's own timeout.
+        `on_bytes` is told how many were received, and of none when the server grants the watch.
         Close it (contextlib.aclosing) when leaving it early.
         """
         query = _query(
@@ -193,6 +205,8 @@ class Client:
         path = f"{kind.path(namespace)}?{query}"
         async with self._transport.stream("watch", kind, path) as read_some:
             begun: list[bytes] = []
+            if on_bytes is not None:
+                on_bytes(0)
             while chunk := await read_some(silence):
                 if on_bytes is not None:
                     on_bytes(len(chunk))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, Protocol, Self, TypeVar
 
 EventType = Literal["Normal", "Warning"]
 V = TypeVar("V")
@@ -25,6 +25,17 @@ FOLDED: Final = "(combined from similar events): "
 REMEMBERED: Final = 1024
 
 
+class Named(Protocol):
+    """An object's metadata, or a reference to it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
     """What an Event is about. For a Node the UID is its name, as kubelet and kubectl have it."""
@@ -35,6 +46,21 @@ class ObjectRef:
     namespace: str = ""
     api_version: str = "v1"
     resource_version: str = ""
+
+    @classmethod
+    def of_volume(cls, it: Named) -> Self:
+        """A PersistentVolume, by its metadata."""
+        return cls("PersistentVolume", it.name, it.uid)
+
+    @classmethod
+    def of_claim(cls, it: Named) -> Self:
+        """A claim, by its metadata or a PersistentVolume's claimRef."""
+        return cls("PersistentVolumeClaim", it.name, it.uid, it.namespace)
+
+    @classmethod
+    def of_node(cls, name: str) -> Self:
+        """A Node."""
+        return cls("Node", name, name)
 
     @property
     def identity(self) -> Hashable:

@@ -11,7 +11,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -30,13 +31,15 @@ QUEUE: Final = 1000
 # The API server's limits on an Event's message (bytes) and on a name (characters).
 _MESSAGE_BYTES: Final = 1024
 _NAME_CHARACTERS: Final = 253
-# Attempts for one Event before the next has its turn; with the backoff, some minutes.
-_ATTEMPTS: Final = 12
+# Attempts for one Event before the next has its turn: as each waits for up to 30 s, at random, some
+# minutes at least.
+_ATTEMPTS: Final = 40
 
 
 class EventRecorder:
-    """Run `run()` as a task. `lost` counts what was dropped or refused, `suppressed` what an
-    object had no budget left for. `component` and `host` say who speaks, and from which node.
+    """Say things within `speaking()`, or run `run()` as a task. `lost` counts what was dropped or
+    refused, `suppressed` what an object had no budget left for. `component` and `host` say who
+    speaks, and from which node.
     """
 
     def __init__(
@@ -81,6 +84,17 @@ class EventRecorder:
                 await self._write(self._queue.popleft())
             self._wake.clear()
             self._idle.set()
+
+    @asynccontextmanager
+    async def speaking(self, last: float) -> AsyncIterator[None]:
+        """Write what is said meanwhile, and for `last` seconds more what is left in the end."""
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(self.run())
+            try:
+                yield
+            finally:
+                await self.flush(last)
+                writing.cancel()
 
     async def flush(self, timeout: float) -> bool:
         """Wait until all is written; False if that takes longer than `timeout` seconds."""

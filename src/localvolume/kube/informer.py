@@ -17,12 +17,12 @@ import random
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.cache import Cache
 from localvolume.kube.client import Client
-from localvolume.kube.errors import ApiError, ListAgain, TryAgainLater
+from localvolume.kube.errors import ApiError, ListAgain, TellTheAdministrator, TryAgainLater
 from localvolume.kube.kinds import Kind
 from localvolume.kube.objects import KubeObject
 from localvolume.kube.transport import LONGEST_WAIT_SECONDS
@@ -60,7 +60,7 @@ class Informer(Generic[T]):
         backoff: Backoff | None = None,
     ) -> None:
         self._client: Final = client
-        self._kind: Final = kind
+        self.kind: Final = kind
         self._namespace: Final = namespace
         self._label_selector: Final = label_selector
         self._field_selector: Final = field_selector
@@ -71,6 +71,10 @@ class Informer(Generic[T]):
         self._must_list = True
         self.items: Final[Mapping[str, T]] = MappingProxyType(self._cache.items)
         self.synced: Final = asyncio.Event()
+        self.answered: Final = asyncio.Event()
+        """Set once there was a complete list, or the server refused one: it is known which."""
+        self.refused: ApiError | None = None
+        """Why the last list or watch failed, where trying again helps only once that is changed."""
         self.last_contact = 0.0
         self.bytes_received = 0
         self.events_received = 0
@@ -91,10 +95,13 @@ class Informer(Generic[T]):
                 await self._watch()
                 ended_well = True
             except ListAgain as error:
-                _log.info("listing %s again: %s", self._kind.plural, error)
+                _log.info("listing %s again: %s", self.kind.plural, error)
                 self._must_list = True
             except ApiError as error:
-                _log.warning("%s: %s", self._kind.plural, error)
+                _log.warning("%s: %s", self.kind.plural, error)
+                if isinstance(error, TellTheAdministrator):
+                    self.refused = error
+                    self.answered.set()
                 # The server's history ends before what we saw (it was restored from a backup), or
                 # it makes nothing of our resourceVersion: resuming would fail for ever.
                 self._must_list |= error.reason == "ResourceVersionTooLarge" or error.status == 400
@@ -121,7 +128,7 @@ class Informer(Generic[T]):
         while True:
             try:
                 page = await self._client.list_page(
-                    self._kind,
+                    self.kind,
                     self._namespace,
                     label_selector=self._label_selector,
                     field_selector=self._field_selector,
@@ -141,11 +148,12 @@ class Informer(Generic[T]):
         self._cache.replace(found, page.resource_version)
         self._must_list = False
         self.synced.set()
+        self.answered.set()
 
     async def _watch(self) -> None:
         self.watches += 1
         events = self._client.watch(
-            self._kind,
+            self.kind,
             self._namespace,
             resource_version=self._cache.version,
             label_selector=self._label_selector,
@@ -164,4 +172,14 @@ class Informer(Generic[T]):
 
     def _heard(self, size: int) -> None:
         self.bytes_received += size
+        self.refused = None
         self.last_contact = asyncio.get_running_loop().time()
+
+
+def unready(*informers: Informer[Any]) -> dict[str, str]:
+    """Why copies are not what they should be, by the plural of their kind; empty where they are."""
+    return {
+        one.kind.plural: str(one.refused or "not all have been read yet")
+        for one in informers
+        if one.refused is not None or not one.synced.is_set()
+    }

@@ -8,15 +8,17 @@ from urllib.parse import quote
 
 from localvolume.kube.objects import (
     ConfigMap,
+    CSIDriver,
+    CSIStorageCapacity,
     EventObject,
     KubeObject,
     Namespace,
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
-    Pod,
     StorageClass,
 )
+from localvolume.kube.workloads import Job, Lease, Pod
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -74,8 +76,19 @@ CLAIMS = Kind(
 STORAGE_CLASSES = Kind(
     "storage.k8s.io", "v1", "storageclasses", "StorageClass", False, StorageClass
 )
+CSI_DRIVERS = Kind("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False, CSIDriver)
+STORAGE_CAPACITIES = Kind(
+    "storage.k8s.io",
+    "v1",
+    "csistoragecapacities",
+    "CSIStorageCapacity",
+    True,
+    CSIStorageCapacity,
+)
 NODES = Kind("", "v1", "nodes", "Node", False, Node)
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", False, Namespace)
 PODS = Kind("", "v1", "pods", "Pod", True, Pod)
+JOBS = Kind("batch", "v1", "jobs", "Job", True, Job)
+LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
 CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
 EVENTS = Kind("", "v1", "events", "Event", True, EventObject)

@@ -23,7 +23,7 @@ _ENVIRONMENT: Final = {
     "SSL_CERT_DIR": os.devnull,
     "FROZENLIST_NO_EXTENSIONS": "1",
 }
-_TLS_BUFFER_BYTES: Final = 32 * 1024
+_TLS_BUFFER_BYTES: Final = 16 * 1024
 
 
 @contextmanager

@@ -174,6 +174,24 @@ class LocalSource(Trimmed, frozen=True, kw_only=True):
     fs_type: str | None = None
 
 
+class HostPathSource(Trimmed, frozen=True, kw_only=True):
+    path: str = ""
+    type: str | None = None
+
+
+class FlexVolumeSource(Trimmed, frozen=True, kw_only=True):
+    """`driver` is `<vendor>/<driver>`; `options` are handed to it as they are."""
+
+    driver: str = ""
+    fs_type: str | None = None
+    read_only: bool | None = None
+    options: StringMap = NO_STRINGS
+
+    def __post_init__(self) -> None:
+        if not self.options:
+            _empty(self, "options", NO_STRINGS)
+
+
 class ClaimRef(Trimmed, frozen=True, kw_only=True):
     namespace: str = ""
     name: str = ""
@@ -188,6 +206,8 @@ class PVSpec(Trimmed, frozen=True, kw_only=True):
     volume_mode: str | None = None
     mount_options: Strings = ()
     local: LocalSource | None = None
+    host_path: HostPathSource | None = None
+    flex_volume: FlexVolumeSource | None = None
     claim_ref: ClaimRef | None = None
     node_affinity: VolumeNodeAffinity | None = None
 
@@ -231,16 +251,87 @@ class PersistentVolume(KubeObject, frozen=True, kw_only=True):
     status: PVStatus = PVStatus()
 
 
+class DataSource(Trimmed, frozen=True, kw_only=True):
+    """What a claim is to be filled from; of `dataSource` and `dataSourceRef` alike."""
+
+    api_group: str | None = None
+    kind: str = ""
+    name: str = ""
+    namespace: str | None = None
+
+
+class LabelSelector(Trimmed, frozen=True, kw_only=True):
+    match_labels: StringMap = NO_STRINGS
+    match_expressions: Requirements = ()
+
+    def __post_init__(self) -> None:
+        if not self.match_labels:
+            _empty(self, "match_labels", NO_STRINGS)
+        if not self.match_expressions:
+            _empty(self, "match_expressions", ())
+
+
+class Requests(Trimmed, frozen=True, kw_only=True):
+    """A claim's `resources`: `requests` has the quantity `storage`."""
+
+    requests: StringMap = NO_STRINGS
+
+    def __post_init__(self) -> None:
+        if self.requests:
+            _share_map(self, "requests", self.requests)
+        else:
+            _empty(self, "requests", NO_STRINGS)
+
+
+NO_REQUESTS = Requests()
+
+
 class PVCSpec(Trimmed, frozen=True, kw_only=True):
     volume_name: str = ""
     storage_class_name: str | None = None
     volume_mode: str | None = None
+    access_modes: Strings = ()
+    resources: Requests = NO_REQUESTS
+    selector: LabelSelector | None = None
+    data_source: DataSource | None = None
+    data_source_ref: DataSource | None = None
+
+    def __post_init__(self) -> None:
+        if self.access_modes:
+            _share(self, "access_modes", self.access_modes)
+        else:
+            _empty(self, "access_modes", ())
+        if self.storage_class_name:
+            _share(self, "storage_class_name", self.storage_class_name)
+
+
+class Condition(Trimmed, frozen=True, kw_only=True):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+if TYPE_CHECKING:
+    Conditions = tuple[Condition, ...]
+else:
+    Conditions = tuple[Condition, ...] | None
 
 
 class PVCStatus(Trimmed, frozen=True, kw_only=True):
-    """`phase` is Pending, Bound or Lost."""
+    """`phase` is Pending, Bound or Lost; `capacity` what the volume has, once it is bound."""
 
     phase: str = ""
+    capacity: StringMap = NO_STRINGS
+    conditions: Conditions = ()
+
+    def __post_init__(self) -> None:
+        if self.capacity:
+            _share_map(self, "capacity", self.capacity)
+        else:
+            _empty(self, "capacity", NO_STRINGS)
+        if not self.conditions:
+            _empty(self, "conditions", ())
 
 
 class PersistentVolumeClaim(KubeObject, frozen=True, kw_only=True):
@@ -248,15 +339,73 @@ class PersistentVolumeClaim(KubeObject, frozen=True, kw_only=True):
     status: PVCStatus = PVCStatus()
 
 
+class TopologyRequirement(Trimmed, frozen=True, kw_only=True):
+    """One of a class's allowedTopologies: the node's label `key` must have one of `values`."""
+
+    key: str = ""
+    values: Strings = ()
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            _empty(self, "values", ())
+
+
+if TYPE_CHECKING:
+    TopologyRequirements = tuple[TopologyRequirement, ...]
+else:
+    TopologyRequirements = tuple[TopologyRequirement, ...] | None
+
+
+class TopologyTerm(Trimmed, frozen=True, kw_only=True):
+    """All requirements must hold."""
+
+    match_label_expressions: TopologyRequirements = ()
+
+    def __post_init__(self) -> None:
+        if not self.match_label_expressions:
+            _empty(self, "match_label_expressions", ())
+
+
+if TYPE_CHECKING:
+    Topologies = tuple[TopologyTerm, ...]
+else:
+    Topologies = tuple[TopologyTerm, ...] | None
+
+
 class StorageClass(KubeObject, frozen=True, kw_only=True):
+    """`allowed_topologies`: any one term must hold, none means everywhere."""
+
     provisioner: str = ""
+    parameters: StringMap = NO_STRINGS
     reclaim_policy: str | None = None
     mount_options: Strings = ()
     volume_binding_mode: str | None = None
+    allow_volume_expansion: bool | None = None
+    allowed_topologies: Topologies = ()
 
     def __post_init__(self) -> None:
+        if not self.parameters:
+            _empty(self, "parameters", NO_STRINGS)
         if not self.mount_options:
             _empty(self, "mount_options", ())
+        if not self.allowed_topologies:
+            _empty(self, "allowed_topologies", ())
+
+
+class CSIDriver(KubeObject, frozen=True, kw_only=True):
+    """storage.k8s.io/v1; nothing of it is read but that it is there."""
+
+
+class CSIStorageCapacity(KubeObject, frozen=True, kw_only=True):
+    """storage.k8s.io/v1: how much room a class has where `node_topology` matches.
+
+    Its class and topology cannot be changed; quantities as everywhere.
+    """
+
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: str | None = None
+    maximum_volume_size: str | None = None
 
 
 # --- nodes and what else we look at
@@ -276,6 +425,7 @@ else:
 
 class NodeSpec(Trimmed, frozen=True, kw_only=True):
     taints: Taints = ()
+    unschedulable: bool | None = None
 
     def __post_init__(self) -> None:
         if not self.taints:
@@ -288,19 +438,6 @@ class Node(KubeObject, frozen=True, kw_only=True):
 
 class Namespace(KubeObject, frozen=True, kw_only=True):
     pass
-
-
-class PodSpec(Trimmed, frozen=True, kw_only=True):
-    node_name: str = ""
-
-
-class PodStatus(Trimmed, frozen=True, kw_only=True):
-    phase: str = ""
-
-
-class Pod(KubeObject, frozen=True, kw_only=True):
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
 
 
 class ConfigMap(KubeObject, frozen=True, kw_only=True):

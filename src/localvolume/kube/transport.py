@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 from localvolume.kube.auth import Access
+from localvolume.kube.beforewrite import BeforeWrite, request_class
 from localvolume.kube.errors import (
     AccessInvalid,
     ApiError,
@@ -23,6 +23,7 @@ from localvolume.kube.errors import (
 )
 from localvolume.kube.kinds import Kind
 from localvolume.kube.lean import importing_lean, trim_tls_buffers
+from localvolume.kube.sockets import Sockets
 
 with importing_lean():
     import aiohttp
@@ -31,7 +32,7 @@ with importing_lean():
 trim_tls_buffers()
 
 # (verb, kind, seconds, error): verb is get, create, patch, delete, list or watch; for a watch the
-# seconds are those until it was open. A request that was cancelled is not reported.
+# seconds are those until it was open. A request that was cancelled or held back is not reported.
 OnRequest = Callable[[str, Kind[Any], float, ApiError | None], None]
 
 # A server that asks for longer is asked again after this: we cannot tell a mistake from a wish.
@@ -49,9 +50,11 @@ class Transport:
         timeout: float,
         concurrency: int,
         on_request: OnRequest | None,
+        before_write: BeforeWrite | None = None,
     ) -> None:
         self.access: Final = access
         self.on_request = on_request
+        self._request_class: Final = request_class(before_write)
         self._timeout: Final = timeout
         self._slots: Final = asyncio.Semaphore(concurrency)
         # Compressing would cost both sides CPU, and us zlib's memory, for a short way.
@@ -61,15 +64,17 @@ class Transport:
             "Accept-Encoding": "identity",
         }
         self._session: aiohttp.ClientSession | None = None
+        self._sockets: Final = Sockets()
         self._closed_until = 0.0
 
     def open(self) -> None:
         """Call with the event loop running."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, socket_factory=_socket),
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=self._sockets.make),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
             auto_decompress=False,
+            request_class=self._request_class,
             timeout=aiohttp.ClientTimeout(total=None),
         )
 
@@ -77,6 +82,7 @@ class Transport:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+            await self._sockets.hang_up()
 
     async def request(
         self,
@@ -103,7 +109,7 @@ class Transport:
                     try:
                         return await response.read()
                     finally:
-                        response.close()
+                        _drop(response)
         finally:
             self._slots.release()
 
@@ -133,7 +139,7 @@ class Transport:
         try:
             yield read_some
         finally:
-            response.close()
+            _drop(response)
 
     @contextmanager
     def _reported(self, verb: str, kind: Kind[Any]) -> Iterator[None]:
@@ -158,8 +164,9 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             failure = _unreachable(error, "no connection, or it was cut")
             raise failure from error
-        except asyncio.CancelledError:
-            # Neither done nor failed: not a fact about the server.
+        except BaseException:
+            # Cancelled, or held back by `before_write`: neither done nor failed, so not a fact
+            # about the server.
             started = -1.0
             raise
         finally:
@@ -234,23 +241,19 @@ class Transport:
         return TryAgainLater(f"no answer within {self._timeout:g} s", reason="Timeout")
 
 
+def _drop(response: aiohttp.ClientResponse) -> None:
+    """Be done with an answer. Where it is not complete, its connection is cut at once.
+
+    Closing it would wait for the server's goodbye in the background, after the session has been
+    closed as well, and a loop that ends meanwhile leaves the socket open.
+    """
+    connection = response.connection
+    if connection is not None and connection.protocol is not None:
+        connection.protocol.abort()
+    response.close()
+
+
 def _unreachable(error: BaseException, what: str) -> TryAgainLater:
     # aiohttp's own sentence shows the TLS context's address in memory.
     why = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     return TryAgainLater(f"{what}: {str(why) or type(why).__name__}", reason="Unreachable")
-
-
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket on which the kernel notices a dead peer within 75 s, at no cost to us.
-
-    That is for a server that vanished without a word (a half-open connection); what keeps the
-    connection but says nothing is cut by `watch`.
-    """
-    family, kind, protocol = address[:3]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 75_000)
-    return made

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from localvolume.sandbox import schema, validation
+from localvolume.sandbox import growth, schema, validation
 from localvolume.sandbox.clock import timestamp
 from localvolume.sandbox.defaults import apply_defaults, reset_on_create
 from localvolume.sandbox.deleting import (
@@ -20,7 +20,7 @@ from localvolume.sandbox.deleting import (
     dependents_finalizer,
     grace,
 )
-from localvolume.sandbox.kinds import JOBS, NAMESPACES, PODS, Resource
+from localvolume.sandbox.kinds import CLAIMS, JOBS, NAMESPACES, PODS, Resource
 from localvolume.sandbox.refusals import (
     Cause,
     Refusal,
@@ -259,6 +259,8 @@ class Api:
         apply_defaults(resource, new)
         if faults := validation.check_update(resource, ordered(new), old.body):
             raise invalid(resource.kind, resource.group, name, faults)
+        if resource is CLAIMS:
+            growth.check(self.store, new, old.body)
         meta["resourceVersion"] = before["resourceVersion"]
         if resource in {JOBS, PODS} and new.get("spec") != old.body.get("spec"):
             meta["generation"] = before.get("generation", 1) + 1

@@ -3,8 +3,9 @@
 After pkg/controller/volume/persistentvolume/pv_controller.go: the same four writes in the same
 order (claimRef, volume phase, volumeName, claim status), the same annotations and events.
 
-Simplified: an event that the real controller repeats every 15 seconds is said once; nothing is
-provisioned (a claim no volume fits stays Pending, with the real event); and of reclaiming there is
+Simplified: an event that the real controller repeats every 15 seconds is said once; of provisioning
+there is what asks for it (the annotations of the claim, the event), and of growing the event of the
+expand controller, as with every provisioner outside of the cluster; and of reclaiming there is
 only its refusal: `Delete` without `pv.kubernetes.io/provisioned-by` fails the volume, as the real
 controller does with a plugin that cannot delete.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from localvolume.sandbox import matching
+from localvolume.sandbox import growth, matching
 from localvolume.sandbox.api import Api
 from localvolume.sandbox.kinds import CLAIMS, NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES, Resource
 from localvolume.sandbox.recorder import Recorder
@@ -24,6 +25,11 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
+#: the annotations that ask a provisioner for a volume
+ASKED = (
+    "volume.beta.kubernetes.io/storage-provisioner",
+    "volume.kubernetes.io/storage-provisioner",
+)
 
 
 class Binder:
@@ -33,6 +39,7 @@ class Binder:
         self._api = api
         self._store = api.store
         self._events = Recorder(api, "persistentvolume-controller")
+        self._growth = Recorder(api, "volume_expand")
 
     def look(self, resource: Resource, change: Change) -> None:
         """Sync what a change may concern."""
@@ -180,6 +187,9 @@ class Binder:
             )
         elif volume["spec"].get("claimRef") is None or matching.is_for(volume, claim):
             self._bind(volume, claim)
+            if claim["status"].get("phase") == "Bound" and growth.outgrown(claim):
+                message = "waiting for an external controller to expand this PVC"
+                self._growth.record_once(claim, "Normal", "ExternalExpanding", message)
         else:
             self._lose(
                 claim,
@@ -238,16 +248,31 @@ class Binder:
             message = "waiting for first consumer to be created before binding"
             self._events.record_once(claim, "Normal", "WaitForFirstConsumer", message)
         elif storage_class is not None:
-            provisioner = storage_class["provisioner"]
-            if provisioner == "kubernetes.io/no-provisioner":
-                message = f"no volume plugin matched name: {provisioner}"
-                self._events.record_once(claim, "Warning", "ProvisioningFailed", message)
+            self._ask(claim, storage_class["provisioner"])
         elif class_name:
             message = f'storageclass.storage.k8s.io "{class_name}" not found'
             self._events.record_once(claim, "Warning", "ProvisioningFailed", message)
         else:
             message = "no persistent volumes available for this claim and no storage class is set"
             self._events.record_once(claim, "Normal", "FailedBinding", message)
+
+    def _ask(self, claim: Body, provisioner: str) -> None:
+        """Have a volume made."""
+        if provisioner.startswith("kubernetes.io/"):
+            message = f"no volume plugin matched name: {provisioner}"
+            self._events.record_once(claim, "Warning", "ProvisioningFailed", message)
+            return
+        namespace, name = _key(claim)
+        wanted = dict.fromkeys(ASKED, provisioner)
+        claim = self._api.modify(
+            CLAIMS, name, lambda old: {**old, "metadata": _annotated(old, wanted)}, namespace
+        )
+        message = (
+            "Waiting for a volume to be created either by the external provisioner "
+            f"'{provisioner}' or manually by the system administrator. If volume creation is "
+            "delayed, please verify that the provisioner is running and correctly registered."
+        )
+        self._events.record_once(claim, "Normal", "ExternalProvisioning", message)
 
     # Both
 

@@ -17,6 +17,7 @@ from localvolume.sandbox.garbage import Garbage
 from localvolume.sandbox.kinds import (
     CLAIMS,
     CONFIG_MAPS,
+    CSI_DRIVERS,
     JOBS,
     LEASES,
     NAMESPACES,
@@ -24,6 +25,7 @@ from localvolume.sandbox.kinds import (
     PERSISTENT_VOLUMES,
     PODS,
     SERVICE_ACCOUNTS,
+    STORAGE_CAPACITIES,
     STORAGE_CLASSES,
     Resource,
 )
@@ -45,6 +47,8 @@ _WATCHED = (
     LEASES,
     CONFIG_MAPS,
     SERVICE_ACCOUNTS,
+    CSI_DRIVERS,
+    STORAGE_CAPACITIES,
 )
 #: changes looked at before other tasks get a turn
 _BATCH = 8

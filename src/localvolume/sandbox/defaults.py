@@ -7,6 +7,7 @@ from typing import Any
 from localvolume.sandbox.clock import timestamp
 from localvolume.sandbox.kinds import (
     CLAIMS,
+    CSI_DRIVERS,
     EVENTS,
     JOBS,
     NAMESPACES,
@@ -21,6 +22,16 @@ Body = dict[str, Any]
 
 PV_PROTECTION = "kubernetes.io/pv-protection"
 PVC_PROTECTION = "kubernetes.io/pvc-protection"
+
+_DRIVER: Body = {
+    "attachRequired": True,
+    "podInfoOnMount": False,
+    "volumeLifecycleModes": ["Persistent"],
+    "storageCapacity": False,
+    "fsGroupPolicy": "ReadWriteOnceWithFSType",
+    "requiresRepublish": False,
+    "seLinuxMount": False,
+}
 
 
 def apply_defaults(resource: Resource, body: Body) -> None:
@@ -38,6 +49,8 @@ def apply_defaults(resource: Resource, body: Body) -> None:
     elif resource is STORAGE_CLASSES:
         body.setdefault("reclaimPolicy", "Delete")
         body.setdefault("volumeBindingMode", "Immediate")
+    elif resource is CSI_DRIVERS:
+        body["spec"] = {**_DRIVER, **body.get("spec", {})}
     elif resource is NODES:
         body.setdefault("spec", {})
         status = body.setdefault("status", {})

@@ -110,6 +110,14 @@ STORAGE_CLASSES = Resource(
     "storage.k8s.io", "v1", "storageclasses", "storageclass", "StorageClass", False, ("sc",),
     returns_deleted=True,
 )  # fmt: skip
+CSI_DRIVERS = Resource(
+    "storage.k8s.io", "v1", "csidrivers", "csidriver", "CSIDriver", False, returns_deleted=True,
+    unconditional=False,
+)  # fmt: skip
+STORAGE_CAPACITIES = Resource(
+    "storage.k8s.io", "v1", "csistoragecapacities", "csistoragecapacity", "CSIStorageCapacity",
+    True, unconditional=False,
+)  # fmt: skip
 JOBS = Resource(
     "batch", "v1", "jobs", "job", "Job", True, (), ("all",), status=True, returns_deleted=True,
     fields={"status.successful": ("status", "succeeded")},
@@ -138,6 +146,8 @@ STORED = (
     CONFIG_MAPS,
     SERVICE_ACCOUNTS,
     STORAGE_CLASSES,
+    CSI_DRIVERS,
+    STORAGE_CAPACITIES,
     JOBS,
     LEASES,
 )

@@ -39,7 +39,7 @@ def satisfies(volume: Body, claim: Body) -> bool:
     """Whether the volume's size, class, mode and access modes are enough for the claim."""
     spec, wanted = volume["spec"], claim["spec"]
     return (
-        _size(volume) >= _asked(claim)
+        _size(volume) >= asked(claim)
         and class_of(volume) == class_of(claim)
         and spec.get("volumeMode") == wanted.get("volumeMode")
         and set(wanted.get("accessModes", [])) <= set(spec.get("accessModes", []))
@@ -59,7 +59,7 @@ def best_volume(
         if node is not None and not node_suits_volume(node, volume):
             continue
         if is_for(volume, claim):
-            if _size(volume) >= _asked(claim):
+            if _size(volume) >= asked(claim):
                 return volume
             continue
         if (
@@ -78,7 +78,8 @@ def _size(volume: Body) -> Any:
     return quantities.value(volume["spec"].get("capacity", {}).get("storage", "0"))
 
 
-def _asked(claim: Body) -> Any:
+def asked(claim: Body) -> Any:
+    """How much it asks for, in bytes."""
     return quantities.value(
         claim["spec"].get("resources", {}).get("requests", {}).get("storage", "0")
     )

@@ -15,11 +15,13 @@ from localvolume.sandbox.store import Body
 class Recorder:
     """Writes events in the name of one component."""
 
+    # Of all components: an event is named by its object's name and a number.
+    _numbers = itertools.count(1)
+
     def __init__(self, api: Api, component: str) -> None:
         self._api = api
         self._component = component
         self._known: dict[tuple[str, str, str], tuple[str, str]] = {}
-        self._numbers = itertools.count(1)
 
     def record(self, about: Body, kind: str, reason: str, message: str) -> None:
         """Say something about an object; `kind` is Normal or Warning. Never raises Refusal."""

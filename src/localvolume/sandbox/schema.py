@@ -21,6 +21,9 @@ NUMBER = "int64"
 TEXTS = "[]string"
 TEXT_MAP = "map[string]string"
 QUANTITIES = "map[string]Quantity"
+QUANTITY = "Quantity"
+#: a list of whatever; the server keeps no empty ones
+ITEMS = "[]any"
 
 Schema = Mapping[str, Any]
 
@@ -78,7 +81,8 @@ _KINDS: dict[str, Schema] = {
             },
         },
         "status": {
-            **_all(ANY, "allocatedResourceStatuses conditions modifyVolumeStatus"),
+            **_all(ANY, "allocatedResourceStatuses modifyVolumeStatus"),
+            "conditions": ITEMS,
             **_all(TEXT, "currentVolumeAttributesClassName phase"),
             **_all(QUANTITIES, "allocatedResources capacity"),
             "accessModes": TEXTS,
@@ -90,6 +94,21 @@ _KINDS: dict[str, Schema] = {
         "allowedTopologies": ANY,
         "mountOptions": TEXTS,
         "parameters": TEXT_MAP,
+    },
+    "CSIDriver": {
+        "spec": {
+            **_all(FLAG, "attachRequired podInfoOnMount requiresRepublish seLinuxMount"),
+            **_all(FLAG, "storageCapacity"),
+            "fsGroupPolicy": TEXT,
+            "nodeAllocatableUpdatePeriodSeconds": NUMBER,
+            "tokenRequests": ITEMS,
+            "volumeLifecycleModes": TEXTS,
+        }
+    },
+    "CSIStorageCapacity": {
+        **_all(QUANTITY, "capacity maximumVolumeSize"),
+        "nodeTopology": {"matchExpressions": _REQUIREMENTS, "matchLabels": TEXT_MAP},
+        "storageClassName": TEXT,
     },
     "Node": {
         "spec": {
@@ -154,7 +173,9 @@ def conform(kind: str, body: Mapping[str, Any], unknown: list[str]) -> dict[str,
 def _conform(value: Any, schema: Any, path: str, kind: str, unknown: list[str]) -> Any:
     if schema == OBJECT:
         _expect(value, dict, path, kind, "object")
-    if schema in (ANY, OBJECT):
+    elif schema == ITEMS:
+        _expect(value, list, path, kind, "slice")
+    if schema in (ANY, ITEMS, OBJECT):
         return _without_nulls(value)
     if isinstance(schema, Mapping):
         _expect(value, dict, path, kind, "object")
@@ -163,7 +184,7 @@ def _conform(value: Any, schema: Any, path: str, kind: str, unknown: list[str]) 
             below = f"{path}.{key}" if path else key
             if key not in schema:
                 unknown.append(below)
-            elif item is not None:
+            elif item is not None and (item != [] or schema[key] != ITEMS):
                 result[key] = _conform(item, schema[key], below, kind, unknown)
         return result
     if isinstance(schema, list):
@@ -196,6 +217,11 @@ def _scalar(value: Any, schema: str, path: str, kind: str) -> Any:
         _expect(value, dict, path, kind, "ResourceList")
         try:
             return {key: canonical(item) for key, item in value.items()}
+        except ValueError as error:
+            raise WrongType(str(error)) from None
+    elif schema == QUANTITY:
+        try:
+            return canonical(value)
         except ValueError as error:
             raise WrongType(str(error)) from None
     return value

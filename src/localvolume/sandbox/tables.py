@@ -13,6 +13,7 @@ from localvolume.sandbox.events_view import to_new
 from localvolume.sandbox.kinds import (
     CLAIMS,
     CONFIG_MAPS,
+    CSI_DRIVERS,
     EVENTS,
     JOBS,
     LEASES,
@@ -22,6 +23,7 @@ from localvolume.sandbox.kinds import (
     PERSISTENT_VOLUMES,
     PODS,
     SERVICE_ACCOUNTS,
+    STORAGE_CAPACITIES,
     STORAGE_CLASSES,
     Resource,
 )
@@ -95,6 +97,26 @@ def _class(body: Body) -> list[Any]:
         bool(body.get("allowVolumeExpansion")),
         _age(body),
     ]
+
+
+def _driver(body: Body) -> list[Any]:
+    spec = body["spec"]
+    requests = spec.get("tokenRequests") or []
+    return [
+        body["metadata"]["name"],
+        spec["attachRequired"],
+        spec["podInfoOnMount"],
+        spec["storageCapacity"],
+        ",".join(item.get("audience", "") for item in requests) or _UNSET,
+        spec["requiresRepublish"],
+        ",".join(spec.get("volumeLifecycleModes", [])) or _NONE,
+        _age(body),
+    ]
+
+
+def _capacity(body: Body) -> list[Any]:
+    """The server has no printer for them: this is what every kind without one shows."""
+    return [body["metadata"]["name"], body["metadata"]["creationTimestamp"]]
 
 
 def _node(body: Body) -> list[Any]:
@@ -219,7 +241,8 @@ def _lease(body: Body) -> list[Any]:
     return [body["metadata"]["name"], holder, _age(body)]
 
 
-# Column names; those after "|" are printed by `-o wide` only.
+# Column names, each with ":type" where that is no string; those after "|" are printed by `-o wide`
+# only.
 _PRINTERS: dict[Resource, tuple[str, Cells]] = {
     PERSISTENT_VOLUMES: (
         (
@@ -239,6 +262,14 @@ _PRINTERS: dict[Resource, tuple[str, Cells]] = {
         "Name,Provisioner,ReclaimPolicy,VolumeBindingMode,AllowVolumeExpansion,Age",
         _class,
     ),
+    CSI_DRIVERS: (
+        (
+            "Name,AttachRequired:boolean,PodInfoOnMount:boolean,StorageCapacity:boolean,"
+            "TokenRequests,RequiresRepublish:boolean,Modes,Age"
+        ),
+        _driver,
+    ),
+    STORAGE_CAPACITIES: ("Name,Created At:date", _capacity),
     NODES: (
         (
             "Name,Status,Roles,Age,Version|Internal-IP,External-IP,OS-Image,Kernel-Version,"
@@ -266,16 +297,16 @@ _PRINTERS[NEW_EVENTS] = _PRINTERS[EVENTS]
 def columns_of(resource: Resource) -> Columns:
     """The columnDefinitions of a kind's table (meta/v1 TableColumnDefinition)."""
     usual, _, wide = _PRINTERS[resource][0].partition("|")
-    names = [*usual.split(","), *(f"*{name}" for name in wide.split(",") if wide)]
+    columns = [*usual.split(","), *(f"*{name}" for name in wide.split(",") if wide)]
     return [
         {
             "name": name.removeprefix("*"),
-            "type": "string",
+            "type": kind or "string",
             "format": "name" if name.removeprefix("*") == "Name" else "",
             "description": "",
             "priority": 1 if name.startswith("*") else 0,
         }
-        for name in names
+        for name, _, kind in (column.partition(":") for column in columns)
     ]
 
 

@@ -14,11 +14,13 @@ from localvolume.sandbox import quantities
 from localvolume.sandbox.kinds import (
     CLAIMS,
     CONFIG_MAPS,
+    CSI_DRIVERS,
     EVENTS,
     JOBS,
     NAMESPACES,
     PERSISTENT_VOLUMES,
     PODS,
+    STORAGE_CAPACITIES,
     STORAGE_CLASSES,
     Resource,
 )
@@ -287,10 +289,12 @@ def _check_claim_update(new: Body, old: Body) -> list[Cause]:
         before.pop("volumeName", None)
         spec.pop("volumeName", None)
     elif (old.get("status") or {}).get("phase") == "Bound":
-        # A bound claim may ask for more.
+        # A bound claim may ask for more, and for less again, but not for less than it has.
         asked, had = ((s.get("resources") or {}).get("requests", {}) for s in (spec, before))
+        has = (old["status"].get("capacity") or {}).get("storage", "0")
         if asked.get("storage") and had.get("storage"):
-            if quantities.value(asked["storage"]) < quantities.value(had["storage"]):
+            size = quantities.value(asked["storage"])
+            if size < quantities.value(had["storage"]) and size <= quantities.value(has):
                 why = "field can not be less than status.capacity"
                 return [_forbidden("spec.resources.requests.storage", why)]
             spec["resources"] = before["resources"]
@@ -326,6 +330,34 @@ def _check_class_update(new: Body, old: Body) -> list[Cause]:
     if new.get("volumeBindingMode") != old.get("volumeBindingMode"):
         faults.append(_bad("volumeBindingMode", new.get("volumeBindingMode"), "field is immutable"))
     return faults
+
+
+def _check_driver_update(new: Body, old: Body) -> list[Cause]:
+    # The server's own spelling of the first one.
+    named = {"attachRequired": "attachedRequired", "volumeLifecycleModes": "volumeLifecycleModes"}
+    return [
+        _bad(f"spec.{shown}", new["spec"].get(field), "field is immutable")
+        for field, shown in named.items()
+        if new["spec"].get(field) != old["spec"].get(field)
+    ]
+
+
+def _check_capacity(body: Body) -> list[Cause]:
+    name, capacity = body.get("storageClassName", ""), body.get("capacity")
+    faults = []
+    if not _SUBDOMAIN.fullmatch(name):
+        faults.append(_bad("storageClassName", name, _SUBDOMAIN_TEXT))
+    if capacity is not None and quantities.value(capacity) < 0:
+        faults.append(_bad("capacity", capacity, "must be greater than or equal to 0"))
+    return faults
+
+
+def _check_capacity_update(new: Body, old: Body) -> list[Cause]:
+    return [
+        _bad(field, new.get(field), "field is immutable")
+        for field in ("nodeTopology", "storageClassName")
+        if new.get(field) != old.get(field)
+    ]
 
 
 def _check_event(body: Body) -> list[Cause]:
@@ -367,6 +399,7 @@ _CHECKS = {
     PERSISTENT_VOLUMES: _check_volume,
     CLAIMS: _check_claim,
     STORAGE_CLASSES: _check_class,
+    STORAGE_CAPACITIES: _check_capacity,
     EVENTS: _check_event,
     CONFIG_MAPS: _check_config_map,
     PODS: _check_pod,
@@ -376,4 +409,6 @@ _UPDATE_CHECKS = {
     PERSISTENT_VOLUMES: _check_volume_update,
     CLAIMS: _check_claim_update,
     STORAGE_CLASSES: _check_class_update,
+    CSI_DRIVERS: _check_driver_update,
+    STORAGE_CAPACITIES: _check_capacity_update,
 }

@@ -10,24 +10,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from localvolume.cleaning.limits import DeviceLimits
-from localvolume.cleaning.method import Method, choose_method
-from localvolume.cleaning.receipt import CleaningFailed, CleaningRefused, Progress, Receipt
+from localvolume.cleaning.method import Method, MethodInvalid, choose_method
+from localvolume.cleaning.receipt import CleaningFailed, Progress, Receipt
 from localvolume.cleaning.run import clean
-from localvolume.cleaning.target import Target
-from localvolume.host.sysfs import base_of, disk_of
+from localvolume.config.model import ClassConfig
 from localvolume.host.workers import Workers
 from localvolume.kube.client import Client
-from localvolume.kube.errors import AlreadyThere, ApiError, NotThere, TryAgainLater
+from localvolume.kube.errors import AlreadyThere, NotThere
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static import patches
 from localvolume.static.asked import Asked
+from localvolume.static.confirm import Confirm, Superseded, target_of
 from localvolume.static.facts import Survey
+from localvolume.static.jobs import JobWatch
 from localvolume.static.model import (
     Adopt,
     Ask,
@@ -43,11 +46,13 @@ from localvolume.static.model import (
     Withdraw,
 )
 from localvolume.static.offer import offer
+from localvolume.static.plan import EVENT_WAITS
 from localvolume.static.surroundings import Surroundings
 from localvolume.static.telemetry import Telemetry, capacity_label
 from localvolume.volumes.capacity import bytes_of
-from localvolume.volumes.identity import unchanged
-from localvolume.volumes.objects import is_being_deleted, is_finalized, is_held_by_claim
+
+if TYPE_CHECKING:
+    from localvolume.static.jobclean import JobCleaner
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +63,11 @@ PROGRESS_SECONDS = 30.0
 """How often a long cleaning says in the log how far it is."""
 
 
-class Superseded(Exception):
-    """What the step was planned for is no longer so: plan again."""
-
-
 class Acts:
-    """The steps, one method each; `saw(volume)` is told what the API server returned."""
+    """The steps, one method each; `saw(volume)` is told what the API server returned.
+
+    `class_now` gives a class as the configuration has it that is in force now, if it does.
+    """
 
     def __init__(
         self,
@@ -75,11 +79,13 @@ class Acts:
         telemetry: Telemetry,
         saw: Callable[[PersistentVolume], object],
         asked: Asked,
+        jobs: JobWatch,
+        class_now: Callable[[str], ClassConfig | None],
     ) -> None:
         self._client = client
         self._events = events
         self._survey = survey
-        self._workers = workers
+        self._confirm = Confirm(client, survey, workers, saw)
         self.cleaners = Workers(limit=CLEANERS)
         """Deleting takes a thread for minutes: discovery must not wait for one."""
         self._telemetry = telemetry
@@ -88,6 +94,15 @@ class Acts:
         self._limits = DeviceLimits()
         self.stop = asyncio.Event()
         """Set when the process ends: cleaning stops between two steps and is begun anew later."""
+        self._jobs = jobs
+        self._class_now = class_now
+
+    @cached_property
+    def _by_job(self) -> JobCleaner:
+        # Imported when something is cleaned: an agent that idles need not carry it.
+        from localvolume.static.jobclean import JobCleaner
+
+        return JobCleaner(self._client, self._jobs, self._confirm, self.cleaners, self.stop)
 
     async def do(self, step: Step, around: Surroundings) -> None:
         """Raises Superseded, CleaningFailed, CleaningStopped, and the errors of kube.errors."""
@@ -101,15 +116,15 @@ class Acts:
                 self._asked.forget(step.volume.metadata.name)
                 patch = patches.adoption(step.volume, around.node.name, step.identity)
                 await self._patch(step.volume, patch)
-                log.info("adopted", extra=_about(step))
+                log.info("adopted", extra=log_fields(step))
             case MarkClaimed():
                 await self._patch(step.volume, patches.claimed(step.volume))
             case Withdraw() | Reclaim():
                 await self._delete(step.volume)
-                log.info("deleting", extra=_about(step))
+                log.info("deleting", extra=log_fields(step))
             case LetGo():
-                await self._let_go(step.volume)
-                log.info("let go", extra=_about(step))
+                await self._confirm.let_go(step.volume)
+                log.info("let go", extra=log_fields(step))
             case Clean():
                 await self._clean_released(step, around)
             case CleanFirst():
@@ -119,9 +134,11 @@ class Acts:
 
     async def _publish(self, step: Publish, around: Surroundings) -> None:
         began = time.monotonic()
-        entry = await self._still(step.entry)
+        entry = await self._confirm.still(step.entry)
         class_facts = around.classes[entry.class_name]
         trusted = class_facts.config.first_use == "trust"
+        if entry.unwell:
+            raise Superseded(f"{entry.path}: {entry.unwell}")
         if entry.content != Content("empty") and not (
             trusted and entry.content and entry.content.state == "holds"
         ):
@@ -137,7 +154,7 @@ class Acts:
         self._saw(created)
         self._telemetry.discovered.labels(mode).inc()
         self._telemetry.discovery_seconds.labels(mode).observe(time.monotonic() - began)
-        log.info("published", extra=_about(step) | {"persistentvolume": step.name})
+        log.info("published", extra=log_fields(step) | {"persistentvolume": step.name})
 
     async def _ask(self, name: str) -> PersistentVolume | None:
         try:
@@ -157,105 +174,83 @@ class Acts:
             PERSISTENT_VOLUMES, meta.name, uid=meta.uid, resource_version=meta.resource_version
         )
 
-    async def _let_go(self, volume: PersistentVolume) -> None:
-        try:
-            await self._patch(volume, patches.without_finalizer(volume))
-        except NotThere:
-            log.debug("%s is gone already", volume.metadata.name)
-
-    async def _let_go_once_clean(self, volume: PersistentVolume) -> None:
-        """Remove the finalizer after a cleaning, for as long as that takes.
-
-        The cleaning is done and the object cannot be bound any more: only this last write is
-        repeated, never the cleaning, also where an administrator must first allow the write.
-        """
-        name, attempt = volume.metadata.name, 0
-        while True:
-            try:
-                # Cleaning took its time: others may have changed the object since.
-                volume = await self._live(volume)
-                if is_finalized(volume):
-                    await self._let_go(volume)
-                return
-            except ApiError as error:
-                attempt += 1
-                wait = min(30.0, 0.25 * 2 ** min(attempt, 7))
-                if isinstance(error, TryAgainLater) and error.after:
-                    wait = error.after
-                log.warning("%s is clean; its finalizer stays for now: %s", name, error)
-            await asyncio.sleep(wait)
-
-    async def _live(self, volume: PersistentVolume) -> PersistentVolume:
-        """The object as it is now; Superseded where another has its name or it is gone."""
-        try:
-            live = await self._client.get(PERSISTENT_VOLUMES, volume.metadata.name)
-        except NotThere:
-            raise Superseded(f"{volume.metadata.name} is gone") from None
-        if live.metadata.uid != volume.metadata.uid:
-            raise Superseded(f"{volume.metadata.name} is another object now")
-        return live
-
     # --- the disk ------------------------------------------------------------------------------
 
-    async def _still(self, entry: Entry, *, offered: bool = False) -> Entry:
-        """The entry read anew; Superseded where it is not what the plan was made for."""
-        fresh = await self._survey.read_now(entry, offered=offered)
-        if fresh.problem is not None:
-            raise Superseded(f"{entry.path}: {fresh.problem.text}")
-        comparison = unchanged(entry.identity, fresh.identity)
-        if comparison.verdict != "same" or fresh.size_bytes != entry.size_bytes:
-            raise Superseded(f"{entry.path} has changed: {comparison.reason or 'its size'}")
-        return fresh
-
     async def _clean_released(self, step: Clean, around: Surroundings) -> None:
-        volume = await self._still_to_be_cleaned(step.volume)
-        name, mode = volume.metadata.name, volume.spec.volume_mode or "Filesystem"
-        method = self._method(step.entry, mode, around)
-        about = reference(volume)
+        volume = await self._confirm.still_to_be_cleaned(step.volume)
+        mode, by = volume.spec.volume_mode or "Filesystem", "job" if step.by_job else "process"
         began = time.monotonic()
-        text = f"cleaning {step.entry.path} with {method}"
-        self._events.event(about, "Normal", "VolumeDelete", text)
+        clean_by = self._in_a_job if step.by_job else self._in_this_process
         try:
-            receipt = await self._clean(
-                name, step.entry, method, around, lambda: self._still_to_be_cleaned(volume)
-            )
+            method = cleaning_method(step.entry, mode, around)
+            said = await clean_by(volume, step.entry, method, around)
         except CleaningFailed:
-            self._telemetry.delete_failed.labels(mode, "process").inc()
+            self._telemetry.delete_failed.labels(mode, by).inc()
             raise
-        self._events.event(about, "Normal", "VolumeCleaned", receipt.summary())
-        await self._let_go_once_clean(volume)
+        self._events.event(ObjectRef.of_volume(volume.metadata), "Normal", "VolumeCleaned", said)
+        # A Job that began only now would find what is then the next tenant's.
+        await self._confirm.let_go_once_clean(volume, self._by_job.check_none_is_left)
         size = bytes_of(volume.spec.capacity.get("storage", "")) or 0
-        self._telemetry.deleted.labels(mode, "process").inc()
-        self._telemetry.delete_seconds.labels(
-            mode, "process", capacity_label(size), str(method)
-        ).observe(time.monotonic() - began)
+        self._telemetry.deleted.labels(mode, by).inc()
+        self._telemetry.delete_seconds.labels(mode, by, capacity_label(size), str(method)).observe(
+            time.monotonic() - began
+        )
 
-    async def _still_to_be_cleaned(self, volume: PersistentVolume) -> PersistentVolume:
-        live = await self._live(volume)
-        held = is_held_by_claim(live)
-        if held or not is_being_deleted(live) or not is_finalized(live):
-            raise Superseded(f"{live.metadata.name} is not to be cleaned any more")
-        return live
+    async def _in_this_process(
+        self, volume: PersistentVolume, entry: Entry, method: Method, around: Surroundings
+    ) -> str:
+        self._say_begun(volume, f"cleaning {entry.path} with {method}")
+
+        async def still() -> None:
+            await self._by_job.check_none_is_left(volume)
+            await self._confirm.still_to_be_cleaned(volume)
+
+        receipt = await self._clean(volume.metadata.name, entry, method, around, still)
+        return receipt.summary()
+
+    async def _in_a_job(
+        self, volume: PersistentVolume, entry: Entry, method: Method, around: Surroundings
+    ) -> str:
+        def waits(text: str) -> None:
+            log.warning(text, extra=_log_about(volume.metadata.name, entry))
+            self._events.event(ObjectRef.of_volume(volume.metadata), "Warning", EVENT_WAITS, text)
+
+        name = volume.metadata.name
+        async with self._in_turn(name, entry, around, running=self._by_job.runs(volume)):
+            said = await self._by_job.clean(
+                volume,
+                entry,
+                method,
+                around,
+                begun=lambda text: self._say_begun(volume, text),
+                waits=waits,
+            )
+        summary = said.summary if said else f"{method}, by a Job whose receipt is lost"
+        receipt = said.receipt if said else {}
+        log.info("cleaned: %s", summary, extra=_log_about(name, entry) | {"receipt": receipt})
+        return summary
+
+    def _say_begun(self, volume: PersistentVolume, text: str) -> None:
+        self._events.event(ObjectRef.of_volume(volume.metadata), "Normal", "VolumeDelete", text)
 
     async def _clean_first(self, step: CleanFirst, around: Surroundings) -> None:
+        config = around.classes[step.entry.class_name].config
+
         async def still_unknown() -> None:
             if await self._ask(step.name) is not None:
                 raise Superseded(f"{step.name} exists")
 
-        await still_unknown()
-        mode = around.classes[step.entry.class_name].config.volume_mode
-        method = self._method(step.entry, mode, around)
-        log.warning("cleaning before first use", extra=_about(step))
-        await self._clean(step.name, step.entry, method, around, still_unknown)
+        async def still_wanted() -> None:
+            await still_unknown()
+            await self._confirm.named_by_none(step.entry, around.node)
+            # At the very last: it may have waited for hours, and this word can be taken back.
+            if self._class_now(step.entry.class_name) != config:
+                raise Superseded(f"the class {step.entry.class_name} is not what it was any more")
 
-    @staticmethod
-    def _method(entry: Entry, mode: str, around: Surroundings) -> Method:
-        config = around.classes[entry.class_name].config
-        return choose_method(
-            config.block_cleaner_command,
-            volume_kind="block" if entry.kind == "block" else "filesystem",
-            volume_mode="Block" if mode == "Block" else "Filesystem",
-        )
+        await still_unknown()
+        method = cleaning_method(step.entry, config.volume_mode, around)
+        log.warning("cleaning before first use", extra=log_fields(step))
+        await self._clean(step.name, step.entry, method, around, still_wanted)
 
     async def _clean(
         self,
@@ -269,43 +264,45 @@ class Acts:
 
         `confirm` asks the API server once more, with the volume locked against other agents.
         """
-        config = around.classes[planned.class_name].config
-        log_about = {"persistentvolume": name, "class": planned.class_name, "path": planned.path}
-        disk = await self._workers.call(planned.device, 5.0, _disk_of, planned.device)
+        log_about = _log_about(name, planned)
+        async with self._in_turn(name, planned, around):
+            entry = await self._confirm.free_to_be_cleaned(planned)
+            log.info("cleaning with %s", method, extra=log_about)
+            receipt = await clean(
+                target_of(entry),
+                method,
+                workers=self.cleaners,
+                progress=self._reporter(name, log_about),
+                stop=self.stop,
+                timeout=around.classes[planned.class_name].config.cleaning_timeout_seconds,
+                confirm=confirm,
+            )
+        log.info("cleaned: %s", receipt.summary(), extra=log_about | {"receipt": receipt.as_dict()})
+        return receipt
+
+    @asynccontextmanager
+    async def _in_turn(
+        self, name: str, entry: Entry, around: Surroundings, *, running: bool = False
+    ) -> AsyncIterator[None]:
+        """Wait for a place at the entry's disk, and count what comes of the cleaning.
+
+        Waiting may take hours: what is to be cleaned must be read anew after it.
+        """
+        disk = await self._confirm.disk_of(entry)
+        at_once = around.classes[entry.class_name].config.cleaning_concurrency
         self._telemetry.running.inc()
         try:
-            async with self._limits.hold(disk, config.cleaning_concurrency):
-                # Waiting for the disk may have taken hours: what is there now?
-                entry = await self._still(planned, offered=True)
-                if pods := await self._survey.mounted_by_pods(entry):
-                    raise CleaningRefused(f"a pod still has it mounted: {', '.join(pods)}")
-                target = Target(
-                    "block" if entry.kind == "block" else "filesystem",
-                    entry.path,
-                    entry.device,
-                    entry.mount_id,
-                    identity=entry.identity,
-                )
-                log.info("cleaning with %s", method, extra=log_about)
-                receipt = await clean(
-                    target,
-                    method,
-                    workers=self.cleaners,
-                    progress=self._reporter(name, log_about),
-                    stop=self.stop,
-                    timeout=config.cleaning_timeout_seconds,
-                    confirm=confirm,
-                )
+            async with self._limits.hold(disk, at_once, running=running):
+                yield
         except CleaningFailed:
             self._telemetry.failed.inc()
             raise
+        else:
+            self._telemetry.succeeded.inc()
         finally:
             self._telemetry.running.dec()
             self._telemetry.cleaning_over(name)
-            self._survey.forget(planned.path)
-        self._telemetry.succeeded.inc()
-        log.info("cleaned: %s", receipt.summary(), extra=log_about | {"receipt": receipt.as_dict()})
-        return receipt
+            self._survey.forget(entry.path)
 
     def _reporter(self, name: str, log_about: dict[str, str]) -> Callable[[Progress], None]:
         said = time.monotonic()
@@ -320,20 +317,28 @@ class Acts:
         return report
 
 
-def _disk_of(device: str) -> str:
-    """The disk under a device or partition: what two cleanings at once would slow down."""
-    return disk_of(base_of(device))
+def cleaning_method(entry: Entry, mode: str, around: Surroundings) -> Method:
+    """How the entry's class wants it cleaned. Raises CleaningFailed where it names no way."""
+    try:
+        return choose_method(
+            around.classes[entry.class_name].config.block_cleaner_command,
+            volume_kind="block" if entry.kind == "block" else "filesystem",
+            volume_mode="Block" if mode == "Block" else "Filesystem",
+        )
+    except MethodInvalid as error:
+        raise CleaningFailed(str(error), touched=False) from error
 
 
-def reference(volume: PersistentVolume) -> ObjectRef:
-    """The volume as Events name it."""
-    meta = volume.metadata
-    return ObjectRef("PersistentVolume", meta.name, meta.uid)
+def _log_about(name: str, entry: Entry) -> dict[str, Any]:
+    return {"persistentvolume": name, "class": entry.class_name, "path": entry.path}
 
 
-def _about(step: Step) -> dict[str, str]:
+def log_fields(step: Step) -> dict[str, str]:
+    """What a log record about a step says of it, as fields."""
     about = {"path": step.key, "reason": step.reason}
-    volume = getattr(step, "volume", None)
+    volume, entry = getattr(step, "volume", None), getattr(step, "entry", None)
+    if volume is None and entry is not None:
+        about["class"] = entry.class_name
     if volume is not None:
         about |= {"persistentvolume": volume.metadata.name, "class": volume.spec.storage_class_name}
     return about

@@ -10,15 +10,17 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 
 from localvolume.cleaning.limits import backoff
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped
 from localvolume.host.workers import Hung
+from localvolume.kube.correlate import ObjectRef
 from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
 from localvolume.kube.events import EventRecorder
-from localvolume.static.act import Acts, Superseded, reference
+from localvolume.static.act import Acts, log_fields
+from localvolume.static.confirm import Superseded
 from localvolume.static.model import Clean, Hold, Keep, Publish, Step
 from localvolume.static.plan import EVENT_FAILED_DELETE
 from localvolume.static.surroundings import Surroundings
@@ -36,7 +38,10 @@ PUBLISHERS = 16
 """How many volumes are published at the same time; the client has no more requests in flight."""
 
 _SUPERSEDED_SECONDS = 0.2
-"""Between two attempts whose facts had changed in between: never a tight loop."""
+_LONGEST_SUPERSEDED = 2.0
+"""Between two attempts whose facts had changed in between, twice as long each time: what is watched
+may come late, and each attempt asks the API server.
+"""
 
 
 class Doing:
@@ -59,8 +64,14 @@ class Doing:
         self._waiting: deque[tuple[str, list[Step], Surroundings]] = deque()
         self._publishing = 0
         self._attempts: dict[str, int] = {}
+        self._overtaken: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
         self._said: dict[str, str] = {}
+
+    @property
+    def busy(self) -> Collection[str]:
+        """The keys at which something is under way or waits for its turn."""
+        return self._busy.keys()
 
     def begin(self, steps: Sequence[Step], around: Surroundings) -> None:
         """Start what is to be done, say what is held; steps are sorted by key."""
@@ -72,7 +83,7 @@ class Doing:
             for step in group:
                 if isinstance(step, Hold):
                     held = True
-                    self._say(step)
+                    self._say(step, around)
                 elif not isinstance(step, Keep):
                     todo.append(step)
             if not held:
@@ -82,6 +93,7 @@ class Doing:
         for gone in (self._said.keys() | self._attempts.keys() | self._not_before.keys()) - keys:
             self._said.pop(gone, None)
             self._attempts.pop(gone, None)
+            self._overtaken.pop(gone, None)
             self._not_before.pop(gone, None)
 
     def _start(self, key: str, steps: list[Step], around: Surroundings) -> None:
@@ -99,6 +111,12 @@ class Doing:
         self._publishing -= 1
         if self._waiting:
             self._start(*self._waiting.popleft())
+
+    def forget_waiting(self) -> None:
+        """What was not begun yet was planned with a configuration that counts no longer."""
+        for key, _, _ in self._waiting:
+            del self._busy[key]
+        self._waiting.clear()
 
     def say_again(self) -> None:
         """Events expire after an hour: what is still held is said anew."""
@@ -119,12 +137,11 @@ class Doing:
         try:
             for step in steps:
                 await self._acts.do(step, around)
-        except Superseded as error:
+        except (Superseded, LookAgain, NotThere) as error:
             log.debug("%s: %s", key, error)
-            self._again(key, _SUPERSEDED_SECONDS)
-        except (LookAgain, NotThere) as error:
-            log.debug("%s: %s", key, error)
-            self._again(key, _SUPERSEDED_SECONDS)
+            wait = self._overtaken.get(key, _SUPERSEDED_SECONDS)
+            self._overtaken[key] = min(_LONGEST_SUPERSEDED, 2 * wait)
+            self._again(key, wait)
         except CleaningStopped:
             log.info("%s: cleaning stopped, to be begun anew", key)
             self._again(key, 1.0)
@@ -137,8 +154,13 @@ class Doing:
                 wait = max(wait, error.after)
             log.warning("%s: tried again in %.1f s: %s", key, wait, error)
             self._again(key, wait)
+        except Exception:  # a mistake of ours about one volume must not end the others
+            wait = backoff(self._count(key))
+            log.exception("%s: tried again in %.1f s: unexpected", key, wait)
+            self._again(key, wait)
         else:
             self._attempts.pop(key, None)
+            self._overtaken.pop(key, None)
             self._not_before.pop(key, None)
         finally:
             del self._busy[key]
@@ -151,10 +173,13 @@ class Doing:
     def _failed(self, key: str, steps: Sequence[Step], error: CleaningFailed) -> None:
         wait = backoff(self._count(key))
         text = f"cleaning failed, tried again in {wait:.0f} s: {error.reason}"
-        log.error("%s: %s", key, text)
+        fields = log_fields(steps[-1]) | {"reason": error.reason}
+        log.error("%s: %s", key, text, extra=fields)
         for step in steps:
             if isinstance(step, Clean):
-                self._events.event(reference(step.volume), "Warning", EVENT_FAILED_DELETE, text)
+                self._events.event(
+                    ObjectRef.of_volume(step.volume.metadata), "Warning", EVENT_FAILED_DELETE, text
+                )
         self._again(key, wait)
 
     def _count(self, key: str) -> int:
@@ -165,24 +190,27 @@ class Doing:
         self._not_before[key] = time.monotonic() + seconds
         asyncio.get_running_loop().call_later(seconds + 0.001, self._wake)
 
-    def _say(self, step: Hold) -> None:
+    def _say(self, step: Hold, around: Surroundings) -> None:
         if self._said.get(step.key) == step.reason:
             return
         self._said[step.key] = step.reason
         level = logging.WARNING if step.event or step.code != "vanished" else logging.INFO
-        name = step.volume.metadata.name if step.volume else ""
         log.log(
             level,
             "%s is left alone: %s",
             step.key,
             step.reason,
-            extra={"persistentvolume": name, "code": step.code},
+            extra={"persistentvolume": "", **log_fields(step), "code": step.code},
         )
         if step.volume and step.event:
-            self._events.event(reference(step.volume), "Warning", step.event, step.reason)
+            self._events.event(
+                ObjectRef.of_volume(step.volume.metadata), "Warning", step.event, step.reason
+            )
             if step.event == EVENT_FAILED_DELETE:
                 mode = step.volume.spec.volume_mode or "Filesystem"
-                self._telemetry.delete_failed.labels(mode, "process").inc()
+                self._telemetry.delete_failed.labels(
+                    mode, "job" if around.jobs else "process"
+                ).inc()
 
 
 def _only_publishes(steps: Sequence[Step]) -> bool:

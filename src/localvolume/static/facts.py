@@ -76,7 +76,8 @@ class _Known:
             return False
         if not offered and self.entry.problem is None and self.entry.content is None:
             return False
-        settled = self.entry.problem is None and (offered or self.entry.content == EMPTY)
+        fit = self.entry.content == EMPTY and not self.entry.unwell
+        settled = self.entry.problem is None and (offered or fit)
         return settled or time.monotonic() - self.read_at < STALE_SECONDS
 
 

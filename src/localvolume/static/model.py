@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from localvolume.config.model import ClassConfig
 from localvolume.kube.objects import PersistentVolume
 from localvolume.volumes.identity import Identity
 from localvolume.volumes.manifest import NodeFacts, PublishingOptions
+
+if TYPE_CHECKING:
+    # An agent that never meets a Job need not carry what one is.
+    from localvolume.cleaning.jobs import CleaningJob
 
 Kind = Literal["filesystem", "block", "none"]
 
@@ -61,6 +65,9 @@ class Entry:
     root: str = "/"
     mount_id: int | None = None
     content: Content | None = None
+    unwell: str = ""
+    """What its filesystem or disk has failed of. As `content`, looked at only of an entry that no
+    PersistentVolume offers."""
     excluded: bool = False
     """The class's namePattern does not mean this name: nothing else was looked at."""
 
@@ -86,7 +93,8 @@ class Facts:
 
     `volumes` are the PersistentVolumes that carry this node's label, by name. `asked` holds what
     a live look at names outside that label found (None: no such object). `missing_seconds` says
-    for how long each PersistentVolume (by UID) has been without its volume.
+    for how long each PersistentVolume (by UID) has been without its volume. `busy` are the paths
+    on the host at which an earlier plan's step is under way or waits for its turn.
     """
 
     node: NodeFacts
@@ -96,7 +104,14 @@ class Facts:
     volumes: Mapping[str, PersistentVolume]
     asked: Mapping[str, PersistentVolume | None] = field(default_factory=dict)
     missing_seconds: Mapping[str, float] = field(default_factory=dict)
+    busy: Collection[str] = ()
     grace_seconds: float = 60.0
+    jobs: Sequence[CleaningJob] = ()
+    """The cleaning Jobs of this node, ours and an older provisioner's."""
+    use_jobs: bool = False
+    """Whether the configuration says useJobForCleaning."""
+    jobs_unknown: str | None = None
+    """Why `jobs` says nothing, where it must be known; it need not be without useJobForCleaning."""
     online: bool = True
     """Whether the API server can be asked; `plan --offline` takes everything as absent there."""
 
@@ -119,7 +134,10 @@ class Publish(Step):
 
 @dataclass(frozen=True, slots=True)
 class CleanFirst(Step):
-    """Clean a volume no PersistentVolume names, because its class says `firstUse: clean`."""
+    """Clean a volume no PersistentVolume names, because its class says `firstUse: clean`.
+
+    Always in this process: a Job belongs to the UID of a PersistentVolume.
+    """
 
     entry: Entry
     name: str
@@ -165,10 +183,14 @@ class Reclaim(Step):
 
 @dataclass(frozen=True, slots=True)
 class Clean(Step):
-    """Clean the volume of a PersistentVolume that is being deleted, then let the object go."""
+    """Clean the volume of a PersistentVolume that is being deleted, then let the object go.
+
+    `by_job`: in a Job, or by taking over the Job that does it or has done it already.
+    """
 
     volume: PersistentVolume
     entry: Entry
+    by_job: bool = False
 
 
 @dataclass(frozen=True, slots=True)

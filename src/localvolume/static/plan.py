@@ -11,7 +11,10 @@ same facts are looked at again later.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from localvolume.cleaning.method import MethodInvalid, choose_method
+from localvolume.config.model import ClassConfig
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import (
     Adopt,
@@ -43,6 +46,9 @@ from localvolume.volumes.objects import (
     phase_of,
 )
 
+if TYPE_CHECKING:
+    from localvolume.cleaning.jobs import CleaningJob
+
 LOOK_AGAIN_SECONDS = 30.0
 
 EVENT_FAILED_DELETE = "VolumeFailedDelete"
@@ -52,6 +58,7 @@ EVENT_VANISHED = "VolumeVanished"
 EVENT_REPLACED = "VolumeReplaced"
 EVENT_SIZE_DIFFERS = "VolumeSizeDiffers"
 EVENT_DUPLICATE = "VolumeDuplicate"
+EVENT_WAITS = "VolumeCleaningWaits"
 
 Answer = Sequence[Step] | None
 
@@ -68,6 +75,13 @@ def plan(facts: Facts) -> list[Step]:
     return sorted(steps, key=lambda step: step.key)
 
 
+def is_to_come(step: Step) -> bool:
+    """Whether the node's volumes are not all known yet: one is to be offered, or looked into."""
+    if isinstance(step, Hold) and step.volume is None and step.entry is not None:
+        return step.entry.problem is None and step.entry.content is None
+    return isinstance(step, Publish | CleanFirst | Ask)
+
+
 # --- PersistentVolumes -------------------------------------------------------------------------
 
 
@@ -80,6 +94,11 @@ def being_deleted(world: World, volume: PersistentVolume) -> Answer:
         return [Keep(key, "it is being deleted and another finalizer keeps it", volume)]
     if is_held_by_claim(volume):
         return [Keep(key, "it is being deleted and its claim is still there", volume)]
+    begun = world.own_job(volume)
+    if begun is not None and begun.state == "unfinished" and policy != "Delete":
+        # Without its object it would be nobody's, and still destroy.
+        text = f"reclaim policy {policy}, but {_at_work(begun)}: it is let go after that"
+        return [Hold(key, text, "job", volume, event=EVENT_WAITS)]
     if policy != "Delete":
         return [LetGo(key, f"reclaim policy {policy}: the data stays as it is", volume)]
     if not ever_claimed(volume):
@@ -87,7 +106,9 @@ def being_deleted(world: World, volume: PersistentVolume) -> Answer:
     entry, obstacle = world.entry_of(volume), world.obstacle(volume)
     if entry is None or obstacle:
         return [_cannot_clean(volume, obstacle or "its volume is not known")]
-    return [Clean(key, "its claim is gone and its reclaim policy is Delete", volume, entry)]
+    if waits := _wait_for_job(world, volume):
+        return [waits]
+    return [_clean(world, volume, entry)]
 
 
 def released(world: World, volume: PersistentVolume) -> Answer:
@@ -108,6 +129,8 @@ def released(world: World, volume: PersistentVolume) -> Answer:
         return [_cannot_clean(volume, obstacle or "its volume is not known")]
     if needs := _adoption(volume, entry):
         return [needs]
+    if waits := _wait_for_job(world, volume):
+        return [waits]
     return [Reclaim(key, "its claim is gone and its reclaim policy is Delete", volume, entry)]
 
 
@@ -178,6 +201,33 @@ def _cannot_clean(volume: PersistentVolume, reason: str) -> Hold:
     )
 
 
+def _wait_for_job(world: World, volume: PersistentVolume) -> Hold | None:
+    """Another Job may be at work on it: it is not cleaned, nor its object deleted, beside that."""
+    if job := world.other_job(volume):
+        text = f"not cleaned yet: {_at_work(job)}"
+        return Hold(path_of(volume), text, "job", volume, event=EVENT_WAITS)
+    if world.facts.jobs_unknown:
+        return _cannot_clean(volume, world.facts.jobs_unknown)
+    return None
+
+
+def _at_work(job: CleaningJob) -> str:
+    return f"the Job {job.name} is at work on it"
+
+
+def _clean(world: World, volume: PersistentVolume, entry: Entry) -> Clean:
+    """By whom: once a Job of ours has begun it, or ended it well, by that Job alone.
+
+    So that turning useJobForCleaning on or off never starts a second cleaner beside the first.
+    """
+    key, job = path_of(volume), world.own_job(volume)
+    begun = job is not None and job.state != "failed"
+    reason = "its claim is gone and its reclaim policy is Delete"
+    if begun and job is not None:
+        reason += f"; the Job {job.name} has begun it"
+    return Clean(key, reason, volume, entry, by_job=begun or world.facts.use_jobs)
+
+
 def _known_same(world: World, volume: PersistentVolume) -> Entry | None:
     """The volume's entry where it is readable and is what the object was made for."""
     entry = world.entry_of(volume)
@@ -220,6 +270,8 @@ def _health(world: World, volume: PersistentVolume, entry: Entry | None) -> Hold
     for other in world.other_offers(volume)[:1]:
         text = f"{other.metadata.name} offers the same data as {path_of(other)}"
         return Hold(key, text, "duplicate", volume, entry, EVENT_DUPLICATE)
+    if job := world.other_job(volume):
+        return Hold(key, _at_work(job), "job", volume, entry, EVENT_WAITS)
     return None
 
 
@@ -278,12 +330,29 @@ def known_under_its_name(world: World, entry: Entry) -> Answer:
     return None
 
 
+def job_at_work(world: World, entry: Entry) -> Answer:
+    """A Job may be destroying what is there: it is neither offered nor cleaned beside it."""
+    if job := world.job_on(entry):
+        return [_hold_entry(entry, _at_work(job), "job")]
+    if unknown := world.facts.jobs_unknown:
+        return [_hold_entry(entry, unknown, "unknown")]
+    return None
+
+
+def not_well(_world: World, entry: Entry) -> Answer:
+    """What has failed already is offered to nobody, and not written to either."""
+    if not entry.unwell:
+        return None
+    return [_hold_entry(entry, entry.unwell, "unwell", LOOK_AGAIN_SECONDS)]
+
+
 def not_clean(world: World, entry: Entry) -> Answer:
     """What holds data without a PersistentVolume is somebody's, unless the class says otherwise."""
     content = entry.content
     if content is None:
         return [_hold_entry(entry, "it has not been looked into yet", "unknown", 1.0)]
-    first_use = world.facts.classes[entry.class_name].config.first_use
+    config = world.facts.classes[entry.class_name].config
+    first_use = config.first_use
     if content.state == "empty" or (content.state == "holds" and first_use == "trust"):
         return None
     name = _free_name(world, entry)
@@ -292,6 +361,9 @@ def not_clean(world: World, entry: Entry) -> Answer:
     if world.facts.online and name not in world.facts.asked:
         return [Ask(entry.host_path, "it is not empty: does an object offer it?", entry, name)]
     if content.state in ("holds", "unfinished") and first_use == "clean":
+        if reason := _no_way_to_clean_first(entry, config):
+            text = f"it holds {content.found} and is not cleaned: {reason}"
+            return [_hold_entry(entry, text, "not-empty", LOOK_AGAIN_SECONDS)]
         text = f"it holds {content.found}, and its class says firstUse: clean"
         return [CleanFirst(entry.host_path, text, entry, name)]
     if content.state == "unfinished":
@@ -320,9 +392,33 @@ ENTRY_RULES: tuple[Callable[[World, Entry], Answer], ...] = (
     class_unfit,
     offered_elsewhere,
     known_under_its_name,
+    job_at_work,
+    not_well,
     not_clean,
     to_be_offered,
 )
+
+
+def _no_way_to_clean_first(entry: Entry, config: ClassConfig) -> str | None:
+    """Why the class's way to clean is none for what no PersistentVolume names, or None.
+
+    Where such a cleaning fails, only the device itself can say so. Our methods leave a note on it
+    until all is proved; a command may erase whatever it likes first, and be killed.
+    """
+    if entry.kind != "block":
+        return None
+    try:
+        method = choose_method(
+            config.block_cleaner_command, volume_kind="block", volume_mode=config.volume_mode
+        )
+    except MethodInvalid as error:
+        return str(error)
+    if method.name != "command":
+        return None
+    return (
+        "for firstUse: clean, blockCleanerCommand must be a method of ours, as"
+        ' ["localvolume", "zero"]: what another command leaves when it fails may look clean'
+    )
 
 
 def _hold_entry(entry: Entry, reason: str, code: str, again: float = 0.0) -> Hold:

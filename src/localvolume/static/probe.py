@@ -22,6 +22,7 @@ from localvolume.host.filesystems import (
     looks_empty,
     probe_filesystem,
 )
+from localvolume.host.fserrors import device_failure, kernel_name, mounted_failure
 from localvolume.host.locks import is_device_locked, is_directory_locked
 from localvolume.host.mounts import Mount
 from localvolume.static.model import Content, Entry, Problem
@@ -64,8 +65,9 @@ def _directory(entry: Entry, mount: Mount | None, offered: bool) -> Entry:
     if mount.root.endswith("//deleted") or os.stat(entry.path).st_nlink == 0:
         return _problem(entry, "unknown", "the directory mounted here has been removed")
     filesystem = probe_filesystem(entry.path, mount)
-    content = None
+    content, unwell = None, ""
     if not offered:
+        unwell = str(mounted_failure(mount))
         emptiness = looks_empty(entry.path)
         content = EMPTY if emptiness.empty else Content("holds", emptiness.found or "data")
         if is_directory_locked(entry.path):
@@ -79,6 +81,7 @@ def _directory(entry: Entry, mount: Mount | None, offered: bool) -> Entry:
         root=mount.root,
         mount_id=mount.mount_id,
         content=content,
+        unwell=unwell,
     )
 
 
@@ -93,6 +96,7 @@ def _block(entry: Entry, offered: bool) -> Entry:
         identity=device.identity,
         device=device.device,
         content=None if offered else _use_of(entry.path, device),
+        unwell="" if offered else str(device_failure(kernel_name(device.device))),
     )
 
 

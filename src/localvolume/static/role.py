@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
 
-from localvolume.config.model import Configuration
+from localvolume.config.model import ClassConfig, Configuration
+from localvolume.host.sysfs import UDEV_DATA
 from localvolume.host.workers import Hung, Workers
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
@@ -24,12 +26,14 @@ from localvolume.static.act import Acts
 from localvolume.static.asked import Asked
 from localvolume.static.doing import Doing
 from localvolume.static.facts import Changes, Survey
+from localvolume.static.jobs import JobWatch
 from localvolume.static.model import ClassFacts, Facts, Hold, Step
-from localvolume.static.plan import plan
-from localvolume.static.surroundings import Surroundings, node_facts, surroundings
+from localvolume.static.plan import is_to_come, plan
+from localvolume.static.surroundings import Surroundings, surroundings
 from localvolume.static.telemetry import Telemetry
 from localvolume.static.world import World
-from localvolume.volumes.objects import path_of
+from localvolume.volumes.nodes import node_facts
+from localvolume.volumes.objects import is_static, path_of
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +60,9 @@ class StaticRole:
         volumes: Informer[PersistentVolume],
         storage_classes: Informer[StorageClass],
         nodes: Informer[Node],
+        jobs: JobWatch,
         node_name: str,
+        job_image: str | None,
         configuration: Configuration,
         grace_seconds: float = GRACE_SECONDS,
         on_resync: Callable[[], None] = lambda: None,
@@ -65,7 +71,9 @@ class StaticRole:
         self._volumes = volumes
         self._storage_classes = storage_classes
         self._nodes = nodes
+        self._jobs = jobs
         self._node_name = node_name
+        self._job_image = job_image
         self._configuration = configuration
         self._grace_seconds = grace_seconds
         self._on_resync = on_resync
@@ -79,6 +87,8 @@ class StaticRole:
             telemetry=telemetry,
             saw=volumes.apply_own_write,
             asked=self._asked,
+            jobs=jobs,
+            class_now=self._class_now,
         )
         self.cleaners = acts.cleaners
         """The threads of cleanings, for whoever shows what hangs."""
@@ -88,6 +98,8 @@ class StaticRole:
         self._changes = Changes(everything=True)
         self._missing_since: dict[str, float] = {}
         self._alarm: asyncio.TimerHandle | None = None
+        self.complete = asyncio.Event()
+        """Set once every volume that was there to be offered has its PersistentVolume."""
         self.looks = 0
         """Completed looks; the first one makes the node known."""
         self.looking_since: float | None = None
@@ -125,13 +137,14 @@ class StaticRole:
         self.mounts_changed()
 
     def objects_changed(self, *_: object) -> None:
-        """A PersistentVolume, StorageClass or the Node changed."""
+        """A PersistentVolume, StorageClass, Job or the Node changed."""
         self._wake.set()
 
     def resync(self) -> None:
         """Look at everything anew, whatever is remembered, and say again what is held."""
         self._changes.everything = True
         self._asked.clear()
+        self._jobs.ask_again()
         self._doing.say_again()
         self._on_resync()
         self.mounts_changed()
@@ -139,6 +152,8 @@ class StaticRole:
     def reconfigure(self, configuration: Configuration) -> None:
         """From the next look on, another configuration counts."""
         self._configuration = configuration
+        self._jobs.needed = configuration.use_job_for_cleaning
+        self._doing.forget_waiting()
         self.resync()
 
     # --- the loop ------------------------------------------------------------------------------
@@ -148,6 +163,8 @@ class StaticRole:
         try:
             for informer in (self._volumes, self._storage_classes, self._nodes):
                 await informer.synced.wait()
+            # Not for ever: an agent may do without Jobs, and must say so where it may not.
+            await self._jobs.known.wait()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._resync_forever())
                 tasks.create_task(self._look_forever())
@@ -188,22 +205,27 @@ class StaticRole:
             self.problems = {"": around}
             return
         changes, self._changes = self._changes, Changes(host=False)
-        volumes = dict(self._volumes.items)
         found = await self._survey.look(
             {name: facts.config for name, facts in around.classes.items()},
-            {path_of(volume) for volume in volumes.values()},
+            {path_of(volume) for volume in self._own_volumes().values()},
             changes,
         )
         for name, text in found.problems.items():
             around.classes[name] = dataclasses.replace(around.classes[name], problem=text)
+        # From here to the beginning of the acts nothing is awaited: what is published meanwhile is
+        # either in `volumes` or in `busy`, never in neither.
         facts = Facts(
             node=around.node,
             options=around.options,
             classes=around.classes,
             entries=found.entries,
-            volumes=volumes,
+            volumes=self._own_volumes(),
             asked=self._asked.fresh(),
+            busy=self._doing.busy,
             grace_seconds=self._grace_seconds,
+            jobs=self._jobs.jobs,
+            use_jobs=around.jobs is not None,
+            jobs_unknown=self._jobs.unknown if around.jobs else None,
         )
         steps = plan(dataclasses.replace(facts, missing_seconds=self._missing(facts)))
         self._tell(around, facts, steps)
@@ -211,13 +233,30 @@ class StaticRole:
         again = [step.again_seconds for step in steps if isinstance(step, Hold)]
         self._wake_in(min((seconds for seconds in again if seconds), default=0.0))
         self.looks += 1
+        if not self.problems and not any(is_to_come(step) for step in steps):
+            self.complete.set()
+
+    def _own_volumes(self) -> dict[str, PersistentVolume]:
+        """Without those that are made for claims: they are other roles'."""
+        return {name: one for name, one in self._volumes.items.items() if is_static(one)}
 
     def _surroundings(self) -> Surroundings | str:
         """The node and the configured classes, or why they are not known."""
         node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
         if isinstance(node, str):
             return node
-        return surroundings(self._configuration, node, self._storage_classes.items)
+        return surroundings(
+            self._configuration,
+            node,
+            self._storage_classes.items,
+            namespace=self._jobs.namespace,
+            # Without an image no configuration that wants Jobs is ever in force.
+            image=self._job_image or "",
+            sees_udev=os.path.isdir(UDEV_DATA),
+        )
+
+    def _class_now(self, name: str) -> ClassConfig | None:
+        return self._configuration.storage_classes.get(name)
 
     def _missing(self, facts: Facts) -> dict[str, float]:
         """For how long each volume has been missing, in seconds, by UID.
@@ -237,8 +276,10 @@ class StaticRole:
         for name, text in problems.items():
             if text and self.problems.get(name) != text:
                 log.error("class %s: %s", name, text)
-        self.problems = {name: text for name, text in problems.items() if text}
         self._telemetry.classes({name: bool(text) for name, text in problems.items()})
+        if facts.jobs_unknown:
+            problems[""] = f"nothing can be cleaned: {facts.jobs_unknown}"
+        self.problems = {name: text for name, text in problems.items() if text}
         self._telemetry.tell(facts.volumes.values(), steps)
         self._telemetry.looks.inc()
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from localvolume.config.model import Configuration
-from localvolume.kube.objects import Node, StorageClass
+from localvolume.kube.objects import StorageClass
 from localvolume.static.model import ClassFacts
-from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts, PublishingOptions
+
+if TYPE_CHECKING:
+    from localvolume.cleaning.jobs import JobSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,25 +22,24 @@ class Surroundings:
     node: NodeFacts
     options: PublishingOptions
     classes: dict[str, ClassFacts] = field(default_factory=dict)
-
-
-def node_facts(name: str, node: Node | None) -> NodeFacts | str:
-    """What a PersistentVolume says of the node, or why that is not known."""
-    if node is None:
-        return f"there is no Node {name!r}"
-    hostname = node.metadata.labels.get(marks.HOSTNAME_LABEL, "")
-    if not hostname:
-        return f"the Node {name!r} has no label {marks.HOSTNAME_LABEL}"
-    return NodeFacts(name, node.metadata.uid, hostname, node.metadata.labels)
+    jobs: JobSettings | None = None
+    """How cleaning Jobs are made; None: the configuration wants none."""
 
 
 def surroundings(
     configuration: Configuration,
     node: NodeFacts,
     storage_classes: Mapping[str, StorageClass] | None,
+    *,
+    namespace: str = "",
+    image: str = "",
+    sees_udev: bool = False,
 ) -> Surroundings:
     """Configuration and StorageClass objects joined; None for the latter where nobody was asked,
-    and every class then counts as existing with reclaim policy Delete."""
+    and every class then counts as existing with reclaim policy Delete.
+
+    `namespace`, `image` and `sees_udev` are those of cleaning Jobs, where they are to be made.
+    """
     options = PublishingOptions(
         node_labels=configuration.node_labels_for_pv,
         labels=configuration.labels_for_pv,
@@ -55,4 +57,11 @@ def surroundings(
         else:
             policy = known.reclaim_policy or "Delete"
             classes[name] = ClassFacts(config, True, policy, known.mount_options)
-    return Surroundings(node, options, classes)
+    jobs = None
+    if configuration.use_job_for_cleaning:
+        # Imported now: an agent without Jobs need not carry what makes them.
+        from localvolume.cleaning.jobs import JobSettings
+
+        tolerations, resources = configuration.job_tolerations, configuration.job_resources
+        jobs = JobSettings(namespace, image, tolerations, resources, sees_udev)
+    return Surroundings(node, options, classes, jobs)

@@ -12,12 +12,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from localvolume.cleaning.receipt import Progress
 from localvolume.kube.objects import PersistentVolume
+from localvolume.process.metrics import BUCKETS, OURS
 from localvolume.static.model import Hold, Step
 from localvolume.volumes.capacity import GIB, bytes_of
 
 UPSTREAM = "local_volume_provisioner"
-OURS = "localvolume"
-BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _CAPACITY_STEP = 500 * GIB
 
 

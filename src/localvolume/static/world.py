@@ -6,6 +6,7 @@ import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import ClassFacts, Entry, Facts
@@ -28,6 +29,9 @@ from localvolume.volumes.objects import (
     recorded_identity,
 )
 
+if TYPE_CHECKING:
+    from localvolume.cleaning.jobs import CleaningJob
+
 
 class World:
     """One moment's facts: built for a plan, asked by its rules, thrown away with it."""
@@ -40,7 +44,7 @@ class World:
         self._records: dict[str, Identity] = {}
         for volume in facts.volumes.values():
             # "/mnt//a/" is "/mnt/a" to kubelet, so it is here.
-            self._by_path[_plain(path_of(volume))].append(volume)
+            self._by_path[plain(path_of(volume))].append(volume)
 
     @cached_property
     def _neighbours(self) -> Sharing[Entry]:
@@ -182,7 +186,7 @@ class World:
         def add(others: Iterable[PersistentVolume]) -> None:
             found.update((o.metadata.name, o) for o in others if o is not volume)
 
-        add(self.offers_of(_plain(path_of(volume))))
+        add(self.offers_of(plain(path_of(volume))))
         record = self._record(volume)
         add(self._sharing(record))
         entry = self.entry_of(volume)
@@ -198,6 +202,48 @@ class World:
             for volume in self._on_record.find(anchor, identity.get("root", "/")):
                 if may_share_data(self._record(volume), identity):
                     yield volume
+
+    def own_job(self, volume: PersistentVolume) -> CleaningJob | None:
+        """The Job that we made for this very object, whatever has become of it."""
+        uid = volume.metadata.uid
+        return next((job for job in self.facts.jobs if job.ours and job.volume_uid == uid), None)
+
+    def other_job(self, volume: PersistentVolume) -> CleaningJob | None:
+        """A Job at work on the volume that we did not make for this very object.
+
+        One of the same name is for another object, or of an older provisioner; who made it does
+        not matter while it destroys data.
+        """
+        if not self._at_work:
+            return None  # Nearly always, and asked of every volume.
+        paths = {path_of(volume)}
+        entry = self.entry_of(volume)
+        if entry is not None:
+            paths |= self._paths_of(entry)
+        name, uid = volume.metadata.name, volume.metadata.uid
+        for job in self._at_work:
+            if job.ours and job.volume_uid == uid:
+                continue
+            if job.path in paths or job.volume_name == name:
+                return job
+        return None
+
+    def job_on(self, entry: Entry) -> CleaningJob | None:
+        """A Job at work on an entry that no PersistentVolume offers."""
+        paths = self._paths_of(entry) if self._at_work else set()
+        return next((job for job in self._at_work if job.path in paths), None)
+
+    @cached_property
+    def _at_work(self) -> list[CleaningJob]:
+        return [job for job in self.facts.jobs if job.state == "unfinished"]
+
+    def _paths_of(self, entry: Entry) -> set[str]:
+        """Where the entry's data can be reached, as agents see it and as the host calls it."""
+        paths = {entry.path, entry.host_path}
+        if entry.device:
+            for neighbour in self._neighbours.find(entry.device, _part_of(entry)):
+                paths |= {neighbour.path, neighbour.host_path}
+        return paths
 
     def yields_to(self, volume: PersistentVolume) -> PersistentVolume | None:
         """The offer of the same data that takes precedence over this one, if there is one.
@@ -226,6 +272,8 @@ class World:
         return f"it shares its data with {rival.host_path} (class {rival.class_name})"
 
     def _comes_first(self, neighbour: Entry, own: tuple[str, str]) -> bool:
+        if neighbour.path != own[1] and neighbour.host_path in self.facts.busy:
+            return True  # It may be published, or cleaned, at this very moment.
         may_be_offered = neighbour.problem is None and self.unfit(neighbour) is None
         return may_be_offered and (neighbour.class_name, neighbour.path) < own
 
@@ -242,7 +290,7 @@ class World:
         return None
 
 
-def _plain(path: str) -> str:
+def plain(path: str) -> str:
     """A path as kubelet cleans it (Go's filepath.Clean); POSIX would keep two leading slashes."""
     return "/" + posixpath.normpath(path).lstrip("/") if path else ""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 
+from localvolume.config.provisioner import DYNAMIC_PROVISIONER as DYNAMIC_PROVISIONER
+
 NODE_LABEL = "localvolume.dev/node"
 """Whose node the object belongs to. Agents list and watch by this label alone."""
 
@@ -16,6 +18,46 @@ IDENTITY_ANNOTATION = "localvolume.dev/identity"
 
 CLAIMED_ANNOTATION = "localvolume.dev/claimed"
 """The UID of the last claim that held the volume: from then on it may contain a tenant's data."""
+
+LOST_ANNOTATION = "localvolume.dev/node-lost-since"
+"""Since when no node has been there that could serve the volume (RFC 3339, by the controller)."""
+
+POOL_ANNOTATION = "localvolume.dev/pool"
+"""In which pool of its node a dynamic volume was made: `<pool's name>/<pool's id>`."""
+
+REFUSED_ANNOTATION = "localvolume.dev/not-here"
+"""On a claim that was given back: the node that could not serve it, and when (`<node> <RFC
+3339>`).
+"""
+
+RELEASED_ANNOTATION = "localvolume.dev/released-since"
+"""On a volume that is removed only after a grace period: since when its claim is gone, and the UID
+of that claim (`<RFC 3339> <UID>`)."""
+
+KEPT_ANNOTATION = "localvolume.dev/kept-until"
+"""On such a volume: until when it is kept at least, as was promised when it was marked, and the UID
+of that claim (`<RFC 3339> <UID>`)."""
+
+OF_RELEASED = frozenset({RELEASED_ANNOTATION, KEPT_ANNOTATION})
+"""They are written and forgotten together."""
+
+HEALTH_ANNOTATION = "localvolume.dev/health"
+"""On a volume that is not well: why (`<Reason>: <sentence>`). Not there on one that is."""
+
+ELASTIC_FLEX_DRIVER = "volumes.k8s.elastic.co/elastic-local"
+"""The provisioner, and the FlexVolume driver, of elastic's local-volume: served as it was."""
+
+FLEX_DRIVER = "localvolume.dev/flexvolume"
+"""Our own name for both."""
+
+FLEX_DRIVERS = frozenset({ELASTIC_FLEX_DRIVER, FLEX_DRIVER})
+
+ELASTIC_NODE_LABEL = "volumes.k8s.elastic.co/node-affinity"
+"""The name of the node that a FlexVolume volume is on, as elastic's driver wrote it."""
+
+KUTTI_NODE_ANNOTATION = "kuttiproject.org/provisionedOn"
+LOCAL_PATH_NODE_ANNOTATION = "local.path.provisioner/selected-node"
+"""Where kutti and local-path write the name of the node that a volume of theirs is on."""
 
 PROVISIONED_BY_ANNOTATION = "pv.kubernetes.io/provisioned-by"
 """Written by upstream too; keeps kube-controller-manager from failing a Released volume."""
@@ -54,3 +96,8 @@ def is_provisioned_by_node(value: str, node_name: str) -> bool:
     """
     own = f"{_PROVISIONER_PREFIX}{node_name}"
     return value == own or value.startswith(f"{own}-")
+
+
+def is_of_static_provisioner(value: str) -> bool:
+    """Whether an upstream or own agent of any node wrote this provisioned-by value."""
+    return value.startswith(_PROVISIONER_PREFIX)

@@ -10,7 +10,7 @@ _FNV_OFFSET = 0x811C9DC5
 _FNV_PRIME = 0x01000193
 
 
-def _fnv1a_32(data: bytes) -> int:
+def fnv1a_32(data: bytes) -> int:
     value = _FNV_OFFSET
     for byte in data:
         value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
@@ -19,7 +19,7 @@ def _fnv1a_32(data: bytes) -> int:
 
 def volume_name(entry: str, node_name: str, class_name: str) -> str:
     """Upstream's name: FNV-1a, 32 bits, lowercase hex without padding, over the three joined."""
-    digest = _fnv1a_32(os.fsencode(entry) + node_name.encode() + class_name.encode())
+    digest = fnv1a_32(os.fsencode(entry) + node_name.encode() + class_name.encode())
     return f"{_PREFIX}{digest:x}"
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from localvolume.kube.objects import PersistentVolume, VolumeNodeAffinity
-from localvolume.volumes import marks
+from localvolume.kube.objects import KubeObject, PersistentVolume
+from localvolume.volumes import affinity, marks
 from localvolume.volumes.identity import Identity, from_annotation
 
 
@@ -14,12 +12,17 @@ def is_finalized(volume: PersistentVolume) -> bool:
     return marks.FINALIZER in volume.metadata.finalizers
 
 
-def is_being_deleted(volume: PersistentVolume) -> bool:
-    return volume.metadata.deletion_timestamp is not None
+def is_being_deleted(thing: KubeObject) -> bool:
+    return thing.metadata.deletion_timestamp is not None
 
 
 def phase_of(volume: PersistentVolume) -> str:
     return volume.status.phase or "Pending"
+
+
+def is_static(volume: PersistentVolume) -> bool:
+    """Whether what it offers was there before it, prepared by an administrator."""
+    return not is_dynamic(volume) and not is_flexvolume(volume)
 
 
 def claim_of(volume: PersistentVolume) -> str:
@@ -55,6 +58,25 @@ def path_of(volume: PersistentVolume) -> str:
     return volume.spec.local.path if volume.spec.local else ""
 
 
+def is_dynamic(volume: PersistentVolume) -> bool:
+    """Whether it was made for a claim, by us or by an older provisioner of that kind.
+
+    One that is served through FlexVolume is made by its driver, when it is mounted first.
+    """
+    if is_flexvolume(volume):
+        return False
+    annotations = volume.metadata.annotations
+    provisioner = annotations.get(marks.PROVISIONED_BY_ANNOTATION, "")
+    return marks.POOL_ANNOTATION in annotations or bool(
+        provisioner and not marks.is_of_static_provisioner(provisioner)
+    )
+
+
+def is_flexvolume(volume: PersistentVolume) -> bool:
+    """Whether the kubelet mounts it through a driver's client: no business of the other roles."""
+    return volume.spec.flex_volume is not None
+
+
 def recorded_identity(volume: PersistentVolume) -> Identity | None:
     """What was written down when it was published; ValueError where that is unreadable."""
     return from_annotation(volume.metadata.annotations.get(marks.IDENTITY_ANNOTATION))
@@ -65,32 +87,5 @@ def is_on_node(volume: PersistentVolume, hostname: str) -> bool:
 
     Any one term suffices; within a term, every list of hostnames must have it.
     """
-    affinity = volume.spec.node_affinity
-    if affinity is None or affinity.required is None:
-        affinity = _alpha_affinity(volume)
-    if affinity is None or affinity.required is None:
-        return False
-    for term in affinity.required.node_selector_terms:
-        lists = [
-            expression.values
-            for expression in term.match_expressions
-            if expression.key == marks.HOSTNAME_LABEL and expression.operator == "In"
-        ]
-        if lists and all(hostname in values for values in lists):
-            return True
-    return False
-
-
-def _alpha_affinity(volume: PersistentVolume) -> VolumeNodeAffinity | None:
-    text = volume.metadata.annotations.get(marks.ALPHA_AFFINITY_ANNOTATION)
-    if text is None:
-        return None
-    try:
-        raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        required = raw.get("requiredDuringSchedulingIgnoredDuringExecution")
-        if required is None:
-            return None
-        wrapped = b'{"required":' + bytes(required) + b"}"
-        return msgspec.json.decode(wrapped, type=VolumeNodeAffinity)
-    except msgspec.MsgspecError:
-        return None
+    named = (affinity.hostnames_of(term) for term in affinity.required_terms(volume))
+    return any(hostname in names for names in named if names)

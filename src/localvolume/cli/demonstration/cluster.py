@@ -1,9 +1,11 @@
-"""What the demo makes in a cluster: a Node, two StorageClasses, a namespace, claims."""
+"""What the demo makes in a cluster: a Node, StorageClasses, a namespace, claims."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import CLAIMS, NAMESPACES, NODES, STORAGE_CLASSES
@@ -20,16 +22,24 @@ class Names:
     node: str
     files: str
     raw: str
+    made: str
+    kept: str
     namespace: str
 
     @classmethod
     def plain(cls) -> Names:
-        return cls("demo-node", "files", "raw", "demo")
+        return cls("demo-node", "files", "raw", "made", "kept", "demo")
 
     @classmethod
     def unique(cls, name: str) -> Names:
         """All of them begin with `name` (`localvolume-demo-1f3c`)."""
-        return cls(name, f"{name}-files", f"{name}-raw", name)
+        return cls(
+            name, f"{name}-files", f"{name}-raw", f"{name}-made", f"{name}-kept", namespace=name
+        )
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return (self.files, self.raw, self.made, self.kept)
 
 
 async def create_surroundings(client: Client, names: Names, *, raw: bool) -> None:
@@ -57,6 +67,8 @@ async def create_surroundings(client: Client, names: Names, *, raw: bool) -> Non
     }
     status = MergePatch({"status": {"conditions": [ready]}})
     await client.patch(NODES, names.node, status, subresource="status")
+    # Every new Node has the taint of one that is not ready, until somebody takes it away.
+    await client.patch(NODES, names.node, MergePatch({"spec": {"taints": [taint]}}))
     for name in (names.files, names.raw) if raw else (names.files,):
         await client.create(
             STORAGE_CLASSES,
@@ -70,7 +82,19 @@ async def create_surroundings(client: Client, names: Names, *, raw: bool) -> Non
     await client.create(NAMESPACES, {"metadata": {"name": names.namespace}})
 
 
-def claim_manifest(name: str, storage_class: str, size: str, *, block: bool) -> dict[str, object]:
+def made_class(names: Names, undo: str = "") -> dict[str, Any]:
+    """A class whose volumes are made for claims, and kept for a time (`1h`) after they are gone."""
+    return {
+        "metadata": {"name": names.kept if undo else names.made},
+        "provisioner": marks.DYNAMIC_PROVISIONER,
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "Immediate",
+        "allowVolumeExpansion": True,
+        **({"parameters": {"undoPeriod": undo}} if undo else {}),
+    }
+
+
+def claim_manifest(name: str, storage_class: str, size: str, *, block: bool) -> dict[str, Any]:
     """A PersistentVolumeClaim for at least `size` (a Kubernetes quantity)."""
     return {
         "apiVersion": "v1",
@@ -86,9 +110,16 @@ def claim_manifest(name: str, storage_class: str, size: str, *, block: bool) -> 
 
 
 async def create_claim(
-    client: Client, names: Names, name: str, size: str, *, block: bool = False
+    client: Client,
+    names: Names,
+    name: str,
+    size: str,
+    *,
+    storage_class: str,
+    block: bool = False,
+    labels: Mapping[str, str] | None = None,
 ) -> PersistentVolumeClaim:
     """Raises ApiError."""
-    storage_class = names.raw if block else names.files
     body = claim_manifest(name, storage_class, size, block=block)
+    body["metadata"]["labels"] = dict(labels or {})
     return await client.create(CLAIMS, body, names.namespace)

@@ -22,11 +22,7 @@ class Tenant:
         """Write; returns the command that would do the same."""
         if self._disk.block:
             return self._write_device()
-        path = f"{self._disk.path}/secret.txt"
-        with open(path, "wb") as file:
-            file.write(SECRET)
-            os.fsync(file.fileno())
-        return f'echo "{SECRET.decode().strip()}" > {path}'
+        return write_file(self._disk.path)
 
     def _write_device(self) -> str:
         descriptor = os.open(self._disk.path, os.O_WRONLY | os.O_CLOEXEC)
@@ -37,6 +33,34 @@ class Tenant:
             os.close(descriptor)
         seek = _OFFSET // MIB
         return f'echo "{SECRET.decode().strip()}" | dd of={self._disk.path} bs=1M seek={seek}'
+
+
+def write_file(directory: str) -> str:
+    """Write into a volume's directory; returns the command that would do the same."""
+    path = f"{directory}/secret.txt"
+    with open(path, "wb") as file:
+        file.write(SECRET)
+        os.fsync(file.fileno())
+    return f'echo "{SECRET.decode().strip()}" > {path}'
+
+
+def written(directory: str) -> bool:
+    """Whether what `write_file` wrote is there, as it was."""
+    try:
+        with open(f"{directory}/secret.txt", "rb") as file:
+            return file.read() == SECRET
+    except FileNotFoundError:
+        return False
+
+
+def is_there(path: str) -> bool:
+    """Whether there is anything at all at that path."""
+    return os.path.lexists(path)
+
+
+def write_text(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def contents(directory: str) -> list[str]:

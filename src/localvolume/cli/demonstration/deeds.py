@@ -37,7 +37,10 @@ class Deeds:
     async def claim(self, name: str, disk: Disk, size: str) -> None:
         narrator, witness = self._narrator, self._witness
         began = time.monotonic()
-        await create_claim(self._client, self._names, name, size, block=disk.block)
+        cls = self._names.raw if disk.block else self._names.files
+        await create_claim(
+            self._client, self._names, name, size, storage_class=cls, block=disk.block
+        )
         volume = await witness.until(lambda: witness.bound_to(name), f"claim {name} to be bound")
         narrator.seen(
             f"claim {name} ({size}) is bound to {volume.metadata.name} by {self._binder} "

@@ -7,15 +7,15 @@ import os
 import shlex
 import shutil
 
-from localvolume.cli.demonstration.agentprocess import AgentProcess
 from localvolume.cli.demonstration.cluster import Names, claim_manifest
 from localvolume.cli.demonstration.narrator import Narrator
+from localvolume.cli.demonstration.product import Product
 
 
 def introduce(
     narrator: Narrator,
     names: Names,
-    agent: AgentProcess,
+    agent: Product,
     *,
     home: str,
     kubeconfig: str,
@@ -25,7 +25,7 @@ def introduce(
     """Print commands for another terminal; `kubectl` is where it is when it is not on PATH."""
     claim = f"{home}/claim.json"
     with open(claim, "w", encoding="utf-8") as file:
-        body = claim_manifest("mine", names.files, "20Mi", block=False)
+        body = claim_manifest("mine", names.made, "20Mi", block=False)
         json.dump(body, file, indent=1)
     program = "kubectl"
     if shutil.which("kubectl") is None:
@@ -40,7 +40,7 @@ def introduce(
         f"{program} -n {names.namespace} delete pvc mine",
         f"curl http://127.0.0.1:{agent.port}/metrics",
         f"tail -f {shlex.quote(agent.log)}",
-        f"nsenter --target {os.getpid()} {user}--mount ls -l {shlex.quote(home)}/files",
+        f"nsenter --target {os.getpid()} {user}--mount ls -l {shlex.quote(home)}/pool",
     ]
     narrator.plain()
     narrator.title("Held up for you. In another terminal:")

@@ -1,8 +1,9 @@
 """The demo's disks: made from sparse files in one directory, in view once they are mounted.
 
-As root: an ext4 filesystem, a bind mount of a directory on another one, and a raw device, all on
-loop devices that detach themselves when the last process or mount that uses them is gone. Without
-root, or where the machine has no loop devices or no mkfs.ext4: tmpfs in their place, and no device.
+As root: an ext4 filesystem, a bind mount of a directory on another one, a raw device and a pool,
+all on loop devices that detach themselves when the last process or mount that uses them is gone.
+Without root, or where the machine has no loop devices or no mkfs.ext4: tmpfs in their place, and no
+device.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ MIB = 1 << 20
 DISK_BYTES = 64 * MIB
 ARRAY_BYTES = 128 * MIB
 DEVICE_BYTES = 48 * MIB
+POOL_BYTES = 96 * MIB
 
 _UNMOUNT_SECONDS = 3.0
 _DETACH_SECONDS = 3.0
@@ -48,8 +50,10 @@ class Machine:
     def __init__(self, directory: str, stage: Stage) -> None:
         self.files = f"{directory}/files"
         self.raw = f"{directory}/raw"
+        self.pool = f"{directory}/pool"
         self._images = f"{directory}/images"
         self._array = f"{directory}/array"
+        self._directories = (self.files, self.raw, self.pool, self._images, self._array)
         self._stage = stage
         self._loops: dict[str, int] = {}
         self._mounted: list[str] = []
@@ -72,7 +76,7 @@ class Machine:
         self._make_tmpfs()
 
     def _make_directories(self) -> None:
-        for directory in (self.files, self.raw, self._images, self._array):
+        for directory in self._directories:
             os.mkdir(directory)
 
     def _obstacle(self) -> str:
@@ -93,7 +97,9 @@ class Machine:
         disk = await self._ext4("disk", DISK_BYTES)
         array = await self._ext4("array", ARRAY_BYTES)
         device = self._loop("device", DEVICE_BYTES)
+        pool = await self._ext4("pool", POOL_BYTES)
         self._mount(array, self._array, "ext4")
+        self._mount(pool, self.pool, "ext4")
         self.disks = [
             self._mountable("disk-1", "an ext4 filesystem", disk, "ext4"),
             self._bindable("array-1", "a bind mount"),
@@ -122,6 +128,7 @@ class Machine:
 
     def _make_tmpfs(self) -> None:
         self._mount("tmpfs", self._array, "tmpfs", f"size={ARRAY_BYTES},mode=755")
+        self._mount("tmpfs", self.pool, "tmpfs", f"size={POOL_BYTES},mode=755")
         size = f"size={DISK_BYTES},mode=755"
         self.disks = [
             self._mountable("disk-1", "a tmpfs", "tmpfs", "tmpfs", size),
@@ -200,7 +207,7 @@ class Machine:
             if disk.block:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(disk.path)
-        for directory in (self.files, self.raw, self._images, self._array):
+        for directory in self._directories:
             # What is mounted is gone from them: these are our own files.
             shutil.rmtree(directory, ignore_errors=True)
         return [

@@ -15,11 +15,11 @@ import time
 from dataclasses import dataclass
 
 from localvolume.cli.demonstration import clusters, hold, own, signals, stage
-from localvolume.cli.demonstration.agentprocess import AgentProcess
 from localvolume.cli.demonstration.cluster import Names
 from localvolume.cli.demonstration.keeper import Keeper
 from localvolume.cli.demonstration.machine import Machine
 from localvolume.cli.demonstration.narrator import Narrator
+from localvolume.cli.demonstration.product import Product
 from localvolume.cli.demonstration.story import Story
 from localvolume.cli.demonstration.sweep import SWEEP_SECONDS
 from localvolume.cli.demonstration.witness import NotSeen, Witness
@@ -146,13 +146,15 @@ class Performance:
             self._introduce(where, machine, cluster)
             access = find_access(kubeconfig)
             client = await stack.enter_async_context(Client(access, user_agent="localvolume-demo"))
-            agent = AgentProcess(keeper, f"{self._home}/agent.log")
+            agent = Product(keeper, "agent", f"{self._home}/agent.log")
+            controller = Product(keeper, "controller", f"{self._home}/controller.log")
+            stack.push_async_callback(controller.stop)
             stack.push_async_callback(agent.stop)
             narrator = self._narrator
             witness = Witness(
                 client,
                 cluster.names,
-                alive=lambda: not agent.died(),
+                alive=lambda: not agent.died() and not controller.died(),
                 on_change=lambda: narrator.show_board(story.rows),
             )
             story = Story(
@@ -161,6 +163,8 @@ class Performance:
                 client,
                 cluster.names,
                 agent,
+                # It would see to all of a cluster of the user's, and not to the demo alone.
+                None if self._kubeconfig else controller,
                 witness,
                 directory=self._home,
                 kubeconfig=kubeconfig,
@@ -172,7 +176,12 @@ class Performance:
             try:
                 await story.tell()
             except NotSeen as error:
-                raise NotSeen(f"{error}\nThe agent's last words:\n{agent.tail()}") from error
+                words = "".join(
+                    f"\nThe {one.what}'s last words:\n{one.tail()}"
+                    for one in (agent, controller)
+                    if one.pid
+                )
+                raise NotSeen(f"{error}{words}") from error
             finally:
                 narrator.close_board()
             if not self._options.hold:

@@ -8,12 +8,13 @@ import time
 from collections.abc import Sequence
 
 from localvolume.cleaning.receipt import human_size
-from localvolume.cli.demonstration.agentprocess import AgentProcess
 from localvolume.cli.demonstration.cluster import Names, create_surroundings
-from localvolume.cli.demonstration.data import contents
+from localvolume.cli.demonstration.data import contents, write_text
 from localvolume.cli.demonstration.deeds import Deeds, capacity, milliseconds, took
 from localvolume.cli.demonstration.machine import Machine
+from localvolume.cli.demonstration.madevolumes import MadeVolumes
 from localvolume.cli.demonstration.narrator import Narrator, Row
+from localvolume.cli.demonstration.product import Product
 from localvolume.cli.demonstration.witness import NotSeen, Witness
 from localvolume.kube.client import Client
 from localvolume.kube.objects import PersistentVolume
@@ -33,7 +34,8 @@ class Story:
         machine: Machine,
         client: Client,
         names: Names,
-        agent: AgentProcess,
+        agent: Product,
+        controller: Product | None,
         witness: Witness,
         *,
         directory: str,
@@ -50,6 +52,16 @@ class Story:
         self._config = f"{directory}/config"
         self._kubeconfig = kubeconfig
         self._deeds = Deeds(narrator, client, names, witness, binder)
+        self._made = MadeVolumes(
+            narrator,
+            machine,
+            client,
+            names,
+            witness,
+            controller,
+            config=self._config,
+            kubeconfig=kubeconfig,
+        )
         self._appeared: list[float] = []
 
     async def tell(self) -> None:
@@ -60,6 +72,8 @@ class Story:
         await self._claims_bind()
         await self._claims_go()
         await self._a_guard_holds()
+        await self._made.made_and_gone()
+        await self._made.undone()
         self._summary()
 
     # --- scenes --------------------------------------------------------------------------------
@@ -81,18 +95,14 @@ class Story:
         narrator.scene("The agent starts, configured as the upstream provisioner is")
         text = self._configuration()
         os.mkdir(self._config)
-        _write(f"{self._config}/storageClassMap", text)
+        write_text(f"{self._config}/storageClassMap", text)
         narrator.quote(text)
-        narrator.command(f"MY_NODE_NAME={self._names.node} localvolume agent --config $DEMO/config")
+        here = {"MY_NODE_NAME": self._names.node, "MY_NAMESPACE": self._names.namespace}
+        words = " ".join(f"{key}={value}" for key, value in here.items())
+        narrator.command(f"{words} localvolume agent --config $DEMO/config")
         began = time.monotonic()
-        self._agent.start(self._names.node, self._config, self._kubeconfig)
-        if not await self._agent.wait_ready(_READY_SECONDS):
-            ended = self._agent.died()
-            raise NotSeen(
-                "the agent ended instead of starting"
-                if ended
-                else f"the agent was not ready after {_READY_SECONDS:.0f} s"
-            )
+        self._agent.start(["--config", self._config], {**here, "KUBECONFIG": self._kubeconfig})
+        await self._agent.wait_ready(_READY_SECONDS)
         narrator.seen(f"ready {took(began)} after its start; there is nothing to publish yet")
         await narrator.rest()
 
@@ -150,7 +160,7 @@ class Story:
         disk.vanish()
         others = f"{disk.path}/not-yours.txt"
         narrator.command(f"echo 'the root filesystem, not the volume' > {others}")
-        _write(others, "the root filesystem, not the volume\n")
+        write_text(others, "the root filesystem, not the volume\n")
         volume = await self._deeds.release("ledger", disk)
         held = await self._deeds.event(volume, "VolumeFailedDelete")
         narrator.event(held.type, held.reason, held.message)
@@ -176,7 +186,8 @@ class Story:
             f"{len(self._appeared)} volumes were in the API at most "
             f"{milliseconds(max(self._appeared))} after their mount; "
             f"{len(self._deeds.recovered)} were cleaned, proved clean and Available again at most "
-            f"{max(self._deeds.recovered):.2f} s after they could be."
+            f"{max(self._deeds.recovered):.2f} s after they could be. Claims had the volumes made "
+            f"for them after at most {milliseconds(max(self._made.bound))}."
         )
         narrator.say(
             f"The agent used {human_size(usage.memory_bytes)} of memory "
@@ -211,8 +222,8 @@ class Story:
         claim = volume.spec.claim_ref
         leaving = volume.metadata.deletion_timestamp is not None
         return (
-            volume.metadata.name,
-            os.path.basename(path_of(volume)),
+            _cut(volume.metadata.name, 17),
+            _cut(os.path.basename(path_of(volume)), 8),
             volume.spec.storage_class_name,
             capacity(volume),
             f"{phase_of(volume)}, leaving" if leaving else phase_of(volume),
@@ -221,6 +232,6 @@ class Story:
         )
 
 
-def _write(path: str, text: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+def _cut(text: str, length: int) -> str:
+    """As wide as its column in the table: names made for claims have 40 letters."""
+    return text if len(text) <= length else f"{text[: length - 2]}.."

@@ -22,9 +22,9 @@ from localvolume.kube.kinds import (
     Kind,
 )
 from localvolume.kube.objects import KubeObject
-from localvolume.static.patches import without_finalizer
 from localvolume.volumes import marks
 from localvolume.volumes.objects import is_finalized
+from localvolume.volumes.patches import without_finalizer
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -62,8 +62,7 @@ async def _once(client: Client, names: Names) -> list[str]:
         lambda: _claims(client, names),
         lambda: _volumes(client, names),
         lambda: _one(client, NAMESPACES, names.namespace),
-        lambda: _one(client, STORAGE_CLASSES, names.files),
-        lambda: _one(client, STORAGE_CLASSES, names.raw),
+        lambda: _classes(client, names),
         lambda: _one(client, NODES, names.node),
         lambda: _events(client, names),
     ]
@@ -94,6 +93,11 @@ async def _volumes(client: Client, names: Names) -> list[str]:
                 patch = without_finalizer(volume)
                 await client.patch(PERSISTENT_VOLUMES, volume.metadata.name, patch)
     return [f"persistentvolume {volume.metadata.name}" for volume in page.items]
+
+
+async def _classes(client: Client, names: Names) -> list[str]:
+    found = [await _one(client, STORAGE_CLASSES, name) for name in names.classes]
+    return [words for one in found for words in one]
 
 
 async def _events(client: Client, names: Names) -> list[str]:

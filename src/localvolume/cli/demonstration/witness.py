@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from localvolume.cli.demonstration.cluster import Names
 from localvolume.kube.client import Client
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import CLAIMS, EVENTS, PERSISTENT_VOLUMES
-from localvolume.kube.objects import EventObject, PersistentVolume
+from localvolume.kube.objects import EventObject, PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import marks
 from localvolume.volumes.objects import path_of, phase_of
 
@@ -101,8 +101,19 @@ class Witness:
         for key, found in self._claims.items.items():
             if key.endswith(f"/{claim}") and found.status.phase == "Bound":
                 volume = self._volumes.items.get(found.spec.volume_name)
-                return volume if volume and phase_of(volume) == "Bound" else None
+                ref = volume.spec.claim_ref if volume else None
+                same = ref is not None and ref.uid == found.metadata.uid
+                return volume if volume and same and phase_of(volume) == "Bound" else None
         return None
+
+    def claim(self, name: str) -> PersistentVolumeClaim | None:
+        return next(
+            (claim for claim in self._claims.items.values() if claim.metadata.name == name), None
+        )
+
+    def gone(self, volume: PersistentVolume) -> bool:
+        """Whether the object was there and is not any more."""
+        return (volume.metadata.uid, "gone") in self._times
 
     def event(self, volume: PersistentVolume, reason: str) -> EventObject | None:
         """An Event with that reason about this very object."""
@@ -136,10 +147,7 @@ class Witness:
         """The first answer of `look` that is not None. Raises NotSeen."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while (found := look()) is None:
-            if not self._alive():
-                raise NotSeen(f"the agent ended before {what}")
-            if time.monotonic() > deadline:
-                raise NotSeen(f"waited {PATIENCE_SECONDS:.0f} s in vain for {what}")
+            self._check(deadline, what)
             self._changed.clear()
             try:
                 async with asyncio.timeout(0.5):
@@ -147,3 +155,17 @@ class Witness:
             except TimeoutError:
                 continue
         return found
+
+    async def until_found(self, look: Callable[[], Awaitable[T | None]], what: str) -> T:
+        """The first answer that is not None to what is asked again and again. Raises NotSeen."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while (found := await look()) is None:
+            self._check(deadline, what)
+            await asyncio.sleep(0.02)
+        return found
+
+    def _check(self, deadline: float, what: str) -> None:
+        if not self._alive():
+            raise NotSeen(f"the agent or the controller ended before {what}")
+        if time.monotonic() > deadline:
+            raise NotSeen(f"waited {PATIENCE_SECONDS:.0f} s in vain for {what}")

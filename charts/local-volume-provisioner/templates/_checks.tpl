@@ -1,0 +1,41 @@
+{{/* What no schema can say. Each refusal names the value and what to do. */}}
+{{- define "provisioner.checks" -}}
+{{- if .Values.enableWindows -}}
+{{- fail "enableWindows: there is no agent for Windows; leave Windows nodes to the provisioner that serves them" -}}
+{{- end -}}
+{{- $seen := dict -}}
+{{- range .Values.classes -}}
+{{- if hasKey $seen .name }}{{ fail (printf "classes: %s is there twice" .name) }}{{ end -}}
+{{- $_ := set $seen .name true -}}
+{{- end -}}
+{{- range .Values.dynamicStorageClasses -}}
+{{- if hasKey $seen .name }}{{ fail (printf "dynamicStorageClasses: %s is there twice, or is in classes as well" .name) }}{{ end -}}
+{{- $_ := set $seen .name true -}}
+{{- end -}}
+{{- range $key := list "flexvolume" "disks" -}}
+{{- if and (index $.Values $key) (not $.Values.privileged) (not $.Values.securityContext) -}}
+{{- fail (printf "%s needs privileged: true, as what the agent mounts must reach the host" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.replaces.elastic.driver (or .Values.flexvolume (not .Values.privileged)) -}}
+{{- fail "replaces.elastic needs privileged: true, and takes the place of flexvolume: give one of them" -}}
+{{- end -}}
+{{- if and .Values.disks (not .Values.mountDevVolume) -}}
+{{- fail "disks needs mountDevVolume: true, as the disks are in the host's /dev" -}}
+{{- end -}}
+{{- if and .Values.removeNodeNotReadyTaint (not .Values.provisionerNotReadyNodeTaintKey) -}}
+{{- fail "removeNodeNotReadyTaint needs provisionerNotReadyNodeTaintKey, the taint to remove" -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+Flags for the agent from additionalArgs. klog's flags that say where the log goes are left out:
+ours goes to standard error, which is what they are given for.
+*/}}
+{{- define "provisioner.additionalArgs" -}}
+{{- $args := list -}}
+{{- range .Values.additionalArgs -}}
+{{- if not (regexMatch "^--?(stderrthreshold|logtostderr|alsologtostderr)(=|$)" .) }}{{ $args = append $args . }}{{ end -}}
+{{- end -}}
+{{- toYaml $args -}}
+{{- end -}}

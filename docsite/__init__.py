@@ -1,0 +1,1 @@
+"""What writes docs/reference from the code's own tables: `make reference`."""

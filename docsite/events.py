@@ -1,0 +1,251 @@
+"""The page of Events: what each reason means and what to do. The code says which there are."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import NamedTuple
+
+from docsite import reasons
+from docsite.markdown import Missing, code, page, table
+
+
+class Reason(NamedTuple):
+    """`kind` is Normal or Warning; `about` the objects it is written on."""
+
+    kind: str
+    about: str
+    means: str
+    todo: str
+
+
+_NOTHING = "Nothing."
+
+EVENTS: dict[str, Reason] = {
+    # Static volumes
+    "VolumeDelete": Reason(
+        "Normal",
+        "PersistentVolume",
+        "Its claim is gone, its reclaim policy is Delete: cleaning begins, by the method it says.",
+        _NOTHING,
+    ),
+    "VolumeCleaned": Reason(
+        "Normal",
+        "PersistentVolume",
+        "It was cleaned: how, how much, how long it took, and how that was proved.",
+        _NOTHING + " Keep it, where a receipt is asked for: Events live for an hour.",
+    ),
+    "VolumeCleaningWaits": Reason(
+        "Warning",
+        "PersistentVolume",
+        "A cleaning Job is at work on the volume, or was: nothing else is done beside it.",
+        "Look at the Job that it names. It goes on by itself once the Job has ended.",
+    ),
+    "VolumeFailedDelete": Reason(
+        "Warning",
+        "PersistentVolume",
+        "It was not cleaned or not removed, and the data stays. The message says why.",
+        "Put right what it says: mount what is not mounted, end what has the device open, replace "
+        "the disk. It is tried again by itself. Where a volume's class is gone, or not valid, "
+        "nobody can tell its undoPeriod: create or correct the class, or delete the "
+        "PersistentVolume.",
+    ),
+    "VolumeVanished": Reason(
+        "Warning",
+        "PersistentVolume",
+        "The entry, mount or device is gone. If no claim ever held it, the object is withdrawn "
+        "after a minute; else it stays.",
+        "Bring the disk back, mount it again. If it is lost for good, see "
+        "[a disk failed](../operations.md#a-disk-failed).",
+    ),
+    "VolumeReplaced": Reason(
+        "Warning",
+        "PersistentVolume",
+        "Another filesystem or device is at the path than the one that was published. It is "
+        "neither used nor cleaned.",
+        "Mount the right one, or correct the link. If the exchange was on purpose, see "
+        "[replacing a disk](../operations.md#replacing-a-disk).",
+    ),
+    "VolumeSizeDiffers": Reason(
+        "Warning",
+        "PersistentVolume",
+        "The device is smaller or larger than the object says.",
+        "Restore the size, or let the volume be made anew: release it and delete the object.",
+    ),
+    "VolumeDuplicate": Reason(
+        "Warning",
+        "PersistentVolume",
+        "Another PersistentVolume offers the same data: one disk has two entries.",
+        "Take one of the entries out of the discovery directories.",
+    ),
+    "VolumeUnsupportedReclaimPolicy": Reason(
+        "Warning",
+        "PersistentVolume",
+        "The reclaim policy is Recycle, which nothing here does.",
+        "Set it to Delete or Retain.",
+    ),
+    "VolumeUnknownReclaimPolicy": Reason(
+        "Warning",
+        "PersistentVolume",
+        "The reclaim policy is none that is known.",
+        "Set it to Delete or Retain.",
+    ),
+    # Volumes made for claims, FlexVolume
+    "WaitForFirstConsumer": Reason(
+        "Normal",
+        "claim",
+        "No node is chosen yet: that is done with the first pod that uses the claim.",
+        "Create the pod.",
+    ),
+    "Provisioning": Reason("Normal", "claim", "A volume is being made.", _NOTHING),
+    "ProvisioningSucceeded": Reason("Normal", "claim", "The volume is there.", _NOTHING),
+    "ProvisioningFailed": Reason(
+        "Warning",
+        "claim",
+        "No volume was made: the class or the claim asks for what there is not, a pool has a "
+        "problem, or no room. The message says which.",
+        "Correct the class or the claim; or make room, add a pool. It is tried again when "
+        "something changes.",
+    ),
+    "Resizing": Reason("Normal", "claim", "The volume is growing.", _NOTHING),
+    "VolumeReleased": Reason(
+        "Normal",
+        "PersistentVolume",
+        "Its claim is gone, and the volume is kept for its undoPeriod, which the message says, "
+        "whatever becomes of its class meanwhile.",
+        "To have it back: `localvolume undo <pv>`, then create the claim again.",
+    ),
+    "VolumeResizeSuccessful": Reason(
+        "Normal", "claim", "PersistentVolume and claim say the new size.", _NOTHING
+    ),
+    "VolumeResizeFailed": Reason(
+        "Warning",
+        "claim",
+        "The volume could not grow. It serves as before, with the size it has.",
+        "Make room in its pool, or ask for less than the pool has. It is tried again.",
+    ),
+    "VolumeLimitEscaped": Reason(
+        "Warning",
+        "PersistentVolume",
+        "The volume holds what its limit does not count, such as subvolumes inside a btrfs volume.",
+        "Speak with its owner; where tenants are not trusted, use backend `image` or `lvm`.",
+    ),
+    "PoolWarning": Reason(
+        "Warning",
+        "Node",
+        "A pool is well but will not be for long: a thin pool fills, its metadata fills.",
+        "Extend the thin pool, or remove volumes: [thick and thin](../pools.md#thick-and-thin).",
+    ),
+    "CapacityNotPublished": Reason(
+        "Warning",
+        "Node",
+        "The API server refused the node's CSIStorageCapacity: the scheduler does not know its "
+        "room.",
+        "Compare the agent's rights with [Rights](../rights.md).",
+    ),
+    # The agent as a whole
+    "ConfigurationInvalid": Reason(
+        "Warning",
+        "Node",
+        "The ConfigMap is invalid; the last valid one stays in force. The message names the keys.",
+        "Correct the ConfigMap; `localvolume check-config DIR` says whether it is right.",
+    ),
+    "ConfigurationChanged": Reason(
+        "Normal", "Node", "The configuration is valid again, and in force.", _NOTHING
+    ),
+    "NodeTaintRemoved": Reason(
+        "Normal",
+        "Node",
+        "All volumes of the node are offered; the taint of `removeNodeNotReadyTaint` is gone.",
+        _NOTHING,
+    ),
+    "NodeTaintNotRemoved": Reason(
+        "Warning",
+        "Node",
+        "The taint stays: the API server refused, or the node has another one of that key.",
+        "See to the agent's right to patch Nodes, or remove the taint by hand.",
+    ),
+    # Lost nodes
+    "ReferencedNodeDeleted": Reason(
+        "Warning",
+        "PersistentVolume, claim",
+        "No node is left that could serve the volume, and what is done about it.",
+        "Bring the node back; or see [a node is lost](../operations.md#a-node-is-lost).",
+    ),
+    "ReferencedNodeReturned": Reason(
+        "Normal",
+        "PersistentVolume, claim",
+        "The node is there again before anything was deleted.",
+        _NOTHING,
+    ),
+    "VolumeAbandoned": Reason(
+        "Warning",
+        "PersistentVolume",
+        "The object is removed though nobody cleaned the volume: its node is lost for good.",
+        "Destroy or wipe that node's disks: a tenant's data may be on them.",
+    ),
+    # Raw disks
+    "DisksNotApproved": Reason(
+        "Normal",
+        "Node",
+        "Disks were found that the filters of `disks` mean. Nothing is done before that plan is "
+        "approved.",
+        "Look at `localvolume plan` on the node; add its digest to `disks.approved`, or change "
+        "the filters.",
+    ),
+    "DiskPlanChanged": Reason(
+        "Warning",
+        "Node",
+        "What would be done is not what was approved: nothing was done.",
+        "Look at the plan anew, and approve that one.",
+    ),
+    "DiskFormatted": Reason(
+        "Normal", "Node", "A disk was made a volume, as the approved plan says.", _NOTHING
+    ),
+    "DiskFormatFailed": Reason(
+        "Warning",
+        "Node",
+        "A disk of the approved plan was not made a volume. The message says why.",
+        "Put right what it says. It is tried again after a while, if the plan is still the same.",
+    ),
+    "DiskMounted": Reason(
+        "Normal", "Node", "A disk that was formatted here before is mounted again.", _NOTHING
+    ),
+    "DiskMountFailed": Reason(
+        "Warning",
+        "Node",
+        "A disk that was formatted here before could not be mounted again.",
+        "Put right what the message says. It is tried again after a while.",
+    ),
+    # Health
+    "VolumeUnhealthy": Reason(
+        "Warning",
+        "PersistentVolume, claim",
+        "The volume does not work as it should: read-only, I/O errors, device gone, pool full.",
+        "See [Health](../health.md). Nothing is healed by deleting.",
+    ),
+    "VolumeHealthy": Reason(
+        "Normal", "PersistentVolume, claim", "What was wrong with it is over.", _NOTHING
+    ),
+}
+
+_INTRODUCTION = """\
+What agent and controller write on PersistentVolumes, claims and Nodes; `kubectl describe` shows
+it, and `kubectl get events -A --field-selector reason=VolumeFailedDelete` finds it. The same Event
+on the same object is counted, not repeated. Events live for an hour: what is still so is said
+anew, and metrics say it for good. The message always says why.
+"""
+
+
+def render() -> str:
+    """docs/reference/events.md. Raises Missing."""
+    found = reasons.found()
+    if unknown := {one for one in found if not fnmatch.filter(EVENTS, one)}:
+        raise Missing(
+            "docsite/events.py, EVENTS: say what these Events mean and what to do (or, where one "
+            f"is no reason, add it to docsite/reasons.py): {', '.join(sorted(unknown))}"
+        )
+    if gone := {one for one in EVENTS if not any(fnmatch.fnmatch(one, two) for two in found)}:
+        raise Missing(f"docsite/events.py: the code has no such Event: {', '.join(sorted(gone))}")
+    rows = [(code(name), one.kind, one.about, one.means, one.todo) for name, one in EVENTS.items()]
+    titles = ("reason", "type", "on", "what it means", "what to do")
+    return page("Events", _INTRODUCTION, table(titles, rows))

@@ -1,0 +1,110 @@
+"""The page of labels, annotations and finalizers: the constants of volumes.marks."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+
+from docsite.markdown import Missing, code, page, table
+from localvolume.volumes import lvtags, marks
+
+OWN: Mapping[str, tuple[str, str]] = {
+    "NODE_LABEL": (
+        "label of a PersistentVolume, a claim, a Job, a CSIStorageCapacity",
+        (
+            "whose node the object belongs to: the node's name, or a short hash form where that "
+            "is no label. Agents list and watch by this label alone"
+        ),
+    ),
+    "FINALIZER": (
+        "finalizer of a PersistentVolume",
+        "keeps the object until its agent has cleaned what a claim left in the volume",
+    ),
+    "IDENTITY_ANNOTATION": (
+        "annotation of a PersistentVolume",
+        "what the volume is, as JSON: compared before anything is done to the volume",
+    ),
+    "CLAIMED_ANNOTATION": (
+        "annotation of a PersistentVolume",
+        "the UID of the last claim that held it: from then on it may contain a tenant's data",
+    ),
+    "LOST_ANNOTATION": (
+        "annotation of a PersistentVolume",
+        "since when no node has been there that could serve it; by the controller",
+    ),
+    "POOL_ANNOTATION": (
+        "annotation of a PersistentVolume",
+        "in which pool of its node it was made: `<name of the pool>/<id of the pool>`",
+    ),
+    "REFUSED_ANNOTATION": (
+        "annotation of a claim",
+        "that it was given back: by which node, and when",
+    ),
+    "RELEASED_ANNOTATION": (
+        "annotation of a PersistentVolume",
+        (
+            "since when its claim is gone, and the UID of that claim: it is removed after the "
+            "undo period"
+        ),
+    ),
+    "KEPT_ANNOTATION": (
+        "annotation of a PersistentVolume",
+        (
+            "until when it is kept at least, as was promised when `released-since` was written, "
+            "and the UID of that claim"
+        ),
+    ),
+    "HEALTH_ANNOTATION": (
+        "annotation of a PersistentVolume",
+        "what is wrong with the volume, while it is: [Health](../health.md)",
+    ),
+}
+"""Where each of ours is, and what it says, by the constant's name."""
+
+OTHERS: Mapping[str, str] = {
+    "PROVISIONED_BY_ANNOTATION": "who made the PersistentVolume: "
+    "`local-volume-provisioner-<node>-<UID>`, as upstream writes it",
+    "BOUND_BY_CONTROLLER_ANNOTATION": "read: that a claim has held the volume",
+    "ALPHA_AFFINITY_ANNOTATION": "node affinity, with `useAlphaAPI`",
+    "HOSTNAME_LABEL": "the node's label that node affinity names",
+    "ELASTIC_FLEX_DRIVER": "elastic's provisioner and FlexVolume driver",
+    "ELASTIC_NODE_LABEL": "read: the node of a volume of elastic's driver",
+    "KUTTI_NODE_ANNOTATION": "read: the node of a volume that kutti made",
+    "LOCAL_PATH_NODE_ANNOTATION": "read: the node of a volume that local-path made",
+}
+
+_NOT_MARKS = {"FLEX_DRIVER", "DYNAMIC_PROVISIONER"}
+
+
+def render() -> str:
+    """docs/reference/marks.md. Raises Missing."""
+    found = dict(constants())
+    known = set(OWN) | set(OTHERS) | _NOT_MARKS
+    if unknown := set(found) - known:
+        raise Missing(f"docsite/marks.py: neither in OWN nor in OTHERS: {', '.join(unknown)}")
+    own = [(code(found[name]), *said) for name, said in OWN.items() if name in found]
+    others = [(code(found[name]), said) for name, said in OTHERS.items()]
+    return page(
+        "Labels, annotations and finalizers",
+        "Everything that is written on objects of the cluster, and what of others is read.",
+        f"## Ours\n\n{table(('name', 'what it is', 'what it says'), own)}",
+        f"## Of others\n\n{table(('name', 'what it says'), others)}",
+        "## On logical volumes\n\nTags of the form "
+        f"`{lvtags.PREFIX}<key>=<value>`: `lvs -o lv_name,lv_tags` shows them. A logical volume "
+        "without our tag is never touched.",
+        "## On the disk\n\nA pool in a directory has a directory `.localvolume`: "
+        "[Files in a pool](../pools.md#files-in-a-pool).",
+    )
+
+
+def constants() -> Iterator[tuple[str, str]]:
+    """The public names of the module that are texts, and the texts."""
+    for node in ast.parse(inspect.getsource(marks)).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str())):
+                if not name.startswith("_"):
+                    yield name, str(getattr(marks, name))
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=str())):
+                if not name.startswith("_"):
+                    yield name, str(getattr(marks, name))

@@ -1,0 +1,114 @@
+"""The page of metrics: what the registries of agent and controller hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
+
+from docsite.environment import SOURCE
+from docsite.markdown import Missing, code, page, table, text
+from localvolume.agent.telemetry import ProcessTelemetry
+from localvolume.controller.telemetry import ControllerMetrics
+from localvolume.disks.telemetry import DiskTelemetry
+from localvolume.dynamic.telemetry import DynamicTelemetry
+from localvolume.flexvolume.collectmetrics import CollectorMetrics
+from localvolume.flexvolume.telemetry import FlexTelemetry
+from localvolume.health.telemetry import HealthTelemetry
+from localvolume.static.telemetry import Telemetry
+
+ON_A_REGISTRY: Mapping[str, Callable[[CollectorRegistry], Any]] = {
+    "static/telemetry.py": Telemetry,
+    "dynamic/telemetry.py": DynamicTelemetry,
+    "flexvolume/telemetry.py": FlexTelemetry,
+    "flexvolume/collectmetrics.py": CollectorMetrics,
+    "health/telemetry.py": HealthTelemetry,
+    "disks/telemetry.py": DiskTelemetry,
+}
+"""What adds metrics to the agent's registry, by the module."""
+
+_OF_THE_PROCESS = {"agent/telemetry.py", "controller/telemetry.py", "process/metrics.py"}
+_TITLES = {
+    "static/telemetry.py": "Agent: static volumes",
+    "dynamic/telemetry.py": "Agent: volumes made for claims",
+    "flexvolume/telemetry.py": "Agent: FlexVolume",
+    "flexvolume/collectmetrics.py": "Agent: what FlexVolume removes",
+    "health/telemetry.py": "Agent: health",
+    "disks/telemetry.py": "Agent: raw disks",
+}
+_MAKERS = {"Counter", "Gauge", "Histogram", "Summary", "Info", "Enum"}
+
+_INTRODUCTION = """\
+Agent and controller serve them at `--listen-address`, path `/metrics`. Names that begin with
+`local_volume_provisioner_`, `local_volume_node_cleanup_` or `controller_` are those of the tools
+that are replaced, with their labels and buckets; `localvolume_` are ours. Beside them are
+`process_…` and `python_…`, as every Python program has them.
+
+A gauge tells the truth of the whole node after every look. A counter with `_total` also has
+`…_created`.
+"""
+
+
+def render() -> str:
+    """docs/reference/metrics.md. Raises Missing."""
+    known = set(ON_A_REGISTRY) | _OF_THE_PROCESS
+    if wrong := _modules() ^ known:
+        raise Missing(
+            "docsite/metrics.py, ON_A_REGISTRY: these modules make metrics and are not there, or "
+            f"make none any more: {', '.join(sorted(wrong))}"
+        )
+    parts = [_section("Agent: the process", _metrics(ProcessTelemetry().registry))]
+    for module, add in ON_A_REGISTRY.items():
+        registry = CollectorRegistry()
+        add(registry)
+        parts.append(_section(_TITLES.get(module, f"Agent: `{module}`"), _metrics(registry)))
+    parts.append(_section("Controller", _metrics(ControllerMetrics().registry)))
+    return page("Metrics", _INTRODUCTION, *parts)
+
+
+def names() -> set[str]:
+    """Every metric's name as Prometheus has it after a scrape, histograms without suffix."""
+    registries = [ProcessTelemetry().registry, ControllerMetrics().registry]
+    for add in ON_A_REGISTRY.values():
+        registries.append(CollectorRegistry())
+        add(registries[-1])
+    return {_name(one) for registry in registries for one in _metrics(registry)}
+
+
+def _metrics(registry: CollectorRegistry) -> list[MetricWrapperBase]:
+    found = dict.fromkeys(registry._collector_to_names)
+    return [one for one in found if isinstance(one, MetricWrapperBase)]
+
+
+def _name(metric: MetricWrapperBase) -> str:
+    return f"{metric._name}_total" if metric._type == "counter" else str(metric._name)
+
+
+def _section(title: str, metrics: list[MetricWrapperBase]) -> str:
+    rows = [
+        (
+            code(_name(metric)),
+            str(metric._type),
+            ", ".join(code(label) for label in metric._labelnames),
+            text(metric._documentation),
+        )
+        for metric in metrics
+    ]
+    return f"## {title}\n\n{table(('metric', 'type', 'labels', 'meaning'), rows)}"
+
+
+def _modules() -> set[str]:
+    """The modules that import what metrics are made of."""
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.module == "prometheus_client"
+                and _MAKERS & {alias.name for alias in node.names}
+            ):
+                found.add(path.relative_to(SOURCE).as_posix())
+    return found

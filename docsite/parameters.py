@@ -1,0 +1,189 @@
+"""The page of what a StorageClass may say: its parameters, by whose provisioner it names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from docsite.markdown import Missing, code, page, table
+from localvolume.config import kutti, openebs
+from localvolume.config.environment import LOCAL_PATH_PROVISIONER
+from localvolume.config.pools import DYNAMIC_PROVISIONER, Flavor
+from localvolume.dynamic.parametervalues import READERS
+from localvolume.flexvolume import parameters as flexvolume
+from localvolume.volumes.marks import FLEX_DRIVER
+
+
+class Parameter(NamedTuple):
+    """`default` and `meaning` are Markdown, `example` is a value."""
+
+    default: str
+    meaning: str
+    example: str
+
+
+_OURS = {
+    "enforce": Parameter(
+        "as the pool says", "`quota` or `none`: whether the size is enforced", "quota"
+    ),
+    "onRemoval": Parameter(
+        "`delete`", "`overwrite`: contents are overwritten before they are deleted", "overwrite"
+    ),
+    "undoPeriod": Parameter(
+        "the pool's", "how long the volume is kept after its claim is gone", "1h"
+    ),
+}
+_AFFINITY = Parameter(
+    "`kubernetes.io/hostname`",
+    "the node's label that the PersistentVolume's affinity names",
+    "kubernetes.io/hostname",
+)
+_MODE = Parameter("`0777`", "permission bits of a new volume; a template", "0750")
+_UID = Parameter("`0`", "the owner of a new volume; a template", "1000")
+_GID = Parameter("`0`", "its group; a template", "1000")
+_FS_TYPE = Parameter("`ext4`", "`ext4` or `xfs`; for pools with backend `image` and `lvm`", "xfs")
+_PATTERN = "{{ .PVC.Namespace }}/{{ .PVC.Name }}"
+
+PARAMETERS: Mapping[Flavor, Mapping[str, Parameter]] = {
+    "native": {
+        "pool": Parameter(
+            "all that serve the class",
+            "names of pools, separated by commas; a pool with a pattern means all its groups",
+            "fast,cheap",
+        ),
+        "enforce": _OURS["enforce"],
+        "fsType": _FS_TYPE,
+        "csi.storage.k8s.io/fstype": Parameter("`ext4`", "the same, as CSI drivers say it", "xfs"),
+        "mode": _MODE,
+        "uid": _UID,
+        "gid": _GID,
+        "pathPattern": Parameter(
+            "the PersistentVolume's name",
+            f"where the volume lies below the pool; a template that begins with `{_PATTERN}`",
+            _PATTERN,
+        ),
+        "nodeAffinityKey": _AFFINITY,
+        "onRemoval": Parameter(
+            "`delete`",
+            "`overwrite`: contents are overwritten before they are deleted (not on btrfs); "
+            "`discard`: the blocks are discarded (only with `lvm`)",
+            "overwrite",
+        ),
+        "undoPeriod": _OURS["undoPeriod"],
+        "topolvm.io/device-class": Parameter(
+            'as `""`, and all pools that are no device classes',
+            'the pool of logical volumes of that name; `""`: the default device class',
+            "ssd",
+        ),
+        "topolvm.io/lvcreate-option-class": Parameter(
+            "none", "by which option class of `lvmd.yaml` volumes are made", "near"
+        ),
+    },
+    "local-path": {
+        "nodePath": Parameter(
+            "any of the node's", "which of the node's paths volumes are made in", "/data"
+        ),
+        "pathPattern": Parameter(
+            "`<PV>_<namespace>_<claim>`",
+            f"where the volume lies below the path; a template that begins with `{_PATTERN}`",
+            _PATTERN,
+        ),
+        "allowUnsafePathPattern": Parameter(
+            "`false`",
+            "`true`: `pathPattern` need not begin so; two claims may then have one directory. "
+            "Also an annotation of the class",
+            "true",
+        ),
+        "nodeAffinityKey": _AFFINITY,
+        "userPattern": _UID._replace(meaning=f"{_UID.meaning}. Also an annotation of the class"),
+        "groupPattern": _GID._replace(meaning=f"{_GID.meaning}. Also an annotation of the class"),
+        "permPattern": _MODE._replace(meaning=f"{_MODE.meaning}. Also an annotation of the class"),
+        "enforce": _OURS["enforce"]._replace(default="`none`"),
+        "onRemoval": _OURS["onRemoval"],
+        "undoPeriod": _OURS["undoPeriod"]._replace(default="`0s`"),
+    },
+    "openebs": {
+        "onRemoval": _OURS["onRemoval"],
+        "undoPeriod": _OURS["undoPeriod"]._replace(default="`0s`"),
+    },
+    "kutti": {},
+}
+FLEXVOLUME: Mapping[str, Parameter] = {
+    "fsType": Parameter("the agent's `fsType`", "`ext4` or `xfs`", "xfs"),
+    "csi.storage.k8s.io/fstype": Parameter(
+        "the agent's `fsType`", "the same, as CSI drivers say it", "xfs"
+    ),
+    "mkfsOptions": Parameter(
+        "none",
+        "options of mkfs that change the layout; needs `fsType`. No files, no devices",
+        "-m reflink=1",
+    ),
+    "onRemoval": Parameter(
+        "`delete`",
+        "`overwrite`: zeros are written over it before it is removed; `discard`: its blocks are "
+        "discarded",
+        "overwrite",
+    ),
+}
+
+_INTRODUCTION = """\
+What is not known is refused, with an Event on the claim that says so. Of the class itself count
+`reclaimPolicy`, `mountOptions`, `allowedTopologies`, `volumeBindingMode` and
+`allowVolumeExpansion`. Every example is read by the code itself in the tests.
+
+A class of static volumes (`provisioner: kubernetes.io/no-provisioner`) has no parameters: what
+holds for its volumes is in [storageClassMap](configuration.md#a-class-of-storageclassmap).
+
+A **template** may hold `{{ .PVName }}`, `{{ .PVC.Name }}`, `{{ .PVC.Namespace }}`,
+`{{ .PVC.UID }}`, `{{ .PVC.Labels.x }}` or `{{ index .PVC.Labels "x" }}`, and the same of
+`.PVC.Annotations`. What a claim lacks is an error.
+"""
+_TITLES: Mapping[Flavor, tuple[str, str]] = {
+    "native": (f"Provisioner `{DYNAMIC_PROVISIONER}`", ""),
+    "local-path": (
+        f"Provisioner `{LOCAL_PATH_PROVISIONER}`",
+        (
+            "Those of local-path, and three of ours. The class's annotation `defaultVolumeType`, "
+            "and the claim's `volumeType`, say `hostPath` (the default) or `local`."
+        ),
+    ),
+    "openebs": (
+        f"Provisioner `{openebs.PROVISIONER}`",
+        (
+            "OpenEBS says the rest in the annotation "
+            f"[`{openebs.CONFIG_ANNOTATION}`](configuration.md#openebs-annotation)."
+        ),
+    ),
+    "kutti": (f"Provisioner `{kutti.PROVISIONER}`", "Its classes take no parameters."),
+}
+
+
+def render() -> str:
+    """docs/reference/parameters.md. Raises Missing."""
+    parts = []
+    for flavor, (title, words) in _TITLES.items():
+        parts.append(_section(title, words, PARAMETERS[flavor], READERS[flavor], flavor))
+    words = "Also `volumes.k8s.elastic.co/elastic-local`."
+    checks = flexvolume._CHECKS
+    parts.append(_section(f"Provisioner `{FLEX_DRIVER}`", words, FLEXVOLUME, checks, "FlexVolume"))
+    return page("Parameters of a StorageClass", _INTRODUCTION, *parts)
+
+
+def _section(
+    title: str,
+    words: str,
+    described: Mapping[str, Parameter],
+    known: Mapping[str, object],
+    whose: str,
+) -> str:
+    if described.keys() != known.keys():
+        wrong = ", ".join(sorted(described.keys() ^ known.keys()))
+        raise Missing(f"docsite/parameters.py, {whose}: missing, or not in the code: {wrong}")
+    parts = [f"## {title}", words]
+    if described:
+        rows = [
+            (code(name), one.default, one.meaning, f'`{name}: "{one.example}"`')
+            for name, one in described.items()
+        ]
+        parts.append(table(("parameter", "default", "meaning", "example"), rows))
+    return "\n\n".join(part for part in parts if part)

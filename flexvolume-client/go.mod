@@ -1,0 +1,3 @@
+module localvolume.dev/flexvolume-client
+
+go 1.24

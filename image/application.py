@@ -1,0 +1,123 @@
+"""What the image has of ours: the package, what it requires by the lock, commands, the client."""
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from image.base import PYTHON
+from image.running import CACHE, BuildFailed, remove, run, used
+
+#: The tree that this file is in: the other parameters called `tree` are this, or a copy of it.
+ROOT = Path(__file__).resolve().parent.parent
+CLIENT = "build/localvolume-flexvolume"
+NAME = "local-volume-provisioner"
+_PACKAGES = "usr/local/lib/python3.11/dist-packages"
+#: What no program reads: compiled parts that the Containerfile's variables turn off, and what was
+#: compiled or checked from.
+_UNREAD = (
+    *("aiohttp/**/*.so", "propcache/*.so", "yarl/*.so"),
+    *("**/*.pyx", "**/*.pxd", "**/*.pyi", "**/*.c", "**/*.h", "**/*.hash"),
+    *("bin", "share"),
+    # They tell of the directory, and of the pip that ran.
+    *(f"*.dist-info/{name}" for name in ("RECORD", "REQUESTED", "INSTALLER", "direct_url.json")),
+)
+#: The oldest C library first: wheels of any up to the distribution's own will do.
+_PLATFORMS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_31")
+_LOCKED = re.compile(r"^([A-Za-z0-9._-]+)==", re.MULTILINE)
+_LAUNCHER = """#!{python}
+import sys
+
+from {module} import {function}
+
+sys.exit({function}())
+"""
+
+
+def version(tree: Path) -> str:
+    """What is built from `tree`, which is the image's tag."""
+    return str(_project(tree)["version"])
+
+
+def write(root: Path, tree: Path, required: Path) -> None:
+    """Make the directory `root`, which is laid over the base; `required` is what `requirements`
+    gave."""
+    packages = root / _PACKAGES
+    shutil.copytree(required, packages)
+    shutil.copytree(
+        tree / "src" / "localvolume",
+        packages / "localvolume",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    _describe(packages, tree)
+    commands = root / "usr/local/bin"
+    commands.mkdir(parents=True)
+    for name, place in _project(tree)["scripts"].items():
+        module, _, function = place.partition(":")
+        text = _LAUNCHER.format(python=PYTHON, module=module, function=function)
+        (commands / name).write_text(text)
+    shutil.copyfile(tree / CLIENT, commands / "localvolume-flexvolume")
+    _agree_on_modes(root)
+
+
+def _project(tree: Path) -> dict[str, Any]:
+    with (tree / "pyproject.toml").open("rb") as file:
+        project: dict[str, Any] = tomllib.load(file)["project"]
+    return project
+
+
+def requirements(tree: Path) -> Path:
+    """The locked packages as one directory, from the cache if it is there; raises BuildFailed."""
+    locked = tree / "requirements" / "runtime.txt"
+    lock = locked.read_text()
+    recipe = "\n".join([lock, os.uname().machine, Path(__file__).read_text()])
+    path = CACHE / f"requirements-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
+    if path.exists():
+        return used(path)
+    with tempfile.TemporaryDirectory(dir=CACHE) as directory:
+        new = Path(directory, "packages")
+        platforms = [f"--platform={name}_{os.uname().machine}" for name in _PLATFORMS]
+        run(
+            [
+                *(sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes"),
+                *("--requirement", str(locked), "--target", str(new), "--no-compile"),
+                *("--only-binary=:all:", "--implementation=cp", "--python-version=3.11"),
+                *platforms,
+            ]
+        )
+        _check_complete(new, _LOCKED.findall(lock))
+        for pattern in _UNREAD:
+            remove(new, pattern)
+        new.rename(path)
+    return used(path)
+
+
+def _check_complete(packages: Path, wanted: list[str]) -> None:
+    """pip judges markers by the Python that runs it, which may be a newer one than the image's."""
+    there = {path.name.split("-")[0].lower() for path in packages.glob("*.dist-info")}
+    if absent := [name for name in wanted if name.lower().replace("-", "_") not in there]:
+        raise BuildFailed(f"pip has left out {', '.join(absent)}: build with Python 3.11 or 3.12")
+
+
+def _describe(packages: Path, tree: Path) -> None:
+    """So that `localvolume --version` is told, as of an installed package."""
+    information = packages / f"{NAME.replace('-', '_')}-{version(tree)}.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version(tree)}\nLicense: Apache-2.0\n"
+    )
+    shutil.copyfile(tree / "LICENSE", information / "LICENSE")
+
+
+def _agree_on_modes(root: Path) -> None:
+    """Whatever the umask was where this tree was checked out."""
+    for directory, _, files in os.walk(root):
+        Path(directory).chmod(0o755)
+        for name in files:
+            path = Path(directory, name)
+            path.chmod(0o755 if path.parent.name == "bin" else 0o644)

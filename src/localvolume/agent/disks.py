@@ -1,0 +1,19 @@
+"""The role that formats disks: begun once there are filters, and then kept."""
+
+from __future__ import annotations
+
+from localvolume.agent.shared import Shared
+from localvolume.config.model import Configuration
+from localvolume.disks.role import DisksRole
+
+
+def begin(shared: Shared, configuration: Configuration) -> DisksRole:
+    """Make the role. The caller runs it, and wakes it up when block devices change."""
+    return DisksRole(
+        events=shared.events,
+        workers=shared.workers,
+        registry=shared.registry,
+        volumes=shared.volumes,
+        node_name=shared.node_name,
+        configuration=configuration,
+    )

@@ -1,0 +1,60 @@
+"""The dynamic role and the informers that feed it: begun once there is a pool, and then kept.
+
+An agent without pools carries none of it, neither the code nor the watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from localvolume.agent.shared import Shared
+from localvolume.config.model import Configuration
+from localvolume.dynamic.capacityrole import CapacityRole
+from localvolume.dynamic.role import DynamicRole
+from localvolume.dynamic.telemetry import DynamicTelemetry
+from localvolume.kube.informer import Informer
+from localvolume.kube.kinds import CLAIMS, STORAGE_CAPACITIES
+from localvolume.volumes import marks
+
+
+def begin(
+    shared: Shared,
+    tasks: asyncio.TaskGroup,
+    configuration: Configuration,
+) -> DynamicRole:
+    """Make the role and start its informers.
+
+    The caller runs the role, and wakes it up when volumes, classes, the Node or mounts change.
+    """
+    role: DynamicRole | None = None
+
+    def changed(*_: object) -> None:
+        if role is not None:
+            role.changed()
+
+    own = f"{marks.NODE_LABEL}={marks.node_key(shared.node_name)}"
+    claims = Informer(shared.client, CLAIMS, label_selector=own, on_change=changed)
+    published = Informer(
+        shared.client,
+        STORAGE_CAPACITIES,
+        namespace=shared.namespace,
+        label_selector=own,
+        on_change=lambda *_: capacities.objects_changed(),
+    )
+    capacities = CapacityRole(shared.client, published, shared.namespace, shared.events)
+    role = DynamicRole(
+        client=shared.client,
+        events=shared.events,
+        workers=shared.workers,
+        telemetry=DynamicTelemetry(shared.registry),
+        volumes=shared.volumes,
+        claims=claims,
+        storage_classes=shared.storage_classes,
+        nodes=shared.nodes,
+        capacities=capacities,
+        node_name=shared.node_name,
+        configuration=configuration,
+    )
+    tasks.create_task(claims.run())
+    tasks.create_task(published.run())
+    return role

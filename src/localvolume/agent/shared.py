@@ -1,0 +1,28 @@
+"""What the roles of one agent have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from localvolume.host.workers import Workers
+from localvolume.kube.client import Client
+from localvolume.kube.events import EventRecorder
+from localvolume.kube.informer import Informer
+from localvolume.kube.objects import Node, PersistentVolume, StorageClass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """The connection, the threads, and the informers that more than one role reads."""
+
+    client: Client
+    events: EventRecorder
+    workers: Workers
+    registry: CollectorRegistry
+    volumes: Informer[PersistentVolume]
+    storage_classes: Informer[StorageClass]
+    nodes: Informer[Node]
+    node_name: str
+    namespace: str

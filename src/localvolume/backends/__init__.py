@@ -1,0 +1,1 @@
+"""Make, size, grow, measure and remove one volume inside a pool; knows nothing of Kubernetes."""

@@ -1,0 +1,215 @@
+"""The filesystem of a logical volume: made over the whole device, checked, grown, measured.
+
+Every function takes the node and the `major:minor` that it must be: a path may lead elsewhere by
+now. All raise BackendFailed (Impossible) and OSError; each may be repeated after a crash.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from localvolume.backends import fstools
+from localvolume.backends.fsmounts import mounted_usage, open_mounted_root, unmounted_ext4_usage
+from localvolume.backends.fstools import (
+    BLOCK,
+    CHECKING_SECONDS,
+    MAKING_SECONDS,
+    MIB,
+    XFS_LEAST,
+    command,
+    ext_super,
+    growth_told,
+    mounted_xfs,
+)
+from localvolume.backends.model import BackendFailed, Impossible, Usage
+from localvolume.host import blockdev
+from localvolume.host.commandsync import Run
+from localvolume.host.detachedmount import detached_mount
+from localvolume.host.entries import device_number
+from localvolume.host.growfs import grow_ext4, grow_xfs, xfs_geometry
+from localvolume.host.mounts import MountTable
+
+FILESYSTEMS: Final = ("ext4", "xfs")
+# Below that there is no room for an ext4's own tables and any data.
+_EXT4_LEAST: Final = MIB
+# mke2fs refuses a journal that takes half of it, and the smallest one has 4 MiB.
+_EXT4_LEAST_WITH_JOURNAL: Final = 9 * MIB
+# An xfs leaves a last allocation group of fewer blocks unused.
+_XFS_LEAST_IN_GROUP: Final = 64
+
+
+def check_fs(fs: str, size_bytes: int) -> None:
+    """Raise Impossible where no such filesystem can be made on so many bytes."""
+    if fs not in FILESYSTEMS:
+        raise Impossible(f"logical volumes hold ext4 or xfs, not {fs!r}")
+    if fs == "xfs" and size_bytes < XFS_LEAST:
+        raise Impossible("xfs volumes have at least 300Mi: choose ext4 for smaller ones")
+    if size_bytes < _EXT4_LEAST:
+        raise Impossible("a volume with a filesystem has at least 1Mi")
+
+
+def make_filesystem(
+    run: Run,
+    node: str,
+    device: str,
+    fs: str,
+    *,
+    options: Sequence[str] = (),
+    mode: int | None = None,
+    uid: int = 0,
+    gid: int = 0,
+) -> None:
+    """Make a filesystem over all of the device, whatever it holds, unless somebody uses it.
+
+    `options` are further arguments of mkfs. `mode`, `uid` and `gid` are the root directory's;
+    None: as mkfs makes it, 0755 of root.
+    """
+    size = _size(node, device)
+    check_fs(fs, size)
+    if fs == "ext4":
+        command(run, _mkfs_ext4(node, size, options, uid, gid), MAKING_SECONDS)
+        if mode is not None:
+            fstools.set_ext4_root_mode(run, node, mode, uid, gid)
+        return
+    # Older kernels than this mkfs do not know everything that it would choose.
+    features = () if "-m" in options else ("-m", "reflink=1,rmapbt=0")
+    argv = ["mkfs.xfs", "-q", "-f", "-K", *features, *options, node]
+    command(run, argv, MAKING_SECONDS)
+    if mode is not None:
+        with mounted_xfs(node) as root:
+            fstools.set_open_root(root, mode, uid, gid)
+
+
+def _mkfs_ext4(node: str, size: int, options: Sequence[str], uid: int, gid: int) -> list[str]:
+    # Of several -E the last one alone counts.
+    extended, others, following = [f"nodiscard,root_owner={uid}:{gid}"], [], False
+    for word in options:
+        if following or (word.startswith("-E") and word != "-E"):
+            extended.append(word if following else word[2:])
+            following = False
+        elif word == "-E":
+            following = True
+        else:
+            others.append(word)
+    ratio, journal_mib = fstools.ext4_shape(size)
+    if size < _EXT4_LEAST_WITH_JOURNAL:
+        journal_mib = 0
+    argv = fstools.ext4_command(node, ratio, journal_mib, ",".join(extended))
+    return [*argv[:-1], *others, node]
+
+
+def check_filesystem(run: Run, node: str, device: str, fs: str) -> None:
+    """Mend what a crash left, before it is mounted: an ext4 that was not unmounted, say.
+
+    What is in use, or clean, is left alone. An xfs mends itself when it is mounted.
+    """
+    if fs != "ext4":
+        return
+    fd = _unused(node, device)
+    if fd is None:
+        return
+    os.close(fd)
+    # 1: there was something to correct, and it is.
+    command(run, ["e2fsck", "-p", node], CHECKING_SECONDS, good=(0, 1))
+
+
+def grow_filesystem(run: Run, node: str, device: str, fs: str) -> None:
+    """Let it take all of its device, mounted or not; one that has all already is left alone."""
+    size = _size(node, device, used=True)
+    if fs == "ext4":
+        _grow_ext4(run, node, device, size)
+    elif fs == "xfs":
+        root = open_mounted_root(device)
+        if root is not None:
+            try:
+                _grow_xfs(root, size)
+            finally:
+                os.close(root)
+        else:
+            # Where it is mounted out of our sight, this is the same filesystem.
+            with mounted_xfs(node) as root:
+                _grow_xfs(root, size)
+    else:
+        raise Impossible(f"logical volumes hold ext4 or xfs, not {fs!r}")
+
+
+def _grow_ext4(run: Run, node: str, device: str, size: int) -> None:
+    present = ext_super(node)
+    blocks = present.fitting(size // present.block_size)
+    if blocks <= present.blocks:
+        return
+    if not fstools.may_resize_mounted():
+        # Its own tool leaves what nobody mends when it is killed.
+        raise BackendFailed("growing an ext4 takes CAP_SYS_RESOURCE: give it to the agent")
+    root = open_mounted_root(device)
+    if root is not None:
+        try:
+            with growth_told():
+                grow_ext4(root, blocks)
+        finally:
+            os.close(root)
+    else:
+        check_filesystem(run, node, device, "ext4")
+        with growth_told(), detached_mount(node, "ext4") as root:
+            grow_ext4(root, blocks)
+    if ext_super(node).blocks < blocks:
+        raise BackendFailed("the ext4 has not become as large as its volume")
+
+
+def _grow_xfs(root: int, size: int) -> None:
+    geometry = xfs_geometry(root)
+    blocks = size // geometry.block_size
+    if blocks - geometry.blocks < _XFS_LEAST_IN_GROUP:
+        return
+    with growth_told():
+        grow_xfs(root, geometry, blocks)
+    if blocks - xfs_geometry(root).blocks >= _XFS_LEAST_IN_GROUP:
+        raise BackendFailed("the xfs has not become as large as its volume")
+
+
+def usage_of(node: str, device: str, fs: str, mounts: MountTable) -> Usage | None:
+    """What the filesystem holds; None where nobody can tell."""
+    usage = mounted_usage(mounts, device)
+    if usage is not None:
+        return usage
+    # What an xfs says of itself while it is not mounted may be out of date.
+    return unmounted_ext4_usage(node) if fs == "ext4" else None
+
+
+def was_never_mounted(node: str, device: str, fs: str) -> bool:
+    """Whether it is certain that nobody ever mounted it; False where nobody can tell."""
+    if fs != "ext4":
+        return False
+    fd = _unused(node, device)
+    if fd is None:
+        return False
+    try:
+        found = ext_super(fd)
+    finally:
+        os.close(fd)
+    return not found.mounted_at and not found.mount_count
+
+
+def _size(node: str, device: str, *, used: bool = False) -> int:
+    """Bytes of the device, which is the right one, and unless `used` nobody's now."""
+    fd = _unused(node, device)
+    if fd is None:
+        if not used:
+            raise BackendFailed(f"{node} is in use")
+        fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if device_number(os.fstat(fd).st_rdev) != device:
+            raise BackendFailed(f"{node} is another device now, not {device}")
+        return blockdev.size_bytes(fd) // BLOCK * BLOCK
+    finally:
+        os.close(fd)
+
+
+def _unused(node: str, device: str) -> int | None:
+    """The device, open so that nobody else can claim it; None where somebody has."""
+    try:
+        return blockdev.exclusive_open(node, write=False, device=device)
+    except blockdev.InUse:
+        return None
+    except blockdev.NotABlockDevice as error:
+        raise BackendFailed(str(error)) from error

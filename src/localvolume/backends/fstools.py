@@ -1,0 +1,135 @@
+"""What making, measuring and growing a filesystem has in common, in an image or on a device."""
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from localvolume.backends.model import BackendFailed, NoRoom
+from localvolume.host.commands import CommandMissing, CommandTimedOut, Finished
+from localvolume.host.commandsync import Run
+from localvolume.host.detachedmount import detached_mount
+from localvolume.host.extsuper import ExtSuper, read_super
+
+BLOCK: Final = 4096
+MIB: Final = 1 << 20
+XFS_LEAST: Final = 300 * MIB
+"""The smallest filesystem that mkfs.xfs makes."""
+
+MAKING_SECONDS: Final = 120.0
+CHECKING_SECONDS: Final = 1800.0
+"""Checking reads all tables of the filesystem."""
+
+# Bytes for each inode: of small volumes, and of those from 512 MiB, as mke2fs.conf has it.
+_INODE_RATIOS = ((512 * MIB, 4096), (None, 16384))
+# MiB of journal up to which size; none where it would be larger than the data.
+_JOURNALS = ((6, 0), (128, 4), (1024, 16), (2048, 32), (64 << 10, 64), (None, 128))
+_CAP_SYS_RESOURCE = 24
+
+
+def command(run: Run, argv: list[str], timeout: float, *, good: tuple[int, ...] = (0,)) -> Finished:
+    """Run a host command to a good end; raises BackendFailed with its last words, else."""
+    try:
+        done = run(argv, timeout)
+    except CommandMissing as error:
+        raise BackendFailed(f"this agent's image lacks {error}") from error
+    except CommandTimedOut as error:
+        raise BackendFailed(str(error)) from error
+    if done.returncode not in good:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        words = said[-1] if said else f"exit status {done.returncode}"
+        kind = NoRoom if os.strerror(errno.ENOSPC) in done.stderr else BackendFailed
+        raise kind(f"{argv[0]}: {words}")
+    return done
+
+
+def may_resize_mounted() -> bool:
+    """Whether the kernel lets this thread resize a mounted ext4."""
+    status = Path("/proc/thread-self/status").read_text(encoding="ascii", errors="replace")
+    capabilities = int(status.split("CapEff:")[1].split()[0], 16)
+    return bool(capabilities >> _CAP_SYS_RESOURCE & 1)
+
+
+def ext4_shape(size_bytes: int) -> tuple[int, int]:
+    """Bytes for each inode, and MiB of journal (0: none), of an ext4 for that much data."""
+    ratio = next(r for least, r in _INODE_RATIOS if least is None or size_bytes < least)
+    journal = next(j for most, j in _JOURNALS if most is None or size_bytes < most * MIB)
+    return ratio, journal
+
+
+def ext4_command(place: str, ratio: int, journal_mib: int, extended: str) -> list[str]:
+    """The mkfs.ext4 for an image or device."""
+    journal = ["-J", f"size={journal_mib}"] if journal_mib else ["-O", "^has_journal"]
+    argv = ["mkfs.ext4", "-q", "-F", "-b", str(BLOCK), "-I", "256", "-i", str(ratio), "-m", "0"]
+    return [*argv, *journal, "-E", extended, place]
+
+
+def ext_super(place: int | str) -> ExtSuper:
+    """Read the superblock of an open image, or of a device node; BackendFailed where it is none."""
+    fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC) if isinstance(place, str) else os.dup(place)
+    try:
+        found = read_super(fd)
+    finally:
+        os.close(fd)
+    if found is None:
+        raise BackendFailed("there is no ext4 filesystem in it")
+    return found
+
+
+def set_ext4_root_mode(run: Run, place: str, mode: int, uid: int, gid: int) -> None:
+    """Set the mode of an unmounted ext4's root directory, whose owner mkfs has set; see that both
+    are so.
+    """
+    # Not by a mount: that an ext4 was never mounted is how we know that nobody wrote to it.
+    mode &= 0o7777
+    said = ""
+    for request in (f"set_inode_field <2> mode 0{0o40000 | mode:o}", "stat <2>"):
+        said = command(run, ["debugfs", "-w", "-R", request, place], MAKING_SECONDS).stdout
+    # debugfs ends with 0 whatever happened, and prints large numbers as negative ones.
+    found = re.search(r"Mode:\s+([0-7]+)\b.*?User:\s+(-?\d+)\s+Group:\s+(-?\d+)", said, re.DOTALL)
+    told = (mode, uid & 0xFFFFFFFF, gid & 0xFFFFFFFF)
+    if found is None or told != (
+        int(found[1], 8),
+        int(found[2]) & 0xFFFFFFFF,
+        int(found[3]) & 0xFFFFFFFF,
+    ):
+        raise BackendFailed("debugfs did not set the owner and mode of the root directory")
+
+
+def set_open_root(root: int, mode: int, uid: int, gid: int) -> None:
+    """Set owner and mode of an open root directory. Raises OSError."""
+    os.fchown(root, uid, gid)
+    # After the owner, whose change takes setuid and setgid away.
+    os.fchmod(root, mode & 0o7777)
+
+
+@contextmanager
+def mounted_xfs(node: str) -> Iterator[int]:
+    """Mount the xfs on a device where nobody sees it: its root directory, open.
+
+    Raises BackendFailed.
+    """
+    with ExitStack() as stack:
+        try:
+            root = stack.enter_context(detached_mount(node, "xfs"))
+        except OSError as error:
+            hint = "; it takes Linux 5.2" if error.errno == errno.ENOSYS else ""
+            raise BackendFailed(f"xfs cannot be mounted: {error.strerror}{hint}") from error
+        yield root
+
+
+@contextmanager
+def growth_told() -> Iterator[None]:
+    """Say as the protocol does why the kernel does not let a filesystem grow."""
+    try:
+        yield
+    except PermissionError as error:
+        raise BackendFailed(
+            "the kernel lets only processes with CAP_SYS_RESOURCE grow it while it is mounted: it"
+            " grows once no pod uses it, or give the agent that capability"
+        ) from error
+    except OSError as error:
+        raise BackendFailed(f"the filesystem does not grow: {error.strerror}") from error

@@ -1,0 +1,140 @@
+"""A volume's record as the tags of its logical volume, and back. Pure.
+
+The tags change in one transaction of LVM's with each other (and, at lvcreate, with the volume
+itself), so there is no moment at which a volume of ours cannot be told from others'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal, cast, get_args
+
+from localvolume.backends.model import Record, State
+from localvolume.host.lvm import LogicalVolume
+from localvolume.volumes.lvtags import OWNER, POOL_OWNER, BadTag, decode
+
+KIND: Final = "kind"
+SNAPSHOT: Final = "snapshot"
+GROWTH: Final = "growth"
+"""The values of KIND, which a volume itself has not: a snapshot of one, and zeroed room that one is
+about to grow by."""
+
+OF: Final = "of"
+"""Whose snapshot or growth it is."""
+KEPT: Final = "kept"
+"""In place of OWNER: it was a volume of ours, and its PersistentVolume's policy kept it."""
+ZEROED: Final = "zeroed"
+"""Bytes from the beginning that are known to be zeros, while it is made."""
+
+_STATES: Final = frozenset(get_args(State))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A volume of ours: its record, the logical volume that has it in its tags, and what a record
+    has no room for.
+
+    `asked` is the size that was asked for, while it is made. The record's own size is what the
+    volume's filesystem has been grown to, never what LVM has given it and nobody can use yet.
+    """
+
+    record: Record
+    volume: LogicalVolume
+    asked: int
+    zeroed: int = 0
+
+
+def fields_of(record: Record, *, size_bytes: int | None = None, zeroed: int = 0) -> dict[str, str]:
+    """What its tags say; `size_bytes` where that is not the record's own."""
+    on_removal = "overwrite" if record.overwrite else "discard" if record.discard else ""
+    return {
+        OWNER: POOL_OWNER,
+        "name": record.name,
+        "state": record.state,
+        "size": str(record.size_bytes if size_bytes is None else size_bytes),
+        "class": record.class_name,
+        "claim": record.claim,
+        "claim-uid": record.claim_uid,
+        "pv-uid": record.volume_uid,
+        "mode": record.volume_mode,
+        "fs": record.fs_type,
+        "perm": f"{record.mode:o}",
+        "uid": str(record.uid),
+        "gid": str(record.gid),
+        "on-removal": on_removal,
+        ZEROED: str(zeroed) if zeroed else "",
+    }
+
+
+def kept_fields(record: Record) -> dict[str, str]:
+    """What stays written on a volume that is nobody's any more, for whoever finds it."""
+    fields = fields_of(record)
+    return {
+        KEPT: "yes",
+        **{key: fields[key] for key in ("name", "class", "claim", "claim-uid", "pv-uid", "fs")},
+    }
+
+
+def read_entry(volume: LogicalVolume) -> Entry:
+    """The record in the tags of a volume of ours. Raises BadTag for all that is not one."""
+    fields = decode(volume.tags)
+    name, state, mode = fields.get("name", ""), fields.get("state", ""), fields.get("mode", "")
+    if name != volume.name:
+        raise BadTag(f"it was made as {name!r} and renamed")
+    if state not in _STATES:
+        raise BadTag(f"its state is {state!r}")
+    if mode not in ("Filesystem", "Block"):
+        raise BadTag(f"its mode is {mode!r}")
+    on_removal = fields.get("on-removal", "")
+    if on_removal not in ("", "overwrite", "discard"):
+        raise BadTag(f"its on-removal is {on_removal!r}")
+    asked = _number(fields, "size")
+    if asked > volume.size_bytes:
+        raise BadTag(f"it was made smaller than the {asked} bytes that its tags tell of")
+    record = Record(
+        name=name,
+        backend="lvm",
+        state=cast("State", state),
+        directory="",
+        size_bytes=volume.size_bytes if state == "making" else asked,
+        class_name=fields.get("class", ""),
+        claim=fields.get("claim", ""),
+        claim_uid=fields.get("claim-uid", ""),
+        volume_uid=fields.get("pv-uid", ""),
+        volume_mode=cast("Literal['Filesystem', 'Block']", mode),
+        fs_type=fields.get("fs", ""),
+        mode=_number(fields, "perm", 8),
+        uid=_number(fields, "uid"),
+        gid=_number(fields, "gid"),
+        sparse=volume.kind == "thin",
+        overwrite=on_removal == "overwrite",
+        discard=on_removal == "discard",
+    )
+    zeroed = _number(fields, ZEROED) if ZEROED in fields else 0
+    return Entry(record=record, volume=volume, asked=asked, zeroed=zeroed)
+
+
+def growth_name(name: str) -> str:
+    """What the room that a volume is about to grow by is called."""
+    return f"{name}.growing"
+
+
+def is_begun(entry: Entry, record: Record) -> bool:
+    """Whether what is half made is just what is asked for, by the size asked for at first or by the
+    one that is reported of it since, which LVM has rounded up.
+    """
+    asked = replace(record, state="making", volume_uid="")
+    if record.size_bytes == entry.volume.size_bytes:
+        asked = replace(asked, size_bytes=entry.asked)
+    return fields_of(entry.record, size_bytes=entry.asked) == fields_of(asked)
+
+
+def _number(fields: Mapping[str, str], key: str, base: int = 10) -> int:
+    text = fields.get(key, "")
+    if not (text.isascii() and text.isdigit()):
+        raise BadTag(f"its {key} is {text!r}")
+    try:
+        return int(text, base)
+    except ValueError as error:
+        raise BadTag(f"its {key} is {text!r}") from error

@@ -1,0 +1,25 @@
+"""A look at a pool of logical volumes from beside its agent: nothing is locked or activated."""
+
+from __future__ import annotations
+
+from localvolume.backends.lvmtools import told
+from localvolume.backends.lvmview import report_of, view_of
+from localvolume.backends.model import Abilities, BackendFailed, PoolReport
+from localvolume.config.pools import PoolConfig
+from localvolume.host.commandsync import Run
+from localvolume.host.lvm import Lvm
+
+
+def survey(config: PoolConfig, run: Run) -> PoolReport:
+    """Its records and orphans; `problem` where it is none, or cannot be read."""
+    if config.lvm is None or not config.lvm.group:
+        return PoolReport(name=config.name, problem="no volume group matches its pattern")
+    # Not through the gate: looking from beside puts nothing right.
+    lvm = Lvm(run, config.lvm.command_prefix)
+    try:
+        with told(config.name):
+            volumes = lvm.volumes(config.lvm.group)
+            seen = view_of(config.lvm, lvm.group(config.lvm.group), volumes)
+            return report_of(config.name, seen, abilities=Abilities(enforce=True))
+    except BackendFailed as error:
+        return PoolReport(name=config.name, problem=str(error))

@@ -1,0 +1,82 @@
+"""What a pool of volumes can be asked to do, whatever its volumes are made of."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from typing import Any, Protocol
+
+from localvolume.backends.model import PoolReport, Progress, Record
+
+
+class Store(Protocol):
+    """One pool of this node: ``pool.PoolStore`` or ``lvmstore.LvmStore``.
+
+    Every method blocks; those for different volumes may run at once, and each may be repeated after
+    a crash in its midst. All but `look` raise BackendFailed (or a subclass), and nothing else for
+    what the disk says.
+    """
+
+    def know(self, known_ids: Collection[str], known_places: Collection[str] = ()) -> None:
+        """Set anew which pool ids PersistentVolumes name here, and where those of older
+        provisioners lie."""
+        ...
+
+    def open(self) -> str:
+        """Prove and lock the pool; returns its id."""
+        ...
+
+    def close(self) -> None:
+        """Let others have the pool, once what is under way in it has ended."""
+        ...
+
+    def look(self) -> PoolReport:
+        """See what is there; whatever is wrong is told as the report's `problem`."""
+        ...
+
+    def attach_all(self) -> dict[str, str]:
+        """Make every volume usable, after a reboot; what failed, by the volume's name."""
+        ...
+
+    def host_path(self, record: Record) -> str:
+        """The path that the PersistentVolume names."""
+        ...
+
+    def make(self, record: Record) -> Record:
+        """Make a volume, or end what a crash left half made: it is `made`."""
+        ...
+
+    def offered(self, record: Record, volume_uid: str = "") -> Record:
+        """Write down that a PersistentVolume is asked for, before it is; later also its UID."""
+        ...
+
+    def grow(self, record: Record, size_bytes: int) -> Record:
+        """Let a volume have that many bytes; one that has as many is returned as it is."""
+        ...
+
+    def adopt(self, name: str, directory: str, **fields: Any) -> Record:
+        """Write down a volume that an older provisioner made."""
+        ...
+
+    def retire(self, record: Record) -> Record:
+        """Take a volume out of everybody's reach, in one step: it is `removed`."""
+        ...
+
+    def purge(
+        self,
+        record: Record,
+        *,
+        stop: threading.Event,
+        files_per_second: float | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Delete a removed volume for good."""
+        ...
+
+    def forget(self, record: Record) -> None:
+        """Let go of a volume: its data stays, listed as an orphan from now on."""
+        ...
+
+    def take_away(self, record: Record) -> None:
+        """Remove a volume that nobody ever had; raises NotThisVolume for any other."""
+        ...

@@ -1,0 +1,234 @@
+"""The Job that cleans one volume: its manifest, and what the Jobs that exist say of themselves.
+
+Sources: the Kubernetes API reference (batch/v1 Job); for names, labels and annotations upstream's
+Jobs, which are met when we take a node over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from localvolume.cleaning.method import Method
+from localvolume.config.model import JOB_RESOURCES, ClassConfig, Resources
+from localvolume.config.names import fault_of_label_value
+from localvolume.kube.objects import PersistentVolume
+from localvolume.kube.workloads import Job
+from localvolume.volumes import marks
+from localvolume.volumes.manifest import NodeFacts
+from localvolume.volumes.names import fnv1a_32
+
+if TYPE_CHECKING:
+    # An agent that only looks at Jobs need not carry what makes them.
+    from localvolume.cleaning.order import Order
+
+NAME_PREFIX: Final = "cleanup-"
+VOLUME_LABEL: Final = "pv"
+VOLUME_UID_LABEL: Final = "pvuuid"
+PATH_ANNOTATION: Final = "device"
+START_ANNOTATION: Final = "start-time"
+CONTAINER: Final = "cleaner"
+DEVICES: Final = "/dev"
+UDEV: Final = "/run/udev"
+LAST_WORDS: Final = "/termination-log"
+"""Where the Job's container leaves its receipt. The default is in /dev, which is the host's here:
+the container runtime would make a file of that name on the host."""
+
+STARTING_SECONDS: Final = 600
+"""What a class's cleaningTimeout is lengthened by for the Job: to be scheduled and to start."""
+
+KEPT_SECONDS: Final = 3600
+"""How long a finished Job is kept. It goes earlier, with its PersistentVolume."""
+
+_SLOWEST_BYTES: Final = 10 << 20
+_A_DAY: Final = 86400
+_LONGEST_SECONDS: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """What all cleaning Jobs of a node have in common; `sees_udev`: the agent has the host's."""
+
+    namespace: str
+    image: str
+    tolerations: Sequence[Mapping[str, Any]] = ()
+    resources: Resources = field(default_factory=lambda: JOB_RESOURCES)
+    sees_udev: bool = False
+
+
+State = Literal["unfinished", "succeeded", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningJob:
+    """One Job that cleans, or has cleaned, a volume of this node.
+
+    `ours`: of the form and name that this module gives; others are an older provisioner's.
+    `volume_uid` and `path` may be "" where it does not say. `state` is final once it is not
+    `unfinished`: the Job has no process any more. `reason` says why it failed.
+    """
+
+    name: str
+    uid: str
+    volume_name: str
+    volume_uid: str
+    path: str
+    state: State
+    ours: bool
+    being_deleted: bool = False
+    reason: str = ""
+
+
+def job_name(volume_uid: str) -> str:
+    """One per PersistentVolume object: what has the same name and another UID is another volume."""
+    return f"{NAME_PREFIX}{volume_uid}"
+
+
+def read_job(job: Job) -> CleaningJob | None:
+    """What a Job is to us; None for one that has nothing to do with cleaning."""
+    meta = job.metadata
+    if not meta.name.startswith(NAME_PREFIX):
+        return None
+    volume_uid = meta.labels.get(VOLUME_UID_LABEL, "")
+    ours = bool(volume_uid) and meta.name == job_name(volume_uid)
+    path = meta.annotations.get(PATH_ANNOTATION, "")
+    volume_name = meta.labels.get(VOLUME_LABEL, "")
+    if not volume_name and not ours:
+        # So upstream names it.
+        volume_name = meta.name.removeprefix(NAME_PREFIX)
+    state: State = "unfinished"
+    reason = ""
+    for condition in job.status.conditions:
+        if condition.status != "True":
+            continue
+        if condition.type == "Complete":
+            state = "succeeded"
+        elif condition.type == "Failed":
+            state = "failed"
+            reason = ": ".join(text for text in (condition.reason, condition.message) if text)
+    deleted = meta.deletion_timestamp is not None
+    return CleaningJob(
+        meta.name, meta.uid, volume_name, volume_uid, path, state, ours, deleted, reason
+    )
+
+
+def is_upstreams(job: Job) -> bool:
+    """Whether an older provisioner made this Job to clean a volume, and nobody labelled it yet."""
+    labels = job.metadata.labels
+    return (
+        job.metadata.name.startswith(NAME_PREFIX)
+        and (VOLUME_LABEL in labels or VOLUME_UID_LABEL in labels)
+        and marks.NODE_LABEL not in labels
+    )
+
+
+def deadline_seconds(order: Order, method: Method) -> int:
+    """How long the Job may live: the class's limit, or far beyond what a slow disk needs."""
+    if order.timeout_seconds is not None:
+        seconds = order.timeout_seconds + STARTING_SECONDS
+    else:
+        passes = max(1, method.passes) + (method.name == "overwrite")
+        seconds = _A_DAY + passes * order.size_bytes / _SLOWEST_BYTES
+    return min(_LONGEST_SECONDS, int(seconds))
+
+
+def cleaning_job(
+    order: Order,
+    method: Method,
+    volume: PersistentVolume,
+    config: ClassConfig,
+    node: NodeFacts,
+    settings: JobSettings,
+    now: datetime,
+) -> dict[str, Any]:
+    """The object to create. Its pod sees the disks as the agent does, and needs no API access."""
+    meta = volume.metadata
+    node_label = {marks.NODE_LABEL: marks.node_key(node.name)}
+    found = {marks.HOSTNAME_LABEL: node.name, VOLUME_LABEL: meta.name, VOLUME_UID_LABEL: meta.uid}
+    labels = {key: value for key, value in found.items() if not fault_of_label_value(value)}
+    owner = {"apiVersion": "v1", "kind": "PersistentVolume", "name": meta.name, "uid": meta.uid}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": job_name(meta.uid),
+            "namespace": settings.namespace,
+            "labels": labels | node_label,
+            "annotations": {
+                PATH_ANNOTATION: order.path,
+                START_ANNOTATION: now.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+            },
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            # One attempt: the agent looks at why it failed, and says so, before the next.
+            "backoffLimit": 0,
+            "parallelism": 1,
+            "completions": 1,
+            "activeDeadlineSeconds": deadline_seconds(order, method),
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "template": {
+                "metadata": {"labels": node_label | {VOLUME_UID_LABEL: meta.uid}},
+                "spec": _pod(order, config, node, settings),
+            },
+        },
+    }
+
+
+def _pod(
+    order: Order, config: ClassConfig, node: NodeFacts, settings: JobSettings
+) -> dict[str, Any]:
+    volumes: list[dict[str, Any]] = []
+    mounts: list[dict[str, Any]] = []
+
+    def mount(name: str, host: str, inside: str, **more: Any) -> None:
+        volumes.append({"name": name, "hostPath": {"path": host}})
+        mounts.append({"name": name, "mountPath": inside, **more})
+
+    mount(
+        mount_name(config.host_dir, config.mount_dir),
+        config.host_dir,
+        config.mount_dir,
+        mountPropagation="HostToContainer",
+    )
+    if config.mount_dir != DEVICES:
+        mount("dev", DEVICES, DEVICES)
+    if settings.sees_udev:
+        # What udev alone knows is part of what the agent sees of a device, and must be found again.
+        mount("udev", UDEV, UDEV, readOnly=True)
+    return {
+        "restartPolicy": "Never",
+        "nodeSelector": {marks.HOSTNAME_LABEL: node.hostname},
+        "tolerations": [dict(toleration) for toleration in settings.tolerations],
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": settings.image,
+                # The agent runs it on this very node already: nothing need be fetched.
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["localvolume", "clean"],
+                "args": ["--termination-log", LAST_WORDS, *map(_unexpanded, order.arguments())],
+                "env": [{"name": order.variable, "value": _unexpanded(order.path)}],
+                "resources": {key: dict(value) for key, value in settings.resources.items()},
+                "securityContext": {"privileged": True},
+                "terminationMessagePath": LAST_WORDS,
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "volumeMounts": mounts,
+            }
+        ],
+        "volumes": volumes,
+    }
+
+
+def mount_name(host_dir: str, mount_dir: str) -> str:
+    """Upstream's name of the volume that holds a discovery directory."""
+    return f"mount-{fnv1a_32((host_dir + mount_dir).encode()):x}"
+
+
+def _unexpanded(text: str) -> str:
+    """Kubernetes reads "$(NAME)" in arguments and variables; a doubled "$" stands for itself."""
+    return text.replace("$", "$$")

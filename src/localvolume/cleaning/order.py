@@ -1,0 +1,116 @@
+"""What a cleaning Job is to do, as the words of its command line, and back from them.
+
+`localvolume clean` takes these words. The path is not among them but in the environment, under
+upstream's names, where also an administrator's own cleaner looks for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from localvolume.cleaning.command import DEVICE_VARIABLE
+from localvolume.cleaning.method import VolumeKind, VolumeMode
+from localvolume.config.durations import parse_duration
+from localvolume.volumes.identity import Identity, from_annotation, to_annotation
+
+DIRECTORY_VARIABLE: Final = "LOCAL_PV_FILESYSTEM"
+"""Upstream's name for a directory to be emptied (its common.sh and fsclean.sh)."""
+
+_DEVICE = re.compile(r"[0-9]{1,10}:[0-9]{1,10}")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One volume as it was planned, and how its class wants it cleaned.
+
+    `path` is where agent and Job alike see it; `size_bytes`, `device` ("major:minor") and
+    `identity` are what it must still be when the Job begins. `timeout_seconds` None: no limit.
+    """
+
+    kind: VolumeKind
+    mode: VolumeMode
+    path: str
+    device: str
+    size_bytes: int
+    identity: Identity
+    timeout_seconds: float | None = None
+    command: tuple[str, ...] | None = None
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that carries the path."""
+        return DEVICE_VARIABLE if self.kind == "block" else DIRECTORY_VARIABLE
+
+    def arguments(self) -> list[str]:
+        """The words after `localvolume clean`."""
+        words = ["--kind", self.kind, "--volume-mode", self.mode, "--device", self.device]
+        words += ["--size", str(self.size_bytes), "--identity", to_annotation(self.identity)]
+        if self.timeout_seconds is not None:
+            words += ["--timeout", f"{self.timeout_seconds:f}s"]
+        # Always: what follows it is the cleaner's, whatever it looks like.
+        return [*words, "--", *(self.command or ())]
+
+
+def add_order_arguments(parser: argparse.ArgumentParser) -> None:
+    """Have a parser take what `Order.arguments` gives; argparse itself keeps what follows "--"."""
+    parser.add_argument("--kind", choices=("filesystem", "block"), required=True)
+    parser.add_argument("--volume-mode", choices=("Filesystem", "Block"), required=True)
+    parser.add_argument("--device", metavar="MAJOR:MINOR", type=_device, required=True)
+    parser.add_argument("--size", metavar="BYTES", type=_size, required=True)
+    parser.add_argument("--identity", metavar="JSON", type=_identity, required=True)
+    parser.add_argument("--timeout", metavar="DURATION", type=_timeout)
+    parser.add_argument("cleaner", metavar="-- COMMAND", nargs="*", help="blockCleanerCommand")
+
+
+def read_order(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Order:
+    """The order that these arguments and this environment give. Raises ValueError, saying why."""
+    variable = DEVICE_VARIABLE if arguments.kind == "block" else DIRECTORY_VARIABLE
+    path = environ.get(variable, "")
+    if not path.startswith("/"):
+        raise ValueError(f"{variable} must be the absolute path of the volume, not {path!r}")
+    return Order(
+        kind=arguments.kind,
+        mode=arguments.volume_mode,
+        path=path,
+        device=arguments.device,
+        size_bytes=arguments.size,
+        identity=arguments.identity,
+        timeout_seconds=arguments.timeout,
+        command=tuple(arguments.cleaner) or None,
+    )
+
+
+def _device(text: str) -> str:
+    if not _DEVICE.fullmatch(text):
+        raise argparse.ArgumentTypeError(f'{text!r} is no device like "8:16"')
+    return text
+
+
+def _size(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes")
+    return int(text)
+
+
+def _identity(text: str) -> Identity:
+    try:
+        found = from_annotation(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if not found:
+        raise argparse.ArgumentTypeError("an empty identity would fit any volume")
+    return found
+
+
+def _timeout(text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} leaves no time")
+    return seconds

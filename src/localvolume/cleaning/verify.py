@@ -1,0 +1,74 @@
+"""Looking for ourselves whether a volume is clean that somebody else says to have cleaned.
+
+A Job's success is the word of a program that ran elsewhere. Before its volume is offered again, we
+hold it as a cleaning would and read what the method claims to have left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from localvolume.cleaning import device, proof
+from localvolume.cleaning.method import Method
+from localvolume.cleaning.signatures import signature
+from localvolume.cleaning.steps import Steps
+from localvolume.cleaning.target import Target
+from localvolume.cleaning.unfinished import LABEL
+from localvolume.host import blockdev
+from localvolume.host.commands import CommandMissing, CommandTimedOut
+from localvolume.host.filesystems import looks_empty
+from localvolume.host.workers import Workers
+
+_ZEROING = frozenset({"discard", "zero", "overwrite"})
+
+
+async def verify(target: Target, method: Method, *, workers: Workers, stop: asyncio.Event) -> None:
+    """Return where the volume looks as this method leaves it; nothing is written.
+
+    Raises CleaningRefused where it is not the volume that was planned or is in use (also by
+    another cleaning), CleaningFailed where it is not clean, CleaningStopped after the stop.
+    """
+    steps = Steps(target, workers, lambda _: None, stop, None)
+    try:
+        await steps.open()
+        steps.name = "looking whether it is clean"
+        # Whatever was destroyed was destroyed before: it must be cleaned anew.
+        steps.touched = True
+        try:
+            if target.kind == "filesystem":
+                await _empty(steps)
+            elif method.name in _ZEROING:
+                await _zeros(steps)
+            else:
+                await _no_signature(steps, method)
+        except OSError as error:
+            raise steps.explain(error) from error
+    finally:
+        await steps.close()
+
+
+async def _empty(steps: Steps) -> None:
+    left = await steps.do(looks_empty, steps.held.own_path)
+    if not left.empty:
+        raise steps.failed(f"{left.found!r} is there")
+
+
+async def _zeros(steps: Steps) -> None:
+    found = await proof.read_back(steps)
+    if found.dirty is not None:
+        raise device.not_zero(steps, found.dirty)
+
+
+async def _no_signature(steps: Steps, method: Method) -> None:
+    if method.name == "reset-signatures":
+        left = await signature(steps)
+        if left is not None:
+            raise steps.failed(f"still recognised as {left}")
+        return
+    # An administrator's cleaner may leave what it likes, but not the note that we began before it.
+    try:
+        note = await blockdev.read_signature(steps.held.own_path)
+    except (blockdev.SignatureUnknown, CommandMissing, CommandTimedOut) as error:
+        raise steps.failed(f"its signatures cannot be read: {error}") from error
+    if note is not None and note.label == LABEL:
+        raise steps.failed("it bears the note of a cleaning that did not end")

@@ -1,0 +1,127 @@
+"""`localvolume orphans`: what lies in this node's pools and belongs to no PersistentVolume.
+
+It is listed for somebody to decide about; nothing of ours ever removes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from localvolume.backends.survey import survey
+from localvolume.cli.agent import CONFIG_DIRECTORY
+from localvolume.config.environment import EnvironmentInvalid, add_pool_flags
+from localvolume.config.model import ConfigurationInvalid
+from localvolume.config.pools import PoolConfig
+from localvolume.config.sources import Others, loader
+from localvolume.dynamic.model import Pool
+from localvolume.dynamic.orphans import Orphan, orphans_of
+from localvolume.dynamic.patterns import Patterns
+from localvolume.host.workers import Workers
+from localvolume.kube.auth import find_access
+from localvolume.kube.client import Client
+from localvolume.kube.errors import AccessInvalid, ApiError
+from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES, Kind, T
+from localvolume.kube.listing import listed
+from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes import marks
+from localvolume.volumes.capacity import quantity
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "Exit status: 0 none, 1 some, 2 a pool or the cluster could not be asked."
+    parser.add_argument(
+        "--config",
+        metavar="DIR",
+        default=CONFIG_DIRECTORY,
+        help=f"the mounted ConfigMap (default {CONFIG_DIRECTORY})",
+    )
+    parser.add_argument("--node", metavar="NAME", help="this node's name (default: MY_NODE_NAME)")
+    add_pool_flags(parser)
+    parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the cluster")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    node = arguments.node or os.environ.get("MY_NODE_NAME") or os.uname().nodename
+    try:
+        others = Others.read(
+            os.environ,
+            local_path=arguments.local_path_config,
+            local_path_provisioner=arguments.local_path_provisioner_name,
+            openebs_base_paths=arguments.openebs_base_path,
+            lvmd=arguments.lvmd_config,
+        )
+        configuration = loader(others, node)(arguments.config)
+        volumes = _volumes(arguments.kubeconfig)
+        configs, unexpanded = asyncio.run(_expanded(configuration.pools, volumes, node))
+        pools = [Pool(config=one, report=survey(one)) for one in configs]
+        # After the pools, and in this order: what is made meanwhile has its claim, or its object.
+        claims = asyncio.run(_listed(arguments.kubeconfig, CLAIMS))
+        volumes = _volumes(arguments.kubeconfig)
+    except (ConfigurationInvalid, EnvironmentInvalid) as invalid:
+        for problem in invalid.problems:
+            print(problem, file=sys.stderr)
+        return 2
+    except (AccessInvalid, ApiError) as error:
+        print(f"localvolume orphans: {error}", file=sys.stderr)
+        return 2
+    found = orphans_of(pools, volumes, claims)
+    if arguments.output == "json":
+        print(json.dumps([asdict(orphan) for orphan in found], indent=2))
+    else:
+        _print(found)
+    problems = {one.config.name: one.report.problem for one in pools if one.report.problem}
+    problems |= unexpanded
+    for name, text in problems.items():
+        print(f"localvolume orphans: pool {name}: {text}", file=sys.stderr)
+    return 2 if problems else int(bool(found))
+
+
+async def _expanded(
+    configs: Sequence[PoolConfig], volumes: Mapping[str, PersistentVolume], node: str
+) -> tuple[tuple[PoolConfig, ...], Mapping[str, str]]:
+    """The pools, those of patterns as the agent has them, and what could not be asked."""
+    key = marks.node_key(node)
+    own = [one for one in volumes.values() if one.metadata.labels.get(marks.NODE_LABEL) == key]
+    workers = Workers(1)
+    patterns = Patterns(workers)
+    try:
+        return await patterns.expand(configs, own), patterns.problems
+    finally:
+        workers.close()
+
+
+async def _listed(kubeconfig: str | None, kind: Kind[T]) -> list[T]:
+    async with Client(find_access(kubeconfig), user_agent="localvolume-orphans") as client:
+        return await listed(client, kind)
+
+
+def _volumes(kubeconfig: str | None) -> dict[str, PersistentVolume]:
+    """All PersistentVolumes, labelled or not: one that is ours may have lost its label."""
+    found = asyncio.run(_listed(kubeconfig, PERSISTENT_VOLUMES))
+    return {volume.metadata.name: volume for volume in found}
+
+
+def _print(found: list[Orphan]) -> None:
+    from localvolume.cli.rows import print_columns
+
+    print_columns(
+        ("POOL", "PLACE", "PV", "CLAIM", "SIZE"),
+        [
+            (
+                one.pool,
+                one.place,
+                one.name,
+                one.claim,
+                "" if one.size_bytes is None else quantity(one.size_bytes),
+            )
+            for one in found
+        ],
+        none="nothing: every volume in the pools has its PersistentVolume",
+    )

@@ -1,0 +1,98 @@
+"""The disks in `localvolume plan`: each with its verdict and why, and how to approve the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from localvolume.cli.rows import print_columns
+from localvolume.config.model import Configuration
+from localvolume.disks.facts import look
+from localvolume.disks.model import DiskPlan, Judged
+from localvolume.disks.naming import entry_name, stable
+from localvolume.disks.plan import plan
+from localvolume.host.workers import Workers
+from localvolume.volumes.capacity import quantity
+
+
+async def disk_plan(
+    configuration: Configuration, node_name: str, named: Mapping[str, str]
+) -> DiskPlan | None:
+    """What the agent would do with the disks here; None where no filter is configured.
+
+    `named` are the PersistentVolumes by their path. Raises OSError, Hung.
+    """
+    config = configuration.disks
+    if config is None:
+        return None
+    workers = Workers()
+    try:
+        classes = configuration.storage_classes.values()
+        return plan(await look(node_name, config, classes, named, workers))
+    finally:
+        workers.close()
+
+
+def disk_rows(found: DiskPlan | None) -> list[dict[str, Any]]:
+    """One row per disk, for programs."""
+    return [_row(row, found) for row in found.rows] if found else []
+
+
+def _row(row: Judged, found: DiskPlan) -> dict[str, Any]:
+    disk, wanted = row.disk, row.filter
+    made: dict[str, Any] = {
+        "class": wanted.class_name if wanted else "",
+        "path": disk.node,
+        "verdict": row.verdict,
+        "reason": row.reason,
+        "code": row.code,
+        "bytes": disk.size_bytes,
+        "identity": stable(disk.identity),
+        "disk": {
+            "model": disk.model,
+            "vendor": disk.vendor,
+            "rotational": disk.rotational,
+            "transport": disk.transport,
+            "links": list(disk.links),
+            "partitionOf": disk.parent,
+        },
+    }
+    if wanted:
+        made |= {"filter": wanted.name, "volume": f"{wanted.host_dir}/{entry_name(disk)}"}
+    if row in found.todo:
+        made |= {"plan": found.digest, "approved": found.approved}
+    elif row.digest:
+        made |= {"plan": row.digest, "approved": True}
+    return made
+
+
+def print_disks(found: DiskPlan | None) -> None:
+    """A table for people, and the line that approves the plan."""
+    if found is None:
+        return
+    print()
+    print_columns(
+        ("DISK", "SIZE", "MODEL", "TRANSPORT", "ROTATES", "FILTER", "VERDICT", "REASON"),
+        [_cells(row) for row in found.rows],
+        none="no disks",
+    )
+    if not found.digest:
+        return
+    if found.approved:
+        print(f"\nThe plan {found.digest} is approved: the agent carries it out.")
+        return
+    print(
+        f"\nNothing is done with the disks, as this plan is not approved: {found.digest}"
+        "\nTo approve exactly this, add to the ConfigMap, in the key disks:"
+        f"\n\napproved:\n  - {found.digest}"
+    )
+    if found.partly:
+        print("\nAnother plan was approved, and is done in part only: " + ", ".join(found.partly))
+
+
+def _cells(row: Judged) -> tuple[str, ...]:
+    disk = row.disk
+    rotates = {True: "yes", False: "no", None: "?"}[disk.rotational]
+    name = row.filter.name if row.filter else ""
+    size = quantity(disk.size_bytes)
+    return (disk.node, size, disk.model, disk.transport, rotates, name, row.verdict, row.reason)

@@ -1,0 +1,240 @@
+"""`localvolume remove-finalizers`: lets PersistentVolumes go on without us, for going back."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from localvolume.kube.auth import find_access
+from localvolume.kube.backoff import Backoff
+from localvolume.kube.client import Client
+from localvolume.kube.errors import AccessInvalid, ApiError, LookAgain, NotThere, TryAgainLater
+from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
+from localvolume.kube.listing import listed
+from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes import marks
+from localvolume.volumes.objects import ever_claimed, is_being_deleted, is_finalized, phase_of
+from localvolume.volumes.patches import without_finalizer
+
+LOOK_AGAIN_SECONDS = 2.0
+"""After this long, an agent that still runs has put its finalizers back."""
+
+WRITERS = 16
+"""How many PersistentVolumes are written at the same time."""
+
+TRIES = 8
+"""How often one is tried while it changes or the API server is unwell."""
+
+EPILOG = """\
+Stop the agents first: an agent that runs puts its finalizer back on every PersistentVolume with
+its label. Labels and annotations stay; no other provisioner minds them.
+
+A PersistentVolume that is being deleted after a claim held it is kept, with exit status 1: without
+the finalizer its object would go, and the next provisioner would offer the volume with what the
+claim left in it. Let the agent run until it is gone.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--node",
+        metavar="NAME",
+        action="append",
+        help="the PersistentVolumes of this node; may be given several times",
+    )
+    which.add_argument("--all", action="store_true", help="those of the whole cluster")
+    parser.add_argument("--dry-run", action="store_true", help="say it and change nothing")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the cluster")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        rows = asyncio.run(_rows(arguments))
+    except (AccessInvalid, ApiError, _NoSuchNode) as error:
+        print(f"localvolume remove-finalizers: {error}", file=sys.stderr)
+        return 1
+    _print_table(rows)
+    if any(row.verdict == "put back" for row in rows):
+        text = "an agent is still running: stop the agents, then run this again"
+        print(f"localvolume remove-finalizers: {text}", file=sys.stderr)
+    return int(any(row.verdict in ("kept", "failed", "put back") for row in rows))
+
+
+class _NoSuchNode(Exception):
+    """A node was named that nobody knows: probably mistyped, so nothing is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What came of one PersistentVolume."""
+
+    volume: PersistentVolume
+    verdict: str
+    reason: str = ""
+
+
+def reason_to_keep(volume: PersistentVolume) -> str | None:
+    """Why its finalizer must stay, or None.
+
+    Whoever does not look into a volume before offering it would hand on what a claim left there.
+    """
+    if not is_being_deleted(volume) or not ever_claimed(volume):
+        return None
+    if volume.spec.persistent_volume_reclaim_policy == "Delete":
+        return (
+            "it is being deleted and what its claim left is not cleaned yet: "
+            "let the agent run until it is gone"
+        )
+    return (
+        "it is being deleted and its data stays: the next provisioner would offer the volume "
+        "with it, where it finds it"
+    )
+
+
+async def _rows(arguments: argparse.Namespace) -> list[_Row]:
+    async with Client(
+        find_access(arguments.kubeconfig), user_agent="localvolume-remove-finalizers"
+    ) as client:
+        found, without_any = await _find(client, arguments.node)
+        for name in without_any:
+            await _must_exist(client, name)
+        if arguments.dry_run:
+            return [_decided(volume) or _Row(volume, "would remove") for volume in found]
+        rows: dict[int, _Row] = {}
+        remaining = iter(enumerate(found))
+
+        async def writer() -> None:
+            for number, volume in remaining:
+                rows[number] = await _free(client, volume)
+
+        await asyncio.gather(*(writer() for _ in range(min(WRITERS, len(found)))))
+        done = [rows[number] for number in range(len(found))]
+        if not any(row.verdict == "removed" for row in done):
+            return done
+        await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        try:
+            finalized, _ = await _find(client, arguments.node)
+        except ApiError as error:
+            return [_unknown(row, error) for row in done]
+        again = {volume.metadata.uid for volume in finalized}
+        return [_looked_at_again(row, again) for row in done]
+
+
+async def _find(
+    client: Client, nodes: Sequence[str] | None
+) -> tuple[list[PersistentVolume], list[str]]:
+    """The PersistentVolumes with our finalizer: of these nodes, or of all where None; by name.
+
+    And those of the nodes that have no PersistentVolume at all.
+    """
+    found: list[PersistentVolume] = []
+    without_any = []
+    if nodes is None:
+        await _collect(client, "", found)
+    for name in dict.fromkeys(nodes or ()):
+        own = f"{marks.NODE_LABEL}={marks.node_key(name)}"
+        if not await _collect(client, own, found):
+            without_any.append(name)
+    return sorted(found, key=lambda volume: volume.metadata.name), without_any
+
+
+async def _collect(client: Client, label_selector: str, found: list[PersistentVolume]) -> int:
+    """Add those that have our finalizer; how many there are with and without it."""
+    seen = await listed(client, PERSISTENT_VOLUMES, label_selector=label_selector)
+    found += filter(is_finalized, seen)
+    return len(seen)
+
+
+async def _must_exist(client: Client, name: str) -> None:
+    try:
+        await client.get(NODES, name)
+    except (NotThere, ValueError):
+        text = f"there is no Node {name!r} and none of its PersistentVolumes; nothing was changed"
+        raise _NoSuchNode(text) from None
+
+
+def _decided(volume: PersistentVolume) -> _Row | None:
+    """What can be said without writing, or None where the finalizer is to be removed."""
+    if not is_finalized(volume):
+        return _Row(volume, "free", "its finalizer is gone already")
+    if reason := reason_to_keep(volume):
+        return _Row(volume, "kept", reason)
+    return None
+
+
+async def _free(client: Client, volume: PersistentVolume) -> _Row:
+    """Remove the finalizer from this very object as it was seen; look again where it changed."""
+    backoff, error = Backoff(), ApiError("not tried")
+    for _ in range(TRIES):
+        try:
+            if row := _decided(volume):
+                return row
+            patch = without_finalizer(volume)
+            volume = await client.patch(PERSISTENT_VOLUMES, volume.metadata.name, patch)
+            return _Row(volume, "removed")
+        except NotThere:
+            return _Row(volume, "gone", "it was deleted meanwhile")
+        except LookAgain as conflict:
+            error = conflict
+        except TryAgainLater as unwell:
+            error = unwell
+            await asyncio.sleep(backoff.next(unwell.after))
+        except ApiError as refused:
+            return _Row(volume, "failed", str(refused))
+        try:
+            live = await client.get(PERSISTENT_VOLUMES, volume.metadata.name)
+        except NotThere:
+            return _Row(volume, "gone", "it was deleted meanwhile")
+        except TryAgainLater as unwell:
+            error = unwell
+        except ApiError as refused:
+            return _Row(volume, "failed", str(refused))
+        else:
+            if live.metadata.uid != volume.metadata.uid:
+                return _Row(volume, "gone", "another object has its name now")
+            volume = live
+    return _Row(volume, "failed", f"tried {TRIES} times: {error}")
+
+
+def _looked_at_again(row: _Row, finalized: set[str]) -> _Row:
+    if row.verdict != "removed" or row.volume.metadata.uid not in finalized:
+        return row
+    return replace(row, verdict="put back", reason="the node's agent is still running")
+
+
+def _unknown(row: _Row, error: ApiError) -> _Row:
+    if row.verdict != "removed":
+        return row
+    text = f"removed, but nobody can tell whether an agent has put it back: {error}"
+    return replace(row, verdict="failed", reason=text)
+
+
+def _print_table(rows: Sequence[_Row]) -> None:
+    if not rows:
+        print(f"no PersistentVolume has the finalizer {marks.FINALIZER}")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("PV", "NODE", "PHASE", "VERDICT", "REASON"):
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        metadata = row.volume.metadata
+        node = metadata.labels.get(marks.NODE_LABEL, "")
+        phase = "Terminating" if is_being_deleted(row.volume) else phase_of(row.volume)
+        cells = (metadata.name, node, phase, row.verdict, row.reason)
+        table.add_row(*(Text(cell) for cell in cells))
+    console = Console()
+    # Whoever pipes it into another program wants one line per row.
+    Console(width=None if console.is_terminal else 400).print(table)
+    counts = Counter(row.verdict for row in rows)
+    print(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))

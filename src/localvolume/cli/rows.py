@@ -1,0 +1,64 @@
+"""How rows are printed: a table for people, JSON or YAML for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def printable(text: str) -> str:
+    """A path may hold any bytes, and a name with a newline must not look like two rows."""
+    plain = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)
+
+
+def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]], *, none: str) -> None:
+    """A table, or the sentence `none` where there is no row."""
+    if not rows:
+        print(none)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    console = Console()
+    # Whoever pipes it into another program wants one line per row.
+    Console(width=None if console.is_terminal else 400).print(table)
+
+
+def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+        spec = row.get("manifest", {}).get("spec", {})
+        return (
+            row["class"],
+            row["path"],
+            row["verdict"],
+            row.get("persistentVolume", ""),
+            spec.get("capacity", {}).get("storage", ""),
+            spec.get("volumeMode", ""),
+            row["reason"],
+        )
+
+    print_columns(
+        ("CLASS", "PATH", "VERDICT", "PV", "CAPACITY", "MODE", "REASON"),
+        [cells(row) for row in rows],
+        none="no entries: the discovery directories are empty",
+    )
+
+
+def _print_json(rows: Sequence[Mapping[str, Any]]) -> None:
+    print(json.dumps(rows, indent=2))
+
+
+def _print_yaml(rows: Sequence[Mapping[str, Any]]) -> None:
+    print(yaml.safe_dump(list(rows), sort_keys=False, allow_unicode=True), end="")
+
+
+PRINTERS = {"table": _print_table, "json": _print_json, "yaml": _print_yaml}

@@ -1,0 +1,1 @@
+"""What `status`, `why` and `support-bundle` share: facts from the API, pure views of them, text."""

@@ -1,0 +1,181 @@
+"""Reads for a support bundle: whole objects and logs, each part with why it could not be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from localvolume.cli.seeing.facts import Facts
+from localvolume.cli.seeing.kinds import DAEMON_SETS, EVENTS, NODES
+from localvolume.config.controller_flags import DEFAULT_LEASE_NAME
+from localvolume.kube.client import Client
+from localvolume.kube.errors import ApiError
+from localvolume.kube.kinds import (
+    CLAIMS,
+    CONFIG_MAPS,
+    CSI_DRIVERS,
+    JOBS,
+    LEASES,
+    PERSISTENT_VOLUMES,
+    PODS,
+    STORAGE_CAPACITIES,
+    STORAGE_CLASSES,
+    Kind,
+)
+from localvolume.kube.objects import KubeObject
+from localvolume.volumes import marks
+
+DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", True, KubeObject)
+
+LOG_BYTES: Final = 4 << 20
+"""How much of one container's log is taken, at most."""
+
+ALL_LOG_BYTES: Final = 128 << 20
+"""How much of all of them."""
+
+Object = dict[str, Any]
+
+
+class Reader:
+    """`unread` says what could not be read, and why."""
+
+    def __init__(self, client: Client, facts: Facts) -> None:
+        self._client = client
+        self._facts = facts
+        self.unread: dict[str, str] = dict(facts.unknown)
+
+    async def objects(self) -> AsyncIterator[tuple[str, list[Object]]]:
+        """The objects of ours by their plural; secrets are never asked for."""
+        facts, ours = self._facts, self._facts.selector
+        of_node = marks.NODE_LABEL
+        volumes = {one.metadata.name for one in facts.ours}
+        held = {(r.namespace, r.name) for one in facts.ours if (r := one.spec.claim_ref)}
+        for kind, selector, fields in (
+            (PERSISTENT_VOLUMES, "", ""),
+            (CLAIMS, "", ""),
+            (STORAGE_CLASSES, "", ""),
+            (CSI_DRIVERS, "", ""),
+            (NODES, "", ""),
+            (STORAGE_CAPACITIES, of_node, ""),
+            (PODS, ours, ""),
+            (DAEMON_SETS, ours, ""),
+            (DEPLOYMENTS, ours, ""),
+            (CONFIG_MAPS, ours, ""),
+            (LEASES, "", f"metadata.name={DEFAULT_LEASE_NAME}"),
+            (JOBS, of_node, ""),
+        ):
+            found = await self._all(kind, selector, fields)
+            if found is None:
+                continue
+            if kind is PERSISTENT_VOLUMES:
+                found = [one for one in found if _name(one) in volumes]
+            if kind is CLAIMS:
+                found = [one for one in found if self._is_of_ours(one, held)]
+            if kind is CSI_DRIVERS:
+                found = [one for one in found if _name(one) == marks.DYNAMIC_PROVISIONER]
+            if kind is STORAGE_CLASSES:
+                found = [one for one in found if facts.is_our_class(_name(one))]
+            yield kind.plural, found
+        yield "events", await self._events(volumes, held)
+
+    def _is_of_ours(self, claim: Object, held: set[tuple[str, str]]) -> bool:
+        meta, spec = claim["metadata"], claim.get("spec") or {}
+        if (meta["namespace"], meta["name"]) in held:
+            return True
+        return self._facts.is_our_class(spec.get("storageClassName") or "")
+
+    async def _events(self, volumes: set[str], held: set[tuple[str, str]]) -> list[Object]:
+        """Those about volumes and claims of ours, those that we said, and those about our pods."""
+        facts = self._facts
+        claims = held | {
+            (one.metadata.namespace, one.metadata.name)
+            for one in (facts.claims or {}).values()
+            if facts.is_our_class(one.spec.storage_class_name or "")
+        }
+        pods = {(one.metadata.namespace, one.metadata.name) for one in facts.pods or ()}
+        found = []
+        for one in await self._all(EVENTS, "", "") or ():
+            about = one.get("involvedObject") or {}
+            place = (about.get("namespace", ""), about.get("name", ""))
+            said = (one.get("source") or {}).get("component", "")
+            kind = about.get("kind")
+            if (
+                (kind == "PersistentVolume" and place[1] in volumes)
+                or (kind == "PersistentVolumeClaim" and place in claims)
+                or (kind == "Pod" and place in pods)
+                or said.startswith(("localvolume", "local-volume-provisioner"))
+            ):
+                found.append(one)
+        return found
+
+    async def _all(self, kind: Kind[Any], selector: str, fields: str) -> list[Object] | None:
+        found: list[Object] = []
+        cont = ""
+        try:
+            while True:
+                query = {"limit": "500", "labelSelector": selector, "fieldSelector": fields}
+                words = urlencode({k: v for k, v in {**query, "continue": cont}.items() if v})
+                page = json.loads(await self._client.read(kind, f"{kind.path()}?{words}"))
+                found += page.get("items") or []
+                cont = (page.get("metadata") or {}).get("continue") or ""
+                if not cont:
+                    return found
+        except (ApiError, ValueError) as error:
+            self.unread[kind.plural] = str(error)
+            return None
+
+    async def version(self) -> Any:
+        try:
+            return json.loads(await self._client.read(NODES, "/version"))
+        except (ApiError, ValueError) as error:
+            self.unread["/version"] = str(error)
+            return None
+
+    async def logs(
+        self, pods: list[Object], since_seconds: int, node: str
+    ) -> AsyncIterator[tuple[str, str]]:
+        """`<namespace>/<pod>/<container>` and its log, also of the container before a restart."""
+        left = ALL_LOG_BYTES
+        for pod in pods:
+            if node and (pod.get("spec") or {}).get("nodeName") != node:
+                continue
+            meta = pod["metadata"]
+            for container, previous in _containers(pod):
+                name = f"{meta['namespace']}/{meta['name']}/{container}"
+                name += ".previous" if previous else ""
+                if left <= 0:
+                    self.unread[f"logs of {name}"] = f"more than {ALL_LOG_BYTES} bytes in all"
+                    continue
+                query = {
+                    "container": container,
+                    "sinceSeconds": str(since_seconds),
+                    "limitBytes": str(min(LOG_BYTES, left)),
+                    "timestamps": "true",
+                    **({"previous": "true"} if previous else {}),
+                }
+                path = PODS.path(meta["namespace"], meta["name"], "log")
+                try:
+                    text = await self._client.read(PODS, f"{path}?{urlencode(query)}")
+                except ApiError as error:
+                    self.unread[f"logs of {name}"] = str(error)
+                    continue
+                left -= len(text)
+                yield name, text.decode(errors="backslashreplace")
+
+
+def _containers(pod: Mapping[str, Any]) -> list[tuple[str, bool]]:
+    """The containers that have a log, and those before them."""
+    status = pod.get("status") or {}
+    found = []
+    for key in ("initContainerStatuses", "containerStatuses"):
+        for one in status.get(key) or ():
+            found.append((one["name"], False))
+            if one.get("restartCount"):
+                found.append((one["name"], True))
+    return found
+
+
+def _name(thing: Mapping[str, Any]) -> str:
+    return str(thing["metadata"]["name"])

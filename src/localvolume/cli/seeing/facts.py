@@ -1,0 +1,207 @@
+"""Everything that can be read of the cluster, and what could not be and why: plain frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from localvolume.cli.seeing.kinds import DaemonSet, SeenEvent, SeenNode
+from localvolume.controller.nodes import Nodes
+from localvolume.controller.ours import provisioner_of
+from localvolume.controller.rooms import DRIVER_LABEL, driver_label
+from localvolume.kube.objects import (
+    CSIStorageCapacity,
+    KubeObject,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from localvolume.kube.workloads import Job, Lease, Pod
+from localvolume.volumes import affinity, claims, marks
+from localvolume.volumes.objects import is_dynamic, is_on_node
+
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+"""The provisioner of classes whose volumes are prepared."""
+
+
+_SPEAKERS = frozenset({"local-volume-provisioner", "localvolume-controller"})
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`None` is what could not be read; `unknown` says of it why, by its plural.
+
+    `claims` are by `namespace/name`, the other mappings by name. `pods` and `daemon_sets` are those
+    with our label, `jobs` and `capacities` those of our nodes. `events` are about
+    PersistentVolumes, claims and Nodes, in any order. `now` is in seconds since the epoch.
+    """
+
+    now: float
+    nodes: Mapping[str, SeenNode] | None = None
+    volumes: Mapping[str, PersistentVolume] | None = None
+    claims: Mapping[str, PersistentVolumeClaim] | None = None
+    classes: Mapping[str, StorageClass] | None = None
+    capacities: Sequence[CSIStorageCapacity] | None = None
+    pods: Sequence[Pod] | None = None
+    daemon_sets: Sequence[DaemonSet] | None = None
+    jobs: Sequence[Job] | None = None
+    leases: Sequence[Lease] | None = None
+    events: Sequence[SeenEvent] | None = None
+    driver: bool | None = None
+    """Whether there is the CSIDriver of our provisioner, which makes the scheduler heed room."""
+    consumers: Sequence[Pod] | None = None
+    """Pods of a claim's namespace, where one claim is asked about."""
+    selector: str = ""
+    """By which label the pods were looked for."""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def known_nodes(self) -> Nodes:
+        return Nodes((self.nodes or {}).values())
+
+    @cached_property
+    def provisioners(self) -> frozenset[str]:
+        """Those whose claims get volumes made by us: our own, and what our objects tell of."""
+        found = {marks.DYNAMIC_PROVISIONER, *marks.FLEX_DRIVERS}
+        for volume in (self.volumes or {}).values():
+            if marks.NODE_LABEL in volume.metadata.labels and is_dynamic(volume):
+                found.add(provisioner_of(volume))
+        published = {thing.metadata.labels.get(DRIVER_LABEL) for thing in self.capacities or ()}
+        for class_ in (self.classes or {}).values():
+            if class_.provisioner and driver_label(class_.provisioner) in published:
+                found.add(class_.provisioner)
+        return frozenset(found - {""})
+
+    def is_ours(self, volume: PersistentVolume) -> bool:
+        """Whether an agent of ours serves it, or would once it is adopted."""
+        meta = volume.metadata
+        provisioner, source = provisioner_of(volume), volume.spec.flex_volume
+        return (
+            marks.NODE_LABEL in meta.labels
+            or marks.POOL_ANNOTATION in meta.annotations
+            or marks.is_of_static_provisioner(provisioner)
+            or provisioner in self.provisioners
+            or (source is not None and source.driver in marks.FLEX_DRIVERS)
+        )
+
+    @cached_property
+    def ours(self) -> Sequence[PersistentVolume]:
+        return [one for one in (self.volumes or {}).values() if self.is_ours(one)]
+
+    def is_our_class(self, name: str) -> bool:
+        """Whether claims of the class wait for us: made for claims, or prepared in advance."""
+        class_ = (self.classes or {}).get(name)
+        if class_ is None:
+            return any(volume.spec.storage_class_name == name for volume in self.ours)
+        return class_.provisioner == NO_PROVISIONER or class_.provisioner in self.provisioners
+
+    def node_of(self, volume: PersistentVolume) -> str:
+        """The name of the node that it is on, as far as it says one, or ""."""
+        key = volume.metadata.labels.get(marks.NODE_LABEL, "")
+        node = self.known_nodes.by_key(key) if key else None
+        if node is not None:
+            return node.metadata.name
+        hostnames = affinity.hostnames(affinity.required_terms(volume))
+        named = self.known_nodes.named(hostnames)
+        if len(named) == 1:
+            return named[0].metadata.name
+        return key or (next(iter(hostnames)) if len(hostnames) == 1 else "")
+
+    def node_of_claim(self, claim: PersistentVolumeClaim) -> str:
+        """The node that was selected or routed to, or ""."""
+        if name := claims.selected_node(claim):
+            return name
+        key = claim.metadata.labels.get(marks.NODE_LABEL, "")
+        node = self.known_nodes.by_key(key) if key else None
+        return node.metadata.name if node else key
+
+    def is_lost(self, volume: PersistentVolume) -> bool:
+        """Whether no node is there that could serve it; no where nodes could not be read."""
+        if marks.LOST_ANNOTATION in volume.metadata.annotations:
+            return True
+        if self.nodes is None or not affinity.required_terms(volume):
+            return False
+        known = self.known_nodes
+        found = known.serving_dynamic(volume) if is_dynamic(volume) else known.serving(volume)
+        return not found
+
+    def is_of(self, volume: PersistentVolume, node: str) -> bool:
+        return self.node_of(volume) == node or is_on_node(volume, node)
+
+    @cached_property
+    def _events(self) -> Mapping[tuple[str, str, str], Sequence[SeenEvent]]:
+        found: dict[tuple[str, str, str], list[SeenEvent]] = {}
+        for event in self.events or ():
+            about = event.involved_object
+            found.setdefault((about.kind, about.namespace, about.name), []).append(event)
+        for events in found.values():
+            events.sort(key=recency, reverse=True)
+        return found
+
+    def events_about(self, kind: str, thing: KubeObject) -> Sequence[SeenEvent]:
+        """About this very object, newest first: not about an earlier one of its name."""
+        meta = thing.metadata
+        return [
+            event
+            for event in self._events.get((kind, meta.namespace, meta.name), ())
+            if event.involved_object.uid in ("", meta.uid) or kind == "Node"
+        ]
+
+    def events_of_node(self, name: str) -> Sequence[SeenEvent]:
+        """Those that we tell of it, newest first."""
+        found = self._events.get(("Node", "", name), ())
+        return [event for event in found if is_from_us(event)]
+
+    @cached_property
+    def agents(self) -> Mapping[str, Sequence[Pod]]:
+        """The pods of ours that a DaemonSet owns, by the name of their node."""
+        found: dict[str, list[Pod]] = {}
+        for pod in self.pods or ():
+            if _is_owned(pod, "DaemonSet"):
+                found.setdefault(pod.spec.node_name, []).append(pod)
+        return found
+
+    @property
+    def controllers(self) -> Sequence[Pod]:
+        """Those that a Deployment made."""
+        return [pod for pod in self.pods or () if _is_owned(pod, "ReplicaSet")]
+
+    @cached_property
+    def rooms(self) -> Mapping[str, Sequence[CSIStorageCapacity]]:
+        """What is published, by the key of the node and sorted by class."""
+        found: dict[str, list[CSIStorageCapacity]] = {}
+        for thing in sorted(self.capacities or (), key=lambda one: one.storage_class_name):
+            found.setdefault(thing.metadata.labels.get(marks.NODE_LABEL, ""), []).append(thing)
+        return found
+
+    @cached_property
+    def memory(self) -> dict[str, Any]:
+        """What was judged of a volume before, by its UID."""
+        return {}
+
+
+def _is_owned(pod: Pod, owner: str) -> bool:
+    return any(one.kind == owner for one in pod.metadata.owner_references)
+
+
+def is_from_us(event: SeenEvent) -> bool:
+    """Whether an agent or a controller of ours said it."""
+    return bool(_SPEAKERS & {event.source.component, event.reporting_component})
+
+
+def recency(event: SeenEvent) -> tuple[float, int]:
+    """To sort by: times are whole seconds, and of two in one second the later written counts."""
+    version = event.metadata.resource_version
+    return moment(event.seen) or 0.0, int(version) if version.isdigit() else 0
+
+
+def moment(text: str | None) -> float | None:
+    """Seconds since the epoch of an RFC 3339 time, with or without fractions; None for another."""
+    try:
+        parsed = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return parsed.replace(tzinfo=parsed.tzinfo or UTC).timestamp()

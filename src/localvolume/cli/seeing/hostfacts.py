@@ -1,0 +1,89 @@
+"""What a support bundle has of the host that it is made on: mounts, disks, and the agent's plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from localvolume.cli import plan
+from localvolume.cli.plan_disks import disk_plan, disk_rows
+from localvolume.config.loading import load
+from localvolume.config.model import Configuration, ConfigurationInvalid
+from localvolume.host import sysfs
+from localvolume.host.workers import Hung
+from localvolume.kube.client import Client
+from localvolume.kube.errors import ApiError
+from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes.objects import path_of
+
+Volumes = Mapping[str, PersistentVolume] | None
+
+_BLOCK: Final = f"{sysfs.SYS}/class/block"
+_MOUNTS: Final = "/proc/self/mountinfo"
+
+
+async def planned(
+    client: Client, configuration: Configuration, node: str, namespace: str, volumes: Volumes
+) -> list[dict[str, Any]]:
+    """What `localvolume plan -o json` says of this host, raw disks included.
+
+    Raises plan.Unknown and ApiError.
+    """
+    rows = await plan.online_rows(client, configuration, node, namespace)
+    named = {place: name for name, one in (volumes or {}).items() if (place := path_of(one))}
+    try:
+        disks = await disk_plan(configuration, node, named)
+    except (OSError, ValueError, Hung) as error:
+        raise plan.Unknown(f"the disks cannot be looked at: {error}") from error
+    return rows + disk_rows(disks)
+
+
+class Host:
+    """`unread` is told what could not be read, and why."""
+
+    def __init__(self, unread: Callable[[str, str], object]) -> None:
+        self._unread = unread
+
+    def mounts(self) -> str:
+        """The mount table as this process sees it; in a pod, that of the pod."""
+        try:
+            with open(_MOUNTS, encoding="utf-8", errors="backslashreplace") as file:
+                return file.read()
+        except OSError as error:
+            self._unread(_MOUNTS, str(error))
+            return ""
+
+    def disks(self) -> list[dict[str, Any]]:
+        """Block devices by what the kernel says of them: name, number, size, holders, model."""
+        found = []
+        for name in sysfs.listing(_BLOCK):
+            base = os.path.realpath(f"{_BLOCK}/{name}")
+            sectors = sysfs.read(f"{base}/size") or ""
+            disk = sysfs.disk_of(base)
+            found.append(
+                {
+                    "name": name,
+                    "number": sysfs.read(f"{base}/dev"),
+                    "bytes": int(sectors) * 512 if sectors.isdigit() else None,
+                    "readOnly": sysfs.read(f"{base}/ro") == "1",
+                    "rotational": sysfs.read(f"{disk}/queue/rotational") == "1",
+                    "model": sysfs.read(f"{disk}/device/model"),
+                    "disk": os.path.basename(disk) if disk != base else None,
+                    "holders": sysfs.listing(f"{base}/holders"),
+                    "backingFile": sysfs.read(f"{base}/loop/backing_file"),
+                }
+            )
+        return found
+
+    async def plan(
+        self, client: Client, config: str, node: str, namespace: str, volumes: Volumes
+    ) -> Any:
+        """The rows of `localvolume plan`; None where this is no node of ours."""
+        try:
+            return await planned(client, load(config), node, namespace, volumes)
+        except ConfigurationInvalid as invalid:
+            self._unread("plan", "; ".join(map(str, invalid.problems)))
+        except (plan.Unknown, ApiError, OSError) as error:
+            self._unread("plan", str(error))
+        return None

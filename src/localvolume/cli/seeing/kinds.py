@@ -1,0 +1,75 @@
+"""Objects with the fields that only people's commands read: the agent need not carry them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import force_setattr
+
+from localvolume.kube.kinds import Kind
+from localvolume.kube.objects import EventObject, KubeObject, Node, Trimmed
+from localvolume.kube.workloads import Condition
+
+if TYPE_CHECKING:
+    Conditions = tuple[Condition, ...]
+else:
+    Conditions = tuple[Condition, ...] | None
+
+
+class Series(Trimmed, frozen=True, kw_only=True):
+    """Of an Event that was seen several times, as events.k8s.io counts."""
+
+    count: int = 0
+    last_observed_time: str | None = None
+
+
+class SeenEvent(EventObject, frozen=True, kw_only=True):
+    """Also those of the scheduler, which have their time elsewhere."""
+
+    event_time: str | None = None
+    series: Series | None = None
+
+    @property
+    def seen(self) -> str:
+        """When it was seen last (RFC 3339)."""
+        last = self.series.last_observed_time if self.series else None
+        return (
+            last
+            or self.last_timestamp
+            or self.event_time
+            or self.first_timestamp
+            or self.metadata.creation_timestamp
+            or ""
+        )
+
+    @property
+    def times(self) -> int:
+        return (self.series.count if self.series else 0) or self.count or 1
+
+
+class NodeStatus(Trimmed, frozen=True, kw_only=True):
+    conditions: Conditions = ()
+
+    def __post_init__(self) -> None:
+        if not self.conditions:
+            force_setattr(self, "conditions", ())
+
+
+class SeenNode(Node, frozen=True, kw_only=True):
+    status: NodeStatus = NodeStatus()
+
+
+class DaemonSetStatus(Trimmed, frozen=True, kw_only=True):
+    """How many pods there should be, and are ready."""
+
+    desired_number_scheduled: int = 0
+    number_ready: int = 0
+
+
+class DaemonSet(KubeObject, frozen=True, kw_only=True):
+    status: DaemonSetStatus = DaemonSetStatus()
+
+
+EVENTS = Kind("", "v1", "events", "Event", True, SeenEvent)
+NODES = Kind("", "v1", "nodes", "Node", False, SeenNode)
+DAEMON_SETS = Kind("apps", "v1", "daemonsets", "DaemonSet", True, DaemonSet)

@@ -1,0 +1,144 @@
+"""Reads the facts from the API: one paged list for each kind, however many objects there are."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from localvolume.cli.seeing.facts import Facts
+from localvolume.cli.seeing.kinds import DAEMON_SETS, EVENTS, NODES
+from localvolume.config.controller_flags import DEFAULT_LEASE_NAME
+from localvolume.kube.auth import Access, find_access
+from localvolume.kube.cache import key_of
+from localvolume.kube.client import Client
+from localvolume.kube.errors import ApiError, NotThere
+from localvolume.kube.kinds import (
+    CLAIMS,
+    CSI_DRIVERS,
+    JOBS,
+    LEASES,
+    PERSISTENT_VOLUMES,
+    PODS,
+    STORAGE_CAPACITIES,
+    STORAGE_CLASSES,
+    Kind,
+    T,
+)
+from localvolume.kube.listing import listed
+from localvolume.volumes import marks
+
+SELECTOR = "app.kubernetes.io/part-of=local-volume-provisioner"
+"""The label that the chart gives to everything of ours, by whatever name it is installed."""
+
+V = TypeVar("V")
+
+
+def add_access_arguments(parser: argparse.ArgumentParser) -> None:
+    """How the cluster is reached, and how our pods are found in it."""
+    parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the cluster")
+    parser.add_argument("--context", metavar="NAME", help="which context of the kubeconfig")
+    parser.add_argument(
+        "--selector",
+        metavar="LABELS",
+        default=SELECTOR,
+        help=f"the label of our pods, in whatever namespace (default {SELECTOR})",
+    )
+
+
+def access_of(arguments: argparse.Namespace) -> Access:
+    """Raises AccessInvalid."""
+    return find_access(arguments.kubeconfig, context=arguments.context)
+
+
+async def read(client: Client, selector: str = SELECTOR) -> Facts:
+    """Everything there is to know, with what could not be read and why.
+
+    Raises ApiError only where nothing at all could be read.
+    """
+    unknown: dict[str, str] = {}
+    errors: list[ApiError] = []
+
+    async def maybe(what: str, kind: Kind[T], make: Callable[[list[T]], V], **how: Any) -> V | None:
+        try:
+            return make(await listed(client, kind, **how))
+        except ApiError as error:
+            errors.append(error)
+            unknown[what] = str(error)
+            return None
+
+    async def driver() -> bool | None:
+        try:
+            await client.get(CSI_DRIVERS, marks.DYNAMIC_PROVISIONER)
+        except NotThere:
+            return False
+        except ApiError as error:
+            unknown["csidrivers"] = str(error)
+            return None
+        return True
+
+    async def events() -> list[Any] | None:
+        about = ("PersistentVolume", "PersistentVolumeClaim", "Node")
+        parts = await asyncio.gather(
+            *(
+                maybe("events", EVENTS, list, field_selector=f"involvedObject.kind={one}")
+                for one in about
+            )
+        )
+        return None if any(part is None for part in parts) else [e for p in parts if p for e in p]
+
+    ours = marks.NODE_LABEL
+    lease = f"metadata.name={DEFAULT_LEASE_NAME}"
+    async with asyncio.TaskGroup() as group:
+        begin = group.create_task
+        nodes = begin(maybe("nodes", NODES, _by_name))
+        volumes = begin(maybe("persistentvolumes", PERSISTENT_VOLUMES, _by_name))
+        claims = begin(maybe("persistentvolumeclaims", CLAIMS, _by_key))
+        classes = begin(maybe("storageclasses", STORAGE_CLASSES, _by_name))
+        rooms = begin(maybe("csistoragecapacities", STORAGE_CAPACITIES, list, label_selector=ours))
+        pods = begin(maybe("pods", PODS, list, label_selector=selector))
+        sets = begin(maybe("daemonsets", DAEMON_SETS, list, label_selector=selector))
+        jobs = begin(maybe("jobs", JOBS, list, label_selector=ours))
+        leases = begin(maybe("leases", LEASES, list, field_selector=lease))
+        seen = begin(events())
+        has_driver = begin(driver())
+    if not any(one.result() is not None for one in (nodes, volumes, claims, classes)):
+        raise errors[0]
+    return Facts(
+        now=time.time(),
+        nodes=nodes.result(),
+        volumes=volumes.result(),
+        claims=claims.result(),
+        classes=classes.result(),
+        capacities=rooms.result(),
+        pods=pods.result(),
+        daemon_sets=sets.result(),
+        jobs=jobs.result(),
+        leases=leases.result(),
+        events=seen.result(),
+        driver=has_driver.result(),
+        selector=selector,
+        unknown=dict(sorted(unknown.items())),
+    )
+
+
+async def with_consumers(client: Client, facts: Facts, namespace: str) -> Facts:
+    """With the pods of a namespace and what was said of them, as far as they may be read."""
+    try:
+        pods = await listed(client, PODS, namespace)
+        about = "involvedObject.kind=Pod"
+        events = await listed(client, EVENTS, namespace, field_selector=about)
+    except ApiError as error:
+        return replace(facts, unknown={**facts.unknown, f"pods of {namespace}": str(error)})
+    return replace(facts, consumers=pods, events=[*(facts.events or ()), *events])
+
+
+def _by_name(items: list[T]) -> dict[str, T]:
+    return {item.metadata.name: item for item in items}
+
+
+def _by_key(items: list[T]) -> dict[str, T]:
+    return {key_of(item): item for item in items}

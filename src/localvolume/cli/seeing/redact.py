@@ -1,0 +1,159 @@
+"""Takes out of texts and objects what may be a secret: pure, rather too much than too little."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+LEFT_OUT: Final = "<left out>"
+
+_TELLING: Final = (
+    r"[\w.-]*(?:passw(?:or)?d|passphrase|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|"
+    r"private[_-]?key|key[_-]data|certificate[_-]data|ca[_-]data|authority[_-]data|"
+    r"credential|authorization|auth[_-]?header|cookie|session[_-]?id|amz-signature)[\w.-]*"
+)
+_NAME_IS_SECRET: Final = re.compile(_TELLING, re.IGNORECASE)
+
+_PATTERNS: Final = (
+    # A private key, also where line ends were escaped, and also where its end was cut off.
+    re.compile(
+        r"-----BEGIN ([A-Z0-9 ]*)PRIVATE KEY-----.*?(?:-----END \1PRIVATE KEY-----|\Z)", re.DOTALL
+    ),
+    # The same in base64, as kubeconfigs have it: "-----BEGIN".
+    re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=\\n]*"),
+    # JSON web tokens: service accounts' among them.
+    re.compile(r"eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*){1,4}"),
+    # Bootstrap tokens.
+    re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"),
+)
+_HEADER: Final = re.compile(r"\b(bearer|basic|negotiate|digest)(\s+)[^\s\"'\\,;]+", re.IGNORECASE)
+_IN_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/@\"'<>]+@")
+_ASSIGNED: Final = re.compile(
+    rf"""({_TELLING}\\?["']?\s*(?:=|:)\s*)"""
+    r"""(\\?"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s,;&"']+)""",
+    re.IGNORECASE,
+)
+# The same with the value as a YAML block on the lines below it.
+_BLOCK: Final = re.compile(
+    rf"(?m)^([ \t-]*{_TELLING}\s*:)[ \t]*[|>][^\n]*\n(?:[ \t]+[^\n]*(?:\n|\Z))+", re.IGNORECASE
+)
+# A flag and its value as two words: `--token abc`.
+_FLAG: Final = re.compile(rf"(--?{_TELLING}\s+)([^\s-][^\s]*)", re.IGNORECASE)
+
+_ANNOTATIONS: Final = (
+    "localvolume.dev/",
+    "pv.kubernetes.io/",
+    "volume.kubernetes.io/",
+    "volume.beta.kubernetes.io/",
+    "volume.alpha.kubernetes.io/",
+    "kuttiproject.org/",
+    "local.path.provisioner/",
+    "volumes.k8s.elastic.co/",
+    "storageclass.kubernetes.io/",
+    "openebs.io/",
+    "cas.openebs.io/",
+    "deployment.kubernetes.io/",
+    "deprecated.daemonset.template.generation",
+)
+"""The annotations that say something about volumes; the values of all others are left out."""
+
+_ENVIRONMENT: Final = frozenset(
+    {
+        "DRIVER_KIND",
+        "JOB_CONTAINER_IMAGE",
+        "KUBECONFIG",
+        "KUTTI_NODE_NAME",
+        "KUTTI_ROOT_PATH",
+        "LVM_THIN_POOL",
+        "LVM_USE_THIN_VOLUMES",
+        "LVM_VOLUME_GROUP",
+        "MY_NAMESPACE",
+        "MY_NODE_NAME",
+        "NAMESPACE",
+        "NODE_NAME",
+        "OPENEBS_IO_BASE_PATH",
+        "PYTHONOPTIMIZE",
+        "VOLUME",
+    }
+)
+"""The variables whose values are kept: those that our own processes read."""
+
+
+class Redactor:
+    """`known` are secrets that are known as such, like our own token: they go wherever they are.
+
+    `count` is how many things were taken out.
+    """
+
+    def __init__(self, *known: str) -> None:
+        self._known = [one for one in known if len(one) >= 6]
+        self.count = 0
+
+    def text(self, text: str) -> str:
+        """The same text without what looks like a secret."""
+        for secret in self._known:
+            self.count += text.count(secret)
+            text = text.replace(secret, LEFT_OUT)
+        for pattern in _PATTERNS:
+            text = self._sub(pattern, LEFT_OUT, text)
+        text = self._sub(_HEADER, rf"\1\2{LEFT_OUT}", text)
+        text = self._sub(_IN_URL, rf"\1{LEFT_OUT}@", text)
+        text = self._sub(_BLOCK, rf"\1 {LEFT_OUT}\n", text)
+        text = self._sub(_ASSIGNED, rf"\1{LEFT_OUT}", text)
+        return self._sub(_FLAG, rf"\1{LEFT_OUT}", text)
+
+    def _sub(self, pattern: re.Pattern[str], by: str, text: str) -> str:
+        text, count = pattern.subn(by, text)
+        self.count += count
+        return text
+
+    def value(self, value: Any, name: str = "") -> Any:
+        """An object as the API gave it, at any depth."""
+        if isinstance(value, Mapping):
+            return {key: self._of_key(str(key), item) for key, item in value.items()}
+        if isinstance(value, list):
+            return self._list(value, name)
+        return self.text(value) if isinstance(value, str) else value
+
+    def _of_key(self, key: str, item: Any) -> Any:
+        if key == "annotations" and isinstance(item, Mapping):
+            return {name: self._annotation(name, text) for name, text in item.items()}
+        if isinstance(item, str) and _NAME_IS_SECRET.fullmatch(key):
+            self.count += 1
+            return LEFT_OUT
+        return self.value(item, key)
+
+    def _annotation(self, name: str, text: Any) -> Any:
+        if name.startswith(_ANNOTATIONS):
+            return self.value(text)
+        self.count += 1
+        return LEFT_OUT
+
+    def _list(self, items: list[Any], name: str) -> list[Any]:
+        if name == "env":
+            return [self._variable(one) for one in items]
+        found: list[Any] = []
+        after_flag = False
+        for one in items:
+            # A flag and its value as two words of a command.
+            if after_flag and isinstance(one, str) and not one.startswith("-"):
+                self.count += 1
+                found.append(LEFT_OUT)
+            else:
+                found.append(self.value(one))
+            after_flag = (
+                isinstance(one, str)
+                and one.startswith("-")
+                and "=" not in one
+                and bool(_NAME_IS_SECRET.fullmatch(one))
+            )
+        return found
+
+    def _variable(self, one: Any) -> Any:
+        if not isinstance(one, Mapping) or "value" not in one:
+            return self.value(one)
+        if one.get("name") in _ENVIRONMENT:
+            return self.value(one)
+        self.count += 1
+        return {**{k: self.value(v) for k, v in one.items() if k != "value"}, "value": LEFT_OUT}

@@ -1,0 +1,153 @@
+"""In which one state a PersistentVolume, an agent or a cleaning is, and why: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from localvolume.cleaning.jobs import CleaningJob, read_job
+from localvolume.cli.seeing.facts import Facts, is_from_us, moment
+from localvolume.cli.seeing.kinds import SeenEvent
+from localvolume.kube.cache import key_of
+from localvolume.kube.objects import PersistentVolume
+from localvolume.kube.workloads import Pod
+from localvolume.volumes import marks
+from localvolume.volumes.objects import (
+    is_being_deleted,
+    is_finalized,
+    is_held_by_claim,
+    phase_of,
+)
+
+STATES: Final = (
+    "available",
+    "bound",
+    "released",
+    "cleaning",
+    "held",
+    "vanished",
+    "lost",
+    "unhealthy",
+    "failed",
+    "pending",
+)
+"""Each volume is in exactly one: the counts add up to the number of volumes."""
+
+VANISHED: Final = "VolumeVanished"
+HOLDING: Final = frozenset(
+    {
+        "VolumeFailedDelete",
+        "VolumeUnsupportedReclaimPolicy",
+        "VolumeUnknownReclaimPolicy",
+        "VolumeReplaced",
+        "VolumeSizeDiffers",
+        "VolumeDuplicate",
+        "VolumeCleaningWaits",
+    }
+)
+"""The Events by which an agent says that it leaves a volume alone."""
+
+_STALE_SECONDS: Final = 3600.0
+"""Agents repeat each hour what is still so: what is older counts no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """`word` is one of STATES; `why` a clause for people, "" where the word says all."""
+
+    word: str
+    why: str = ""
+
+
+def state_of(facts: Facts, volume: PersistentVolume) -> State:
+    """The worst that is true of it."""
+    key = volume.metadata.uid or volume.metadata.name
+    known: State | None = facts.memory.get(key)
+    if known is None:
+        known = facts.memory[key] = _judged(facts, volume)
+    return known
+
+
+def _judged(facts: Facts, volume: PersistentVolume) -> State:
+    if facts.is_lost(volume):
+        return State("lost", "no node is there that could serve it")
+    if health := volume.metadata.annotations.get(marks.HEALTH_ANNOTATION):
+        return State("unhealthy", health)
+    said = last_word(facts, volume)
+    if said is not None and said.reason == VANISHED:
+        return State("vanished", said.message)
+    going = is_being_deleted(volume) and not is_held_by_claim(volume)
+    if said is not None and said.reason in HOLDING:
+        return State("held", said.message)
+    if going and is_finalized(volume):
+        return State("cleaning", "what its claim left is being removed")
+    phase = phase_of(volume)
+    if going:
+        return State("released", "it is being deleted, and something else keeps the object")
+    word = phase.lower() if phase.lower() in STATES else "failed"
+    return State(word, volume.status.message or "")
+
+
+def last_word(facts: Facts, volume: PersistentVolume) -> SeenEvent | None:
+    """What its agent said last of it, if that is not too old to count."""
+    for event in facts.events_about("PersistentVolume", volume):
+        if not is_from_us(event):
+            continue
+        seen = moment(event.seen)
+        return event if seen is not None and facts.now - seen <= _STALE_SECONDS * 1.1 else None
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """`state`: ready, not ready, missing, or unknown; `pod` is `namespace/name`."""
+
+    state: str
+    why: str = ""
+    pod: str = ""
+
+
+def agent_of(facts: Facts, node: str) -> Agent:
+    """Whether the node's agent runs and is ready, as far as its pod says."""
+    if facts.pods is None:
+        return Agent("unknown", f"pods could not be read: {facts.unknown.get('pods', '')}")
+    if not facts.agents:
+        text = (
+            f"no agent's pod with the label {facts.selector} is anywhere; --selector says another"
+        )
+        return Agent("unknown", text)
+    pods = facts.agents.get(node, ())
+    if not pods:
+        return Agent("missing", "no pod of the DaemonSet is on this node")
+    ready = [pod for pod in pods if is_ready(pod)]
+    pod = (ready or list(pods))[0]
+    name = key_of(pod)
+    return Agent("ready", "", name) if ready else Agent("not ready", _why_not(pod), name)
+
+
+def is_ready(pod: Pod) -> bool:
+    if pod.metadata.deletion_timestamp is not None:
+        return False
+    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+
+
+def _why_not(pod: Pod) -> str:
+    if pod.metadata.deletion_timestamp is not None:
+        return "its pod is being deleted"
+    for container in pod.status.container_statuses:
+        waiting, ended = container.state.waiting, container.state.terminated
+        if waiting is not None:
+            return ": ".join(text for text in (waiting.reason, waiting.message) if text)
+        if ended is not None:
+            return f"{container.name} ended with {ended.exit_code}: {ended.message}".rstrip(": ")
+    for condition in pod.status.conditions:
+        if condition.type == "Ready" and condition.message:
+            return condition.message
+    return f"its pod is {pod.status.phase or 'Pending'}"
+
+
+def jobs_of(facts: Facts, volume: PersistentVolume) -> Sequence[CleaningJob]:
+    """The cleaning Jobs of this very object."""
+    known = [read for job in facts.jobs or () if (read := read_job(job))]
+    return [job for job in known if job.volume_uid == volume.metadata.uid]

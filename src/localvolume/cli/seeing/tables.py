@@ -1,0 +1,169 @@
+"""`localvolume status` for people: the summary first, then what somebody should look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from localvolume.cli.rows import print_columns
+from localvolume.cli.seeing.words import UNKNOWN, age, size
+
+Shape = Mapping[str, Any]
+
+
+def print_status(status: Shape, now: float, *, wide: bool) -> None:
+    _print_summary(status)
+    _print_problems(status["problems"])
+    _print_nodes(status["nodes"])
+    _print_rooms(status["nodes"])
+    _print_claims(status["claims"], now, status["unknown"])
+    _print_cleanings(status["cleanings"], now)
+    if wide:
+        _print_volumes(status["volumes"], now, status["unknown"])
+
+
+def counted(counts: Mapping[str, int] | None) -> str:
+    """`3 bound, 1 held`: what there is none of is left out."""
+    if counts is None:
+        return UNKNOWN
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "none"
+
+
+def _print_summary(status: Shape) -> None:
+    summary, controller = status["summary"], status["controller"]
+    total = summary["capacityBytes"]
+    volumes = counted(summary["volumes"])
+    print(f"Volumes     {volumes}" + ("" if total is None else f"; {size(total)} in all"))
+    nodes = summary["nodes"]
+    agents = counted(summary["agents"])
+    print(f"Nodes       {UNKNOWN if nodes is None else nodes}; agents: {agents}")
+    print(f"Controller  {_controller(controller)}")
+    waiting = summary["claimsWaiting"]
+    print(f"Claims      {UNKNOWN if waiting is None else waiting} waiting")
+    for what, why in status["unknown"].items():
+        print(f"Unknown     {what}: {why}")
+
+
+def _controller(controller: Shape) -> str:
+    if controller["pods"] is None:
+        return UNKNOWN
+    if not controller["pods"]:
+        return "no pod of it was found"
+    leads = f"; {controller['leader']} leads" if controller["leader"] else ""
+    return f"{controller['ready']} of {controller['pods']} ready{leads}"
+
+
+def _print_problems(problems: Sequence[Shape]) -> None:
+    if not problems:
+        print("Problems    none known\n")
+        return
+    print(f"Problems    {len(problems)}\n")
+    print_columns(
+        ("PROBLEM", "ABOUT", "NODE", "WHAT", "DO"),
+        [(one["severity"], one["about"], one["node"], one["text"], one["do"]) for one in problems],
+        none="",
+    )
+    print()
+
+
+def _print_nodes(nodes: Sequence[Shape]) -> None:
+    rows: list[Sequence[str]] = []
+    for node in nodes:
+        there = {None: UNKNOWN, True: "ready", False: "not ready"}[node["ready"]]
+        there = "no such Node" if node["exists"] is False else there
+        head = (node["name"], there, node["agent"]["state"])
+        if node["classes"] is None:
+            rows.append((*head, UNKNOWN, UNKNOWN, UNKNOWN))
+        for class_ in node["classes"] or ():
+            row = (class_["name"], counted(class_["volumes"]), size(class_["capacityBytes"]))
+            rows.append((*head, *row))
+        if node["classes"] == []:
+            rows.append((*head, "", "none", ""))
+    print_columns(
+        ("NODE", "STATE", "AGENT", "CLASS", "VOLUMES", "CAPACITY"),
+        rows,
+        none="no node has anything of localvolume",
+    )
+
+
+def _print_rooms(nodes: Sequence[Shape]) -> None:
+    rows = [
+        (node["name"], room["class"], size(room["capacityBytes"]), size(room["largestBytes"]))
+        for node in nodes
+        for room in node["rooms"] or ()
+    ]
+    if rows:
+        print()
+        print_columns(("NODE", "CLASS OF POOLS", "ROOM", "LARGEST VOLUME"), rows, none="")
+
+
+def _print_claims(claims: Sequence[Shape] | None, now: float, unknown: Shape) -> None:
+    rows = [
+        (
+            one["namespace"],
+            one["name"],
+            one["class"],
+            size(one["requestedBytes"]),
+            one["node"],
+            age(now, one["created"]),
+            _said(one["lastEvent"], now, "events" in unknown),
+        )
+        for one in claims or ()
+    ]
+    if rows:
+        print()
+        titles = ("NAMESPACE", "CLAIM WAITING", "CLASS", "SIZE", "NODE", "AGE", "LAST EVENT")
+        print_columns(titles, rows, none="")
+
+
+def _print_cleanings(cleanings: Sequence[Shape] | None, now: float) -> None:
+    rows = [
+        (
+            one["volume"],
+            one["node"],
+            age(now, one["since"]) if one["since"] else "",
+            _jobs(one["jobs"]),
+            _said(one["lastEvent"], now, unknown=False),
+        )
+        for one in cleanings or ()
+    ]
+    if rows:
+        print()
+        print_columns(("CLEANING", "NODE", "FOR", "JOBS", "LAST EVENT"), rows, none="")
+
+
+def _jobs(jobs: Sequence[Shape] | None) -> str:
+    if jobs is None:
+        return UNKNOWN
+    return ", ".join(f"{job['name']}: {job['state']}" for job in jobs)
+
+
+def _print_volumes(volumes: Sequence[Shape] | None, now: float, unknown: Shape) -> None:
+    print()
+    if volumes is None:
+        print(f"volumes: unknown: {unknown.get('persistentvolumes', '')}")
+        return
+    print_columns(
+        ("VOLUME", "NODE", "CLASS", "STATE", "SIZE", "CLAIM", "AGE", "PATH", "IDENTITY"),
+        [
+            (
+                one["name"],
+                one["node"],
+                one["class"],
+                one["state"],
+                size(one["capacityBytes"]),
+                one["claim"],
+                age(now, one["created"]),
+                one["path"],
+                one["identity"],
+            )
+            for one in volumes
+        ],
+        none="no volumes",
+    )
+
+
+def _said(event: Shape | None, now: float, unknown: bool) -> str:
+    if event is None:
+        return UNKNOWN if unknown else ""
+    return f"{event['reason']} {age(now, event['time'])} ago: {event['message']}"

@@ -1,0 +1,34 @@
+"""Sizes, ages and cells for people; what is unknown is shown as such and never as nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from localvolume.cli.seeing.facts import moment
+
+UNKNOWN: Final = "?"
+
+_UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_PARTS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
+
+
+def size(count: int | None) -> str:
+    """About how much, with at most one digit after the point: `1.5Gi`."""
+    if count is None:
+        return UNKNOWN
+    value, power = float(count), 0
+    while value >= 1024 and power < len(_UNITS) - 1:
+        value, power = value / 1024, power + 1
+    return f"{value:.1f}".removesuffix(".0") + _UNITS[power]
+
+
+def age(now: float, text: str | None) -> str:
+    """How long ago, as kubectl says it: `3d`, `5h`, `12m`, `40s`."""
+    since = moment(text)
+    if since is None:
+        return UNKNOWN
+    seconds = max(0, int(now - since))
+    for length, unit in _PARTS:
+        if seconds >= 2 * length or (seconds >= length and unit == "m"):
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"

@@ -1,0 +1,48 @@
+"""`localvolume status`: volumes, room, claims, cleanings and what is wrong, from the API alone."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+
+from localvolume.cli.seeing.facts import Facts
+from localvolume.cli.seeing.overview import overview
+from localvolume.cli.seeing.reading import access_of, add_access_arguments, read
+from localvolume.kube.client import Client
+from localvolume.kube.errors import AccessInvalid, ApiError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Exit status: 0 also where there are problems; with --check, 1 where somebody should look "
+        "or something could not be read; 2 where nothing could be read."
+    )
+    parser.add_argument("--node", metavar="NAME", default="", help="what concerns this node only")
+    parser.add_argument("-o", "--output", choices=("table", "wide", "json"), default="table")
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 1 where somebody should look"
+    )
+    add_access_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        facts = asyncio.run(_facts(arguments))
+    except (AccessInvalid, ApiError) as error:
+        print(f"localvolume status: {error}", file=sys.stderr)
+        return 2
+    status = overview(facts, arguments.node)
+    if arguments.output == "json":
+        print(json.dumps(status, indent=2))
+    else:
+        from localvolume.cli.seeing.tables import print_status
+
+        print_status(status, facts.now, wide=arguments.output == "wide")
+    return int(arguments.check and bool(status["problems"] or status["unknown"]))
+
+
+async def _facts(arguments: argparse.Namespace) -> Facts:
+    async with Client(access_of(arguments), user_agent="localvolume-status") as client:
+        return await read(client, arguments.selector)

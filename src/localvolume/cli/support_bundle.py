@@ -1,0 +1,155 @@
+"""`localvolume support-bundle`: one file with what is needed to look into a problem, no secrets."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import sys
+import time
+from importlib import metadata
+from typing import Any, Final
+
+from localvolume.cli.agent import CONFIG_DIRECTORY
+from localvolume.cli.seeing.archive import Archive
+from localvolume.cli.seeing.collecting import LOG_BYTES, Reader
+from localvolume.cli.seeing.hostfacts import Host, Volumes
+from localvolume.cli.seeing.overview import overview
+from localvolume.cli.seeing.reading import access_of, add_access_arguments, read
+from localvolume.cli.seeing.redact import Redactor
+from localvolume.cli.seeing.trimming import trimmed
+from localvolume.config.durations import parse_duration
+from localvolume.config.environment import DEFAULT_NAMESPACE
+from localvolume.kube.client import Client
+from localvolume.kube.errors import AccessInvalid, ApiError
+
+LEFT_OUT: Final = (
+    "Secrets and service account tokens: never asked for",
+    "kubeconfigs and what we identify ourselves with: never written",
+    "values of environment variables of containers, but for those that localvolume reads",
+    "values of annotations, but for those about volumes; managedFields",
+    "fields of Nodes but labels, taints, conditions, capacity and versions",
+    "PersistentVolumes, claims and StorageClasses that are none of ours; pods of others",
+    "in every text: bearer tokens, JSON web tokens, private keys, and passwords in URLs",
+    "in every text: the values of what is called a password, secret, token, key or credential",
+    "what is in the volumes",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Look into it before you hand it on: manifest.json says what was left out, and what could "
+        "not be read. Run on a node, it has that node's mounts, disks and plan as well. Exit "
+        "status: 0 written, 1 not written, 2 the cluster could not be asked."
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="a new file; default: localvolume-support-<time>.tar.gz here",
+    )
+    parser.add_argument(
+        "--logs-since",
+        metavar="DURATION",
+        type=parse_duration,
+        default=86400.0,
+        help="how far back the logs of our pods go (default 24h)",
+    )
+    parser.add_argument(
+        "--node", metavar="NAME", default="", help="logs of the pods of this node only"
+    )
+    parser.add_argument(
+        "--config",
+        metavar="DIR",
+        default=CONFIG_DIRECTORY,
+        help=f"the agent's configuration on this host, for its plan (default {CONFIG_DIRECTORY})",
+    )
+    add_access_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    path: str = arguments.output or f"localvolume-support-{stamp}.tar.gz"
+    try:
+        with Archive(path, f"localvolume-support-{stamp}") as archive:
+            # A host with the configuration of an agent is a node.
+            unread = asyncio.run(_fill(archive, arguments, os.path.isdir(arguments.config)))
+            archive.publish()
+    except (AccessInvalid, ApiError) as error:
+        print(f"localvolume support-bundle: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"localvolume support-bundle: not written: {error}", file=sys.stderr)
+        return 1
+    for what, why in unread.items():
+        print(f"not in it: {what}: {why}", file=sys.stderr)
+    print(f"{path}: {len(archive.files)} files; look into it before you hand it on")
+    return 0
+
+
+async def _fill(archive: Archive, arguments: argparse.Namespace, on_node: bool) -> dict[str, str]:
+    """Everything, the manifest last; returns what could not be read."""
+    async with Client(access_of(arguments), user_agent="localvolume-support-bundle") as client:
+        facts = await read(client, arguments.selector)
+        redactor = Redactor(await client.access.token())
+        reader = Reader(client, facts)
+        now = facts.now
+
+        def add(name: str, value: Any) -> None:
+            archive.add_json(name, redactor.value(value), mtime=now)
+
+        add("status.json", overview(facts))
+        add("versions.json", {**_versions(), "kubernetes": await reader.version()})
+        pods: list[dict[str, Any]] = []
+        async for plural, items in reader.objects():
+            if plural == "pods":
+                pods = items
+            add(f"objects/{plural}.json", [trimmed(plural, one) for one in items])
+        since = max(1, round(arguments.logs_since))
+        async for name, text in reader.logs(pods, since, arguments.node):
+            archive.add(f"logs/{name}.log", redactor.text(text), mtime=now)
+        if on_node:
+            volumes = facts.volumes
+            await _add_host(add, archive, client, redactor, reader, arguments, volumes, now)
+        else:
+            why = f"not on a node: there is no configuration at {arguments.config}"
+            reader.unread["host"] = why
+        manifest = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
+            "leftOut": LEFT_OUT,
+            "takenOut": redactor.count,
+            "notRead": {what: redactor.text(why) for what, why in reader.unread.items()},
+            "limits": {"logBytesPerContainer": LOG_BYTES, "logsSinceSeconds": since},
+            "files": archive.files,
+        }
+        archive.add_json("manifest.json", manifest, mtime=now)
+        return reader.unread
+
+
+async def _add_host(
+    add: Any,
+    archive: Archive,
+    client: Client,
+    redactor: Redactor,
+    reader: Reader,
+    arguments: argparse.Namespace,
+    volumes: Volumes,
+    now: float,
+) -> None:
+    """Of this host, which is a node of ours."""
+    host = Host(reader.unread.__setitem__)
+    archive.add("host/mountinfo", redactor.text(host.mounts()), mtime=now)
+    add("host/disks.json", host.disks())
+    node = arguments.node or os.environ.get("MY_NODE_NAME") or os.uname().nodename
+    namespace = os.environ.get("MY_NAMESPACE") or DEFAULT_NAMESPACE
+    rows = await host.plan(client, arguments.config, node, namespace, volumes)
+    add("host/plan.json", rows)
+
+
+def _versions() -> dict[str, Any]:
+    try:
+        own = metadata.version("local-volume-provisioner")
+    except metadata.PackageNotFoundError:
+        own = "not installed as a package"
+    return {"localvolume": own, "python": platform.python_version(), "kernel": platform.release()}

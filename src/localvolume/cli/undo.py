@@ -1,0 +1,70 @@
+"""`localvolume undo`: bring back a volume whose claim is gone, while its class still allows it.
+
+The PersistentVolume is Released and kept for its class's undoPeriod. Undoing takes away what says
+which claim it was, all but namespace and name: a claim of that name gets it, and no other one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from localvolume.dynamic.patches import undone
+from localvolume.kube.auth import find_access
+from localvolume.kube.client import Client
+from localvolume.kube.errors import AccessInvalid, ApiError, LookAgain, NotThere
+from localvolume.kube.kinds import PERSISTENT_VOLUMES
+from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes import marks
+from localvolume.volumes.objects import is_being_deleted, is_dynamic, phase_of
+
+_TRIES = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("volume", metavar="PV", help="the PersistentVolume's name")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the cluster")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        print(asyncio.run(_undo(arguments.volume, arguments.kubeconfig)))
+    except (AccessInvalid, ApiError, _TooLate) as error:
+        print(f"localvolume undo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+class _TooLate(Exception):
+    """It cannot be brought back, or need not be: why."""
+
+
+async def _undo(name: str, kubeconfig: str | None) -> str:
+    async with Client(find_access(kubeconfig), user_agent="localvolume-undo") as client:
+        for left in reversed(range(_TRIES)):
+            try:
+                volume = await client.get(PERSISTENT_VOLUMES, name)
+            except NotThere:
+                raise _TooLate(f"there is no PersistentVolume {name}: it is removed") from None
+            _check(volume)
+            try:
+                await client.patch(PERSISTENT_VOLUMES, name, undone(volume))
+            except LookAgain:
+                if not left:
+                    raise
+            else:
+                break
+    ref = volume.spec.claim_ref
+    who = f"{ref.namespace}/{ref.name}" if ref else "any claim"
+    return f"{name} is kept, and waits for {who}: create that claim again"
+
+
+def _check(volume: PersistentVolume) -> None:
+    name = volume.metadata.name
+    if not is_dynamic(volume) or marks.NODE_LABEL not in volume.metadata.labels:
+        raise _TooLate(f"{name} was not made for a claim by localvolume")
+    if is_being_deleted(volume):
+        raise _TooLate(f"{name} is being deleted already")
+    if phase_of(volume) != "Released":
+        raise _TooLate(f"{name} is {phase_of(volume)}: there is nothing to undo")

@@ -1,0 +1,165 @@
+"""`localvolume why`: why a volume, a claim or a path is as it is, and who must act."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from localvolume.cli.agent import CONFIG_DIRECTORY
+from localvolume.cli.seeing.explanation import Explanation
+from localvolume.cli.seeing.facts import Facts
+from localvolume.cli.seeing.reading import access_of, add_access_arguments, read, with_consumers
+from localvolume.cli.seeing.whyclaim import why_claim
+from localvolume.cli.seeing.whypath import place_of, volumes_at, why_place
+from localvolume.cli.seeing.whyvolume import why_volume
+from localvolume.config.environment import DEFAULT_NAMESPACE
+from localvolume.config.readers import did_you_mean
+from localvolume.kube.client import Client
+from localvolume.kube.errors import AccessInvalid, ApiError
+
+_VOLUME = ("pv", "persistentvolume", "persistentvolumes")
+_CLAIM = ("pvc", "persistentvolumeclaim", "persistentvolumeclaims", "claim")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "A path is explained by what the agent's plan says of it, on its node; elsewhere, or with "
+        "--node, by what PersistentVolumes say. Exit status: 0 explained, 1 there is no such "
+        "thing, 2 the cluster could not be asked."
+    )
+    parser.add_argument(
+        "what", metavar="WHAT", help="pv/NAME, pvc/NAME, a bare name (volume or claim), or /a/path"
+    )
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="of the claim")
+    parser.add_argument("--node", metavar="NAME", default="", help="the node that has the path")
+    parser.add_argument(
+        "--config",
+        metavar="DIR",
+        help=f"this host is the node, with this configuration (default {CONFIG_DIRECTORY}, if any)",
+    )
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    add_access_arguments(parser)
+
+
+class _NoSuch(Exception):
+    """Nothing of that name is there: perhaps it was mistyped."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    now: float
+    found: Explanation
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        answer = asyncio.run(_answer(arguments))
+    except _NoSuch as error:
+        print(f"localvolume why: {error}", file=sys.stderr)
+        return 1
+    except (AccessInvalid, ApiError) as error:
+        print(f"localvolume why: {error}", file=sys.stderr)
+        return 2
+    if arguments.output == "json":
+        print(json.dumps(answer.found.shape(), indent=2))
+    else:
+        print(answer.found.text(answer.now))
+    return 0
+
+
+async def _answer(arguments: argparse.Namespace) -> _Answer:
+    async with Client(access_of(arguments), user_agent="localvolume-why") as client:
+        facts = await read(client, arguments.selector)
+        what: str = arguments.what
+        if what.startswith("/"):
+            return _Answer(facts.now, await _path(client, facts, arguments))
+        namespace = arguments.namespace or client.access.namespace
+        kind, _, name = what.rpartition("/")
+        if kind.lower() in _VOLUME:
+            return _Answer(facts.now, _volume(facts, name))
+        if kind.lower() in _CLAIM:
+            return _Answer(facts.now, await _claim(client, facts, namespace, name))
+        if kind:
+            # As kubectl's tables are read: namespace/name.
+            return _Answer(facts.now, await _claim(client, facts, kind, name))
+        if name in (facts.volumes or {}):
+            return _Answer(facts.now, _volume(facts, name))
+        if f"{namespace}/{name}" in (facts.claims or {}):
+            return _Answer(facts.now, await _claim(client, facts, namespace, name))
+        _must_be_readable(facts, "persistentvolumes", "persistentvolumeclaims")
+        known = {*(facts.volumes or {}), *_names_in(facts, namespace)}
+        hint = _hint(name, known) or _elsewhere(facts, name)
+        raise _NoSuch(f"there is no PersistentVolume and no claim {name} in {namespace}{hint}")
+
+
+def _volume(facts: Facts, name: str) -> Explanation:
+    volume = (facts.volumes or {}).get(name)
+    if volume is None:
+        _must_be_readable(facts, "persistentvolumes")
+        raise _NoSuch(f"there is no PersistentVolume {name}{_hint(name, facts.volumes or {})}")
+    return why_volume(facts, volume)
+
+
+async def _claim(client: Client, facts: Facts, namespace: str, name: str) -> Explanation:
+    claim = (facts.claims or {}).get(f"{namespace}/{name}")
+    if claim is None:
+        _must_be_readable(facts, "persistentvolumeclaims")
+        hint = _hint(name, _names_in(facts, namespace)) or _elsewhere(facts, name)
+        raise _NoSuch(f"there is no claim {name} in the namespace {namespace}{hint}")
+    return why_claim(await with_consumers(client, facts, namespace), claim)
+
+
+async def _path(client: Client, facts: Facts, arguments: argparse.Namespace) -> Explanation:
+    path = str(PurePosixPath(arguments.what))
+    here = os.environ.get("MY_NODE_NAME") or os.uname().nodename
+    whys: dict[str, str] = {}
+    if arguments.config or arguments.node in ("", here):
+        from localvolume.cli.seeing.here import Here, NotHere
+
+        try:
+            namespace = os.environ.get("MY_NAMESPACE") or DEFAULT_NAMESPACE
+            config = arguments.config or CONFIG_DIRECTORY
+            node = Here(client, config, arguments.node or here, namespace)
+            found = await node.why(facts, path)
+        except NotHere as error:
+            whys[f"{here} itself"] = str(error)
+        else:
+            if found is not None:
+                return found
+    _must_be_readable(facts, "persistentvolumes")
+    facts = replace(facts, unknown={**facts.unknown, **whys})
+    volumes = volumes_at(facts, path, arguments.node)
+    if not volumes:
+        places = {place for one in (facts.volumes or {}).values() if (place := place_of(one))}
+        on = f" of {arguments.node}" if arguments.node else ""
+        reasons = "".join(f"; {what}: {why}" for what, why in whys.items())
+        raise _NoSuch(f"no PersistentVolume{on} is at {path}{_hint(path, places)}{reasons}")
+    return why_place(facts, path, volumes)
+
+
+def _must_be_readable(facts: Facts, *kinds: str) -> None:
+    """What could not be read is not said to be absent. Raises ApiError."""
+    for kind in kinds:
+        if kind in facts.unknown:
+            raise ApiError(f"{kind}: {facts.unknown[kind]}")
+
+
+def _names_in(facts: Facts, namespace: str) -> list[str]:
+    keys = (key.partition("/") for key in facts.claims or {})
+    return [name for within, _, name in keys if within == namespace]
+
+
+def _elsewhere(facts: Facts, name: str) -> str:
+    """In which other namespaces a claim of that name is."""
+    found = sorted(key for key in facts.claims or {} if key.partition("/")[2] == name)
+    return f"; there is {', '.join(found[:3])}: say -n" if found else ""
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    return did_you_mean(name, known)

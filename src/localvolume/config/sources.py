@@ -1,0 +1,200 @@
+"""Everything an agent is told of pools, from whatever source, as one configuration.
+
+Our ConfigMap; kutti's environment; local-path's ConfigMap, read as it is; OpenEBS' base paths;
+TopoLVM's lvmd.yaml. What is wrong with any of them makes the whole invalid, and the last valid one
+stays in force.
+
+The readers of others' formats are imported where they are needed: most agents carry none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from localvolume.config import loading
+from localvolume.config.environment import LOCAL_PATH_PROVISIONER
+from localvolume.config.model import Configuration, ConfigurationInvalid, Problem, Served
+
+if TYPE_CHECKING:
+    from localvolume.config.flexvolume import FlexVolumeConfig
+    from localvolume.config.localpath import LocalPath
+    from localvolume.config.lvmd import Lvmd
+    from localvolume.config.pools import PoolConfig
+
+NO_SOURCES: Final = Configuration()
+
+_VARIABLES: Final = frozenset(
+    {"KUTTI_NODE_NAME", "KUTTI_ROOT_PATH", "OPENEBS_IO_BASE_PATH", "DRIVER_KIND"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Others:
+    """What environment and flags say of the provisioners that are replaced."""
+
+    kutti: PoolConfig | None = None
+    local_path: str | None = None
+    """local-path's config.json, or the directory of its mounted ConfigMap."""
+    local_path_provisioner: str = LOCAL_PATH_PROVISIONER
+    openebs: tuple[PoolConfig, ...] = ()
+    openebs_base_path: str = ""
+    lvmd: str | None = None
+    """TopoLVM's lvmd.yaml, or the directory that it is in."""
+    flexvolume: FlexVolumeConfig | None = None
+
+    @property
+    def any(self) -> bool:
+        named = self.local_path or self.lvmd
+        return bool(self.kutti or named or self.openebs or self.flexvolume)
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Further directories whose changes matter."""
+        paths = [os.path.abspath(path) for path in (self.local_path, self.lvmd) if path]
+        return tuple(path if os.path.isdir(path) else os.path.dirname(path) for path in paths)
+
+    @classmethod
+    def read(
+        cls,
+        environ: Mapping[str, str],
+        *,
+        local_path: str | None,
+        local_path_provisioner: str,
+        openebs_base_paths: Sequence[str],
+        flexvolume_driver: str | None = None,
+        lvmd: str | None = None,
+    ) -> Others:
+        """Raises EnvironmentInvalid."""
+        given = local_path or openebs_base_paths or flexvolume_driver or lvmd
+        if not (given or environ.keys() & _VARIABLES):
+            return cls()
+        from localvolume.config import elastic, kutti, openebs
+
+        base_paths = openebs.pools(openebs_base_paths, environ)
+        return cls(
+            kutti=kutti.pool(environ),
+            local_path=local_path,
+            local_path_provisioner=local_path_provisioner,
+            openebs=base_paths,
+            openebs_base_path=openebs.default_base_path(base_paths, environ),
+            lvmd=lvmd,
+            flexvolume=elastic.flexvolume(environ, flexvolume_driver),
+        )
+
+
+def loader(
+    others: Others, node_name: str, *, has_image: bool = True
+) -> Callable[[str], Configuration]:
+    """What reads all sources, given our ConfigMap's directory. Raises ConfigurationInvalid.
+
+    An agent that has only the place of a provisioner that is replaced needs no ConfigMap of ours.
+    One that was there and is not any more, however, is no configuration of nothing.
+    """
+    needed = not others.any
+
+    def load(directory: str) -> Configuration:
+        nonlocal needed
+        problems: list[Problem] = []
+        own = NO_SOURCES
+        needed = needed or os.path.isdir(directory)
+        if needed:
+            try:
+                own = loading.load(directory, has_image=has_image)
+            except ConfigurationInvalid as invalid:
+                problems += invalid.problems
+        found = _local_path(others, node_name, problems)
+        lvmd = _lvmd(others, problems)
+        pools = own.pools + (found.pools if found else ()) + others.openebs
+        pools += lvmd.pools if lvmd else ()
+        if others.kutti:
+            pools += (others.kutti,)
+        if not problems:
+            problems += _pool_faults(own, pools)
+            problems += _flex_faults(others, own, pools)
+        if problems:
+            raise ConfigurationInvalid(sorted(problems))
+        return replace(
+            own,
+            pools=pools,
+            served=_served(others, found),
+            flexvolume=others.flexvolume or own.flexvolume,
+            warnings=own.warnings
+            + (found.warnings if found else ())
+            + (lvmd.warnings if lvmd else ()),
+        )
+
+    return load
+
+
+def _pool_faults(own: Configuration, pools: Sequence[PoolConfig]) -> Iterator[Problem]:
+    """Why the pools, of whatever source, cannot stand beside each other and our classes."""
+    if not pools:
+        return
+    from localvolume.config.pools import faults_between
+
+    discovery = [(one.name, one.host_dir, one.mount_dir) for one in own.storage_classes.values()]
+    for fault in faults_between(pools, discovery):
+        yield Problem("", "pools", fault)
+
+
+def _flex_faults(
+    others: Others, own: Configuration, pools: Sequence[PoolConfig]
+) -> Iterator[Problem]:
+    """What is wrong between elastic's environment and all the rest."""
+    config = others.flexvolume or own.flexvolume
+    if config is None:
+        return
+    from localvolume.config import flexkeys
+
+    if others.flexvolume and own.flexvolume:
+        yield Problem("", "flexvolume", "is given beside DRIVER_KIND or --flexvolume-driver")
+    for fault in flexkeys.faults(config, own.storage_classes, pools):
+        yield Problem("", "flexvolume", fault)
+
+
+def _local_path(others: Others, node_name: str, problems: list[Problem]) -> LocalPath | None:
+    if others.local_path is None:
+        return None
+    from localvolume.config import localpath
+
+    try:
+        return localpath.load(others.local_path, node_name, others.local_path_provisioner)
+    except ConfigurationInvalid as invalid:
+        problems += invalid.problems
+        return None
+
+
+def _lvmd(others: Others, problems: list[Problem]) -> Lvmd | None:
+    if others.lvmd is None:
+        return None
+    from localvolume.config import lvmd
+
+    try:
+        return lvmd.load(others.lvmd)
+    except ConfigurationInvalid as invalid:
+        problems += invalid.problems
+        return None
+
+
+def _served(others: Others, found: LocalPath | None) -> tuple[Served, ...]:
+    """The provisioners that are replaced here, also where none of them has a pool on this node."""
+    served: list[Served] = []
+    if others.kutti:
+        served.append(Served(others.kutti.provisioner, "kutti"))
+    if found is not None:
+        served.append(
+            Served(others.local_path_provisioner, "local-path", refusals=dict(found.refusals))
+        )
+    if others.openebs:
+        served.append(
+            Served(
+                others.openebs[0].provisioner,
+                "openebs",
+                default_host_dir=others.openebs_base_path,
+                host_dirs=frozenset(pool.host_dir for pool in others.openebs),
+            )
+        )
+    return tuple(served)

@@ -1,0 +1,191 @@
+"""The cluster process: caches that are always warm, an election, and the role while it leads.
+
+Nothing is decided here. Whatever of this fails for good ends the process, which begins anew: all
+state is in the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from localvolume.config.environment import DEFAULT_METRICS_PATH, DEFAULT_NAMESPACE, ListenAddress
+from localvolume.controller.cluster import Cluster
+from localvolume.controller.demand import Demand
+from localvolume.controller.driver import keep_driver
+from localvolume.controller.flexvolumes import FlexVolumes
+from localvolume.controller.leading import Leading, Means, Pace
+from localvolume.controller.model import Policy
+from localvolume.controller.role import Role
+from localvolume.controller.routes import Routes
+from localvolume.controller.telemetry import ControllerMetrics
+from localvolume.kube.auth import find_access
+from localvolume.kube.client import Client
+from localvolume.kube.errors import ApiError, TellTheAdministrator
+from localvolume.kube.events import EventRecorder
+from localvolume.kube.kinds import Kind
+from localvolume.kube.lease import Election, new_identity
+from localvolume.process.endpoints import serving
+from localvolume.process.memory import give_back_once_started
+
+log = logging.getLogger(__name__)
+
+COMPONENT: Final = "localvolume-controller"
+
+STUCK_SECONDS: Final = 120.0
+"""A leader that has judged nothing for so long, with something waiting, asks to be restarted."""
+
+REQUESTS: Final = 32
+"""How many may be in flight: labels for claims must not wait for what lost nodes ask for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseOptions:
+    """Which Lease makes the leader, and its times in seconds, as kube components name them."""
+
+    name: str = COMPONENT
+    namespace: str = DEFAULT_NAMESPACE
+    seconds: float = 15.0
+    renew_deadline: float = 10.0
+    retry_seconds: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerOptions:
+    """What the Deployment tells its controller. `listen_address` None: nothing is served."""
+
+    policy: Policy = field(default_factory=Policy)
+    pace: Pace = field(default_factory=Pace)
+    lease: LeaseOptions = field(default_factory=LeaseOptions)
+    kubeconfig: str | None = None
+    listen_address: ListenAddress | None = None
+    metrics_path: str = DEFAULT_METRICS_PATH
+
+
+class Controller:
+    """One replica. `await run()` returns when cancelled, after the lease was given up."""
+
+    def __init__(self, options: ControllerOptions) -> None:
+        self._options = options
+        self._metrics = ControllerMetrics()
+        self._identity = new_identity()
+        self._cluster: Cluster | None = None
+        self._demand: Demand | None = None
+        self._election: Election | None = None
+        self._leading: dict[str, Leading[Any]] = {}
+        self._lease_refused: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Raises AccessInvalid where the API server cannot be reached as configured, OSError where
+        the address for metrics is taken."""
+        options = self._options
+        async with serving(
+            options.listen_address,
+            options.metrics_path,
+            self._metrics.registry,
+            ready=self._not_ready,
+            healthy=self._not_healthy,
+            says=self._standing,
+        ):
+            await self._serve()
+
+    async def _serve(self) -> None:
+        options, lease = self._options, self._options.lease
+        access = find_access(options.kubeconfig)
+        # The lease has a client of its own: no crowd of other requests may delay its renewal.
+        async with Client(
+            access, user_agent=COMPONENT, on_request=self._lease_request
+        ) as election_client:
+            self._election = election = Election(
+                election_client,
+                namespace=lease.namespace,
+                name=lease.name,
+                identity=self._identity,
+                lease_seconds=lease.seconds,
+                renew_deadline=lease.renew_deadline,
+                retry_seconds=lease.retry_seconds,
+            )
+            async with Client(
+                access,
+                user_agent=COMPONENT,
+                on_request=self._metrics.request,
+                before_write=election.check,
+                concurrency=REQUESTS,
+            ) as client:
+                self._cluster = cluster = Cluster(client)
+                self._demand = demand = Demand(client, cluster)
+                self._metrics.watch(cluster, demand)
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(give_back_once_started())
+                    tasks.create_task(cluster.volumes.run())
+                    tasks.create_task(cluster.nodes.run())
+                    tasks.create_task(demand.claims.run())
+                    tasks.create_task(demand.classes.run())
+                    tasks.create_task(demand.capacities.run())
+                    await election.run(lambda: self._lead(client, cluster, demand))
+
+    async def _lead(self, client: Client, cluster: Cluster, demand: Demand) -> None:
+        events = EventRecorder(client, COMPONENT, self._identity)
+        means = Means(
+            client=client,
+            cluster=cluster,
+            demand=demand,
+            events=events,
+            metrics=self._metrics,
+            policy=self._options.policy,
+            pace=self._options.pace,
+        )
+        self._leading = {
+            "acts": Role(means),
+            "routes": Routes(means),
+            "flexvolumes": FlexVolumes(means),
+        }
+        log.info("leading as %s", self._identity)
+        self._metrics.leading(True)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(events.run())
+                for role in self._leading.values():
+                    tasks.create_task(role.run())
+                tasks.create_task(keep_driver(client, self._options.pace.resync))
+        finally:
+            self._leading = {}
+            self._metrics.leading(False)
+            log.info("not leading any more")
+
+    def _lease_request(
+        self, verb: str, kind: Kind[Any], seconds: float, error: ApiError | None
+    ) -> None:
+        """Remember what we may not do with the Lease: without it nobody ever leads."""
+        self._metrics.request(verb, kind, seconds, error)
+        if isinstance(error, TellTheAdministrator):
+            self._lease_refused[verb] = str(error)
+        elif error is None:
+            self._lease_refused.pop(verb, None)
+
+    # --- health --------------------------------------------------------------------------------
+
+    def _not_ready(self) -> dict[str, str]:
+        """A replica that stands by with warm caches is ready."""
+        if self._cluster is None or self._demand is None:
+            return {"": "it has not begun yet"}
+        wrong = self._cluster.problems() | self._demand.problems()
+        if self._lease_refused:
+            wrong["lease"] = "; ".join(self._lease_refused.values())
+        wrong |= {name: role.refused for name, role in self._leading.items() if role.refused}
+        return wrong
+
+    def _standing(self) -> str:
+        if self._leading:
+            return "ok, leading"
+        holder = self._election.holder if self._election else ""
+        return f"ok, standing by for {holder}" if holder else "ok, standing by"
+
+    def _not_healthy(self) -> dict[str, str]:
+        return {
+            name: f"nothing has been judged for {STUCK_SECONDS:.0f} s"
+            for name, role in self._leading.items()
+            if role.behind > STUCK_SECONDS
+        }

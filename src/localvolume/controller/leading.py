@@ -1,0 +1,74 @@
+"""What the roles of a leader have in common: what each works with, and what it is asked."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from localvolume.controller.agenda import Agenda
+from localvolume.controller.cluster import Cluster
+from localvolume.controller.demand import Demand
+from localvolume.controller.doing import Doing
+from localvolume.controller.model import Policy
+from localvolume.controller.telemetry import ControllerMetrics
+from localvolume.controller.turning import Turning
+from localvolume.kube.client import Client
+from localvolume.kube.events import EventRecorder
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often and how much at once; times in seconds.
+
+    Volumes of lost nodes are judged every `lost`, all volumes every `resync`.
+    """
+
+    lost: float = 10.0
+    resync: float = 600.0
+    at_a_time: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What a role works with."""
+
+    client: Client
+    cluster: Cluster
+    demand: Demand
+    events: EventRecorder
+    metrics: ControllerMetrics
+    policy: Policy
+    pace: Pace
+
+
+class Leading(ABC, Generic[S]):
+    """One leadership of one role: made when it begins, run until it is cancelled."""
+
+    _doing: Doing[S]
+
+    def __init__(self, means: Means) -> None:
+        self._cluster = means.cluster
+        self._demand = means.demand
+        self._events = means.events
+        self._metrics = means.metrics
+        self._policy = means.policy
+        self._pace = means.pace
+        self._agenda = Agenda()
+        self._turning = Turning(self._agenda)
+
+    @property
+    def refused(self) -> str:
+        """What the API server does not let us do, "" where nothing."""
+        return self._doing.refused
+
+    @property
+    def behind(self) -> float:
+        """For how many seconds something has waited to be judged, without anything having been."""
+        return self._turning.behind
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Never returns; on cancellation gives up what is under way."""

@@ -1,0 +1,51 @@
+"""Whose PersistentVolumes are dynamic ones that our agents serve, made by us or by others: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes import marks
+
+
+def is_on_a_disk(volume: PersistentVolume) -> bool:
+    """Whether it is a directory or a device of a node: `local`, `hostPath` as local-path's, or a
+    FlexVolume as elastic's."""
+    spec = volume.spec
+    if spec.flex_volume is not None:
+        return spec.flex_volume.driver in marks.FLEX_DRIVERS
+    return spec.local is not None or spec.host_path is not None
+
+
+def provisioner_of(volume: PersistentVolume) -> str:
+    """Who made it, as it says, or ""."""
+    return volume.metadata.annotations.get(marks.PROVISIONED_BY_ANNOTATION, "")
+
+
+def is_static(volume: PersistentVolume) -> bool:
+    """Prepared, not made: no pool is marked, and a static agent or nobody says that it made it."""
+    provisioner = provisioner_of(volume)
+    made = marks.POOL_ANNOTATION in volume.metadata.annotations
+    return not made and (not provisioner or marks.is_of_static_provisioner(provisioner))
+
+
+def is_dynamic(volume: PersistentVolume, provisioners: Collection[str]) -> bool:
+    """Whether it was made for a claim, by an agent of ours or by a provisioner that is served."""
+    if not is_on_a_disk(volume):
+        return False
+    if volume.spec.flex_volume is not None:
+        return volume.spec.flex_volume.driver in provisioners
+    return (
+        marks.POOL_ANNOTATION in volume.metadata.annotations
+        or provisioner_of(volume) in provisioners
+    )
+
+
+def maker_of(volume: PersistentVolume) -> str:
+    """The name of the node on which it was made, where its provisioner wrote that down, or ""."""
+    annotations, labels = volume.metadata.annotations, volume.metadata.labels
+    return (
+        annotations.get(marks.KUTTI_NODE_ANNOTATION)
+        or annotations.get(marks.LOCAL_PATH_NODE_ANNOTATION)
+        or labels.get(marks.ELASTIC_NODE_LABEL, "")
+    )

@@ -1,0 +1,151 @@
+"""The controller's metrics: those of upstream's node-cleanup by their names, and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from prometheus_client import Counter, Gauge
+
+from localvolume.controller.cluster import Cluster
+from localvolume.controller.demand import Demand
+from localvolume.controller.model import (
+    DeleteClaim,
+    DeleteVolume,
+    LetGo,
+    MarkLost,
+    Report,
+    Step,
+    Wait,
+)
+from localvolume.process.metrics import OURS, ProcessMetrics
+
+UPSTREAM = "local_volume_node_cleanup"
+LIBRARY = "controller"
+"""The prefix of sig-storage-lib-external-provisioner, with which elastic's provisioner was made."""
+
+
+class ControllerMetrics(ProcessMetrics):
+    """All of them, on one registry of the process's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=self.registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"{OURS}_{name}", text, labels, registry=self.registry)
+
+        self.volumes_deleted = counter(
+            f"{UPSTREAM}_persistentvolume_delete_total",
+            "PersistentVolumes of lost nodes that were deleted, by their phase",
+            "phase",
+        )
+        self.volumes_failed = counter(
+            f"{UPSTREAM}_persistentvolume_delete_failed_total",
+            "Failed attempts to delete the PersistentVolume of a lost node, by its phase",
+            "phase",
+        )
+        self.claims_deleted = counter(
+            f"{UPSTREAM}_persistentvolumeclaim_delete_total",
+            "Claims on volumes of lost nodes that were deleted",
+        )
+        self.claims_failed = counter(
+            f"{UPSTREAM}_persistentvolumeclaim_delete_failed_total",
+            "Failed attempts to delete the claim on a volume of a lost node",
+        )
+        self.adopted = counter(
+            f"{OURS}_adopted_total", "PersistentVolumes of other provisioners that got our label"
+        )
+        self.routed = counter(
+            f"{OURS}_routed_claims_total",
+            "Claims whose node was written down (routed), taken away again (unrouted), or whose "
+            "selected node was taken away because it does not exist or fit (rescheduled)",
+            "result",
+        )
+        self.provisioned = counter(
+            f"{LIBRARY}_persistentvolumeclaim_provision_total",
+            "Claims that were given a FlexVolume PersistentVolume",
+            "class",
+            "source",
+        )
+        self.not_provisioned = counter(
+            f"{LIBRARY}_persistentvolumeclaim_provision_failed_total",
+            "Failed attempts to give a claim a FlexVolume PersistentVolume",
+            "class",
+            "source",
+        )
+        self.flex_deleted = counter(
+            f"{LIBRARY}_persistentvolume_delete_total",
+            "FlexVolume PersistentVolumes deleted after their claims",
+            "class",
+        )
+        self.flex_not_deleted = counter(
+            f"{LIBRARY}_persistentvolume_delete_failed_total",
+            "Failed attempts to delete a FlexVolume PersistentVolume",
+            "class",
+        )
+        self.unroutable = gauge(
+            "unroutable_claims", "Claims of Immediate classes that no node has room for"
+        )
+        self._lost = gauge(
+            "lost_volumes",
+            "Volumes without a node that could serve them, by what is done about them: "
+            "noticed, waiting, deleting, would-delete (the class is not listed), kept",
+            "storageclass",
+            "action",
+        )
+        self._leader = gauge("leader", "1 while this replica leads, 0 while it stands by")
+        self._cached = gauge("cached_objects", "Objects held in memory", "resource")
+        self._actions: dict[str, tuple[str, str]] = {}
+
+    def watch(self, cluster: Cluster, demand: Demand) -> None:
+        """Show how much is held, whenever somebody asks."""
+        held: dict[str, Mapping[str, object]] = {
+            "persistentvolumes": cluster.volumes.items,
+            "nodes": cluster.nodes.items,
+            "persistentvolumeclaims": demand.claims.items,
+            "storageclasses": demand.classes.items,
+            "csistoragecapacities": demand.capacities.items,
+        }
+        for resource, items in held.items():
+            self._cached.labels(resource).set_function(partial(_count, items))
+
+    def leading(self, leads: bool) -> None:
+        """Whether this replica acts. What is lost is told by the one that does."""
+        self._leader.set(leads)
+        if not leads:
+            for known in set(self._actions.values()):
+                self._lost.remove(*known)
+            self._actions.clear()
+
+    def judged(self, name: str, step: Step | None) -> bool:
+        """Count the volume where it stands now (None: it is gone); whether its node is lost."""
+        action = _action(step) if step is not None else ""
+        before = self._actions.pop(name, None)
+        if before is not None:
+            self._lost.labels(*before).dec()
+        if step is None or not action:
+            return False
+        now = self._actions[name] = (step.volume.spec.storage_class_name, action)
+        self._lost.labels(*now).inc()
+        return True
+
+
+def _count(items: Mapping[str, object]) -> float:
+    return float(len(items))
+
+
+def _action(step: Step) -> str:
+    """What is done about a volume whose nodes are all gone; "" for any other."""
+    match step:
+        case MarkLost():
+            return "noticed"
+        case Wait():
+            return "waiting"
+        case DeleteClaim() | DeleteVolume() | LetGo():
+            return "deleting"
+        case Report():
+            return "would-delete" if step.would else "kept"
+    return ""

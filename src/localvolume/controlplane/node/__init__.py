@@ -1,0 +1,16 @@
+"""A real node for the control plane: kubelet, containerd and runc in namespaces of their own."""
+
+from localvolume.controlplane.node.client import KubeletClient, make_client
+from localvolume.controlplane.node.images import busybox_image, pause_image
+from localvolume.controlplane.node.node import KubeletNode
+from localvolume.controlplane.node.requirements import NodeFailed, missing
+
+__all__ = [
+    "KubeletClient",
+    "KubeletNode",
+    "NodeFailed",
+    "busybox_image",
+    "make_client",
+    "missing",
+    "pause_image",
+]

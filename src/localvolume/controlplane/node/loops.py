@@ -1,0 +1,61 @@
+"""Loop devices that a node leaves: kubelet's own for raw block volumes, and those of its files."""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Mapping
+
+from localvolume.host.loops import LoopStatus, loop_status
+
+_LOOP_CLR_FD = 0x4C01  # linux/loop.h
+
+
+def beneath(directory: str) -> dict[str, LoopStatus]:
+    """What is attached to which loop device ("/dev/loop3"), where it is a file in `directory`."""
+    found = {}
+    for entry in os.listdir("/sys/block"):
+        backing, device = _backing(entry), f"/dev/{entry}"
+        ours = backing is not None and backing.startswith(f"{directory}/")
+        if ours and (status := _status(device)) is not None:
+            found[device] = status
+    return found
+
+
+def detach(devices: Iterable[str]) -> None:
+    """Detach them; one that is still open or mounted detaches itself when that ends."""
+    for device in devices:
+        with contextlib.suppress(OSError):  # it may just have gone
+            descriptor = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(descriptor, _LOOP_CLR_FD)
+            finally:
+                os.close(descriptor)
+
+
+def wait_gone(devices: Mapping[str, LoopStatus], seconds: float = 10.0) -> list[str]:
+    """Until they are detached; those that are not after `seconds`.
+
+    Known by what is attached: the path that the kernel shows is another one without its mounts.
+    """
+    deadline = time.monotonic() + seconds
+    while left := [device for device, was in devices.items() if _status(device) == was]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    return left
+
+
+def _status(device: str) -> LoopStatus | None:
+    try:
+        return loop_status(device)
+    except OSError:  # just on its way out
+        return None
+
+
+def _backing(name: str) -> str | None:
+    try:
+        with open(f"/sys/block/{name}/loop/backing_file", encoding="utf-8") as file:
+            return file.read().rstrip("\n").removesuffix(" (deleted)")
+    except OSError:
+        return None

@@ -1,0 +1,1 @@
+"""Raw disks become volumes: found by filters, approved as a plan, then formatted and mounted."""

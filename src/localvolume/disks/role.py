@@ -1,0 +1,220 @@
+"""The disks of one node: looked at when something changes, and formatted once that is approved.
+
+Nothing is remembered but what was said and tried in this life: the approvals are in the
+configuration, what was done is on the disks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from localvolume.config.model import Configuration
+from localvolume.disks.act import Outcome, PlanChanged, carry_out, mount_again
+from localvolume.disks.facts import look
+from localvolume.disks.model import DiskPlan, Judged
+from localvolume.disks.naming import stable, written
+from localvolume.disks.plan import plan
+from localvolume.disks.telemetry import DiskTelemetry
+from localvolume.host.disklist import BY_ID
+from localvolume.host.workers import Hung, Workers
+from localvolume.kube.correlate import EventType
+from localvolume.kube.events import EventRecorder, ObjectRef
+from localvolume.kube.informer import Informer
+from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes.capacity import quantity
+from localvolume.volumes.objects import path_of
+
+log = logging.getLogger(__name__)
+
+RESYNC_SECONDS: Final = 600.0
+"""How often everything is looked at again, where nothing changes."""
+
+REST_SECONDS: Final = 2.0
+"""How long after a change the look begins: udev makes its links meanwhile."""
+
+RECHECK_SECONDS: Final = 30.0
+"""When it is looked at once more after the plan has become another: that may be no more than
+somebody having had a look, who has a disk to himself meanwhile (udev, `localvolume plan`)."""
+
+RETRY_SECONDS: Final = 600.0
+"""How soon what failed is tried again."""
+
+
+class DisksRole:
+    """Run `run()` as a task. `looks` counts the looks that were completed."""
+
+    def __init__(
+        self,
+        *,
+        events: EventRecorder,
+        workers: Workers,
+        registry: CollectorRegistry,
+        volumes: Informer[PersistentVolume],
+        node_name: str,
+        configuration: Configuration,
+        rest_seconds: float = REST_SECONDS,
+        by_id: str = BY_ID,
+    ) -> None:
+        self._events = events
+        self._workers = workers
+        self._telemetry = DiskTelemetry(registry)
+        self._volumes = volumes
+        self._node_name = node_name
+        self._configuration = configuration
+        self._rest_seconds = rest_seconds
+        self._by_id = by_id
+        self._wake = asyncio.Event()
+        self._said: set[tuple[str, str]] = set()
+        self._known_digest = ""
+        self._last_digest: str | None = None
+        self._tried: dict[str, float] = {}
+        self._carried_out: set[str] = set()
+        self.looks = 0
+
+    def changed(self) -> None:
+        """A block device came, went or changed."""
+        self._wake.set()
+
+    def reconfigure(self, configuration: Configuration) -> None:
+        """From now on another configuration counts."""
+        if (configuration.disks, configuration.storage_classes) != (
+            self._configuration.disks,
+            self._configuration.storage_classes,
+        ):
+            self._configuration = configuration
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Never returns."""
+        # Which PersistentVolumes there are must be known before any disk counts as unused.
+        await self._volumes.synced.wait()
+        while True:
+            self._wake.clear()
+            try:
+                await self._pass()
+            except (Hung, OSError, ValueError) as error:
+                log.warning("the disks cannot be looked at: %s", error)
+            try:
+                async with asyncio.timeout(RESYNC_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(self._rest_seconds)
+
+    async def _pass(self) -> None:
+        configuration = self._configuration
+        config = configuration.disks
+        if config is None:
+            self._telemetry.looked(())
+            self.looks += 1
+            return
+        named = {path_of(volume): name for name, volume in self._volumes.items.items()}
+        named.pop("", None)
+        facts = await look(
+            *(self._node_name, config, configuration.storage_classes.values(), named),
+            *(self._workers,),
+            by_id=self._by_id,
+        )
+        found = plan(facts)
+        self._telemetry.looked(found.rows)
+        if found.digest != self._last_digest:
+            self._last_digest = found.digest
+            asyncio.get_running_loop().call_later(RECHECK_SECONDS, self._wake.set)
+        for row in found.rows:
+            if row.verdict == "mount" and self._may_try(_attachment(row)):
+                outcome = await mount_again(row, self._workers)
+                if outcome.path:
+                    self._tried[_attachment(row)] = math.inf
+                self._tell(outcome, "DiskMounted", "DiskMountFailed")
+        if found.digest and not found.approved:
+            self._tell_unapproved(found)
+        elif found.digest and found.digest not in self._carried_out:
+            await self._carry_out(found, configuration)
+        self.looks += 1
+
+    async def _carry_out(self, found: DiskPlan, configuration: Configuration) -> None:
+        self._known_digest = found.digest
+        if not self._may_try(found.digest):
+            return
+        try:
+            outcomes = await carry_out(
+                *(found, self._workers),
+                by_id=self._by_id,
+                approved=lambda: self._configuration is configuration,
+            )
+        except PlanChanged as changed:
+            text = f"nothing was done of the plan {found.digest}: {changed}"
+            self._say("Warning", "DiskPlanChanged", text)
+            self._tried.pop(found.digest)
+            asyncio.get_running_loop().call_later(RECHECK_SECONDS, self._wake.set)
+            return
+        for outcome in outcomes:
+            self._tell(outcome, "DiskFormatted", "DiskFormatFailed")
+            # Who unmounts it later has a reason to.
+            if outcome.path:
+                self._tried[_attachment(outcome.judged)] = math.inf
+        if all(outcome.path for outcome in outcomes):
+            self._carried_out.add(found.digest)
+            self._known_digest = ""
+        self._wake.set()
+
+    def _may_try(self, what: str) -> bool:
+        """Whether it is due: what failed after a while, what succeeded never again in this life."""
+        now = time.monotonic()
+        if what in self._tried and now - self._tried[what] < RETRY_SECONDS:
+            return False
+        self._tried[what] = now
+        return True
+
+    # --- saying it -----------------------------------------------------------------------------
+
+    def _tell_unapproved(self, found: DiskPlan) -> None:
+        names = ", ".join(row.disk.name for row in found.todo)
+        how = (
+            f"see them with localvolume plan --node {self._node_name}, and approve by adding"
+            f" {found.digest} to disks.approved"
+        )
+        changed = bool(found.partly) or self._known_digest not in ("", found.digest)
+        self._known_digest = found.digest
+        if changed:
+            text = "nothing is done, as what would be done is not what was planned or approved"
+            self._say("Warning", "DiskPlanChanged", f"{text} ({names}): {how}")
+        else:
+            self._say(
+                "Normal", "DisksNotApproved", f"these disks would be formatted, {names}: {how}"
+            )
+
+    def _tell(self, outcome: Outcome, done: str, failed: str) -> None:
+        disk = outcome.judged.disk
+        what = f"{disk.name} ({_identity(outcome.judged)}, {quantity(disk.size_bytes)})"
+        if outcome.failure:
+            self._say("Warning", failed, f"{what}: {outcome.failure}")
+            return
+        self._said = {said for said in self._said if not said[1].startswith(what)}
+        wanted = outcome.judged.filter
+        kind = (wanted.fs_type if wanted else "") or "a link"
+        self._say("Normal", done, f"{what} is a volume now: {kind} at {outcome.path}")
+
+    def _say(self, kind: EventType, reason: str, text: str) -> None:
+        """Once: the same again would say nothing."""
+        if (reason, text) in self._said:
+            return
+        self._said.add((reason, text))
+        log.log(logging.WARNING if kind == "Warning" else logging.INFO, "%s: %s", reason, text)
+        node = ObjectRef.of_node(self._node_name)
+        self._events.event(node, kind, reason, text)
+
+
+def _attachment(row: Judged) -> str:
+    """One disk from its coming to its going."""
+    return f"{_identity(row)} {row.disk.sequence or row.disk.device}"
+
+
+def _identity(row: Judged) -> str:
+    return written(stable(row.disk.identity))

@@ -1,0 +1,1 @@
+"""Volumes made for a claim: from the claim's selected node to the last byte given back."""

@@ -1,0 +1,245 @@
+"""Which CSIStorageCapacity objects a node's room asks for: pure.
+
+One object for each StorageClass that a pool of the node serves. A volume lies in one pool: what
+fits is the largest room, and the scheduler compares a claim with that (maximumVolumeSize, where it
+is set). It heeds them where a CSIDriver bears the provisioner's name and says so. Our controller
+reads the same objects to route claims of Immediate classes.
+
+What `ours` does not say yes to is nobody's business here, whatever it says about this node.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from localvolume.kube.objects import CSIStorageCapacity
+from localvolume.volumes import marks
+from localvolume.volumes.capacity import MIB, bytes_of, quantity
+from localvolume.volumes.manifest import NodeFacts
+
+DRIVER_LABEL: Final = "csi.storage.k8s.io/drivername"
+MANAGER_LABEL: Final = "csi.storage.k8s.io/managed-by"
+MANAGER: Final = "localvolume"
+
+# What a resource.Quantity is capped at; beyond it, what is read back would always differ.
+_MOST: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRoom:
+    """A StorageClass served here, and the room in bytes of each pool that serves it.
+
+    A pool with a problem has room 0: the node is known to be none to choose. Without any pool the
+    class has no object.
+    """
+
+    class_name: str
+    provisioner: str
+    rooms: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityFacts:
+    """All that is to be published of a node: of classes of both binding modes."""
+
+    node: NodeFacts
+    classes: Sequence[ClassRoom]
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What the object of one class should say; sizes in bytes, in whole MiB."""
+
+    class_name: str
+    provisioner: str
+    capacity: int
+    maximum: int
+
+    @property
+    def sizes(self) -> dict[str, str]:
+        """The only fields that can be changed, as the API names them."""
+        return {"capacity": quantity(self.capacity), "maximumVolumeSize": quantity(self.maximum)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What should happen to one object, and why. `key` is the class: one is under way at a time."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create(Step):
+    """Make the object under that name."""
+
+    name: str
+    desired: Desired
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch(Step):
+    """Correct the sizes of this very object."""
+
+    object: CSIStorageCapacity
+    desired: Desired
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete(Step):
+    """Take this very object away, unless it changed."""
+
+    object: CSIStorageCapacity
+
+
+def object_name(node_name: str, class_name: str, number: int = 0) -> str:
+    """The same at every start, so that a crash makes no twins; others for a name that is taken."""
+    text = "/".join([marks.node_key(node_name), class_name, *([str(number)] if number else [])])
+    return f"csisc-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def ours(thing: CSIStorageCapacity, node_name: str) -> bool:
+    """Whether an agent of this node keeps the object: both labels say so."""
+    labels = thing.metadata.labels
+    mine = labels.get(marks.NODE_LABEL) == marks.node_key(node_name)
+    return mine and labels.get(MANAGER_LABEL) == MANAGER
+
+
+def desired_objects(classes: Sequence[ClassRoom]) -> dict[str, Desired]:
+    """By the class's name. Rounded down: never more than there is, and steady in small changes."""
+    return {
+        room.class_name: Desired(
+            room.class_name,
+            room.provisioner,
+            _whole(sum(max(0, size) for size in room.rooms)),
+            _whole(max(room.rooms)),
+        )
+        for room in classes
+        if room.rooms
+    }
+
+
+def plan_objects(
+    facts: CapacityFacts, existing: Collection[CSIStorageCapacity], taken: Collection[str] = ()
+) -> list[Step]:
+    """Every step, by class; those of one class are to be done in their order.
+
+    `existing` are the objects seen in the agent's namespace; `taken` are names at which there are
+    others that are not to be seen there.
+    """
+    node, steps = facts.node, list[Step]()
+    wanted = desired_objects(facts.classes)
+    found: dict[str, list[CSIStorageCapacity]] = {key: [] for key in wanted}
+    # Who has a name: one of our classes, or nobody of ours.
+    holders: dict[str, str | None] = dict.fromkeys(taken)
+    for thing in existing:
+        if ours(thing, node.name) and not thing.metadata.deletion_timestamp:
+            found.setdefault(thing.storage_class_name, []).append(thing)
+            holders[thing.metadata.name] = thing.storage_class_name
+        else:
+            holders[thing.metadata.name] = None
+    for key, things in sorted(found.items()):
+        steps += _of_class(key, wanted.get(key), things, node, holders)
+    return steps
+
+
+def _of_class(
+    key: str,
+    desired: Desired | None,
+    things: list[CSIStorageCapacity],
+    node: NodeFacts,
+    holders: Mapping[str, str | None],
+) -> list[Step]:
+    if desired is None:
+        reason = "no pool of this node serves the class"
+        return [Delete(key=key, reason=reason, object=thing) for thing in _sorted(things, "")]
+    steps, fit = list[Step](), list[CSIStorageCapacity]()
+    for thing in _sorted(things, object_name(node.name, key)):
+        wrong = _mismatch(thing, desired, node)
+        if not wrong and fit:
+            wrong = f"{fit[0].metadata.name} says the same"
+        if wrong:
+            steps.append(Delete(key=key, reason=wrong, object=thing))
+        else:
+            fit.append(thing)
+    if not fit:
+        number = 0
+        # What this class itself has was deleted right before.
+        while holders.get(name := object_name(node.name, key, number), key) != key:
+            number += 1
+        reason = "the class is served here and has no such object"
+        return [*steps, Create(key=key, reason=reason, name=name, desired=desired)]
+    if difference := _difference(fit[0], desired):
+        steps.append(Patch(key=key, reason=difference, object=fit[0], desired=desired))
+    return steps
+
+
+def shrinks(before: Desired | None, after: Desired | None) -> bool:
+    """Whether less is to be promised than before: what must be known at once. None: nothing."""
+    if before is None or after is None:
+        return before is not None
+    return after.capacity < before.capacity or after.maximum < before.maximum
+
+
+def manifest(create: Create, node: NodeFacts, namespace: str) -> dict[str, Any]:
+    """The object to create (Kubernetes API, storage/v1 CSIStorageCapacity); goes with its Node."""
+    return {
+        "metadata": {
+            "name": create.name,
+            "namespace": namespace,
+            "labels": {
+                marks.NODE_LABEL: marks.node_key(node.name),
+                DRIVER_LABEL: driver_label(create.desired.provisioner),
+                MANAGER_LABEL: MANAGER,
+            },
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
+            ],
+        },
+        "storageClassName": create.desired.class_name,
+        "nodeTopology": {"matchLabels": _topology(node)},
+        **create.desired.sizes,
+    }
+
+
+def driver_label(provisioner: str) -> str:
+    """The provisioner as a label's value; shortened with a hash where it makes none."""
+    return marks.node_key(provisioner.replace("/", "_"))
+
+
+def _mismatch(thing: CSIStorageCapacity, desired: Desired, node: NodeFacts) -> str:
+    """What is wrong with an object and cannot, or not safely, be changed; "" for nothing."""
+    topology = thing.node_topology
+    if topology is None or topology.match_labels != _topology(node) or topology.match_expressions:
+        return f"it is not about the nodes with the hostname {node.hostname}"
+    if all(owner.uid != node.uid for owner in thing.metadata.owner_references):
+        return f"it does not belong to the Node with the UID {node.uid}"
+    if thing.metadata.labels.get(DRIVER_LABEL) != driver_label(desired.provisioner):
+        return f"it is not labelled with the provisioner {desired.provisioner}"
+    return ""
+
+
+def _difference(thing: CSIStorageCapacity, desired: Desired) -> str:
+    """How the sizes differ, "" where they do not."""
+    said = {"capacity": thing.capacity, "maximumVolumeSize": thing.maximum_volume_size}
+    return ", ".join(
+        f"{field} is {said[field] or 'not set'} and should be {wanted}"
+        for field, wanted in desired.sizes.items()
+        if bytes_of(said[field] or "") != bytes_of(wanted)
+    )
+
+
+def _topology(node: NodeFacts) -> Mapping[str, str]:
+    return {marks.HOSTNAME_LABEL: node.hostname}
+
+
+def _sorted(things: list[CSIStorageCapacity], first: str) -> list[CSIStorageCapacity]:
+    return sorted(things, key=lambda thing: (thing.metadata.name != first, thing.metadata.name))
+
+
+def _whole(size_bytes: int) -> int:
+    size_bytes = min(max(0, size_bytes), _MOST)
+    return size_bytes - size_bytes % MIB

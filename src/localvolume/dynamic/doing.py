@@ -1,0 +1,213 @@
+"""What is under way: one act per volume, failures waited out, what is refused or held said once.
+
+In-memory and for this process alone: nothing here decides what may be removed, only when to try
+again and what has been said already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+
+from localvolume.backends.model import BackendFailed, GoesOn, Impossible, Record
+from localvolume.dynamic.act import Acts, log_fields
+from localvolume.dynamic.live import UNWANTED_SECONDS, Superseded
+from localvolume.dynamic.model import (
+    Ask,
+    Delete,
+    Facts,
+    Grow,
+    Hold,
+    Keep,
+    Make,
+    Plan,
+    Publish,
+    Purge,
+    Reject,
+    Retire,
+    Step,
+)
+from localvolume.host.workers import Hung
+from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
+from localvolume.volumes.capacity import quantity
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 5.0
+"""How long the end of the process waits for acts under way to come to an end."""
+
+FIRST_WAIT = 1.0
+LONGEST_WAIT = 300.0
+"""After a failure, in seconds: doubled each time, half of it at random."""
+
+_SUPERSEDED_SECONDS = 0.1
+"""Between two attempts whose facts had changed in between: never a tight loop."""
+
+
+class Doing:
+    """Starts the steps of a plan, and knows which are running or waiting for another attempt."""
+
+    def __init__(self, acts: Acts, *, wake: Callable[[], None]) -> None:
+        self._acts = acts
+        self._wake = wake
+        self._busy: dict[str, tuple[asyncio.Task[None], Step]] = {}
+        self._attempts: dict[str, int] = {}
+        self._not_before: dict[str, float] = {}
+        self._said: dict[str, tuple[str, str]] = {}
+        """The reason of what is held or refused, and that of its Event."""
+
+    @property
+    def busy(self) -> Collection[str]:
+        """The names at which something is under way."""
+        return self._busy.keys()
+
+    def promised(self) -> Iterator[tuple[str, Record]]:
+        """What is being made or grown, as it will be, with the name of its pool."""
+        for _, step in self._busy.values():
+            match step:
+                case Make() | Publish():
+                    yield step.pool.name, step.record
+                case Grow():
+                    yield step.pool.name, _grown(step.record, step.size_bytes)
+
+    def begin(self, plan: Plan, facts: Facts) -> None:
+        """Start what is to be done, say what is refused or held."""
+        now = time.monotonic()
+        names = set(self._busy)
+        for step in plan.steps:
+            names.add(step.key)
+            match step:
+                case Hold() | Reject():
+                    self._say(step)
+                    continue
+                case Keep():
+                    self._forget(step.key)
+                    continue
+            self._said.pop(step.key, None)
+            if step.key not in self._busy and self._not_before.get(step.key, 0.0) <= now:
+                task = asyncio.create_task(self._do(step, facts))
+                self._busy[step.key] = task, step
+        for gone in (self._said.keys() | self._attempts.keys() | self._not_before.keys()) - names:
+            self._forget(gone)
+
+    def _forget(self, name: str) -> None:
+        self._said.pop(name, None)
+        self._attempts.pop(name, None)
+        self._not_before.pop(name, None)
+
+    def say_again(self) -> None:
+        """Events expire after an hour: what is refused or held is said anew."""
+        self._said.clear()
+
+    async def stop(self) -> None:
+        """Let acts under way come to an end; a purge ends between two files."""
+        self._acts.stop()
+        tasks = [task for task, _ in self._busy.values()]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=STOP_SECONDS)
+        self._acts.purgers.close()
+
+    async def _do(self, step: Step, facts: Facts) -> None:
+        name = step.key
+        try:
+            await self._acts.do(step, facts)
+        except (Superseded, LookAgain, NotThere) as error:
+            log.debug("%s: %s", name, error)
+            self._again(name, _SUPERSEDED_SECONDS)
+        except GoesOn as error:
+            log.info("%s: %s", name, error)
+            self._again(name, _SUPERSEDED_SECONDS)
+        except BackendFailed as error:
+            self._failed(step, str(error), never=isinstance(error, Impossible))
+        except OSError as error:
+            self._failed(step, f"{error.strerror or error}: {error.filename or 'the pool'}")
+        except Hung as error:
+            self._failed(step, str(error))
+        except ApiError as error:
+            self._refused(step, error)
+        except Exception:  # a mistake of ours about one volume must not end the others
+            wait = self._wait(name)
+            log.exception("%s: tried again in %.1f s: unexpected", name, wait)
+            self._again(name, wait)
+        else:
+            self._attempts.pop(name, None)
+            self._not_before.pop(name, None)
+            if isinstance(step, Ask):
+                self._again(name, UNWANTED_SECONDS)
+        finally:
+            del self._busy[name]
+            self._wake()
+
+    def _failed(self, step: Step, reason: str, *, never: bool = False) -> None:
+        wait = LONGEST_WAIT if never else self._wait(step.key)
+        text = f"{reason}; tried again in {wait:.0f} s"
+        self._acts.count_failure(step)
+        match step:
+            case Make() | Publish():
+                text = self._acts.say_failed(step.claim, text)
+            case Delete() | Retire():
+                text = f"not removed: {text}"
+                self._acts.say_of_volume(step.volume, "Warning", "VolumeFailedDelete", text)
+            case Grow():
+                text = f"volume {step.key} cannot grow to {quantity(step.size_bytes)}: {text}"
+                self._acts.say_of_claim(step.claim, "Warning", "VolumeResizeFailed", text)
+            case Purge():
+                text = f"not purged: {text}"
+        log.error("%s: %s", step.key, text, extra=log_fields(step) | {"reason": reason})
+        self._again(step.key, wait)
+
+    def _refused(self, step: Step, error: ApiError) -> None:
+        """An API server that is away is no news about a volume; what it forbids is."""
+        if not isinstance(error, TryAgainLater):
+            self._failed(step, str(error))
+            return
+        wait = max(self._wait(step.key), error.after or 0.0)
+        self._acts.count_failure(step)
+        log.warning("%s: tried again in %.1f s: %s", step.key, wait, error)
+        self._again(step.key, wait)
+
+    def _wait(self, name: str) -> float:
+        attempt = self._attempts[name] = self._attempts.get(name, 0) + 1
+        longest: float = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(attempt - 1, 16))
+        return longest * (0.5 + 0.5 * random.random())  # noqa: S311 - jitter, no secret
+
+    def _again(self, name: str, seconds: float) -> None:
+        self._not_before[name] = time.monotonic() + seconds
+        asyncio.get_running_loop().call_later(seconds + 0.001, self._wake)
+
+    def _say(self, step: Hold | Reject) -> None:
+        # What was held in silence is said aloud once somebody waits for it, for the same reason.
+        saying = step.reason, step.event if isinstance(step, Hold) else ""
+        if self._said.get(step.key) == saying:
+            return
+        self._said[step.key] = saying
+        if isinstance(step, Reject):
+            self._acts.failed(step.claim, step.reason)
+            return
+        log.log(
+            logging.WARNING if step.event else logging.INFO,
+            "%s is left alone: %s",
+            step.key,
+            step.reason,
+            extra=log_fields(step),
+        )
+        if not step.event:
+            return
+        if step.event == "ProvisioningFailed" and step.claim is not None:
+            self._acts.failed(step.claim, step.reason)
+        elif step.claim is not None:
+            self._acts.say_of_claim(step.claim, "Warning", step.event, step.reason)
+        elif step.volume is not None:
+            self._acts.say_of_volume(step.volume, "Warning", step.event, step.reason)
+
+
+def _grown(record: Record, size_bytes: int) -> Record:
+    return replace(record, size_bytes=size_bytes)

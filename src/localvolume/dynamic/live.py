@@ -1,0 +1,188 @@
+"""Asks the API server again, at the moment of acting, what a step relies on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+
+from localvolume.backends.model import Record
+from localvolume.dynamic.judgevolumes import never_bound
+from localvolume.kube.client import Client
+from localvolume.kube.errors import NotThere
+from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
+from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
+from localvolume.volumes import claims, marks
+from localvolume.volumes.objects import (
+    claim_of,
+    is_being_deleted,
+    is_finalized,
+    is_held_by_claim,
+)
+
+FRESH_SECONDS = 10.0
+"""How long an answer counts; the plan that asked for it is made anew at once."""
+
+UNWANTED_SECONDS = 3.0
+"""How long nobody may have wanted a volume before that is believed: a request that a killed agent
+sent may still be on its way through the API server."""
+
+NAMED_SECONDS = 60.0
+"""For how long a PersistentVolume that was found, and that no watch of ours tells of, is not asked
+for again: nothing says that it will ever go."""
+
+
+class Superseded(Exception):
+    """What the step was planned for is no longer so: plan again."""
+
+
+class Live:
+    """The questions; `saw(volume)` is told what the API server returned.
+
+    `is_elsewhere(volume)`: whether it surely lies on another node.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        node_name: str,
+        saw: Callable[[PersistentVolume], object],
+        is_elsewhere: Callable[[PersistentVolume], bool],
+    ) -> None:
+        self._client = client
+        self._node_name = node_name
+        self._saw = saw
+        self._is_other_nodes = is_elsewhere
+        self._unwanted: dict[str, tuple[float, float, str]] = {}
+        self._named: dict[str, float] = {}
+
+    async def volume(self, volume: PersistentVolume) -> PersistentVolume:
+        """The object as it is now; Superseded where another has its name or it is gone."""
+        try:
+            live = await self._client.get(PERSISTENT_VOLUMES, volume.metadata.name)
+        except NotThere:
+            raise Superseded(f"{volume.metadata.name} is gone") from None
+        if live.metadata.uid != volume.metadata.uid:
+            raise Superseded(f"{volume.metadata.name} is another object now")
+        self._saw(live)
+        return live
+
+    async def to_be_deleted(self, volume: PersistentVolume) -> PersistentVolume:
+        """The object; Superseded unless its claim is gone and nothing else has changed."""
+        live = await self.volume(volume)
+        if (
+            is_being_deleted(live)
+            or live.status.phase != "Released"
+            or live.spec.persistent_volume_reclaim_policy != "Delete"
+        ):
+            raise Superseded(f"{live.metadata.name} is not to be deleted any more")
+        if not claim_of(live):
+            raise Superseded(f"{live.metadata.name} is kept for a claim that is yet to come")
+        told, knew = live.metadata.annotations, volume.metadata.annotations
+        if any(told.get(key) != knew.get(key) for key in marks.OF_RELEASED):
+            raise Superseded(f"until when {live.metadata.name} is kept has changed")
+        if await self._claim_of(live) is not None:
+            raise Superseded(f"the claim of {live.metadata.name} is still there")
+        return live
+
+    async def to_be_retired(self, volume: PersistentVolume) -> PersistentVolume:
+        """The object; Superseded unless it is being deleted and nobody's any more."""
+        live = await self.volume(volume)
+        name = live.metadata.name
+        if live.status.phase == "Bound" or not is_being_deleted(live) or not is_finalized(live):
+            raise Superseded(f"{name} is not to be removed any more")
+        # It decides whether the data goes or stays, and may be set to Retain at the last moment.
+        policy = volume.spec.persistent_volume_reclaim_policy
+        if live.spec.persistent_volume_reclaim_policy != policy:
+            raise Superseded(f"the reclaim policy of {name} is not {policy} any more")
+        claim = await self._claim_of(live)
+        if claim is None and is_held_by_claim(live):
+            raise Superseded(f"the claim of {name} is gone, and its phase does not say so yet")
+        if claim is not None and not never_bound(live, claim):
+            raise Superseded(f"the claim of {name} is still there")
+        return live
+
+    async def _claim_of(self, live: PersistentVolume) -> PersistentVolumeClaim | None:
+        """The claim that the volume names, if it still exists, whatever the phase says."""
+        ref = live.spec.claim_ref
+        if ref is None or not ref.uid:
+            return None
+        try:
+            claim = await self._client.get(CLAIMS, ref.name, ref.namespace)
+        except NotThere:
+            return None
+        return claim if claim.metadata.uid == ref.uid else None
+
+    # --- volumes that nobody seems to want -----------------------------------------------------
+
+    async def ask(self, record: Record) -> None:
+        """Learn whether the record's claim and PersistentVolume are really gone; remember it."""
+        now = time.monotonic()
+        if not await self._is_unwanted(record):
+            self._unwanted.pop(record.name, None)
+            return
+        since, _, _ = self._unwanted.get(record.name, (now, now, ""))
+        self._unwanted[record.name] = (since, now, record.claim_uid)
+
+    async def _is_unwanted(self, record: Record) -> bool:
+        self._named.pop(record.name, None)
+        try:
+            there = await self._client.get(PERSISTENT_VOLUMES, record.name)
+        except NotThere:
+            pass
+        else:
+            if claim_of(there) == record.claim_uid and self._is_other_nodes(there):
+                # The node was away, and another one has served the claim: by this name no volume
+                # of this node can ever be published.
+                return True
+            self._saw(there)
+            self._named[record.name] = time.monotonic()
+            return False
+        namespace, _, name = record.claim.partition("/")
+        try:
+            claim = await self._client.get(CLAIMS, name, namespace)
+        except NotThere:
+            return True
+        if claim.metadata.uid != record.claim_uid:
+            return True
+        if claim.spec.volume_name:
+            return claim.spec.volume_name != record.name
+        return self._is_elsewhere(claim)
+
+    def _is_elsewhere(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether it is not this node's to serve."""
+        selected = claims.selected_node(claim)
+        if selected and selected != self._node_name:
+            return True
+        return claim.metadata.labels.get(marks.NODE_LABEL) != marks.node_key(self._node_name)
+
+    def unwanted(self) -> tuple[Collection[str], Collection[str], float]:
+        """The names of PersistentVolumes that are not there, the UIDs of claims that are not ours
+        to serve, and the seconds until the next answer counts (0: none is awaited)."""
+        now = time.monotonic()
+        self._unwanted = {
+            name: told for name, told in self._unwanted.items() if now - told[1] < FRESH_SECONDS
+        }
+        counts = {
+            name: uid
+            for name, (since, _, uid) in self._unwanted.items()
+            if now - since >= UNWANTED_SECONDS
+        }
+        waits = [
+            UNWANTED_SECONDS - (now - since)
+            for since, _, _ in self._unwanted.values()
+            if now - since < UNWANTED_SECONDS
+        ]
+        return set(counts), set(counts.values()), min(waits, default=0.0)
+
+    def named(self) -> Collection[str]:
+        """The names of PersistentVolumes that were found and may lie here."""
+        now = time.monotonic()
+        self._named = {
+            name: since for name, since in self._named.items() if now - since < NAMED_SECONDS
+        }
+        return set(self._named)
+
+    def forget(self, name: str) -> None:
+        """What was heard of it counts no longer."""
+        self._unwanted.pop(name, None)
+        self._named.pop(name, None)

@@ -1,0 +1,53 @@
+"""The patches of claims and PersistentVolumes that the dynamic role sends.
+
+`uid` and `resourceVersion` in each make the API server refuse it where the object is another one
+or has changed since (Kubernetes API conventions, "Concurrency control").
+"""
+
+from __future__ import annotations
+
+import math
+
+from localvolume.kube.client import MergePatch
+from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
+from localvolume.volumes import claims, marks
+from localvolume.volumes.growing import grown as grown
+from localvolume.volumes.growing import resizing as resizing
+from localvolume.volumes.growing import told as told
+from localvolume.volumes.moments import written
+from localvolume.volumes.objects import claim_of
+from localvolume.volumes.patches import bound_to
+
+
+def given_back(claim: PersistentVolumeClaim, node_name: str, now: float) -> MergePatch:
+    """The claim without a node: the scheduler, or our controller, chooses another one."""
+    return bound_to(
+        claim,
+        annotations={
+            claims.SELECTED_NODE_ANNOTATION: None,
+            marks.REFUSED_ANNOTATION: f"{node_name} {written(now)}",
+        },
+        labels={marks.NODE_LABEL: None},
+    )
+
+
+def released(volume: PersistentVolume, now: float | None, period: float = 0.0) -> MergePatch:
+    """Since when its claim is gone, and until when that can be undone, whatever its class says by
+    then; both with the claim's UID. None: they count no longer.
+    """
+    if now is None:
+        return bound_to(volume, annotations=dict.fromkeys(marks.OF_RELEASED))
+    # In whole seconds, and never less than was promised.
+    times = {
+        marks.RELEASED_ANNOTATION: written(now),
+        marks.KEPT_ANNOTATION: written(math.ceil(now + period)),
+    }
+    uid = claim_of(volume)
+    return bound_to(volume, annotations={key: f"{time} {uid}" for key, time in times.items()})
+
+
+def undone(volume: PersistentVolume) -> MergePatch:
+    """A Released volume for the claim of the same namespace and name, should there be one again."""
+    patch = bound_to(volume, annotations=dict.fromkeys(marks.OF_RELEASED))
+    forget = {"claimRef": {"uid": None, "resourceVersion": None}}
+    return MergePatch({**patch.body, "spec": forget} if volume.spec.claim_ref else patch.body)

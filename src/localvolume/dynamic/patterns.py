@@ -1,0 +1,89 @@
+"""Which volume groups the patterns of pools match on this node now: LVM is asked at each look."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from localvolume.config.pools import PoolConfig, expanded
+from localvolume.dynamic.world import pool_of
+from localvolume.host.workers import Hung, Workers
+from localvolume.kube.objects import PersistentVolume
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 10.0
+"""How long LVM may take to list its volume groups."""
+
+Prefix = tuple[str, ...]
+
+
+def unmatched(
+    configs: Sequence[PoolConfig], pools: Sequence[PoolConfig], problems: Mapping[str, str]
+) -> dict[str, dict[str, str]]:
+    """Why classes have no pool here whose patterns match nothing: by provisioner, and by class
+    ("": any that has none). `problems` are those of Patterns."""
+    found: dict[str, dict[str, str]] = {}
+    matched = {pool.of for pool in pools}
+    for config in configs:
+        if config.lvm and config.lvm.pattern and config.name not in matched:
+            why = f"no volume group matches {config.lvm.pattern!r} of pool {config.name}"
+            if problem := problems.get(config.name):
+                why = f"pool {config.name}: {problem}"
+            for class_name in config.classes or ("",):
+                known = found.setdefault(config.provisioner, {})
+                known[class_name] = "; ".join(filter(None, (known.get(class_name), why)))
+    return found
+
+
+class Patterns:
+    """Use from one event loop. Where LVM cannot be asked, what it said last stays in force."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._known: dict[Prefix, tuple[str, ...]] = {}
+        self.problems: Mapping[str, str] = {}
+        """Why LVM could not be asked for a pattern, by the pool's name."""
+
+    async def expand(
+        self, configs: Sequence[PoolConfig], volumes: Sequence[PersistentVolume]
+    ) -> tuple[PoolConfig, ...]:
+        """One pool for each group that matches, or that volumes say they lie in.
+
+        So a group that is missing is a pool with a problem as long as volumes are in it.
+        """
+        by_prefix: dict[Prefix, list[PoolConfig]] = {}
+        for config in configs:
+            if config.lvm and config.lvm.pattern:
+                by_prefix.setdefault(config.lvm.command_prefix, []).append(config)
+        problems: dict[str, str] = {}
+        for prefix, pools in by_prefix.items():
+            if why := await self._ask(prefix):
+                problems |= dict.fromkeys((pool.name for pool in pools), why)
+        for name, why in problems.items():
+            if self.problems.get(name) != why:
+                log.error("pool %s: %s", name, why)
+        self.problems = problems
+        if not by_prefix:
+            return tuple(configs)
+        groups = {group for prefix in by_prefix for group in self._known.get(prefix, ())}
+        said = [home[0] for volume in volumes if (home := pool_of(volume)) is not None]
+        for before in (f"{pool.name}." for pools in by_prefix.values() for pool in pools):
+            groups |= {name.removeprefix(before) for name in said if name.startswith(before)}
+        return expanded(configs, sorted(groups))
+
+    async def _ask(self, prefix: Prefix) -> str:
+        """Have `_known` as it is now; why that was not possible, or ""."""
+        # Imported as needed: most agents have no logical volumes.
+        from localvolume.host.commandsync import on_loop
+        from localvolume.host.lvm import BadReport, Lvm, LvmFailed
+
+        lvm = Lvm(on_loop(asyncio.get_running_loop()), prefix)
+        key = " ".join(("volume groups", *prefix))
+        try:
+            groups = await self._workers.call(key, LOOK_SECONDS, lvm.groups)
+        except (Hung, OSError, LvmFailed, BadReport) as error:
+            return f"LVM does not list its volume groups: {error}"
+        self._known[prefix] = tuple(group.name for group in groups)
+        return ""

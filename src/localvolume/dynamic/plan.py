@@ -1,0 +1,72 @@
+"""What should happen about the dynamic volumes of one node, and why: pure."""
+
+from __future__ import annotations
+
+from localvolume.dynamic.judgeclaims import is_counted, is_for, judge_claim, unfit
+from localvolume.dynamic.judgerecords import judge_record, judge_spares
+from localvolume.dynamic.judgevolumes import judge_volume
+from localvolume.dynamic.model import Facts, Keep, Plan, Step
+from localvolume.dynamic.world import World
+from localvolume.kube.objects import PersistentVolumeClaim
+from localvolume.volumes import claims
+
+UNCOUNTED = 1 << 60
+"""The room that is published where none is accounted for: as much as any claim may ask."""
+
+
+def plan(facts: Facts) -> Plan:
+    """One step for each claim, PersistentVolume and record, at most one of which is no Keep for a
+    name; what is under way (`busy`) is left out. Older claims are served first.
+    """
+    world = World(facts)
+    steps: dict[str, Step] = {}
+    # What goes first makes room first, and what its object says counts before what a claim wants.
+    for name, volume in facts.volumes.items():
+        steps[name] = judge_volume(world, volume)
+    for claim in sorted(facts.claims.values(), key=_age):
+        if _name_of(claim) in facts.busy:
+            continue
+        step = judge_claim(world, claim)
+        if isinstance(steps.get(step.key, step), Keep) or step.key not in steps:
+            steps[step.key] = step
+    for found in world.all_records():
+        name = found.record.name
+        if name not in steps or (isinstance(steps[name], Keep) and _is_left(world, name)):
+            steps[name] = judge_record(world, found)
+    for name in list(steps):
+        if (spare := judge_spares(world, name)) is not None:
+            steps[name] = spare
+    chosen = [steps[name] for name in sorted(steps) if name not in facts.busy]
+    return Plan(chosen, room_of_classes(world))
+
+
+def _is_left(world: World, name: str) -> bool:
+    """Whether nobody here wants what the record tells of: the claim went to another node."""
+    return name not in world.facts.volumes
+
+
+def room_of_classes(world: World) -> dict[str, tuple[int, ...]]:
+    """For each class that this node has pools for: the room in each of them, in bytes."""
+    room: dict[str, tuple[int, ...]] = {}
+    for name, class_facts in world.facts.classes.items():
+        pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]
+        if not pools:
+            continue
+        rooms = []
+        for pool in pools:
+            if class_facts.problem or unfit(pool, class_facts, None):
+                rooms.append(0)
+            elif is_counted(pool, class_facts):
+                rooms.append(max(0, world.room[pool.config.name]))
+            else:
+                rooms.append(UNCOUNTED)
+        room[name] = tuple(rooms)
+    return room
+
+
+def _age(claim: PersistentVolumeClaim) -> tuple[str, str]:
+    return claim.metadata.creation_timestamp or "", claim.metadata.uid
+
+
+def _name_of(claim: PersistentVolumeClaim) -> str:
+    return claim.spec.volume_name or claims.volume_name(claim.metadata.uid)

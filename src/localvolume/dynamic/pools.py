@@ -1,0 +1,275 @@
+"""The pools of this node: opened as configured, looked at together, called one volume at a time.
+
+A pool whose filesystem hangs keeps its own threads and nobody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeVar
+
+from localvolume.backends.model import BackendFailed, GoesOn, PoolReport, Progress, Record
+from localvolume.backends.pool import PoolStore
+from localvolume.backends.store import Store
+from localvolume.config.pools import PoolConfig
+from localvolume.dynamic.model import Pool
+from localvolume.dynamic.orphans import places_of_adopted
+from localvolume.dynamic.patterns import Patterns
+from localvolume.dynamic.world import pool_of
+from localvolume.host.commandsync import on_loop
+from localvolume.host.workers import Hung, Workers
+from localvolume.kube.objects import PersistentVolume
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 10.0
+LVM_LOOK_SECONDS = 60.0
+"""How long one look at a pool may take before the pool counts as hung; a first look at a volume
+group also mends what killed commands left."""
+
+CALL_SECONDS = 120.0
+"""How long making, growing or removing one volume may take; formatting a large image takes long."""
+
+R = TypeVar("R")
+Call = Literal["make", "offered", "grow", "retire", "forget", "take_away"]
+
+
+class Pools:
+    """The open stores, by the pool's name. Use from one event loop."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._stores: dict[str, Store] = {}
+        self._configs: dict[str, PoolConfig] = {}
+        self._reports: dict[str, PoolReport] = {}
+        self._attached: set[str] = set()
+        self._unattached: dict[str, Mapping[str, str]] = {}
+        """What was said of the volumes that cannot be attached, by the pool's and their names."""
+        self._stops: dict[str, threading.Event] = {}
+        """Set once it is closed, or the agent ends: what takes long there ends then."""
+        self._ending = False
+        self._patterns = Patterns(workers)
+
+    async def expand(
+        self, configs: Iterable[PoolConfig], volumes: Iterable[PersistentVolume]
+    ) -> tuple[PoolConfig, ...]:
+        """The pools as they are to be configured: one for each group that a pattern matches."""
+        return await self._patterns.expand(list(configs), list(volumes))
+
+    @property
+    def unexpanded(self) -> Mapping[str, str]:
+        """Why LVM cannot be asked what patterns match, by the pool's name."""
+        return self._patterns.problems
+
+    def configure(self, configs: Iterable[PoolConfig], volumes: Iterable[PersistentVolume]) -> None:
+        """Open what is new or changed and close what is not wanted any more.
+
+        `volumes` name the ids of the pools that they were made in: a pool without that id is not
+        the one that it was.
+        """
+        wanted = {config.name: config for config in configs}
+        for name in list(self._configs):
+            if wanted.get(name) != self._configs[name]:
+                self._close(name)
+        volumes = list(volumes)
+        known, places = _ids_by_pool(volumes), places_of_adopted(list(wanted.values()), volumes)
+        for name, config in wanted.items():
+            if name not in self._stores:
+                self._configs[name] = config
+                self._stores[name] = self._new_store(config)
+                self._stops[name] = threading.Event()
+                if self._ending:
+                    self._stops[name].set()
+            # Counts when it is opened, and again whenever it is opened anew.
+            self._stores[name].know(known.get(name, set()), places.get(name, set()))
+
+    def close(self) -> None:
+        """Let other agents have the pools."""
+        for name in list(self._stores):
+            self._close(name)
+
+    def stop_purges(self) -> None:
+        """They end between two files, for good: the next agent begins them again."""
+        self._ending = True
+        for stop in self._stops.values():
+            stop.set()
+
+    def _close(self, name: str) -> None:
+        # First of all: whoever is next has the pool once nobody works in it any more, and a purge
+        # may take hours.
+        store = self._stores.pop(name)
+        self._stops.pop(name).set()
+        store.close()
+        del self._configs[name]
+        self._reports.pop(name, None)
+        self._attached.discard(name)
+        self._unattached.pop(name, None)
+
+    def _in_store(self, name: str, act: Callable[[Store], R]) -> Callable[[], R]:
+        """That, for a worker, with the store that is open now: and not once it is closed."""
+        store = self._stores[name]
+
+        def closed() -> bool:
+            return self._stores.get(name) is not store
+
+        def call() -> R:
+            if closed():
+                raise GoesOn(f"pool {name} was closed meanwhile")
+            try:
+                return act(store)
+            finally:
+                if closed():
+                    # Closed while this was on its way there, it was opened anew.
+                    store.close()
+
+        return call
+
+    def _new_store(self, config: PoolConfig) -> Store:
+        # Imported as needed: an agent carries only the backends that it has pools for.
+        match config.backend:
+            case "directory":
+                from localvolume.backends.directory import DirectoryBackend
+
+                return PoolStore(config, DirectoryBackend())
+            case "btrfs":
+                from localvolume.backends.btrfs import BtrfsBackend
+
+                return PoolStore(config, BtrfsBackend())
+            case "image":
+                from localvolume.backends.image import ImageBackend
+
+                return PoolStore(config, ImageBackend(on_loop(asyncio.get_running_loop())))
+            case "lvm":
+                from localvolume.backends.lvmstore import LvmStore
+
+                return LvmStore(config, on_loop(asyncio.get_running_loop()))
+
+    # --- looking -------------------------------------------------------------------------------
+
+    async def look(self) -> list[Pool]:
+        """All pools as they are now; one that does not answer has that for a problem."""
+        reports = await asyncio.gather(*(self._look(name) for name in self._stores))
+        found = []
+        for report in reports:
+            if report.name in self._configs:
+                self._reports[report.name] = report
+                found.append(Pool(config=self._configs[report.name], report=report))
+        return found
+
+    async def _look(self, name: str) -> PoolReport:
+        seconds = LVM_LOOK_SECONDS if self._configs[name].lvm else LOOK_SECONDS
+        try:
+            look = self._in_store(name, lambda store: store.look())
+            report = await self._workers.call(f"pool {name}", seconds, look)
+        except Hung as error:
+            return PoolReport(name=name, problem=f"it does not answer: {error}")
+        except GoesOn as error:
+            return PoolReport(name=name, problem=str(error), taken=True)
+        if not report.problem and name not in self._attached:
+            await self._attach(name)
+        return report
+
+    async def _attach(self, name: str) -> None:
+        """After a reboot, what needs it is made usable again, before anything else is done."""
+        try:
+            attach = self._in_store(name, lambda store: store.attach_all())
+            failed = await self._workers.call(f"pool {name}", CALL_SECONDS, attach)
+        except (Hung, OSError, BackendFailed) as error:
+            self._say_unattached(name, {"": str(error)})
+            return
+        self._say_unattached(name, failed)
+        if not failed:
+            self._attached.add(name)
+
+    def _say_unattached(self, name: str, failed: Mapping[str, str]) -> None:
+        """It is tried again at every look, and said when it is new."""
+        said = self._unattached.get(name, {})
+        for volume, why in failed.items():
+            if said.get(volume) != why:
+                what = volume or "volumes"
+                log.error("pool %s: %s cannot be attached: %s", name, what, why)
+        self._unattached[name] = failed
+
+    # --- calling -------------------------------------------------------------------------------
+
+    async def call(self, pool: PoolConfig, method: Call, record: Record, *args: Any) -> Any:
+        """A method of the pool's store. Raises BackendFailed, Hung and OSError."""
+        self._check(pool)
+        act = self._in_store(pool.name, lambda store: getattr(store, method)(record, *args))
+        return await self._workers.call(f"pool {pool.name}: {record.name}", CALL_SECONDS, act)
+
+    async def adopt(self, pool: PoolConfig, directory: str, volume: PersistentVolume) -> Record:
+        """A record for a volume that an older provisioner made."""
+        self._check(pool)
+        meta = volume.metadata
+
+        def adopt(store: Store) -> Record:
+            return store.adopt(
+                meta.name,
+                directory,
+                volume_uid=meta.uid,
+                class_name=volume.spec.storage_class_name,
+            )
+
+        key = f"pool {pool.name}: {meta.name}"
+        return await self._workers.call(key, CALL_SECONDS, self._in_store(pool.name, adopt))
+
+    async def purge(
+        self,
+        pool: PoolConfig,
+        record: Record,
+        workers: Workers,
+        seconds: float,
+        progress: Progress,
+    ) -> None:
+        """Delete what is in the trash, in one of those workers.
+
+        Raises GoesOn where the pool is configured anew meanwhile: what is left is deleted there.
+        """
+        self._check(pool)
+        stop = self._stops[pool.name]
+
+        def purge(store: Store) -> None:
+            store.purge(
+                record,
+                stop=stop,
+                files_per_second=pool.purge_files_per_second,
+                progress=progress,
+            )
+
+        key = f"pool {pool.name}: {record.name}"
+        try:
+            await workers.call(key, seconds, self._in_store(pool.name, purge))
+        except BackendFailed as error:
+            if stop.is_set() and not self._ending:
+                raise GoesOn(f"pool {pool.name} is configured otherwise now: {error}") from error
+            raise
+
+    def id_of(self, pool: PoolConfig) -> str:
+        """The pool's id, as the last look found it."""
+        report = self._reports.get(pool.name)
+        if report is None or not report.id:
+            raise BackendFailed(f"pool {pool.name} is not open")
+        return report.id
+
+    def host_path(self, pool: PoolConfig, record: Record) -> str:
+        """What the volume's PersistentVolume names."""
+        self._check(pool)
+        return self._stores[pool.name].host_path(record)
+
+    def _check(self, pool: PoolConfig) -> None:
+        if self._configs.get(pool.name) != pool:
+            raise BackendFailed(f"pool {pool.name} is configured otherwise now")
+
+
+def _ids_by_pool(volumes: Iterable[PersistentVolume]) -> dict[str, set[str]]:
+    """What must be found again; an Available volume that was never claimed would not matter."""
+    found: dict[str, set[str]] = {}
+    for volume in volumes:
+        said = pool_of(volume)
+        if said is not None:
+            found.setdefault(said[0], set()).add(said[1])
+    return found

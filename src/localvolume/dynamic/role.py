@@ -1,0 +1,307 @@
+"""What wakes the dynamic role up, and the loop from facts to plan to acts.
+
+Level-triggered: an event only says that it is worth looking. A look gathers all facts, plans, and
+starts what the plan asks for; a name never has two acts under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Mapping
+
+from localvolume.backends.model import PoolReport, Record
+from localvolume.config.model import Configuration, Served
+from localvolume.config.pools import PoolConfig
+from localvolume.dynamic.act import Acts
+from localvolume.dynamic.alerts import Alerts
+from localvolume.dynamic.capacity import CapacityFacts, ClassRoom
+from localvolume.dynamic.capacityrole import CapacityRole
+from localvolume.dynamic.doing import Doing
+from localvolume.dynamic.live import Live
+from localvolume.dynamic.model import ClassFacts, Facts, Hold, Plan, Pool
+from localvolume.dynamic.orphans import orphans_of
+from localvolume.dynamic.parameters import read_class
+from localvolume.dynamic.patterns import unmatched
+from localvolume.dynamic.places import is_surely_elsewhere
+from localvolume.dynamic.plan import plan
+from localvolume.dynamic.pools import Pools
+from localvolume.dynamic.telemetry import DynamicTelemetry
+from localvolume.host.workers import Workers
+from localvolume.kube.client import Client
+from localvolume.kube.events import EventRecorder
+from localvolume.kube.informer import Informer
+from localvolume.kube.objects import Node, PersistentVolume, PersistentVolumeClaim, StorageClass
+from localvolume.volumes import marks
+from localvolume.volumes.manifest import PublishingOptions
+from localvolume.volumes.nodes import node_facts
+from localvolume.volumes.objects import is_dynamic
+
+log = logging.getLogger(__name__)
+
+RESYNC_SECONDS = 60.0
+"""How often everything is looked at again: sizes change without anybody's telling."""
+
+PROBLEM_SECONDS = 5.0
+"""How soon a pool that cannot be used is looked at again: another agent's end wakes nobody."""
+
+EVENT_LIMIT = "VolumeLimitEscaped"
+"""A volume holds what its limit does not count."""
+
+_NATIVE = Served(marks.DYNAMIC_PROVISIONER, "native")
+
+_REST_FACTOR = 4.0
+"""After a look, rest this many times as long as it took: looking never takes a fifth of a core."""
+
+_LONGEST_REST = 1.0
+
+
+class DynamicRole:
+    """The dynamic volumes of one node, from the claim to the last byte."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        events: EventRecorder,
+        workers: Workers,
+        telemetry: DynamicTelemetry,
+        volumes: Informer[PersistentVolume],
+        claims: Informer[PersistentVolumeClaim],
+        storage_classes: Informer[StorageClass],
+        nodes: Informer[Node],
+        capacities: CapacityRole,
+        node_name: str,
+        configuration: Configuration,
+    ) -> None:
+        self._telemetry = telemetry
+        self._volumes = volumes
+        self._claims = claims
+        self._storage_classes = storage_classes
+        self._nodes = nodes
+        self._capacities = capacities
+        self._node_name = node_name
+        self._configuration = configuration
+        self._pools = Pools(workers)
+        self._live = Live(client, node_name, volumes.apply_own_write, self._is_elsewhere)
+        self._acts = acts = Acts(
+            client=client,
+            events=events,
+            pools=self._pools,
+            live=self._live,
+            telemetry=telemetry,
+            node_name=node_name,
+            options=lambda: self._options,
+            saw_volume=volumes.apply_own_write,
+            saw_claim=claims.apply_own_write,
+        )
+        self.purgers = acts.purgers
+        """The threads of purges, for whoever shows what hangs."""
+        self._doing = Doing(acts, wake=self.changed)
+        self._wake = asyncio.Event()
+        self._wake.set()
+        self._classes: dict[str, tuple[StorageClass, Served, ClassFacts]] = {}
+        self._usage_problems: dict[str, str] = {}
+        self._alerts = Alerts(events, node_name)
+        self._alarm: asyncio.TimerHandle | None = None
+        self.pools: Mapping[str, tuple[PoolConfig, PoolReport]] = {}
+        """The pools as they were last looked at, by name, for whoever tells how volumes are."""
+        self.looks = 0
+        self.looking_since: float | None = None
+        """When the look under way began (time.monotonic), None between two looks."""
+        self._problems: dict[str, str] = {"": "nothing has been looked at yet"}
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """What keeps a pool ("": the whole role) from being used; ready while it is empty."""
+        refused = self._capacities.refused
+        return {**self._problems, **({"capacities": refused} if refused else {})}
+
+    # --- what wakes it up ----------------------------------------------------------------------
+
+    def changed(self, *_: object) -> None:
+        """An object or the mount table changed."""
+        self._wake.set()
+
+    def reconfigure(self, configuration: Configuration) -> None:
+        """From the next look on, another configuration counts."""
+        self._configuration = configuration
+        self._doing.say_again()
+        self.changed()
+
+    # --- the loop ------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Never returns; on cancellation lets acts under way come to an end."""
+        try:
+            for one in (self._volumes, self._claims, self._storage_classes, self._nodes):
+                await one.answered.wait()
+                if one.refused is not None:
+                    self._problems = {"": f"no claim can be served: {one.refused}"}
+                await one.synced.wait()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._capacities.run())
+                tasks.create_task(self._resync_forever())
+                tasks.create_task(self._look_forever())
+        finally:
+            if self._alarm:
+                self._alarm.cancel()
+            await self._doing.stop()
+            self._pools.close()
+
+    async def _resync_forever(self) -> None:
+        while True:
+            await asyncio.sleep(RESYNC_SECONDS * (1 + random.random()))  # noqa: S311 - jitter
+            self._doing.say_again()
+            self.changed()
+
+    async def _look_forever(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            began = self.looking_since = time.monotonic()
+            await self._look()
+            self.looking_since = None
+            await asyncio.sleep(min(_LONGEST_REST, _REST_FACTOR * (time.monotonic() - began)))
+
+    async def _look(self) -> None:
+        node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
+        if isinstance(node, str):
+            if self._problems.get("") != node:
+                log.error(node)
+            self._problems = {"": node}
+            self._capacities.update(None)
+            return
+        configuration = self._configuration
+        volumes = self._own_volumes().values()
+        configs = await self._pools.expand(configuration.pools, volumes)
+        self._pools.configure(configs, self._own_volumes().values())
+        # What ends while the pools are looked at is in neither the report nor what is under way
+        # afterwards: it counts as under way for this look, and its end calls for the next one.
+        busy, promised = set(self._doing.busy), self._promised()
+        pools = await self._pools.look()
+        self.pools = {pool.config.name: (pool.config, pool.report) for pool in pools}
+        served = {one.provisioner: one for one in (_NATIVE, *configuration.served)}
+        classes, foreign = self._read_classes(served)
+        absent, gone, again = self._live.unwanted()
+        facts = Facts(
+            node=node,
+            provisioners=frozenset(served),
+            classes=classes,
+            refusals={name: one.refusals for name, one in served.items()}
+            | unmatched(configuration.pools, configs, self._pools.unexpanded),
+            foreign_classes=foreign,
+            pools=pools,
+            claims=dict(self._claims.items),
+            volumes=self._own_volumes(),
+            gone=gone,
+            absent=absent,
+            named=self._live.named(),
+            promised=list({**promised, **self._promised()}.values()),
+            busy=busy | set(self._doing.busy),
+            now=time.time(),
+        )
+        made = plan(facts)
+        self._tell(pools, facts, made)
+        rooms = [
+            ClassRoom(name, classes[name].object.provisioner, room)
+            for name, room in made.room.items()
+        ]
+        if not any(pool.report.taken for pool in pools):
+            # Else it is the other agent's to say, and the two would take turns.
+            self._capacities.update(CapacityFacts(node, rooms))
+        self._doing.begin(made, facts)
+        waits = [step.again_seconds for step in made.steps if isinstance(step, Hold)]
+        if self._pools.unexpanded or any(pool.report.problem for pool in pools):
+            waits.append(PROBLEM_SECONDS)
+        self._wake_in(min([wait for wait in (*waits, again) if wait], default=0.0))
+        self.looks += 1
+
+    def _promised(self) -> dict[str, tuple[str, Record]]:
+        """What is being made or grown, with the name of its pool, by the volume's name."""
+        return {record.name: (pool, record) for pool, record in self._doing.promised()}
+
+    def _is_elsewhere(self, volume: PersistentVolume) -> bool:
+        """Whether it surely lies on another node."""
+        node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
+        ids = {report.id for _, report in self.pools.values()}
+        return not isinstance(node, str) and is_surely_elsewhere(volume, node, ids)
+
+    def _own_volumes(self) -> dict[str, PersistentVolume]:
+        return {name: one for name, one in self._volumes.items.items() if is_dynamic(one)}
+
+    def _read_classes(
+        self, served: Mapping[str, Served]
+    ) -> tuple[dict[str, ClassFacts], frozenset[str]]:
+        """The classes of our provisioners with what they ask for, and the names of the others."""
+        ours: dict[str, ClassFacts] = {}
+        for name, found in self._storage_classes.items.items():
+            one = served.get(found.provisioner)
+            if one is None:
+                continue
+            known = self._classes.get(name)
+            if known is None or known[0] is not found or known[1] != one:
+                self._classes[name] = (found, one, _class_facts(found, one))
+            ours[name] = self._classes[name][2]
+        for name in self._classes.keys() - ours.keys():
+            del self._classes[name]
+        return ours, frozenset(self._storage_classes.items.keys() - ours.keys())
+
+    @property
+    def _options(self) -> PublishingOptions:
+        return PublishingOptions(
+            node_labels=self._configuration.node_labels_for_pv,
+            labels=self._configuration.labels_for_pv,
+        )
+
+    def _tell(self, pools: list[Pool], facts: Facts, made: Plan) -> None:
+        problems = {
+            f"pool {pool.config.name}": pool.report.problem for pool in pools if pool.report.problem
+        }
+        for name, text in problems.items():
+            if self._problems.get(name) != text:
+                log.error("%s: %s", name, text)
+        problems |= {f"pool {name}": text for name, text in self._pools.unexpanded.items()}
+        for class_facts in facts.classes.values():
+            if class_facts.problem:
+                problems[f"class {class_facts.name}"] = class_facts.problem
+        self._problems = problems
+        self._alerts.tell(pools)
+        self._tell_of_usage(pools, facts)
+        orphans = orphans_of(pools, facts.volumes, facts.claims.values())
+        self._telemetry.tell(pools, orphans, made.steps)
+
+    def _tell_of_usage(self, pools: list[Pool], facts: Facts) -> None:
+        """What a tenant does that its volume's limit does not cover is said once, on the volume."""
+        wrong = {
+            name: usage.problem
+            for pool in pools
+            for name, usage in pool.report.usage.items()
+            if usage.problem and name in facts.volumes
+        }
+        for name, problem in wrong.items():
+            if self._usage_problems.get(name) != problem:
+                log.warning("%s: %s", name, problem)
+                self._acts.say_of_volume(facts.volumes[name], "Warning", EVENT_LIMIT, problem)
+        self._usage_problems = wrong
+
+    def _wake_in(self, seconds: float) -> None:
+        """Look again after that time, unless something else wakes us before; 0: do not."""
+        if self._alarm:
+            self._alarm.cancel()
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_later(seconds, self.changed) if seconds else None
+
+
+def _class_facts(found: StorageClass, served: Served) -> ClassFacts:
+    wish = read_class(
+        found,
+        flavor=served.flavor,
+        openebs_base_path=served.default_host_dir,
+        openebs_base_paths=served.host_dirs,
+    )
+    if isinstance(wish, list):
+        return ClassFacts(object=found, problem="; ".join(wish))
+    return ClassFacts(object=found, wish=wish)

@@ -1,0 +1,219 @@
+"""Does what `collect.judge` says: asks the API server about each volume, notes, removes.
+
+It never raises for what a volume, its host or the API server does: that volume is kept, it is said,
+and the next sweep looks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from localvolume.flexvolume.absence import is_proven
+from localvolume.flexvolume.collect import (
+    Action,
+    Answer,
+    Facts,
+    ForgetGone,
+    Gone,
+    Keep,
+    NoteGone,
+    Remove,
+    There,
+    Unknown,
+    judge,
+)
+from localvolume.flexvolume.collectmetrics import CollectorMetrics as CollectorMetrics
+from localvolume.flexvolume.driver import (
+    TAG_CLAIM,
+    TAG_GONE_SINCE,
+    TAG_PV_UID,
+    Driver,
+    DriverFailed,
+    Owned,
+)
+from localvolume.flexvolume.turns import Turns
+from localvolume.host.workers import Hung, Workers
+from localvolume.kube.client import Client
+from localvolume.kube.errors import ApiError, NotThere
+from localvolume.kube.kinds import PERSISTENT_VOLUMES
+
+LOOK_SECONDS: Final = 90.0
+NOTE_SECONDS: Final = 120.0
+REMOVE_SECONDS: Final = 300.0
+"""Deadlines. What takes longer (overwriting) is done a piece at each sweep."""
+
+log = logging.getLogger(__name__)
+
+
+class Collector:
+    """`now` is the time of day in seconds, `steady` a clock that nobody sets."""
+
+    def __init__(
+        self,
+        client: Client,
+        driver: Driver,
+        workers: Workers,
+        turns: Turns,
+        metrics: CollectorMetrics,
+        *,
+        grace_seconds: float,
+        now: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._driver = driver
+        self._workers = workers
+        self._turns = turns
+        self._metrics = metrics
+        self._grace = grace_seconds
+        self._now = now
+        self._steady = steady
+        self._gone: dict[str, tuple[str, float]] = {}
+        """By name: the id of the volume, and since when its PersistentVolume is known as gone."""
+        self._noted: set[tuple[str, str]] = set()
+        """Name and id of those of which this process wrote that down."""
+        self._said: dict[str, str] = {}
+
+    async def sweep(self, there: Mapping[str, str]) -> list[Action]:
+        """Look at every volume of ours once, and do what is due; what was decided.
+
+        `there` are the UIDs of the PersistentVolumes that the caller has seen, by name: they are
+        believed to be there, and never the contrary.
+        """
+        try:
+            volumes = await self._workers.call(
+                "flexvolume volumes", LOOK_SECONDS, self._driver.list_volumes
+            )
+        except (DriverFailed, Hung, OSError) as error:
+            self._say("", logging.WARNING, f"the volumes of this node cannot be listed: {error}")
+            return []
+        self._forget_but(volumes)
+        answers = await self._answers(volumes, there)
+        facts = Facts(volumes=volumes, answers=answers, now=self._now(), grace_seconds=self._grace)
+        due = [one.volume for one in judge(facts) if isinstance(one, Remove)]
+        in_use = {volume.name for volume in due if await self._is_in_use(volume)}
+        actions = judge(replace(facts, in_use=in_use))
+        gone = {name for name, answer in answers.items() if isinstance(answer, Gone)}
+        self._metrics.tell(actions, gone)
+        for action in actions:
+            await self._do(action)
+        return actions
+
+    # --- asking --------------------------------------------------------------------------------
+
+    async def _answers(
+        self, volumes: Sequence[Owned], there: Mapping[str, str]
+    ) -> dict[str, Answer]:
+        answers: dict[str, Answer] = {}
+        asked = []
+        for volume in volumes:
+            uid = there.get(volume.name, "")
+            if uid and uid == volume.tags.get(TAG_PV_UID):
+                answers[volume.name] = self._heard(volume, There(uid))
+            else:
+                asked.append(volume)
+        found = await asyncio.gather(*(self._ask(volume) for volume in asked))
+        answers.update(zip((volume.name for volume in asked), found, strict=True))
+        return answers
+
+    async def _ask(self, volume: Owned) -> Answer:
+        """Whether its PersistentVolume exists, by the API server itself, now."""
+        try:
+            live = await self._client.get(PERSISTENT_VOLUMES, volume.name)
+        except NotThere as error:
+            gone = Gone() if is_proven(error) else Unknown(str(error))
+            return self._heard(volume, gone)
+        except ApiError as error:
+            return self._heard(volume, Unknown(str(error)))
+        return self._heard(volume, There(live.metadata.uid))
+
+    def _heard(self, volume: Owned, answer: Answer) -> Answer:
+        """The answer, with what this process knows from before."""
+        match answer:
+            case There():
+                self._gone.pop(volume.name, None)
+                self._noted.discard((volume.name, volume.id))
+            case Gone():
+                steady = self._steady()
+                found = self._gone.get(volume.name)
+                if found is None or found[0] != volume.id:
+                    found = self._gone[volume.name] = (volume.id, steady)
+                return Gone(steady - found[1], (volume.name, volume.id) in self._noted)
+            case Unknown():
+                pass
+        return answer
+
+    async def _is_in_use(self, volume: Owned) -> bool:
+        try:
+            async with self._turns.of(volume.name, NOTE_SECONDS) as turn:
+                return await turn.call(self._driver.is_in_use, volume.name)
+        except (DriverFailed, Hung, OSError) as error:
+            self._say(volume.name, logging.WARNING, f"whether it is in use is not known: {error}")
+            return True
+
+    # --- doing ---------------------------------------------------------------------------------
+
+    async def _do(self, action: Action) -> None:
+        volume = action.volume
+        try:
+            match action:
+                case Keep(_, reason, waiting):
+                    if not waiting:
+                        self._say(volume.name, logging.DEBUG, f"kept: {reason}", volume)
+                case NoteGone(_, since, reason):
+                    await self._note(volume, since)
+                    self._noted.add((volume.name, volume.id))
+                    text = f"{reason}: removed after {self._grace:.0f} s unless it comes back"
+                    self._say(volume.name, logging.INFO, text, volume)
+                case ForgetGone(_, reason):
+                    await self._note(volume, "")
+                    self._say(volume.name, logging.INFO, f"kept: {reason}", volume)
+                case Remove():
+                    await self._remove(action)
+        except (DriverFailed, Hung, OSError) as error:
+            if isinstance(action, Remove):
+                self._metrics.failed.inc()
+            self._say(volume.name, logging.WARNING, f"not done: {error}", volume)
+
+    async def _note(self, volume: Owned, since: str) -> None:
+        async with self._turns.of(volume.name, NOTE_SECONDS) as turn:
+            await turn.call(self._driver.note, volume.name, {TAG_GONE_SINCE: since})
+
+    async def _remove(self, action: Remove) -> None:
+        volume = action.volume
+        async with self._turns.of(volume.name, REMOVE_SECONDS) as turn:
+            # Other volumes may have taken their time since it was judged.
+            answer = await self._ask(volume)
+            if not isinstance(answer, Gone):
+                self._say(volume.name, logging.INFO, "kept: it is not certainly gone", volume)
+                return
+            await turn.call(self._driver.remove, volume)
+        self._metrics.removed.inc()
+        self._gone.pop(volume.name, None)
+        self._said.pop(volume.name, None)
+        log.info("removed: %s", action.reason, extra=_about(volume))
+
+    def _forget_but(self, volumes: Sequence[Owned]) -> None:
+        """What is no more needs no memory."""
+        present = {(volume.name, volume.id) for volume in volumes}
+        names = {volume.name for volume in volumes} | {""}
+        self._noted &= present
+        self._gone = {name: one for name, one in self._gone.items() if name in names}
+        self._said = {name: text for name, text in self._said.items() if name in names}
+
+    def _say(self, name: str, level: int, text: str, volume: Owned | None = None) -> None:
+        """Once, until there is something else to say."""
+        if self._said.get(name) != text:
+            self._said[name] = text
+            log.log(
+                level, "%s", text, extra=_about(volume) if volume else {"persistentvolume": name}
+            )
+
+
+def _about(volume: Owned) -> dict[str, str]:
+    return {"persistentvolume": volume.name, "claim": volume.tags.get(TAG_CLAIM, "")}

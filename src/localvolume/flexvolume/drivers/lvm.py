@@ -1,0 +1,209 @@
+"""FlexVolume volumes as logical volumes, thick or thin: one for each PersistentVolume, by its name.
+
+    lvcreate with tags (state=making) -> mkfs -> state=made -> fsck -> growth -> mount
+
+Each arrow may be a crash: the tags say what is done, and the next call goes on from there. What is
+inactive is activated, what is suspended is refreshed, and what holds data is never formatted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from localvolume.backends.devicefs import check_fs
+from localvolume.config.flexvolume import FlexVolumeConfig
+from localvolume.flexvolume.driver import (
+    MADE,
+    MAKING,
+    TAG_FS,
+    TAG_STATE,
+    DriverFailed,
+    Owned,
+    Volume,
+)
+from localvolume.flexvolume.drivers import lvmremoval
+from localvolume.flexvolume.drivers.devicemount import (
+    Filesystem,
+    give_to_group,
+    mount,
+    mounted_at,
+    must_be_free,
+    unmount,
+)
+from localvolume.flexvolume.drivers.lvmcontent import check, content_of, visible_on
+from localvolume.flexvolume.drivers.lvmmarks import (
+    is_unmarked,
+    noted_on,
+    ours,
+    owned_of,
+    unmarked_of,
+)
+from localvolume.flexvolume.drivers.lvmshelf import Shelf, told
+from localvolume.flexvolume.drivers.lvmsteps import Steps, must_stay
+from localvolume.host.commandsync import Run
+from localvolume.host.lvm import LogicalVolume, LvmFailed, LvmUnfinished
+
+MOUNTED: Final = "successfully created the volume"
+UNMOUNTED: Final = "successfully unmounted the volume"
+"""What elastic's driver said."""
+
+log = logging.getLogger(__name__)
+
+
+class LvmDriver:
+    """A `driver.Driver`; `config.lvm` names one volume group. Raises ValueError if it does not."""
+
+    def __init__(self, config: FlexVolumeConfig, run: Run) -> None:
+        if config.lvm is None or not config.lvm.group:
+            raise ValueError("volumes of the driver lvm need a volume group")
+        self._run = run
+        self._shelf = Shelf(run, config.lvm)
+        self._steps = Steps(run, self._shelf)
+
+    # --- the kubelet's calls -------------------------------------------------------------------
+
+    def mount(self, volume: Volume, target: str) -> str:
+        """See `driver.Driver`."""
+        with told():
+            volumes = self._shelf.volumes()
+            found = next((one for one in volumes if one.name == volume.name), None)
+            # Before anything is made, or changed.
+            is_mounted = must_be_free(target, {found.device} if found and found.device else ())
+            if found is None:
+                if volume.must_exist:
+                    raise DriverFailed(
+                        f"the logical volume {self._shelf.group}/{volume.name} is not there any"
+                        " more, and its claim has had it: no empty one is made in its place"
+                    )
+                check_fs(volume.fs_type, volume.size_bytes)
+                found = self._shelf.make(volume, volumes)
+            found = self._awake(self._steps.taken(found, volume), volume)
+            device = self._shelf.device(found)
+            with self._steps.explained(found):
+                found, fs_type = self._steps.filled(found, volume, device)
+                if not is_mounted:
+                    check(self._run, device, fs_type)
+                    self._steps.enlarged(found, volume, device, fs_type)
+                what = Filesystem(
+                    device=device.number,
+                    node=device.node,
+                    fs_type=fs_type,
+                    options=volume.mount_options,
+                    read_only=volume.read_only,
+                    writable=found.writable,
+                )
+                mount(self._run, what, target)
+                if volume.fs_group is not None and not volume.read_only and found.writable:
+                    give_to_group(device.number, target, volume.fs_group)
+            return MOUNTED
+
+    def _awake(self, found: LogicalVolume, volume: Volume) -> LogicalVolume:
+        """The volume, active; one that never can be is made anew where nobody ever had it.
+
+        A killed lvcreate may leave a thin volume on record that its pool was never told of.
+        """
+        try:
+            return self._shelf.awake(found)
+        except LvmUnfinished:
+            raise
+        except LvmFailed as error:
+            # As it is now: another agent may have ended its making meanwhile.
+            found = self._shelf.again(found)
+            begun = found.kind == "thin" and ours(found).get(TAG_STATE) == MAKING
+            if not begun or volume.must_exist:
+                raise
+            log.warning("made anew: %s", error, extra={"persistentvolume": volume.name})
+            self._shelf.lvm.remove(found)
+            return self._shelf.awake(self._shelf.make(volume, self._shelf.volumes()))
+
+    def unmount(self, name: str, target: str) -> str:
+        """See `driver.Driver`."""
+        with told():
+            there = mounted_at(target) if os.path.lexists(target) else None
+            if there is not None:
+                its = {there.device} if self._shelf.is_it(name, there.device) else frozenset[str]()
+                unmount(self._run, target, its)
+            return UNMOUNTED
+
+    # --- the role's ----------------------------------------------------------------------------
+
+    def list_volumes(self) -> list[Owned]:
+        """See `driver.Driver`."""
+        with told():
+            # Also where nothing is to be changed: what reads from a device that a killed command
+            # has left suspended waits until somebody resumes it.
+            self._shelf.lvm.put_right()
+            return owned_of(self._shelf.volumes())
+
+    def unmarked(self) -> list[str]:
+        """See `driver.Driver`."""
+        with told():
+            return unmarked_of(self._shelf.volumes())
+
+    def note(self, name: str, tags: Mapping[str, str]) -> None:
+        """See `driver.Driver`."""
+        with told():
+            found = self._shelf.look(name)
+            noted = noted_on(found) if found else None
+            if found is not None and noted is not None:
+                self._shelf.note(found, {**noted, **tags})
+
+    def is_in_use(self, name: str) -> bool:
+        """See `driver.Driver`."""
+        try:
+            with told():
+                found = self._shelf.look(name)
+                return found is not None and lvmremoval.users_of(found) != ""
+        except DriverFailed as error:
+            log.warning("taken for in use: %s", error, extra={"persistentvolume": name})
+            return True
+
+    def remove(self, volume: Owned) -> None:
+        """See `driver.Driver`."""
+        with told():
+            lvmremoval.remove(self._shelf, volume)
+
+    def grow(self, name: str, size_bytes: int) -> int:
+        """See `driver.Driver`."""
+        with told():
+            found = self._shelf.look(name)
+            if found is None:
+                raise DriverFailed(f"there is no logical volume {self._shelf.group}/{name}")
+            must_stay(found, ours(found))
+            found = self._shelf.awake(self._shelf.extend(found, size_bytes))
+            noted = ours(found)
+            device = self._shelf.device(found)
+            state = noted.get(TAG_STATE, "")
+            # One without a filesystem gets it at its next mount, over all that it has by then.
+            fs_type = (
+                None if state == MAKING else content_of(self._run, device, noted.get(TAG_FS, ""))
+            )
+            if fs_type is not None:
+                self._steps.fill_up(found, device, fs_type)
+            return found.size_bytes
+
+    def adopt(self, volumes: Mapping[str, Mapping[str, str]]) -> list[str]:
+        """See `driver.Driver`. Its filesystem is made, where one is seen: what is not active, or
+        holds none, is looked at when it is mounted."""
+        adopted = []
+        with told():
+            for found in self._shelf.volumes():
+                tags = volumes.get(found.name)
+                if tags is not None and is_unmarked(found):
+                    self._shelf.note(found, {**tags, **self._seen(found)})
+                    adopted.append(found.name)
+        return adopted
+
+    def _seen(self, found: LogicalVolume) -> dict[str, str]:
+        """What can be noted of its content as it lies there."""
+        if not found.active or found.suspended or not found.device:
+            return {}
+        try:
+            fs_type = visible_on(self._shelf.device(found))
+        except (DriverFailed, OSError) as error:
+            log.info("not looked into: %s", error, extra={"persistentvolume": found.name})
+            return {}
+        return {TAG_STATE: MADE, TAG_FS: fs_type} if fs_type else {}

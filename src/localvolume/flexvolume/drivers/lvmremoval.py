@@ -1,0 +1,130 @@
+"""How a logical volume goes for good: only the very one that was listed, unused, and as noted.
+
+[overwritten or discarded, a piece at each call] -> deactivated -> looked at again -> lvremove
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from localvolume.backends.lvmwipe import PIECE, How, wipe_part
+from localvolume.flexvolume.driver import (
+    DISCARD,
+    MAKING,
+    OVERWRITE,
+    REMOVING,
+    TAG_GONE_SINCE,
+    TAG_ON_REMOVAL,
+    TAG_POLICY,
+    TAG_STATE,
+    WAYS,
+    DriverFailed,
+    Owned,
+)
+from localvolume.flexvolume.drivers.devicemount import mount_table
+from localvolume.flexvolume.drivers.lvmmarks import Tags, ours
+from localvolume.flexvolume.drivers.lvmshelf import Shelf, size_in
+from localvolume.host import blockdev
+from localvolume.host.lvm import LogicalVolume
+
+WIPE_SECONDS: Final = 60.0
+"""How long one call may overwrite."""
+
+TAG_WIPED: Final = "wiped"
+"""How many bytes, from the first, are overwritten or discarded."""
+
+_WIPES: Final[Mapping[str, How]] = {OVERWRITE: "overwrite", DISCARD: "discard"}
+
+log = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+
+
+def users_of(volume: LogicalVolume) -> str:
+    """Who uses it, in words; "" where nobody does. Raises DriverFailed where nobody can tell."""
+    if volume.device:
+        places = [mount.mount_point for mount in mount_table().of_device(volume.device)]
+        if places:
+            return f"it is mounted at {', '.join(places)}"
+    if volume.open:
+        return "a process or device has it open"
+    return "all of its I/O is held up" if volume.suspended else ""
+
+
+def remove(shelf: Shelf, listed: Owned, clock: Clock = time.monotonic) -> None:
+    """Remove it; what is not there any more is removed. Raises as `Driver.remove` says."""
+    noted: Tags = listed.tags
+    found = _still(shelf, listed, noted)
+    if found is None:
+        return
+    how = _WIPES.get(noted.get(TAG_ON_REMOVAL, ""))
+    # One whose making never ended holds nothing of anybody's; and a thin one that its pool was
+    # never told of (lvcreate was killed) can be removed, and never activated.
+    if how is not None and noted.get(TAG_STATE) != MAKING:
+        if noted.get(TAG_STATE) != REMOVING:
+            noted = {**noted, TAG_STATE: REMOVING}
+            found = shelf.note(found, noted)
+        found = shelf.awake(found)
+        noted = _wiped(shelf, found, noted, how, clock)
+    if found.active:
+        # LVM refuses it where anybody has it open: the last proof that nobody does.
+        shelf.lvm.deactivate(found)
+    found = _still(shelf, listed, noted)
+    if found is None:
+        return
+    if found.active:
+        raise DriverFailed(f"{found.full_name} was activated meanwhile: left as it is")
+    shelf.lvm.remove(found)
+
+
+def _still(shelf: Shelf, listed: Owned, noted: Tags) -> LogicalVolume | None:
+    """The volume as LVM has it now; DriverFailed unless it is as listed, gone, and nobody's."""
+    found = shelf.look(listed.name)
+    if found is None:
+        return None
+    now = ours(found)
+    if found.uuid != listed.id:
+        raise DriverFailed(f"{found.full_name} is another volume than the one that was listed")
+    if now != dict(noted):
+        raise DriverFailed(f"{found.full_name} is noted otherwise than when it was listed")
+    if now.get(TAG_POLICY) != "Delete" or not now.get(TAG_GONE_SINCE):
+        raise DriverFailed(f"{found.full_name} is not noted as one to be removed")
+    if now.get(TAG_ON_REMOVAL, "") not in WAYS:
+        raise DriverFailed(f"{found.full_name} is to be removed in a way that is not known")
+    if user := users_of(found):
+        raise DriverFailed(f"{found.full_name} is in use: {user}")
+    if found.has_snapshots:
+        raise DriverFailed(f"{found.full_name} has snapshots, which would be removed with it")
+    return found
+
+
+def _wiped(shelf: Shelf, found: LogicalVolume, noted: Tags, how: How, clock: Clock) -> Tags:
+    """Overwrite or discard what is left to be; what is noted then.
+
+    Raises DriverFailed after WIPE_SECONDS: the next call goes on.
+    """
+    device = shelf.device(found)
+    start = size_in(noted, TAG_WIPED)
+    fd = blockdev.exclusive_open(device.node, write=True, device=device.number)
+    try:
+        size = blockdev.size_bytes(fd)
+        end = clock() + WIPE_SECONDS
+        while start < size and clock() < end:
+            length = min(PIECE, size - start)
+            if not wipe_part(fd, start, length, how, thin=found.kind == "thin"):
+                log.warning("%s takes no discards: it is removed without", device.node)
+                start = size
+                break
+            start += length
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    noted = {**noted, TAG_WIPED: str(start)}
+    shelf.note(found, noted)
+    if start < size:
+        raise DriverFailed(f"{found.full_name}: {start} of {size} bytes are gone; it goes on")
+    return noted

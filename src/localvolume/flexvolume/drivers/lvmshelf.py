@@ -1,0 +1,255 @@
+"""The logical volumes of one group, as the driver handles them: found, made, woken, noted on.
+
+Each step is one command of LVM, so a crash leaves it done or not done.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from localvolume.backends.model import BackendFailed
+from localvolume.config.pools import LvmConfig
+from localvolume.flexvolume.driver import (
+    MAKING,
+    TAG_FS,
+    TAG_STATE,
+    DriverFailed,
+    Volume,
+)
+from localvolume.flexvolume.drivers.lvmcontent import Device, visible_on
+from localvolume.flexvolume.drivers.lvmmarks import (
+    POOL_TAGS,
+    Tags,
+    is_half_pool,
+    retagged,
+    tags_of,
+)
+from localvolume.host.blockdev import InUse, NotABlockDevice
+from localvolume.host.commands import CommandMissing, CommandTimedOut
+from localvolume.host.commandsync import Run
+from localvolume.host.entries import device_number
+from localvolume.host.lvm import (
+    BadReport,
+    LogicalVolume,
+    LvmFailed,
+    NameTaken,
+    NoRoomInGroup,
+    check_name,
+)
+from localvolume.host.lvmgate import GatedLvm
+from localvolume.host.sysfs import read
+from localvolume.volumes.capacity import quantity
+from localvolume.volumes.lvtags import BadTag
+
+_FULL = 100.0
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Turn whatever the host says within into DriverFailed."""
+    try:
+        yield
+    except (LvmFailed, BadReport, BadTag, BackendFailed, CommandMissing, CommandTimedOut) as error:
+        raise DriverFailed(str(error)) from error
+    except (InUse, NotABlockDevice, OSError) as error:
+        raise DriverFailed(str(error)) from error
+
+
+class Shelf:
+    """All methods raise DriverFailed and what `told` turns into it."""
+
+    def __init__(self, run: Run, config: LvmConfig) -> None:
+        self._config = config
+        self.group = check_name(config.group)
+        self.lvm = GatedLvm(run, config.command_prefix, self.group)
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def volumes(self) -> list[LogicalVolume]:
+        """All of the group, whosever they are."""
+        return self.lvm.volumes(self.group)
+
+    def look(self, name: str) -> LogicalVolume | None:
+        """The volume of that name, whosever it is."""
+        return self.lvm.volume(self.group, name)
+
+    def again(self, volume: LogicalVolume) -> LogicalVolume:
+        """The very volume as it is now."""
+        found = self.look(volume.name)
+        if found is None or found.uuid != volume.uuid:
+            raise DriverFailed(f"{volume.full_name} was removed meanwhile")
+        return found
+
+    def is_it(self, name: str, device: str) -> bool:
+        """Whether `major:minor` is the device of that volume, by what the kernel calls it.
+
+        LVM need not be asked, which may not answer just when a volume must be let go.
+        """
+        doubled = (part.replace("-", "--") for part in (self.group, check_name(name)))
+        base = f"/sys/dev/block/{device}/dm"
+        ours = (read(f"{base}/uuid") or "").startswith("LVM-")
+        return ours and read(f"{base}/name") == "-".join(doubled)
+
+    def device(self, volume: LogicalVolume) -> Device:
+        """The device node of an active volume, which is seen to be the right one."""
+        try:
+            found = os.stat(volume.path)
+        except OSError as error:
+            raise DriverFailed(
+                f"the device {volume.path} is not there: {error.strerror}; the agent needs the"
+                " host's /dev"
+            ) from error
+        if not stat.S_ISBLK(found.st_mode) or device_number(found.st_rdev) != volume.device:
+            raise DriverFailed(f"{volume.path} does not lead to {volume.full_name}")
+        return Device(volume.path, volume.device)
+
+    # --- changing ------------------------------------------------------------------------------
+
+    def make(self, volume: Volume, volumes: Sequence[LogicalVolume]) -> LogicalVolume:
+        """A new volume with our tags, its state MAKING; one made meanwhile is as good.
+
+        `volumes` are those of the group, as just looked at.
+        """
+        group = self.lvm.group(self.group)
+        if group.missing:
+            raise DriverFailed(
+                f"nothing is made in the volume group {self.group}: {group.missing} of its physical"
+                " volumes are missing"
+            )
+        stripes, stripe_bytes, options = self._config.layout()
+        noted = {**volume.tags, TAG_STATE: MAKING, TAG_FS: volume.fs_type}
+        pool = self._pool(volumes)
+        try:
+            self.lvm.create(
+                self.group,
+                volume.name,
+                volume.size_bytes,
+                thin_pool=pool,
+                tags=tags_of(noted),
+                stripes=stripes,
+                stripe_bytes=stripe_bytes,
+                options=options,
+            )
+        except NameTaken:
+            pass
+        except NoRoomInGroup as error:
+            raise DriverFailed(
+                f"no room for {volume.name}: {quantity(volume.size_bytes)} are wanted, and"
+                f" {quantity(group.free_bytes)} are free in the volume group {self.group} ({error})"
+            ) from error
+        found = self.look(volume.name)
+        if found is None:
+            raise DriverFailed(f"{self.group}/{volume.name} was made, and is not there")
+        return found
+
+    def awake(self, volume: LogicalVolume) -> LogicalVolume:
+        """The volume, active and taking I/O: after a reboot it is not, nor after a killed LVM."""
+        if volume.active and not volume.suspended and volume.device:
+            return volume
+        if volume.suspended:
+            self.lvm.refresh(volume)
+        if not volume.active:
+            self.lvm.activate(volume)
+        found = self.again(volume)
+        if not found.active or found.suspended or not found.device:
+            raise DriverFailed(
+                f"{volume.full_name} cannot be activated ({found.health or 'no why'})"
+            )
+        return found
+
+    def note(self, volume: LogicalVolume, noted: Tags) -> LogicalVolume:
+        """The volume with just this noted of what is ours; others' tags stay."""
+        remove, add = retagged(volume, noted)
+        self.lvm.retag(volume, remove, add)
+        return replace(volume, tags=volume.tags - remove | add)
+
+    def extend(self, volume: LogicalVolume, size_bytes: int) -> LogicalVolume:
+        """The volume with at least so many bytes; never fewer than it has."""
+        if size_bytes <= volume.size_bytes:
+            return volume
+        try:
+            self.lvm.extend(volume, size_bytes)
+        except NoRoomInGroup as error:
+            raise NoRoom(
+                f"{volume.full_name} has {quantity(volume.size_bytes)}, and there is no room for"
+                f" {quantity(size_bytes)} ({error})"
+            ) from error
+        return self.again(volume)
+
+    def fullness(self, volume: LogicalVolume) -> str:
+        """That the thin pool of a volume is full, in a sentence; "" where it is not."""
+        pool = self.look(volume.pool) if volume.pool else None
+        return _full(pool) if pool else ""
+
+    # --- thin pools ----------------------------------------------------------------------------
+
+    def _pool(self, volumes: Sequence[LogicalVolume]) -> str:
+        """The thin pool to make volumes in, "" for thick ones; made of what is free, if absent."""
+        name = self._config.thin_pool
+        if not name:
+            return ""
+        found = next((one for one in volumes if one.name == name), None)
+        if found is not None and is_half_pool(found):
+            self._remove_half(found)
+            found = None
+        if found is None:
+            self._make_pool(name)
+            return name
+        if found.kind != "pool":
+            raise DriverFailed(f"{found.full_name} is no thin pool: left as it is")
+        if text := _full(found):
+            raise DriverFailed(text)
+        return name
+
+    def _remove_half(self, found: LogicalVolume) -> None:
+        """Take away half of a pool. Nobody was ever given anything in it; should somebody have put
+        a filesystem there all the same, it is left."""
+        # The command that was killed may have left the kernel's device half done, too.
+        self.lvm.put_right()
+        found = self.again(found)
+        if not is_half_pool(found):
+            raise DriverFailed(f"{found.full_name} has changed meanwhile: ask again")
+        found = self.awake(found)
+        if fs_type := visible_on(self.device(found)):
+            raise DriverFailed(
+                f"{found.full_name} was to be a thin pool, and holds {fs_type}: left as it is"
+            )
+        self.lvm.remove(found)
+        log.warning("removed %s, half of a thin pool: it is made anew", found.full_name)
+
+    def _make_pool(self, name: str) -> None:
+        try:
+            self.lvm.create_pool(self.group, name, None, tags=POOL_TAGS)
+        except NameTaken:
+            pass
+        except NoRoomInGroup as error:
+            raise DriverFailed(
+                f"no room for the thin pool {name} in the volume group {self.group} ({error})"
+            ) from error
+
+
+class NoRoom(DriverFailed):
+    """The volume is as it was: there is no room for it to grow."""
+
+
+def _full(pool: LogicalVolume) -> str:
+    data, metadata = pool.data_percent or 0.0, pool.metadata_percent or 0.0
+    if data < _FULL and metadata < _FULL:
+        return ""
+    return (
+        f"the thin pool {pool.full_name} is full (data {data:.1f} %, metadata {metadata:.1f} %):"
+        " its volumes take no more data until it is extended (lvextend) or volumes are removed"
+    )
+
+
+def size_in(noted: Mapping[str, str], key: str) -> int:
+    """A number among what is noted; 0 where there is none."""
+    text = noted.get(key, "")
+    return int(text) if text.isascii() and text.isdigit() else 0

@@ -1,0 +1,298 @@
+"""FlexVolume on one node: the server, the client's installation, and what goes on beside the calls.
+
+Another configuration begins all of it anew, once the calls under way have ended; the informers and
+the metrics stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+
+from localvolume.config.flexvolume import FlexVolumeConfig
+from localvolume.config.model import Configuration
+from localvolume.flexvolume.adopt import Adoption
+from localvolume.flexvolume.binding import Binding
+from localvolume.flexvolume.calls import CALL_SECONDS, Calls
+from localvolume.flexvolume.collect import Keep, NoteGone, Remove
+from localvolume.flexvolume.collecting import Collector, CollectorMetrics
+from localvolume.flexvolume.driver import Driver, DriverFailed
+from localvolume.flexvolume.install import NotInstalled, install
+from localvolume.flexvolume.keeping import Keeping
+from localvolume.flexvolume.protocol import Refused
+from localvolume.flexvolume.server import Server
+from localvolume.flexvolume.telemetry import FlexTelemetry
+from localvolume.flexvolume.turns import Turns
+from localvolume.host.commandsync import on_loop
+from localvolume.host.workers import Hung, Workers
+from localvolume.kube.client import Client
+from localvolume.kube.errors import ApiError
+from localvolume.kube.events import EventRecorder
+from localvolume.kube.informer import Informer
+from localvolume.kube.kinds import NODES
+from localvolume.kube.objects import Node, PersistentVolume, PersistentVolumeClaim
+from localvolume.volumes.manifest import NodeFacts
+from localvolume.volumes.nodes import node_facts
+from localvolume.volumes.objects import is_being_deleted
+
+log = logging.getLogger(__name__)
+
+RESYNC_SECONDS = 60.0
+"""How often everything is looked at again, where nothing changes."""
+
+REST_SECONDS = 1.0
+LONGEST_REST = 10.0
+_REST_FACTOR = 4.0
+"""After a look, rest this many times as long as it took, within these bounds."""
+
+AGAIN_SECONDS = 10.0
+"""How soon what failed is tried again: installing, adopting, removing."""
+
+INSTALL_SECONDS = 600.0
+INSTALL_DEADLINE = 60.0
+
+
+class FlexRole:
+    """The FlexVolume volumes of one node. Run `run()` as a task."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        events: EventRecorder,
+        workers: Workers,
+        telemetry: FlexTelemetry,
+        collector_metrics: CollectorMetrics,
+        volumes: Informer[PersistentVolume],
+        claims: Informer[PersistentVolumeClaim],
+        nodes: Informer[Node],
+        node_name: str,
+        configuration: Configuration,
+        call_seconds: float = CALL_SECONDS,
+    ) -> None:
+        self._client = client
+        self._events = events
+        self._workers = workers
+        self._telemetry = telemetry
+        self._collector_metrics = collector_metrics
+        self._volumes = volumes
+        self._claims = claims
+        self._nodes = nodes
+        self._node_name = node_name
+        self._config = configuration.flexvolume
+        self._call_seconds = call_seconds
+        self._reconfigured = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._server: Server | None = None
+        self._problems: dict[str, str] = {}
+        self.serving = asyncio.Event()
+        """Set once the socket is ours, under whatever configuration."""
+        self.looks = 0
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """What keeps volumes from being served; ready while it is empty.
+
+        That another process has the socket is none: it ends once we are ready.
+        """
+        server = self._server.problem if self._server else ""
+        return {**self._problems, **({"flexvolume socket": server} if server else {})}
+
+    def changed(self, *_: object) -> None:
+        """An object or the mount table changed."""
+        self._wake.set()
+
+    def reconfigure(self, configuration: Configuration) -> None:
+        """From now on another configuration counts."""
+        if configuration.flexvolume != self._config:
+            self._config = configuration.flexvolume
+            self._reconfigured.set()
+
+    async def run(self) -> None:
+        """Never returns; on cancellation lets calls under way come to an end."""
+        while True:
+            self._reconfigured.clear()
+            serving = asyncio.create_task(self._serve(self._config))
+            changed = asyncio.create_task(self._reconfigured.wait())
+            try:
+                await asyncio.wait({serving, changed}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (serving, changed):
+                    task.cancel()
+                await asyncio.wait({serving, changed})
+            if not serving.cancelled() and (error := serving.exception()) is not None:
+                raise error
+
+    async def _serve(self, config: FlexVolumeConfig | None) -> None:
+        self._server, self._problems = None, {}
+        if config is None:
+            await asyncio.Event().wait()
+            return
+        driver = make_driver(config, asyncio.get_running_loop())
+        turns = Turns(self._workers)
+        binding = Binding(self._client, self._node_name, self._node, self._volumes.apply_own_write)
+        calls = Calls(
+            config=config,
+            driver=driver,
+            turns=turns,
+            binding=binding,
+            telemetry=self._telemetry,
+            seconds=self._call_seconds,
+        )
+        keeping = Keeping(
+            client=self._client,
+            events=self._events,
+            workers=self._workers,
+            config=config,
+            driver=driver,
+            turns=turns,
+            binding=binding,
+            telemetry=self._telemetry,
+            node_name=self._node_name,
+            saw_volume=self._volumes.apply_own_write,
+            saw_claim=self._claims.apply_own_write,
+        )
+        collector = Collector(
+            self._client,
+            driver,
+            self._workers,
+            turns,
+            self._collector_metrics,
+            grace_seconds=config.grace_seconds,
+        )
+        adoption = Adoption(
+            self._client,
+            driver,
+            self._workers,
+            turns,
+            binding,
+            names=config.names,
+            node=lambda: node_facts(self._node_name, self._nodes.items.get(self._node_name)),
+        )
+        self._server = server = Server(config.socket, calls.routes)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.run())
+            # Not before: another agent of this node may still be at work.
+            await server.serving.wait()
+            self.serving.set()
+            tasks.create_task(self._install_forever(config))
+            tasks.create_task(self._look_forever(config, keeping, adoption, collector))
+
+    async def _node(self) -> Node:
+        """This node's object. Raises ApiError."""
+        found = self._nodes.items.get(self._node_name)
+        return await self._client.get(NODES, self._node_name) if found is None else found
+
+    # --- the client ----------------------------------------------------------------------------
+
+    async def _install_forever(self, config: FlexVolumeConfig) -> None:
+        while True:
+            try:
+                changed = await self._workers.call(
+                    "flexvolume client", INSTALL_DEADLINE, install, config
+                )
+            except (NotInstalled, Hung, OSError) as error:
+                self._trouble("flexvolume client", f"the client is not installed: {error}")
+                await asyncio.sleep(AGAIN_SECONDS)
+                continue
+            self._trouble("flexvolume client", "")
+            for path in changed:
+                log.info("installed %s", path)
+            await asyncio.sleep(INSTALL_SECONDS)
+
+    # --- beside the calls ----------------------------------------------------------------------
+
+    async def _look_forever(
+        self,
+        config: FlexVolumeConfig,
+        keeping: Keeping,
+        adoption: Adoption,
+        collector: Collector,
+    ) -> None:
+        for one in (self._volumes, self._claims, self._nodes):
+            await one.synced.wait()
+        adopted = False
+        self._wake.set()
+        while True:
+            began = time.monotonic()
+            adopted = adopted or await self._adopt(keeping, adoption)
+            wait = await self._look(config, keeping, collector)
+            self.looks += 1
+            took = time.monotonic() - began
+            await asyncio.sleep(min(LONGEST_REST, max(REST_SECONDS, _REST_FACTOR * took)))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait if adopted else min(wait, AGAIN_SECONDS)):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    async def _adopt(self, keeping: Keeping, adoption: Adoption) -> bool:
+        """Whether it is done: once, as our own mounts mark what they use."""
+        node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
+        why_not = node if isinstance(node, str) else ""
+        complete = False
+        if isinstance(node, NodeFacts):
+            try:
+                await keeping.mark_elastics(node)
+            except (ApiError, Refused) as error:
+                why_not = str(error)
+            else:
+                adopted = await adoption.run()
+                self._telemetry.adopted(len(adopted.names))
+                complete = adopted.complete
+                why_not = "" if complete else "see the log"
+        text = f"what elastic's driver made here is not taken over yet: {why_not}"
+        self._trouble("flexvolume adoption", text if why_not else "")
+        return complete
+
+    async def _look(
+        self, config: FlexVolumeConfig, keeping: Keeping, collector: Collector
+    ) -> float:
+        """Look once; how long to wait for the next time, in seconds."""
+        node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
+        if isinstance(node, str):
+            self._trouble("flexvolume volumes", node)
+            return AGAIN_SECONDS
+        volumes = dict(self._volumes.items)
+        try:
+            await keeping.look(node, volumes, self._claims.items)
+        except (DriverFailed, Hung, OSError) as error:
+            self._trouble("flexvolume volumes", f"they cannot be listed: {error}")
+            return AGAIN_SECONDS
+        self._trouble("flexvolume volumes", "")
+        there = {
+            name: one.metadata.uid for name, one in volumes.items() if not is_being_deleted(one)
+        }
+        actions = await collector.sweep(there)
+        wait = RESYNC_SECONDS * (1 + random.random())  # noqa: S311 - jitter
+        if any(
+            isinstance(one, NoteGone) or (isinstance(one, Keep) and one.waiting) for one in actions
+        ):
+            wait = min(wait, max(REST_SECONDS, config.grace_seconds / 4))
+        if any(isinstance(one, Remove) for one in actions):
+            wait = min(wait, AGAIN_SECONDS)  # it may have failed, or go on
+        return wait
+
+    def _trouble(self, what: str, text: str) -> None:
+        if text and self._problems.get(what) != text:
+            log.error("%s: %s", what, text)
+        self._problems.pop(what, None)
+        if text:
+            self._problems[what] = text
+
+
+def make_driver(config: FlexVolumeConfig, loop: asyncio.AbstractEventLoop) -> Driver:
+    """The driver that the configuration names; only its code is imported."""
+    if config.driver == "bindmount":
+        from localvolume.flexvolume.drivers.bindmount import BindDriver
+
+        return BindDriver(config.bind_root)
+    if config.driver == "empty":
+        from localvolume.flexvolume.drivers.empty import EmptyDriver
+
+        return EmptyDriver()
+    from localvolume.flexvolume.drivers.lvm import LvmDriver
+
+    return LvmDriver(config, on_loop(loop))

@@ -1,0 +1,312 @@
+"""The daemon's end of the unix socket: HTTP as elastic's client speaks it, for root alone.
+
+One request for each connection, of bounded size and time; the standard library's streams are all
+it takes. Who may connect is asked of the kernel (SO_PEERCRED), whatever the file's mode says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import socket
+import stat
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from localvolume.flexvolume.protocol import BadCall
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES: Final = 1 << 20
+"""The longest body of a request."""
+
+READ_SECONDS: Final = 10.0
+"""How long a client may take to say what it wants, and to take the answer."""
+
+WAIT_SECONDS: Final = 0.5
+"""How often a socket that another process serves is looked at."""
+
+_HEAD_BYTES: Final = 16 << 10
+_BACKLOG: Final = 128
+_TEXT: Final = "text/plain; charset=utf-8"
+_JSON: Final = "application/json"
+_PEER: Final = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    411: "Length Required",
+    413: "Content Too Large",
+    500: "Internal Server Error",
+}
+
+Route = Callable[[bytes], Awaitable[bytes]]
+"""Answers a body with one of JSON. Whatever it raises is answered as text, with status 500."""
+
+
+class Failed(Exception):
+    """An answer as plain text with status 500: the call was not even a FlexVolume call, or the API
+    server did not do its part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes
+    type: str = _TEXT
+    allow: str = ""
+
+    def encode(self) -> bytes:
+        """As it goes over the wire; elastic's answers end with a newline, too."""
+        body = self.body.rstrip(b"\n") + b"\n"
+        lines = [
+            f"HTTP/1.1 {self.status} {_REASONS[self.status]}",
+            f"Content-Type: {self.type}",
+            f"Content-Length: {len(body)}",
+            "X-Content-Type-Options: nosniff",
+            *([f"Allow: {self.allow}"] if self.allow else []),
+            "Connection: close",
+        ]
+        return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.answer = Answer(status, text.encode())
+
+
+class Server:
+    """`routes` by path, each with its method. `serving` is set while the socket is ours."""
+
+    def __init__(self, path: str, routes: Mapping[str, tuple[str, Route]]) -> None:
+        self._path = path
+        self._routes = routes
+        self._talks: set[asyncio.Task[None]] = set()
+        self.serving = asyncio.Event()
+        self.problem = ""
+        """Why the socket cannot be served now; another's serving it is no problem."""
+
+    async def run(self) -> NoReturn:
+        """Serve until cancelled; calls under way are then waited for.
+
+        While another process serves the socket this one waits, and takes its place at its end.
+        """
+        async with self._turn():
+            listening = await self._listen()
+            server = await asyncio.start_unix_server(
+                self._connected, sock=listening, limit=_HEAD_BYTES
+            )
+            inode = os.stat(self._path, follow_symlinks=False).st_ino
+            self.serving.set()
+            log.info("serving FlexVolume at %s", self._path)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.serving.clear()
+                server.close()
+                with contextlib.suppress(OSError):
+                    if os.stat(self._path, follow_symlinks=False).st_ino == inode:
+                        os.unlink(self._path)
+                if self._talks:
+                    await asyncio.wait(self._talks)
+        raise AssertionError("it waits for ever")
+
+    # --- the socket ----------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """The lock that says which process of this node serves the socket."""
+        said = ""
+        while True:
+            try:
+                os.makedirs(os.path.dirname(self._path), mode=0o755, exist_ok=True)
+                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                lock = os.open(f"{self._path}.lock", flags, 0o600)
+            except OSError as error:
+                self.problem = f"the socket {self._path} cannot be made: {error}"
+                said = await self._wait(said, self.problem)
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                said = await self._wait(said, f"another agent serves {self._path}")
+                continue
+            except OSError:
+                os.close(lock)
+                raise
+            break
+        self.problem = ""
+        try:
+            yield
+        finally:
+            os.close(lock)
+
+    async def _listen(self) -> socket.socket:
+        """A listening socket in its place; what lies there must be a socket nobody answers at."""
+        said = ""
+        while True:
+            try:
+                reason = _in_the_way(self._path)
+                if not reason:
+                    listening = _bound(self._path)
+                    self.problem = ""
+                    return listening
+                # elastic's daemon knows nothing of our lock, and is left to its end.
+                answers = reason == _ANSWERED
+                self.problem = "" if answers else f"{self._path} {reason}"
+                said = await self._wait(said, f"{self._path} {reason}")
+            except OSError as error:
+                self.problem = f"the socket {self._path} cannot be made: {error}"
+                said = await self._wait(said, self.problem)
+
+    @staticmethod
+    async def _wait(said: str, text: str) -> str:
+        if text != said:
+            log.warning("%s: waiting", text)
+        await asyncio.sleep(WAIT_SECONDS)
+        return text
+
+    # --- one connection ------------------------------------------------------------------------
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._talks.add(task)
+            task.add_done_callback(self._talks.discard)
+        try:
+            answer = await self._answer(reader, writer)
+            if answer is not None:
+                writer.write(answer.encode())
+                async with asyncio.timeout(READ_SECONDS):
+                    await writer.drain()
+        except (OSError, TimeoutError):
+            log.debug("a client of %s went away", self._path)
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(READ_SECONDS):
+                    await writer.wait_closed()
+
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> Answer | None:
+        """None where the client said nothing, as one that only looks whether we are here."""
+        try:
+            uid = _uid_of(writer)
+            async with asyncio.timeout(READ_SECONDS):
+                asked = await _request(reader)
+            if asked is None:
+                return None
+            if uid != 0:
+                # Only now: closed with something unread, it would lose the answer.
+                return Answer(403, f"only root may ask, not the user {uid}".encode())
+            method, path, body = asked
+            if path not in self._routes:
+                return Answer(404, b"404 page not found")
+            allowed, route = self._routes[path]
+            if method != allowed:
+                return Answer(405, f"{path} is for {allowed}".encode(), allow=allowed)
+            return Answer(200, await route(body), _JSON)
+        except _Refused as refused:
+            return refused.answer
+        except TimeoutError:
+            return Answer(408, b"the request did not come in time")
+        except (BadCall, Failed) as error:
+            return Answer(500, str(error).encode())
+        except Exception:  # a mistake of ours about one call must not end what serves all others
+            log.exception("a call of FlexVolume failed: unexpected")
+            return Answer(500, b"unexpected: see the agent's log")
+
+
+async def _request(reader: asyncio.StreamReader) -> tuple[str, str, bytes] | None:
+    """Method, path and body. Raises _Refused."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError as short:
+        if not short.partial:
+            return None
+        raise _Refused(400, "the request is cut short") from None
+    except asyncio.LimitOverrunError:
+        raise _Refused(400, "the head of the request is too long") from None
+    first, *lines = head[:-4].decode("latin-1").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        raise _Refused(400, "this is no request of HTTP/1")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        name = name.lower()
+        if not colon or not name or name != name.strip() or name in headers:
+            raise _Refused(400, "a header is malformed or given twice")
+        headers[name] = value.strip()
+    if "transfer-encoding" in headers:
+        raise _Refused(411, "the body needs a Content-Length")
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdigit() and len(length) < 10):
+        raise _Refused(400, "Content-Length is no number")
+    if int(length) > MOST_BYTES:
+        raise _Refused(413, f"a body may have {MOST_BYTES} bytes")
+    try:
+        body = await reader.readexactly(int(length))
+    except asyncio.IncompleteReadError:
+        raise _Refused(400, "the request is cut short") from None
+    return words[0], words[1].partition("?")[0], body
+
+
+def _uid_of(writer: asyncio.StreamWriter) -> int:
+    peer: socket.socket = writer.get_extra_info("socket")
+    found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    uid: int = _PEER.unpack(found)[1]
+    return uid
+
+
+_ANSWERED: Final = "is served by another process"
+
+
+def _in_the_way(path: str) -> str:
+    """Why no socket can be put there now, "" where one can. Raises OSError."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return ""
+    if not stat.S_ISSOCK(mode):
+        return "is no socket: remove it, or name another place"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return ""
+        except BlockingIOError:
+            return _ANSWERED
+    return _ANSWERED
+
+
+def _bound(path: str) -> socket.socket:
+    """A socket that listens at that path, whatever lay there; never with another mode."""
+    directory, _, name = path.rpartition("/")
+    temporary = f"{directory}/.{name[:40]}.{os.getpid()}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.bind(temporary)
+        os.chmod(temporary, 0o600)
+        listening.listen(_BACKLOG)
+        os.rename(temporary, path)
+    except BaseException:
+        listening.close()
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    listening.setblocking(False)
+    return listening

@@ -1,0 +1,244 @@
+"""What is there: volumes looked at in one go, and left behind one at a time where a disk hangs.
+
+Most of it is what the kernel remembers (host/fserrors.py). Of disks only the volumes' own top is
+asked, by stat: that is how a filesystem that has shut down shows itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from localvolume.health.model import Place, Room, Seen
+from localvolume.host.entries import device_number
+from localvolume.host.fserrors import (
+    Failure,
+    both,
+    btrfs_filesystems,
+    device_failure,
+    device_of,
+    filesystem_failure,
+    kernel_name,
+)
+from localvolume.host.mounts import Mount, MountTable, read_mount_table
+from localvolume.host.syscalls import fstatfs
+from localvolume.host.sysfs import SYS, read
+from localvolume.host.workers import Hung, Workers
+
+LOOK_SECONDS: Final = 5.0
+"""How long one volume may keep all the others waiting."""
+
+_GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ENODEV, errno.ELOOP})
+_FAILED: Final = frozenset({errno.EIO, errno.EUCLEAN, errno.ESHUTDOWN, errno.EBADMSG, errno.ESTALE})
+
+
+class Survey:
+    """Looks at places; remembers those that hang, so that nobody waits for them again."""
+
+    def __init__(self, workers: Workers, sys: str = SYS) -> None:
+        self._workers = workers
+        self._sys = sys
+        self._turn = 0
+        self._stuck: dict[str, str] = {}
+
+    async def look(self, places: Mapping[str, Place]) -> dict[str, Seen]:
+        """What is seen at each place, by the same keys. One that hangs is `unknown`."""
+        hung = self._workers.hung
+        self._stuck = {key: call for key, call in self._stuck.items() if call in hung}
+        found = {
+            key: Seen(unknown="it does not answer") for key in self._stuck.keys() & places.keys()
+        }
+        left = {key: place for key, place in places.items() if key not in found}
+        while left:
+            self._turn += 1
+            call, turn = f"health {self._turn}", _Turn(left, self._sys)
+            try:
+                await self._workers.call(call, LOOK_SECONDS + len(left) / 100, turn.run)
+            except Hung as error:
+                turn.given_up.set()
+                key = turn.at
+                if key is None:  # no thread was free, or the tables hang: nothing is known of any
+                    return found | dict.fromkeys(left, Seen(unknown=str(error)))
+                self._stuck[key] = call
+                found[key] = Seen(unknown="it does not answer")
+            except (OSError, ValueError) as error:
+                unknown = Seen(unknown=f"the node cannot be looked at: {error}")
+                return found | dict.fromkeys(left, unknown)
+            done = dict(turn.found)
+            found |= {key: seen for key, seen in done.items() if key not in found}
+            left = {key: place for key, place in left.items() if key not in found}
+        return found
+
+
+class _Turn:
+    """One pass in a worker thread: `found` so far, and `at` which place it is."""
+
+    def __init__(self, places: Mapping[str, Place], sys: str) -> None:
+        self._places = places
+        self._sys = sys
+        self.found: dict[str, Seen] = {}
+        self.at: str | None = None
+        self.given_up = threading.Event()
+
+    def run(self) -> None:
+        look = Look(read_mount_table(), self._sys)
+        for key, place in self._places.items():
+            self.at = key
+            seen = look.at(place)
+            if self.given_up.is_set():
+                return
+            self.found[key] = seen
+
+
+class Look:
+    """What one moment's tables say of one place after another; nothing is read twice.
+
+    Blocks; raises nothing for what is wrong with a place.
+    """
+
+    def __init__(self, table: MountTable, sys: str = SYS) -> None:
+        self._table = table
+        self._sys = sys
+        self._btrfs = btrfs_filesystems(sys)
+        self._failures: dict[tuple[str, str, str], Failure] = {}
+        self._disks: dict[str, Failure] = {}
+        self._pools: dict[str, Seen] = {}
+
+    def at(self, place: Place) -> Seen:
+        """What is to be seen there now."""
+        seen = self._below(place.below) if place.below else Seen()
+        if seen.gone or seen.unknown:
+            return seen
+        own = self._own(place)
+        return replace(
+            seen,
+            gone=own.gone,
+            stopped=own.stopped or seen.stopped,
+            errors=own.errors or seen.errors,
+            unknown=own.unknown,
+        )
+
+    def _own(self, place: Place) -> Seen:
+        try:
+            found = os.stat(place.path)
+        except OSError as error:
+            return _of_error(place.path, error)
+        if place.kind != "directory" and stat.S_ISBLK(found.st_mode):
+            return self._device(place.path, device_number(found.st_rdev))
+        if place.kind == "device":
+            return Seen(gone=f"{place.path} is no block device")
+        if not stat.S_ISDIR(found.st_mode):
+            return Seen(gone=f"{place.path} is no directory")
+        if place.below:
+            return Seen()  # on its pool's filesystem, of which all is known
+        if place.kind == "directory":
+            mount = self._table.holding(os.path.realpath(place.path))
+        else:
+            # Mostly there are no links on the way, and looking for them costs more than all else.
+            mount = self._table.at(place.path) or self._table.at(os.path.realpath(place.path))
+            if mount is None and self._table.settled:
+                return Seen(gone=f"nothing is mounted at {place.path}")
+        if mount is None:
+            return Seen(unknown=f"it is not known what is mounted at {place.path}")
+        return self._filesystem(mount, written=place.written)
+
+    def _device(self, path: str, device: str) -> Seen:
+        name = kernel_name(device, self._sys)
+        if not name:
+            return Seen(gone=f"the kernel has no device {path} any more")
+        if read(f"{self._sys}/class/block/{name}/size") == "0":
+            return Seen(gone=f"the device {path} has no size: nothing is attached to it")
+        mounts = self._table.of_device(device)
+        if not mounts and name in self._btrfs:
+            mounts = self._btrfs_mounts(name)
+        disk = self._disk(name)
+        failed = filesystem_failure(name, mounts, self._btrfs, self._sys)
+        return Seen(
+            gone=disk.leaving,
+            stopped=failed.stopped,
+            errors=disk.errors or failed.errors or _answers(self._visible(mounts)),
+        )
+
+    def _filesystem(self, mount: Mount, *, written: bool) -> Seen:
+        # Other mounts of it differ in the options of their own alone.
+        key = mount.device, mount.options, mount.super_options
+        failed = self._failures.get(key)
+        if failed is None:
+            name = device_of(mount, self._sys)
+            found = filesystem_failure(name, (mount,), self._btrfs, self._sys)
+            failed = both(found, self._disk(name)) if name else found
+            self._failures[key] = failed
+        stopped = failed.stopped
+        if written and not stopped and "ro" in mount.super_options.split(","):
+            stopped = f"its {mount.fs_type} is mounted read-only"
+        return Seen(gone=failed.leaving, stopped=stopped, errors=failed.errors)
+
+    def _disk(self, name: str) -> Failure:
+        known = self._disks.get(name)
+        if known is None:
+            known = self._disks[name] = device_failure(name, self._sys)
+        return known
+
+    def _btrfs_mounts(self, name: str) -> list[Mount]:
+        return [
+            mount
+            for mount in self._table
+            if mount.fs_type == "btrfs" and os.path.basename(mount.source) == name
+        ]
+
+    def _visible(self, mounts: list[Mount]) -> str:
+        """Where a filesystem can be asked; "" where its mounts are in other namespaces."""
+        return next(
+            (one.mount_point for one in mounts if self._table.at(one.mount_point) is one), ""
+        )
+
+    def _below(self, directory: str) -> Seen:
+        """The pool's filesystem: what is wrong with it is wrong with every volume on it."""
+        if directory not in self._pools:
+            self._pools[directory] = self._pool(directory)
+        return self._pools[directory]
+
+    def _pool(self, directory: str) -> Seen:
+        seen = self._own(Place(path=directory, kind="directory", written=True))
+        if seen.gone or seen.unknown or seen.errors:
+            return seen
+        try:
+            return replace(seen, room=_room(directory))
+        except OSError as error:
+            return _of_error(directory, error)
+
+
+def _of_error(path: str, error: OSError) -> Seen:
+    if error.errno in _GONE:
+        return Seen(gone=f"{path} is not there")
+    text = f"{path} cannot be used: {error.strerror}"
+    return Seen(errors=text) if error.errno in _FAILED else Seen(unknown=text)
+
+
+def _answers(mount_point: str) -> str:
+    """Why the filesystem mounted there gives errors, "" where it does not, or none is in view."""
+    if not mount_point:
+        return ""
+    try:
+        os.stat(mount_point)
+    except OSError as error:
+        return f"its filesystem cannot be used: {error.strerror}" if error.errno in _FAILED else ""
+    return ""
+
+
+def _room(directory: str) -> Room:
+    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        found = fstatfs(fd)
+    finally:
+        os.close(fd)
+    return Room(
+        total_bytes=found.blocks * found.block_size,
+        available_bytes=found.available * found.block_size,
+        inodes=found.inodes_free if found.inodes else None,
+    )

@@ -1,0 +1,128 @@
+"""Where a node's volumes are to be found, from their objects and the configuration: pure."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from localvolume.config.model import Configuration
+from localvolume.health.model import Place, Thin
+from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes import marks
+from localvolume.volumes.identity import is_within
+from localvolume.volumes.objects import is_flexvolume, is_static, path_of, recorded_identity
+
+if TYPE_CHECKING:
+    # An agent without pools need not carry what they are made of.
+    from localvolume.backends.model import PoolReport
+    from localvolume.config.flexvolume import FlexVolumeConfig
+    from localvolume.config.pools import PoolConfig
+
+Pools: TypeAlias = "Mapping[str, tuple[PoolConfig, PoolReport]]"
+"""The pools of this node as they were last looked at, by name."""
+
+
+def place_of(volume: PersistentVolume, configuration: Configuration, pools: Pools) -> Place | None:
+    """Where the volume should be; None where its class or pool is not configured (any more)."""
+    if is_flexvolume(volume):
+        return _of_flexvolume(volume, configuration.flexvolume)
+    if is_static(volume):
+        return _of_class(volume, configuration)
+    return _of_pool(volume, pools)
+
+
+def thin_of(place: Place, pools: Pools) -> Thin | None:
+    """How full the thin pool is that the volume is in; None where it is in none, or unknown."""
+    found = pools.get(place.pool) if place.pool else None
+    if found is None:
+        return None
+    config, report = found
+    if config.lvm is None or not config.lvm.thin_pool or report.problem:
+        return None
+    return Thin(
+        name=f"{config.lvm.group}/{config.lvm.thin_pool}",
+        data_percent=report.data_percent,
+        metadata_percent=report.metadata_percent,
+        health=report.thin_health,
+    )
+
+
+def _of_class(volume: PersistentVolume, configuration: Configuration) -> Place | None:
+    config = configuration.storage_classes.get(volume.spec.storage_class_name)
+    directory, name = posixpath.split(path_of(volume))
+    if config is None or directory != config.host_dir or name in ("", ".", ".."):
+        return None
+    return Place(path=f"{config.mount_dir}/{name}", kind=_static_kind(volume))
+
+
+def _static_kind(volume: PersistentVolume) -> Literal["mount", "device", "any"]:
+    if volume.spec.volume_mode == "Block":
+        return "device"
+    try:
+        kind = (recorded_identity(volume) or {}).get("kind")
+    except ValueError:
+        kind = None
+    if kind == "filesystem":
+        return "mount"
+    return "device" if kind == "block" else "any"
+
+
+def _of_flexvolume(volume: PersistentVolume, config: FlexVolumeConfig | None) -> Place | None:
+    """It is made when it is mounted first: until then there is nothing, and nothing is wrong."""
+    if config is None:
+        return None
+    name = volume.metadata.name
+    if config.driver == "lvm" and config.lvm is not None:
+        path = f"/dev/{config.lvm.group}/{name}"
+        return Place(path=path, kind="device", written=True, may_be_absent=True)
+    if config.driver == "bindmount":
+        path = f"{config.bind_root}/{name}"
+        return Place(path=path, kind="directory", written=True, may_be_absent=True)
+    return None
+
+
+def _of_pool(volume: PersistentVolume, pools: Pools) -> Place | None:
+    source = volume.spec.local or volume.spec.host_path
+    found = _pool_of(volume, pools)
+    if source is None or found is None:
+        return None
+    config, report = found
+    if config.backend == "lvm":
+        return Place(path=source.path, kind="device", written=True, pool=config.name)
+    if config.backend == "image":
+        record = report.records.get(volume.metadata.name)
+        return Place(
+            path=source.path,
+            kind="device",
+            below=config.mount_dir,
+            written=True,
+            takes_room=record.sparse if record else config.sparse,
+            pool=config.name,
+        )
+    inside = posixpath.relpath(source.path, config.host_dir)
+    if not is_within(posixpath.normpath(source.path), config.host_dir):
+        return None
+    return Place(
+        path=posixpath.join(config.mount_dir, inside),
+        kind="directory",
+        below=config.mount_dir,
+        written=True,
+        takes_room=True,
+        pool=config.name,
+    )
+
+
+def _pool_of(volume: PersistentVolume, pools: Pools) -> tuple[PoolConfig, PoolReport] | None:
+    """The pool that the volume names, or, for one of an older provisioner, that it lies in."""
+    named = volume.metadata.annotations.get(marks.POOL_ANNOTATION)
+    if named is not None:
+        return pools.get(named.rpartition("/")[0])
+    source = volume.spec.local or volume.spec.host_path
+    if source is None:
+        return None
+    path = posixpath.normpath(source.path)
+    return next(
+        (pool for pool in pools.values() if pool[0].host_dir and is_within(path, pool[0].host_dir)),
+        None,
+    )

@@ -1,0 +1,180 @@
+"""What is to be said of the health of a node's volumes, and why: pure, from facts to steps.
+
+What was said last stands on the object, so an agent that begins anew neither repeats nor forgets
+it. Nothing here, and nothing that follows from here, touches a volume: health is said, not mended.
+
+A filesystem's count of errors is judged as it is, without a baseline: ext4's and btrfs's own
+counts last until somebody has repaired the filesystem and said so to it (e2fsck, `btrfs device
+stats --reset`), and until then it is not known to be well.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from localvolume.health.model import (
+    REASONS,
+    Facts,
+    Keep,
+    Memory,
+    Over,
+    Patience,
+    Place,
+    Plan,
+    Room,
+    Say,
+    Seen,
+    Step,
+    Thin,
+    Trouble,
+    Wait,
+)
+from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes import marks
+from localvolume.volumes.objects import ever_claimed, is_being_deleted, is_static, phase_of
+
+FILLING_PERCENT: Final = 80.0
+"""From where on a thin pool is nearly full; pools warn from the same (backends/lvmview.py)."""
+
+FULL_PERCENT: Final = 99.9
+_SLACK_PERCENT: Final = 2.0
+"""What was said of a pool's filling is over only so far below: it goes up and down."""
+
+_FULL_BYTES: Final = 1 << 20
+_FULL_SHARE: Final = 1000
+"""A filesystem is full with less than a mebibyte, or than that part of it, to write in."""
+
+_WORDLESS: Final = frozenset({"", "unknown", "refresh needed", "mismatches exist"})
+_FULL_HEALTH: Final = frozenset({"out_of_data", "metadata_read_only", "failed"})
+
+
+def plan(facts: Facts) -> Plan:
+    """A step for each volume, in the order of their names."""
+    made = Plan(steps=[], memory={}, unhealthy={}, unknown={})
+    for uid, volume in sorted(facts.volumes.items(), key=lambda item: item[1].metadata.name):
+        place, seen = facts.places.get(uid), facts.seen.get(uid)
+        if is_being_deleted(volume):
+            continue
+        memory = facts.memory.get(uid, Memory(since=facts.now))
+        unknown = _unknown(volume, place, seen)
+        if place is None or seen is None or unknown:
+            step: Step = Keep(volume, "nobody can tell")
+            made.unknown[uid] = unknown
+        else:
+            trouble = judge(place, seen, said_reason(volume))
+            reason = trouble.reason if trouble else ""
+            if reason != memory.reason or uid not in facts.memory:
+                memory = Memory(reason=reason, since=facts.now, written=memory.written)
+            step = _step(volume, trouble, memory, facts)
+        if isinstance(step, Say | Over):
+            memory = Memory(reason=memory.reason, since=memory.since, written=facts.now)
+        made.memory[uid] = memory
+        made.steps.append(step)
+        now = step.trouble.reason if isinstance(step, Say) else said_reason(volume)
+        if now and not isinstance(step, Over):
+            made.unhealthy[uid] = now
+    return made
+
+
+def said(volume: PersistentVolume) -> str:
+    """What stands on the object, "" for nothing."""
+    return volume.metadata.annotations.get(marks.HEALTH_ANNOTATION, "")
+
+
+def said_reason(volume: PersistentVolume) -> str:
+    """The reason that was said last, "" for none; one that we do not know is "Unknown"."""
+    if marks.HEALTH_ANNOTATION not in volume.metadata.annotations:
+        return ""
+    reason = said(volume).partition(":")[0]
+    return reason if reason in REASONS else "Unknown"
+
+
+def _unknown(volume: PersistentVolume, place: Place | None, seen: Seen | None) -> str:
+    """Why nobody can tell how it is, "" where one can."""
+    if place is None or seen is None:
+        return "it is not known where it should be"
+    if seen.gone and place.may_be_absent and said_reason(volume):
+        # It may be no more than not mounted now; but what was wrong with it is not mended by that.
+        return f"what was said of it stays: {seen.gone}"
+    return seen.unknown
+
+
+def judge(place: Place, seen: Seen, before: str = "") -> Trouble | None:
+    """The worst that is wrong, None where nothing is; `before` is the reason that was said last."""
+    if seen.gone:
+        return None if place.may_be_absent else Trouble("DeviceGone", seen.gone)
+    if seen.stopped:
+        text = f"{seen.stopped}: {seen.errors}" if seen.errors else seen.stopped
+        return Trouble("ReadOnly", text)
+    if seen.errors:
+        return Trouble("IOErrors", seen.errors)
+    if place.takes_room and seen.room and (full := _full(seen.room, before == "PoolFull")):
+        return Trouble("PoolFull", f"its pool {place.pool} has no {full} left: it takes no writes")
+    return _thin(seen.thin, before) if seen.thin else None
+
+
+def _full(room: Room, before: bool) -> str:
+    """What there is no more of in the pool's filesystem, "" where there is enough.
+
+    Once it was full, it is so until twice as much is free.
+    """
+    least = max(_FULL_BYTES, room.total_bytes // _FULL_SHARE) * (2 if before else 1)
+    if room.available_bytes < least:
+        return "room"
+    return "inodes" if room.inodes == 0 else ""
+
+
+def _thin(thin: Thin, before: str) -> Trouble | None:
+    for what, percent in (("data", thin.data_percent), ("metadata", thin.metadata_percent)):
+        bound = FULL_PERCENT - (_SLACK_PERCENT if before == "PoolFull" else 0)
+        if percent is not None and percent >= bound:
+            return Trouble("PoolFull", f"the {what} of the thin pool {thin.name} is full")
+    if thin.health in _FULL_HEALTH:
+        return Trouble("PoolFull", f"LVM says of the thin pool {thin.name}: {thin.health}")
+    if thin.health not in _WORDLESS:
+        return Trouble("IOErrors", f"LVM says of the thin pool {thin.name}: {thin.health}")
+    for what, percent in (("data", thin.data_percent), ("metadata", thin.metadata_percent)):
+        bound = FILLING_PERCENT - (_SLACK_PERCENT if before in ("PoolFilling", "PoolFull") else 0)
+        if percent is not None and percent >= bound:
+            text = (
+                f"the {what} of the thin pool {thin.name} is more than {FILLING_PERCENT:.0f}% full"
+            )
+            return Trouble("PoolFilling", f"{text}; when it is full, every volume in it fails")
+    return None
+
+
+def _step(volume: PersistentVolume, trouble: Trouble | None, memory: Memory, facts: Facts) -> Step:
+    """What to do about what was seen: at once, or once it has lasted."""
+    before, patience = said_reason(volume), facts.patience
+    lasted = facts.now - memory.since
+    if trouble is None:
+        if not before:
+            return Keep(volume, "it is well")
+        left = max(patience.over - lasted, _unwritten(memory, facts.now, patience))
+        if left > 0:
+            return Wait(volume, "it is well again; said if it stays so", left)
+        return Over(volume, "it is well again")
+    if trouble.reason == before:
+        if said(volume) == str(trouble):
+            return Keep(volume, "it is said")
+        left = _unwritten(memory, facts.now, patience)
+        if left > 0:
+            return Wait(volume, "what is said of it has changed", left)
+        return Say(volume, str(trouble), trouble, aloud=False)
+    if trouble.reason == "DeviceGone":
+        if is_static(volume) and phase_of(volume) == "Available" and not ever_claimed(volume):
+            # It is withdrawn, and offered again when it is back: there is nobody to be told.
+            return Keep(volume, "it is gone, and no claim ever held it")
+        if lasted < patience.gone:
+            return Wait(volume, "it is gone; said if it stays so", patience.gone - lasted)
+    left = _unwritten(memory, facts.now, patience)
+    if left > 0:
+        return Wait(volume, "something was said of it a moment ago", left)
+    # That a static volume is gone is told of its object by its own role: VolumeVanished.
+    vanished = trouble.reason == "DeviceGone" and is_static(volume)
+    return Say(volume, str(trouble), trouble, to_claim_only=vanished)
+
+
+def _unwritten(memory: Memory, now: float, patience: Patience) -> float:
+    """For how many seconds nothing may be written to the object; 0 or less: it may."""
+    return 0.0 if memory.written is None else memory.written + patience.again - now

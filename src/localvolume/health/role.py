@@ -1,0 +1,150 @@
+"""What wakes the health role up, and the loop from facts to plan to acts.
+
+Of most that goes wrong nothing tells: a filesystem counts an error and goes on. So all volumes are
+looked at once a minute, and a moment after anything of the node has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from localvolume.config.model import Configuration
+from localvolume.health.act import Acts
+from localvolume.health.facts import Survey
+from localvolume.health.model import Facts, Memory, Over, Patience, Plan, Say, Wait
+from localvolume.health.places import Pools, place_of, thin_of
+from localvolume.health.plan import plan
+from localvolume.health.telemetry import HealthTelemetry
+from localvolume.host.workers import Workers
+from localvolume.kube.client import Client
+from localvolume.kube.errors import ApiError, TryAgainLater
+from localvolume.kube.events import EventRecorder
+from localvolume.kube.informer import Informer
+from localvolume.kube.objects import PersistentVolume
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 5.0
+"""How soon what could not be written is tried again."""
+
+_REST_FACTOR = 20.0
+"""After a look, rest this many times as long as it took: of a restless node, too, looking takes
+less than a twentieth of a core."""
+
+
+class HealthRole:
+    """The health of all volumes of one node, whichever role they belong to."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        events: EventRecorder,
+        workers: Workers,
+        telemetry: HealthTelemetry,
+        volumes: Informer[PersistentVolume],
+        pools: Callable[[], Pools],
+        configuration: Configuration,
+        patience: Patience | None = None,
+    ) -> None:
+        self._telemetry = telemetry
+        self._volumes = volumes
+        self._pools = pools
+        self._configuration = configuration
+        self._patience = patience or Patience()
+        self._survey = Survey(workers)
+        self._acts = Acts(client, events, volumes.apply_own_write)
+        self._memory: dict[str, Memory] = {}
+        self._unknown: dict[str, str] = {}
+        self._wake = asyncio.Event()
+        self._wake.set()
+
+    def changed(self, *_: object) -> None:
+        """A PersistentVolume, a device or the mount table changed."""
+        self._wake.set()
+
+    def reconfigure(self, configuration: Configuration) -> None:
+        """From the next look on, another configuration counts."""
+        self._configuration = configuration
+        self.changed()
+
+    async def run(self) -> None:
+        """Never returns."""
+        await self._volumes.synced.wait()
+        while True:
+            self._wake.clear()
+            began = time.monotonic()
+            seconds = await self._look()
+            took = time.monotonic() - began
+            # A burst of changes is one look's work.
+            await asyncio.sleep(max(self._patience.rest, _REST_FACTOR * took))
+            try:
+                async with asyncio.timeout(max(0.0, seconds - self._patience.rest)):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _look(self) -> float:
+        """Look, and say what is to be said; in how many seconds to look again by itself."""
+        began = time.monotonic()
+        volumes = {one.metadata.uid: one for one in self._volumes.items.values()}
+        configuration, pools = self._configuration, self._pools()
+        places = {}
+        for uid, volume in volumes.items():
+            place = place_of(volume, configuration, pools)
+            if place is not None:
+                places[uid] = place
+        seen = await self._survey.look(places)
+        for uid, place in places.items():
+            if (thin := thin_of(place, pools)) is not None:
+                seen[uid] = replace(seen[uid], thin=thin)
+        made = plan(
+            Facts(
+                volumes=volumes,
+                places=places,
+                seen=seen,
+                memory=self._memory,
+                now=time.monotonic(),
+                patience=self._patience,
+            )
+        )
+        self._tell(made, volumes, time.monotonic() - began)
+        again = self._patience.look * (0.75 + random.random() / 2)  # noqa: S311 - jitter
+        waits = [step.seconds for step in made.steps if isinstance(step, Wait)]
+        if not await self._write(made):
+            waits.append(AGAIN_SECONDS)
+        self._memory = made.memory
+        return min([again, *waits])
+
+    async def _write(self, made: Plan) -> bool:
+        """One after the other, also where a thousand volumes fail at once; whether all is done."""
+        away, complete = False, True
+        for step in made.steps:
+            if not isinstance(step, Say | Over):
+                continue
+            try:
+                if not away:
+                    await self._acts.do(step)
+                    continue
+            except ApiError as error:
+                # Most often another role has written to it meanwhile.
+                log.info("%s: its health is not said yet: %s", step.volume.metadata.name, error)
+                away = isinstance(error, TryAgainLater)
+            complete = False
+            uid = step.volume.metadata.uid
+            before = self._memory.get(uid, Memory())
+            made.memory[uid] = replace(made.memory[uid], written=before.written)
+        return complete
+
+    def _tell(self, made: Plan, volumes: dict[str, PersistentVolume], seconds: float) -> None:
+        for uid, text in made.unknown.items():
+            if self._unknown.get(uid) != text:
+                log.info("%s: nobody can tell how it is: %s", volumes[uid].metadata.name, text)
+        self._unknown = made.unknown
+        unhealthy = ((volumes[uid], reason) for uid, reason in made.unhealthy.items())
+        self._telemetry.tell(unhealthy, len(made.unknown), seconds)

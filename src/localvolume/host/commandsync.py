@@ -1,0 +1,84 @@
+"""Host commands for code that blocks in a worker thread: they run on the loop, as all others do.
+
+A program must be started on the loop's thread (``commands`` says why), so a worker hands it over.
+"""
+
+import asyncio
+import concurrent.futures
+import errno
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from localvolume.host import commands
+from localvolume.host.commands import Finished
+
+OUTPUT_LIMIT: Final = 65536
+"""What is kept of each of stdout and stderr, in bytes, unless the caller wants more."""
+
+
+class Run(Protocol):
+    """Runs argv to its end within that many seconds; raises as ``commands.run`` does.
+
+    `env` is added to our own environment.
+    """
+
+    def __call__(
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        *,
+        output_limit: int = OUTPUT_LIMIT,
+        env: Mapping[str, str] | None = None,
+    ) -> Finished: ...
+
+
+# Seconds beyond a command's own limit: it is told to end, killed and given up within these.
+_BEYOND = 30.0
+
+
+def on_loop(loop: asyncio.AbstractEventLoop) -> Run:
+    """Return a ``Run`` that any thread but the loop's own may call.
+
+    It raises as ``commands.run`` does, OSError (ECANCELED) when the loop ends meanwhile, and
+    TimeoutError when nothing is heard of the command long after its own limit.
+    """
+
+    def run(
+        argv: Sequence[str],
+        timeout: float,
+        *,
+        output_limit: int = OUTPUT_LIMIT,
+        env: Mapping[str, str] | None = None,
+    ) -> Finished:
+        if _on_this_thread(loop):
+            raise RuntimeError("it would wait for itself: await commands.run here")
+        if loop.is_closed():
+            raise OSError(errno.ECANCELED, "the agent is ending", argv[0])
+        given_up = threading.Event()
+
+        async def unless_given_up() -> Finished:
+            # A loop that comes to it late would start it, and then kill it.
+            if given_up.is_set():
+                raise asyncio.CancelledError
+            return await commands.run(argv, timeout=timeout, output_limit=output_limit, env=env)
+
+        future = asyncio.run_coroutine_threadsafe(unless_given_up(), loop)
+        try:
+            return future.result(timeout + _BEYOND)
+        except concurrent.futures.CancelledError:
+            raise OSError(errno.ECANCELED, "the agent is ending", argv[0]) from None
+        except TimeoutError:
+            given_up.set()
+            future.cancel()
+            why = "the agent is too busy to see to it: whether it ended is not known"
+            raise TimeoutError(errno.ETIMEDOUT, why, argv[0]) from None
+
+    return run
+
+
+def _on_this_thread(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

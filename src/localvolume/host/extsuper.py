@@ -1,0 +1,156 @@
+"""What an ext filesystem says of itself in its superblock, and how much of it is room for data.
+
+Layout: the kernel's fs/ext4/ext4.h, struct ext4_super_block, at byte 1,024. Counts are in blocks.
+"""
+
+import os
+import struct
+from typing import NamedTuple
+
+from localvolume.host.syscalls import EXT_MAGIC
+
+_START, _BYTES = 1024, 1024
+_HAS_64BIT, _HAS_EXTENTS, _NEEDS_RECOVERY = 0x80, 0x40, 0x4  # s_feature_incompat
+_CLEAN = 1  # s_state
+# mke2fs and resize2fs drop a last group with less room than this beyond what it needs itself.
+_LEAST_IN_GROUP = 50
+#: The root directory, lost+found and the like, in blocks: at most, when empty.
+INITIAL = 8
+
+
+class ExtSuper(NamedTuple):
+    """The geometry of one ext4 filesystem."""
+
+    block_size: int
+    blocks: int
+    free: int
+    reserved: int
+    first_block: int
+    blocks_per_group: int
+    inodes_per_group: int
+    inode_size: int
+    descriptor_size: int
+    reserved_descriptors: int
+    journal_blocks: int
+    inodes: int
+    inodes_free: int
+    mount_count: int
+    #: Seconds since the epoch; 0 when it was never mounted for writing.
+    mounted_at: int
+    #: The counts are right: it was unmounted properly, or never mounted.
+    clean: bool
+    extents: bool
+
+    def groups(self, blocks: int) -> int:
+        return -(-(blocks - self.first_block) // self.blocks_per_group)
+
+    def overhead(self, blocks: int) -> int:
+        """What the filesystem's own tables would take if it had that many blocks."""
+        groups = self.groups(blocks)
+        per_block = self.block_size // self.descriptor_size
+        copies = _copies(groups) * (1 + -(-groups // per_block) + self.reserved_descriptors)
+        return self.first_block + groups * self._own_of_group() + copies + self.journal_blocks
+
+    def held_back(self, blocks: int) -> int:
+        """What the kernel keeps for itself (ext4_set_resv_clusters), and what is kept for root."""
+        return (min(blocks // 50, 4096) if self.extents else 0) + self.reserved
+
+    def room(self, blocks: int) -> int:
+        """The blocks left for data if it had that many and were empty."""
+        return blocks - self.overhead(blocks) - self.held_back(blocks) - INITIAL
+
+    @property
+    def available(self) -> int:
+        """The blocks that statfs(2) would call available now."""
+        return max(0, self.free - self.held_back(self.blocks))
+
+    def blocks_for(self, wanted: int) -> int:
+        """How many blocks it must have for that many blocks of data."""
+        blocks = wanted
+        while (short := wanted - self.room(blocks)) > 0:
+            blocks += short
+        dropped = self._tail_that_drops(blocks)
+        if dropped:
+            # So small a last group would be dropped.
+            whole = blocks - dropped
+            least = self._least_of_last(blocks)
+            blocks = whole if self.room(whole) >= wanted else whole + least
+        return blocks
+
+    def fitting(self, blocks: int) -> int:
+        """How many of that many blocks a filesystem on a device of them can have."""
+        return blocks - self._tail_that_drops(blocks)
+
+    def _tail_that_drops(self, blocks: int) -> int:
+        """The blocks of a last group that is too small to be one, 0 where it is not."""
+        tail = (blocks - self.first_block) % self.blocks_per_group
+        return tail if tail < self._least_of_last(blocks) else 0
+
+    def _least_of_last(self, blocks: int) -> int:
+        """How many blocks the last group must have, if there are that many in all."""
+        tail = (blocks - self.first_block) % self.blocks_per_group
+        least = self._own_of_group() + _LEAST_IN_GROUP
+        if _holds_copy(self.groups(blocks) - 1):
+            least += self.overhead(blocks) - self.overhead(blocks - tail) - self._own_of_group()
+        return least
+
+    def _own_of_group(self) -> int:
+        """Two bitmaps and the table of inodes."""
+        return 2 + -(-self.inodes_per_group * self.inode_size // self.block_size)
+
+
+def read_super(fd: int) -> ExtSuper | None:
+    """Read the superblock of an open image or device; None where there is none. Raises OSError."""
+    raw = os.pread(fd, _BYTES, _START)
+    if len(raw) < _BYTES or _at("<H", raw, 0x38) != EXT_MAGIC:
+        return None
+    incompat = _at("<I", raw, 0x60)
+    wide = bool(incompat & _HAS_64BIT)
+    size = 1024 << _at("<I", raw, 0x18)
+
+    def count(low: int, high: int) -> int:
+        return _at("<I", raw, low) | (_at("<I", raw, high) << 32 if wide else 0)
+
+    journal = _at("<I", raw, 0x10C + 16 * 4) | _at("<I", raw, 0x10C + 15 * 4) << 32
+    return ExtSuper(
+        block_size=size,
+        blocks=count(0x4, 0x150),
+        reserved=count(0x8, 0x154),
+        free=count(0xC, 0x158),
+        first_block=_at("<I", raw, 0x14),
+        blocks_per_group=_at("<I", raw, 0x20),
+        inodes_per_group=_at("<I", raw, 0x28),
+        inode_size=_at("<H", raw, 0x58),
+        descriptor_size=(_at("<H", raw, 0xFE) if wide else 0) or 32,
+        reserved_descriptors=_at("<H", raw, 0xCE),
+        journal_blocks=-(-journal // size),
+        inodes=_at("<I", raw, 0x0),
+        inodes_free=_at("<I", raw, 0x10),
+        mount_count=_at("<H", raw, 0x34),
+        mounted_at=_at("<I", raw, 0x2C),
+        clean=bool(_at("<H", raw, 0x3A) & _CLEAN) and not incompat & _NEEDS_RECOVERY,
+        extents=bool(incompat & _HAS_EXTENTS),
+    )
+
+
+def _at(form: str, raw: bytes, offset: int) -> int:
+    return int(struct.unpack_from(form, raw, offset)[0])
+
+
+def _holds_copy(group: int) -> bool:
+    """Whether a group holds a copy of the superblock (sparse_super)."""
+    if group <= 1:
+        return True
+    for base in (3, 5, 7):
+        power = base
+        while power < group:
+            power *= base
+        if power == group:
+            return True
+    return False
+
+
+def _copies(groups: int) -> int:
+    """How many of the first groups hold a copy of the superblock."""
+    powers = (int(base**exponent) for base in (3, 5, 7) for exponent in range(1, 41))
+    return min(groups, 2) + sum(power < groups for power in powers)

@@ -1,0 +1,73 @@
+"""What LVM's commands fail with, told apart by what they say (LC_ALL=C), never by exit status.
+
+Their status is 5 for nearly everything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+
+class LvmFailed(Exception):
+    """LVM did not do it; nothing is lost, and trying again may help. The text is LVM's own."""
+
+
+class LvmUnfinished(LvmFailed):
+    """A command was killed, by us as it took too long or by others: call ``Lvm.recover`` next."""
+
+
+class GroupMissing(LvmFailed):
+    """There is no such volume group."""
+
+
+class VolumeMissing(LvmFailed):
+    """There is no such logical volume, or thin pool."""
+
+
+class NameTaken(LvmFailed):
+    """There is a logical volume of that name already."""
+
+
+class NoRoomInGroup(LvmFailed):
+    """The volume group, or the thin pool, has not enough room for it."""
+
+
+class VolumeInUse(LvmFailed):
+    """It is mounted, or held by a process or device."""
+
+
+class HasSnapshots(LvmFailed):
+    """It has classic snapshots, which have to go first."""
+
+
+class BadName(LvmFailed):
+    """LVM knows no such names: nothing was run."""
+
+
+_SAID: Final[Sequence[tuple[type[LvmFailed], str]]] = (
+    (NoRoomInGroup, r"insufficient (suitable |free )|not enough (free )?(space|extents)"),
+    (NoRoomInGroup, r"free space in thin pool \S+ reached threshold|thin pool \S+ is out of data"),
+    (NameTaken, r"already exists in volume group"),
+    (VolumeMissing, r"failed to find logical volume|logical volume\(s\) not found"),
+    (VolumeMissing, r"\b(volume|lv|pool) \S+ not found in volume group"),
+    (GroupMissing, r'volume group "\S+" not found'),
+    (VolumeInUse, r"logical volume \S+ (in use|contains a filesystem in use|is used by another)"),
+    # It became used between LVM's look and the kernel's.
+    (VolumeInUse, r"remove ioctl on .* failed: device or resource busy"),
+    (HasSnapshots, r"snapshot origin volumes can be resized only while inactive"),
+)
+
+
+def failed(command: str, code: int, said: str) -> LvmFailed:
+    """The error by what was said; all of it that is no warning is kept."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith("WARNING:")] or lines
+    text = "; ".join(told)[:2000] or f"exit status {code}"
+    if code == 127:  # of env(1) and nsenter(1), which did not find it
+        return LvmFailed(f"LVM is not there: {text}; install lvm2")
+    kind = next(
+        (error for error, words in _SAID if re.search(words, text, re.IGNORECASE)), LvmFailed
+    )
+    return kind(f"{command}: {text}")

@@ -1,0 +1,197 @@
+"""What LVM reports of volume groups and logical volumes (`--reportformat json`, lvmreport(7))."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+
+GROUP_FIELDS: Final = (
+    "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_tags,vg_missing_pv_count,vg_permissions,"
+    "vg_exported"
+)
+VOLUME_FIELDS: Final = (
+    "lv_name,lv_uuid,vg_name,lv_size,lv_layout,lv_role,lv_tags,lv_active,lv_device_open,"
+    "lv_suspended,lv_path,pool_lv,origin,data_percent,metadata_percent,lv_health_status,zero,"
+    "lv_permissions,lv_kernel_major,lv_kernel_minor,lv_snapshot_invalid"
+)
+
+Kind = Literal["thick", "thin", "pool", "snapshot", "other"]
+
+
+class BadReport(Exception):
+    """LVM answered with what is no report: nothing is known, so nothing may be concluded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeGroup:
+    """`missing` physical volumes are not there: what lies on them cannot be read. Bytes.
+
+    `writable`: neither read-only nor exported. Two groups may have one name: LVM refuses all that
+    is asked of either.
+    """
+
+    name: str
+    uuid: str
+    size_bytes: int
+    free_bytes: int
+    extent_bytes: int
+    tags: frozenset[str] = frozenset()
+    missing: int = 0
+    writable: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogicalVolume:
+    """One logical volume, hidden ones excepted.
+
+    `kind`: "pool" is a thin pool, "thin" a volume in one (a thin snapshot, too), "snapshot" a
+    classic snapshot, "other" whatever we make nothing of (raid, caches, VDO). `size_bytes` is what
+    its users see; of a classic snapshot, the room for changes. `path` is below /dev. `device` is
+    `major:minor`, "" while it is not active. `open`: mounted, or held by a process or device; a
+    thin pool is open while any volume in it is active. `suspended`: all of its I/O waits. `health`
+    is "" where LVM knows of no fault ("partial", "out_of_data", "invalid": a full snapshot, ...).
+    `zeroes`: a thin pool that hands out zeroed blocks only. `has_snapshots`: classic ones, which
+    LVM would remove with it.
+    """
+
+    name: str
+    uuid: str
+    group: str
+    size_bytes: int
+    kind: Kind
+    tags: frozenset[str] = frozenset()
+    active: bool = False
+    open: bool = False
+    suspended: bool = False
+    writable: bool = True
+    path: str = ""
+    device: str = ""
+    pool: str = ""
+    origin: str = ""
+    data_percent: float | None = None
+    metadata_percent: float | None = None
+    health: str = ""
+    zeroes: bool = False
+    has_snapshots: bool = False
+
+    @property
+    def full_name(self) -> str:
+        """`<group>/<name>`, as LVM's commands take it."""
+        return f"{self.group}/{self.name}"
+
+
+def read_groups(text: str) -> list[VolumeGroup]:
+    """What `vgs` reports. Raises BadReport."""
+    return [_group(row) for row in rows(text, "vg")]
+
+
+def read_volumes(text: str) -> list[LogicalVolume]:
+    """What `lvs` reports. Raises BadReport.
+
+    A volume of several segments has a row for each, for `zero` is asked of segments.
+    """
+    found: dict[str, LogicalVolume] = {}
+    for row in rows(text, "lv"):
+        volume = _volume(row)
+        found.setdefault(volume.uuid, volume)
+    return list(found.values())
+
+
+class _Report(msgspec.Struct, frozen=True):
+    """What stands beside the reports ("log", in newer releases) is left out."""
+
+    report: list[dict[str, list[dict[str, str]]]]
+
+
+_decode: Final = msgspec.json.Decoder(_Report).decode
+
+
+def rows(text: str, kind: str) -> list[dict[str, str]]:
+    """The rows of a report: of groups ("vg") or volumes ("lv"). Raises BadReport."""
+    try:
+        reports = _decode(text.encode()).report
+    except msgspec.MsgspecError as error:
+        raise BadReport(f"no report of LVM: {error}") from error
+    return [row for report in reports for row in report.get(kind, [])]
+
+
+def _group(row: dict[str, str]) -> VolumeGroup:
+    return VolumeGroup(
+        name=field(row, "vg_name"),
+        uuid=field(row, "vg_uuid"),
+        size_bytes=number(row, "vg_size"),
+        free_bytes=number(row, "vg_free"),
+        extent_bytes=number(row, "vg_extent_size"),
+        tags=_tags(row, "vg_tags"),
+        missing=number(row, "vg_missing_pv_count"),
+        writable=row.get("vg_permissions", "") == "writeable" and not row.get("vg_exported"),
+    )
+
+
+def _volume(row: dict[str, str]) -> LogicalVolume:
+    major, minor = row.get("lv_kernel_major", "-1"), row.get("lv_kernel_minor", "-1")
+    health = row.get("lv_health_status", "")
+    return LogicalVolume(
+        name=field(row, "lv_name"),
+        uuid=field(row, "lv_uuid"),
+        group=field(row, "vg_name"),
+        size_bytes=number(row, "lv_size"),
+        kind=_kind(row),
+        tags=_tags(row, "lv_tags"),
+        active=row.get("lv_active", "") == "active",
+        open=row.get("lv_device_open", "") == "open",
+        suspended=row.get("lv_suspended", "") == "suspended",
+        writable=row.get("lv_permissions", "").startswith("writeable"),
+        path=row.get("lv_path", ""),
+        device="" if "-1" in (major, minor) else f"{major}:{minor}",
+        pool=row.get("pool_lv", ""),
+        origin=row.get("origin", ""),
+        data_percent=_percent(row, "data_percent"),
+        metadata_percent=_percent(row, "metadata_percent"),
+        health="invalid" if row.get("lv_snapshot_invalid") == "snapshot invalid" else health,
+        zeroes=row.get("zero", "") == "zero",
+        has_snapshots="thickorigin" in row.get("lv_role", "").split(","),
+    )
+
+
+def _kind(row: dict[str, str]) -> Kind:
+    layout = set(row.get("lv_layout", "").split(","))
+    if {"thin", "pool"} <= layout:
+        return "pool"
+    if "thin" in layout and row.get("pool_lv"):
+        return "thin"
+    if "snapshot" in row.get("lv_role", "").split(",") and row.get("origin"):
+        return "snapshot"
+    return "thick" if layout in ({"linear"}, {"striped"}) else "other"
+
+
+def field(row: dict[str, str], key: str) -> str:
+    """A value that is never empty. Raises BadReport."""
+    value = row.get(key, "")
+    if not value:
+        raise BadReport(f"LVM reports nothing for {key}")
+    return value
+
+
+def number(row: dict[str, str], key: str) -> int:
+    """A whole number. Raises BadReport."""
+    value = field(row, key)
+    if not (value.isascii() and value.isdigit()):
+        raise BadReport(f"LVM reports {key} as {value!r}")
+    return int(value)
+
+
+def _percent(row: dict[str, str], key: str) -> float | None:
+    value = row.get(key, "")
+    if not value:
+        return None
+    try:
+        return float(value)
+    except ValueError as error:
+        raise BadReport(f"LVM reports {key} as {value!r}") from error
+
+
+def _tags(row: dict[str, str], key: str) -> frozenset[str]:
+    return frozenset(tag for tag in row.get(key, "").split(",") if tag)

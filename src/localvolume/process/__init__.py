@@ -1,0 +1,1 @@
+"""What every long-running process of ours has: endpoints for health and metrics."""

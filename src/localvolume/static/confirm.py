@@ -1,0 +1,185 @@
+"""Asks again, at the moment of acting, what a step relies on: the API server and the disk.
+
+Where the answer differs from what the plan was made of, `Superseded` ends the step, and the whole
+is planned again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Awaitable, Callable, Iterable
+
+from localvolume.cleaning.method import VolumeKind
+from localvolume.cleaning.receipt import CleaningRefused
+from localvolume.cleaning.target import Target
+from localvolume.host.entries import device_number
+from localvolume.host.sysfs import base_of, disk_of
+from localvolume.host.workers import Workers
+from localvolume.kube.client import Client
+from localvolume.kube.errors import ApiError, NotThere, TryAgainLater
+from localvolume.kube.kinds import PERSISTENT_VOLUMES
+from localvolume.kube.objects import PersistentVolume
+from localvolume.static.facts import Survey
+from localvolume.static.model import Entry
+from localvolume.static.strangers import overlaps, path_here
+from localvolume.volumes.identity import is_within, unchanged
+from localvolume.volumes.manifest import NodeFacts
+from localvolume.volumes.objects import is_being_deleted, is_finalized, is_held_by_claim
+from localvolume.volumes.patches import without_finalizer
+
+log = logging.getLogger(__name__)
+
+
+class Superseded(Exception):
+    """What the step was planned for is no longer so: plan again."""
+
+
+class Confirm:
+    """The questions; `saw(volume)` is told what the API server returned."""
+
+    def __init__(
+        self,
+        client: Client,
+        survey: Survey,
+        workers: Workers,
+        saw: Callable[[PersistentVolume], object],
+    ) -> None:
+        self._client = client
+        self._survey = survey
+        self._workers = workers
+        self._saw = saw
+
+    # --- the API server ------------------------------------------------------------------------
+
+    async def live(self, volume: PersistentVolume) -> PersistentVolume:
+        """The object as it is now; Superseded where another has its name or it is gone."""
+        try:
+            live = await self._client.get(PERSISTENT_VOLUMES, volume.metadata.name)
+        except NotThere:
+            raise Superseded(f"{volume.metadata.name} is gone") from None
+        if live.metadata.uid != volume.metadata.uid:
+            raise Superseded(f"{volume.metadata.name} is another object now")
+        return live
+
+    async def still_to_be_cleaned(self, volume: PersistentVolume) -> PersistentVolume:
+        """The object as it is now; Superseded unless it is being deleted and nobody's any more."""
+        live = await self.live(volume)
+        held = is_held_by_claim(live)
+        if held or not is_being_deleted(live) or not is_finalized(live):
+            raise Superseded(f"{live.metadata.name} is not to be cleaned any more")
+        return live
+
+    async def named_by_none(self, entry: Entry, node: NodeFacts) -> None:
+        """Raises CleaningRefused where any PersistentVolume may mean what is at the entry.
+
+        Of anybody's, of any class: what does not bear our label is watched by nobody.
+        """
+        names: dict[str, str] = {}
+        cont, more = "", True
+        while more:
+            page = await self._client.list_page(PERSISTENT_VOLUMES, cont=cont)
+            names.update((path_here(one, node), one.metadata.name) for one in page.items)
+            cont, more = page.cont, bool(page.cont)
+        names.pop("", None)
+        for path, name in names.items():
+            if overlaps(path, entry.host_path):
+                raise _named(name, path)
+        if entry.kind == "block":
+            devices = [path for path in names if is_within(path, "/dev")]
+            try:
+                path = await self._workers.call(entry.path, 5.0, _first_of, devices, entry.device)
+            except OSError as error:
+                text = f"a PersistentVolume names {error.filename}, which cannot be looked at"
+                raise CleaningRefused(f"{text}: {error.strerror}") from error
+            if path:
+                raise _named(names[path], path)
+
+    async def let_go(self, volume: PersistentVolume) -> None:
+        """Remove our finalizer, if nothing about the object has changed since."""
+        name = volume.metadata.name
+        try:
+            patch = without_finalizer(volume)
+            self._saw(await self._client.patch(PERSISTENT_VOLUMES, name, patch))
+        except NotThere:
+            log.debug("%s is gone already", name)
+
+    async def let_go_once_clean(
+        self, volume: PersistentVolume, check: Callable[[PersistentVolume], Awaitable[None]]
+    ) -> None:
+        """Remove the finalizer after a cleaning, for as long as that takes.
+
+        The cleaning is done and the object cannot be bound any more: only this last write is
+        repeated, never the cleaning, also where an administrator must first allow the write.
+        `check` is asked right before it; whatever it raises but ApiError ends the attempts.
+        """
+        name, attempt = volume.metadata.name, 0
+        while True:
+            try:
+                # Cleaning took its time: others may have changed the object since.
+                volume = await self.live(volume)
+                await check(volume)
+                if is_finalized(volume):
+                    await self.let_go(volume)
+                return
+            except ApiError as error:
+                attempt += 1
+                wait = min(30.0, 0.25 * 2 ** min(attempt, 7))
+                if isinstance(error, TryAgainLater) and error.after:
+                    wait = error.after
+                log.warning("%s is clean; its finalizer stays for now: %s", name, error)
+            await asyncio.sleep(wait)
+
+    # --- the disk ------------------------------------------------------------------------------
+
+    async def still(self, entry: Entry, *, offered: bool = False) -> Entry:
+        """The entry read anew; Superseded where it is not what the plan was made for."""
+        fresh = await self._survey.read_now(entry, offered=offered)
+        if fresh.problem is not None:
+            raise Superseded(f"{entry.path}: {fresh.problem.text}")
+        comparison = unchanged(entry.identity, fresh.identity)
+        if comparison.verdict != "same" or fresh.size_bytes != entry.size_bytes:
+            raise Superseded(f"{entry.path} has changed: {comparison.reason or 'its size'}")
+        return fresh
+
+    async def free_to_be_cleaned(self, planned: Entry) -> Entry:
+        """The entry read anew; CleaningRefused where a pod still has it mounted."""
+        entry = await self.still(planned, offered=True)
+        if pods := await self._survey.mounted_by_pods(entry):
+            raise CleaningRefused(f"a pod still has it mounted: {', '.join(pods)}")
+        return entry
+
+    async def disk_of(self, entry: Entry) -> str:
+        """The disk under a device or partition: what two cleanings at once would slow down."""
+        return await self._workers.call(entry.device, 5.0, _disk_of, entry.device)
+
+
+def target_of(entry: Entry) -> Target:
+    """What is to be cleaned, with all that it is known by."""
+    kind: VolumeKind = "block" if entry.kind == "block" else "filesystem"
+    return Target(kind, entry.path, entry.device, entry.mount_id, identity=entry.identity)
+
+
+def _disk_of(device: str) -> str:
+    return disk_of(base_of(device))
+
+
+def _named(name: str, path: str) -> CleaningRefused:
+    return CleaningRefused(f"the PersistentVolume {name} names {path}: the data may be somebody's")
+
+
+def _first_of(paths: Iterable[str], device: str) -> str:
+    """The first of these paths that leads to the device, or "".
+
+    Raises OSError where one cannot be told.
+    """
+    for path in paths:
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if stat.S_ISBLK(found.st_mode) and device_number(found.st_rdev) == device:
+            return path
+    return ""

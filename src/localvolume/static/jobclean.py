@@ -1,0 +1,253 @@
+"""Cleans the volume of a PersistentVolume in a Job: makes it, waits for it, and does not trust it.
+
+All that a crash could lose is in the API server: the Job is named after the UID of the object it
+cleans for, so the next agent finds it. What is kept here is only which failures were told of.
+
+    none -> made -> unfinished -> succeeded -> looked at by ourselves -> the object may go
+                        |             `-> not clean: told, then as failed
+                        `-> failed: told once, removed at the next attempt, made anew
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from localvolume.cleaning.jobpods import Said
+from localvolume.cleaning.jobs import CleaningJob, cleaning_job, job_name
+from localvolume.cleaning.method import Method
+from localvolume.cleaning.order import Order
+from localvolume.cleaning.receipt import CleaningFailed, CleaningRefused, CleaningStopped
+from localvolume.cleaning.verify import verify
+from localvolume.host.workers import Workers
+from localvolume.kube.client import Client
+from localvolume.kube.errors import ApiError
+from localvolume.kube.objects import PersistentVolume
+from localvolume.static.confirm import Confirm, Superseded, target_of
+from localvolume.static.jobrequests import JobRequests
+from localvolume.static.jobs import JobWatch
+from localvolume.static.model import Entry
+from localvolume.static.surroundings import Surroundings
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 30.0
+"""How often a Job that does not end is asked for, with its pod; else the watch tells."""
+
+GONE_SECONDS: Final = 60.0
+"""How long a Job may take to go, with its pod, before that is told as a failure."""
+
+Tell = Callable[[str], None]
+
+
+class JobCleaner:
+    """One cleaning is one call of `clean`; `stop` ends the waiting and leaves the Job to go on."""
+
+    def __init__(
+        self,
+        client: Client,
+        watch: JobWatch,
+        confirm: Confirm,
+        workers: Workers,
+        stop: asyncio.Event,
+    ) -> None:
+        self._ask = JobRequests(client, watch)
+        self._watch = watch
+        self._confirm = confirm
+        self._workers = workers
+        self._stop = stop
+        self._told: set[str] = set()
+        """UIDs of Jobs that came to nothing, as was told: they go before the next is made."""
+
+    def runs(self, volume: PersistentVolume) -> bool:
+        """Whether a Job for this object is there already, so that it need not wait its turn."""
+        job = self._watch.get(job_name(volume.metadata.uid))
+        return job is not None and job.state == "unfinished"
+
+    async def clean(
+        self,
+        volume: PersistentVolume,
+        planned: Entry,
+        method: Method,
+        around: Surroundings,
+        *,
+        begun: Tell,
+        waits: Tell,
+    ) -> Said | None:
+        """Have a Job clean the volume, and look whether it is clean: its receipt, None if lost.
+
+        `begun` is told of the Job that was made; `waits`, once for each reason, why it does not
+        run. Raises CleaningFailed, CleaningStopped, Superseded, and the errors of kube.errors.
+        """
+        job = await self._begin(volume, planned, method, around, begun)
+        await self._wait_for_end(job, volume, waits)
+        entry = await self._confirm.still(planned, offered=True)
+        try:
+            await verify(target_of(entry), method, workers=self._workers, stop=self._stop)
+        except CleaningRefused:
+            raise  # Somebody uses it: that says nothing of the Job, which is asked again later.
+        except CleaningFailed as error:
+            self._told.add(job.uid)
+            text = f"{self._ask.named(job.name)} ended well, but the volume is not clean"
+            raise CleaningFailed(f"{text}: {error.reason}") from error
+        return await self._ask.receipt(job)
+
+    async def check_none_is_left(self, volume: PersistentVolume) -> None:
+        """Raises Superseded where a Job for this object is not finished: another agent made it.
+
+        The lock keeps the two from working at once; but a Job asks no API server whether what it
+        is to clean is still what it was made for. Where Jobs cannot be seen, there are none.
+        """
+        if self._watch.unknown is not None:
+            return
+        job = await self._ask.live(job_name(volume.metadata.uid))
+        if job is not None and not job.ours:
+            raise self._not_ours(job)
+        if job is not None and job.state == "unfinished":
+            raise Superseded(f"{self._ask.named(job.name)} is not finished")
+
+    # --- a Job to wait for ---------------------------------------------------------------------
+
+    async def _begin(
+        self,
+        volume: PersistentVolume,
+        planned: Entry,
+        method: Method,
+        around: Surroundings,
+        begun: Tell,
+    ) -> CleaningJob:
+        """The Job that cleans for this object: unfinished or succeeded, and made where need be."""
+        name = job_name(volume.metadata.uid)
+        while True:
+            self._check_stop()
+            job = await self._ask.live(name)
+            if job is None:
+                job = await self._make(volume, planned, method, around)
+                if job is not None:
+                    begun(f"cleaning {planned.path} with {method} in {self._ask.named(name)}")
+                    return job
+            elif not job.ours or job.volume_uid != volume.metadata.uid:
+                raise self._not_ours(job)
+            elif job.uid in self._told:
+                await self._remove(job)
+            elif job.state == "failed":
+                self._told.add(job.uid)
+                raise await self._ask.failure(job)
+            elif job.state == "unfinished" and job.being_deleted:
+                await self._until_gone(job)
+            else:
+                return job
+
+    def _not_ours(self, job: CleaningJob) -> CleaningFailed:
+        text = f"{self._ask.named(job.name)} is not this agent's for this volume: remove it"
+        return CleaningFailed(text, touched=False)
+
+    async def _make(
+        self, volume: PersistentVolume, planned: Entry, method: Method, around: Surroundings
+    ) -> CleaningJob | None:
+        """A new Job, with everything asked again right before; None where one is there now."""
+        if around.jobs is None:
+            raise Superseded("its Job is gone, and no new one is wanted")
+        if left := await self._ask.left_of(volume):
+            raise CleaningFailed(f"pods of an earlier Job have not ended: {', '.join(left)}")
+        config = around.classes[planned.class_name].config
+        entry = await self._confirm.free_to_be_cleaned(planned)
+        volume = await self._confirm.still_to_be_cleaned(volume)
+        block = entry.kind == "block"
+        order = Order(
+            kind="block" if block else "filesystem",
+            mode="Block" if volume.spec.volume_mode == "Block" else "Filesystem",
+            path=entry.path,
+            device=entry.device,
+            size_bytes=entry.size_bytes,
+            identity=entry.identity,
+            timeout_seconds=config.cleaning_timeout_seconds,
+            command=config.block_cleaner_command if block else None,
+        )
+        now = datetime.now(UTC)
+        body = cleaning_job(order, method, volume, config, around.node, around.jobs, now)
+        return await self._ask.make(body)
+
+    async def _remove(self, job: CleaningJob) -> None:
+        if not job.being_deleted:
+            log.info("removing %s, which came to nothing", self._ask.named(job.name))
+            await self._ask.delete(job)
+        await self._until_gone(job)
+        self._told.discard(job.uid)
+
+    async def _until_gone(self, job: CleaningJob) -> None:
+        """Foreground deletion: the Job goes after its pod. Raises CleaningFailed if it stays."""
+        deadline = asyncio.get_running_loop().time() + GONE_SECONDS
+        async with self._watch.news() as news:
+            while True:
+                news.clear()
+                live = await self._ask.live(job.name)
+                if live is None or live.uid != job.uid:
+                    return
+                left = deadline - asyncio.get_running_loop().time()
+                if left <= 0:
+                    raise CleaningFailed(
+                        f"{self._ask.named(job.name)} is being deleted, and its pod is still there"
+                    )
+                await self._next(news, min(left, LOOK_SECONDS))
+
+    # --- its end -------------------------------------------------------------------------------
+
+    async def _wait_for_end(self, job: CleaningJob, volume: PersistentVolume, waits: Tell) -> None:
+        """Return when it has succeeded. Raises CleaningFailed for every other end."""
+        told: set[str] = set()
+        loop = asyncio.get_running_loop()
+        look_at = loop.time() + LOOK_SECONDS
+        now: CleaningJob | None = job
+        async with self._watch.news() as news:
+            while True:
+                if now is None or now.uid != job.uid:
+                    # With its PersistentVolume gone by force, the Job goes too: then that is why.
+                    await self._confirm.still_to_be_cleaned(volume)
+                    raise CleaningFailed(f"{self._ask.named(job.name)} was deleted before its end")
+                if now.state == "succeeded":
+                    return
+                if now.state == "failed":
+                    self._told.add(now.uid)
+                    raise await self._ask.failure(now)
+                await self._next(news, max(0.0, look_at - loop.time()))
+                news.clear()
+                now = self._watch.get(job.name)
+                late = loop.time() >= look_at
+                if late or now is None or now.uid != job.uid:
+                    now = await self._ask.live(job.name)
+                if late:
+                    look_at = loop.time() + LOOK_SECONDS
+                    if now is not None and now.state == "unfinished":
+                        await self._say_why_it_waits(now, told, waits)
+
+    async def _say_why_it_waits(self, job: CleaningJob, told: set[str], waits: Tell) -> None:
+        try:
+            waiting = await self._ask.why_waiting(job)
+        except ApiError as error:
+            log.info("%s is not finished; its pod cannot be seen: %s", job.name, error)
+            return
+        if waiting is None:
+            log.info("%s is not finished", self._ask.named(job.name))
+        elif waiting.reason not in told:
+            told.add(waiting.reason)
+            waits(f"{self._ask.named(job.name)} waits: {waiting.text}")
+
+    # --- waiting -------------------------------------------------------------------------------
+
+    async def _next(self, news: asyncio.Event, seconds: float) -> None:
+        """Until there is news of Jobs, or the time is over. Raises CleaningStopped at the stop."""
+        waiting = [asyncio.ensure_future(event.wait()) for event in (news, self._stop)]
+        try:
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+        self._check_stop()
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise CleaningStopped("the agent ends; a Job that runs goes on")

@@ -1,0 +1,211 @@
+"""The cleaning Jobs of this node: watched, and an older provisioner's taken in.
+
+Jobs are told apart by our label of the node. Those that upstream made carry only its own: at the
+start and at each resync they are given ours, and nothing else of them is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Final
+
+from localvolume.config.names import fault_of_label_value
+from localvolume.kube.backoff import Backoff
+from localvolume.kube.client import Client, MergePatch
+from localvolume.kube.errors import ApiError, LookAgain, NotThere, TellTheAdministrator
+from localvolume.kube.informer import Informer
+from localvolume.kube.kinds import JOBS
+from localvolume.kube.workloads import Job
+from localvolume.volumes import marks
+
+if TYPE_CHECKING:
+    from localvolume.cleaning.jobs import CleaningJob
+
+log = logging.getLogger(__name__)
+
+ASK_AGAIN_SECONDS: Final = 30.0
+"""After which Jobs are asked for again where they are needed and the API server refuses them."""
+
+
+class JobWatch:
+    """Run `run()` as a task; `known` is set once Jobs were listed, or it is known why not.
+
+    `needed`: whether the configuration wants Jobs; an agent that may not see any is then in need of
+    an administrator, and without it simply has none.
+    """
+
+    def __init__(
+        self, client: Client, namespace: str, node_name: str, on_change: Callable[[], None]
+    ) -> None:
+        self.namespace: Final = namespace
+        self.known: Final = asyncio.Event()
+        self.needed = False
+        self._client = client
+        self._node_name = node_name
+        self._on_change = on_change
+        self._key = marks.node_key(node_name)
+        self._own = f"{marks.NODE_LABEL}={self._key}"
+        self._informer = Informer(
+            client,
+            JOBS,
+            namespace=namespace,
+            label_selector=self._own,
+            on_change=self._changed,
+        )
+        self._unlabelled: dict[str, Job] = {}
+        self._refused: ApiError | None = None
+        self._news: set[asyncio.Event] = set()
+        self._again = asyncio.Event()
+
+    @property
+    def jobs(self) -> list[CleaningJob]:
+        """All that is known, also while nothing newer may be learnt."""
+        known = [*self._informer.items.values(), *self._unlabelled.values()]
+        return [job for job in map(_read, known) if job is not None]
+
+    @property
+    def unknown(self) -> str | None:
+        """Why Jobs cannot be seen now, or None where they can."""
+        error = self._refused or self._informer.refused
+        if error is not None:
+            return f"the Jobs in {self.namespace} cannot be seen: {error}"
+        if not self._informer.synced.is_set():
+            return f"the Jobs in {self.namespace} have not been listed yet"
+        return None
+
+    def get(self, name: str) -> CleaningJob | None:
+        found = self._informer.items.get(f"{self.namespace}/{name}")
+        return _read(found) if found is not None else None
+
+    def is_of_this_node(self, job: Job) -> bool:
+        return job.metadata.labels.get(marks.NODE_LABEL) == self._key
+
+    def saw(self, job: Job) -> None:
+        """The API server's answer to our own write: known at once."""
+        self._informer.apply_own_write(job)
+
+    def ask_again(self) -> None:
+        """Look for an older provisioner's Jobs again, and for leave to see any."""
+        self._again.set()
+
+    @contextlib.asynccontextmanager
+    async def news(self) -> AsyncIterator[asyncio.Event]:
+        """An event that is set whenever any Job has changed; whoever waits clears it."""
+        event = asyncio.Event()
+        self._news.add(event)
+        try:
+            yield event
+        finally:
+            self._news.discard(event)
+
+    def _changed(self, *_: object) -> None:
+        for event in self._news:
+            event.set()
+        self._on_change()
+
+    async def run(self) -> None:
+        """Never returns."""
+        backoff = Backoff()
+        watching: asyncio.Task[None] | None = None
+        try:
+            while True:
+                self._again.clear()
+                try:
+                    await self._take_over()
+                except (TellTheAdministrator, NotThere) as error:
+                    self._refuse(error)
+                except ApiError as error:
+                    log.warning("jobs: %s", error)
+                    await asyncio.sleep(backoff.next())
+                    continue
+                else:
+                    backoff.reset()
+                    if self._refused is not None:
+                        log.info("the Jobs in %s can be seen now", self.namespace)
+                        self._refused = None
+                    watching = watching or asyncio.create_task(self._informer.run())
+                    await self._informer.answered.wait()
+                    self.known.set()
+                    self._changed()
+                with contextlib.suppress(TimeoutError):
+                    refused = self.needed and self._refused is not None
+                    async with asyncio.timeout(ASK_AGAIN_SECONDS if refused else None):
+                        await self._again.wait()
+        finally:
+            if watching is not None:
+                watching.cancel()
+
+    def _refuse(self, error: ApiError) -> None:
+        if self._refused is None or str(self._refused) != str(error):
+            # Where none is wanted, none is missed: the rights for them are not given then.
+            level = logging.WARNING if self.needed else logging.INFO
+            log.log(level, "the Jobs in %s cannot be seen: %s", self.namespace, error)
+        self._refused = error
+        self.known.set()
+        self._changed()
+
+    async def _take_over(self) -> None:
+        """Give our label to upstream's Jobs of this node. Raises ApiError where none may be seen.
+
+        One that cannot be labelled is kept in mind as it is, lest what it cleans be touched.
+        """
+        named = f"{marks.HOSTNAME_LABEL}={self._node_name}"
+        if fault_of_label_value(self._node_name):
+            # No label can say that name, so upstream has no Jobs here: but may we see any?
+            await self._client.list_page(JOBS, self.namespace, label_selector=self._own, limit=1)
+            return
+        found: dict[str, Job] = {}
+        cont = ""
+        while True:
+            page = await self._client.list_page(
+                JOBS,
+                self.namespace,
+                label_selector=f"{named},!{marks.NODE_LABEL}",
+                cont=cont,
+            )
+            found |= {job.metadata.name: job for job in page.items if _is_upstreams(job)}
+            cont = page.cont
+            if not cont:
+                break
+        self._unlabelled = found
+        for job in list(found.values()):
+            await self._label(job)
+
+    async def _label(self, job: Job) -> None:
+        meta = job.metadata
+        label = {marks.NODE_LABEL: self._key}
+        try:
+            labelled = await self._client.patch(
+                JOBS,
+                meta.name,
+                MergePatch({"metadata": {"uid": meta.uid, "labels": label}}),
+                self.namespace,
+            )
+        except (LookAgain, NotThere):
+            log.debug("the Job %s is gone already", meta.name)
+        except TellTheAdministrator as error:
+            log.warning("the Job %s of an older provisioner: %s", meta.name, error)
+            return
+        else:
+            log.info("took the Job %s of an older provisioner in", meta.name)
+            self._informer.apply_own_write(labelled)
+        # From here on the informer has it, or will have had it before `known` is set.
+        del self._unlabelled[meta.name]
+
+
+# Imported when there is a Job: most agents never meet one.
+
+
+def _read(job: Job) -> CleaningJob | None:
+    from localvolume.cleaning import jobs
+
+    return jobs.read_job(job)
+
+
+def _is_upstreams(job: Job) -> bool:
+    from localvolume.cleaning import jobs
+
+    return jobs.is_upstreams(job)

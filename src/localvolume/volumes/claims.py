@@ -1,0 +1,74 @@
+"""What a claim says, read in one place: whose it is, what it asks for, where it is to be served."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from localvolume.kube.objects import PersistentVolumeClaim
+from localvolume.volumes.capacity import bytes_of
+
+PROVISIONER_ANNOTATION = "volume.kubernetes.io/storage-provisioner"
+BETA_PROVISIONER_ANNOTATION = "volume.beta.kubernetes.io/storage-provisioner"
+BETA_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
+
+_ONE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
+
+
+def provisioner_of(claim: PersistentVolumeClaim) -> str:
+    """The provisioner that kube-controller-manager asks to serve the claim, or ""."""
+    annotations = claim.metadata.annotations
+    found = annotations.get(PROVISIONER_ANNOTATION)
+    return annotations.get(BETA_PROVISIONER_ANNOTATION, "") if found is None else found
+
+
+def class_of(claim: PersistentVolumeClaim) -> str:
+    """The name of the claim's StorageClass, or ""; the beta annotation counts first."""
+    found = claim.metadata.annotations.get(BETA_CLASS_ANNOTATION)
+    return (claim.spec.storage_class_name or "") if found is None else found
+
+
+def selected_node(claim: PersistentVolumeClaim) -> str:
+    """The node that the scheduler chose for the claim's first pod, or ""."""
+    return claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION, "")
+
+
+def requested_bytes(claim: PersistentVolumeClaim) -> int | None:
+    """How much it asks for; None where that is no quantity."""
+    return bytes_of(claim.spec.resources.requests.get("storage", ""))
+
+
+def volume_name(claim_uid: str) -> str:
+    """The name of the PersistentVolume made for a claim, as every external provisioner names it."""
+    return f"pvc-{claim_uid}"
+
+
+def reference(claim: PersistentVolumeClaim) -> dict[str, Any]:
+    """The claimRef of a PersistentVolume that is made for this very claim (core/v1)."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": claim.metadata.namespace,
+        "name": claim.metadata.name,
+        "uid": claim.metadata.uid,
+        "resourceVersion": claim.metadata.resource_version,
+    }
+
+
+def fault_of(claim: PersistentVolumeClaim) -> str:
+    """Why no empty volume on a single node can be what the claim asks for, or ""."""
+    spec = claim.spec
+    if spec.selector is not None:
+        return "a claim with a selector cannot have its volume made for it"
+    source = spec.data_source or spec.data_source_ref
+    if source is not None:
+        return (
+            f"volumes cannot be made from {source.kind or 'a source'} {source.name!r}: clones and "
+            "snapshots are not supported; the volume would be empty"
+        )
+    others = sorted(set(spec.access_modes) - _ONE_NODE)
+    if others:
+        return f"access mode {', '.join(others)} is not possible: the volume is on one node"
+    if (requested_bytes(claim) or 0) <= 0:
+        return "it asks for no storage, or for what is no quantity"
+    return ""

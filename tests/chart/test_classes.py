@@ -1,0 +1,70 @@
+"""The classes: those of the ConfigMap, and StorageClasses of prepared volumes and of made ones."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.support_helm import NAME, one, render
+from tests.chart.support_sets import FULL
+
+pytestmark = pytest.mark.needs("go")
+
+Object = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def full() -> list[Object]:
+    return render(FULL)
+
+
+def test_classes_of_prepared_volumes(full: list[Object]) -> None:
+    data = one(full, "ConfigMap", f"{NAME}-config")["data"]
+    assert yaml.safe_load(data["storageClassMap"])["fast.disks"] == {
+        "hostDir": "/mnt/fast/",
+        "mountDir": "/discovery/fast",
+        "volumeMode": "Block",
+        "namePattern": "nvme*",
+        "blockCleanerCommand": ["/scripts/dd_zero.sh", "2"],
+        "firstUse": "clean",
+        "cleaningConcurrency": 2,
+        "cleaningTimeout": "2h",
+    }
+    assert (
+        one(full, "StorageClass", "fast.disks").items()
+        >= {
+            "reclaimPolicy": "Retain",
+            "volumeBindingMode": "WaitForFirstConsumer",
+            "allowedTopologies": FULL["classes"][0]["allowedTopologies"],
+        }.items()
+    )
+
+
+def test_classes_of_made_volumes(full: list[Object]) -> None:
+    assert (
+        one(full, "StorageClass", "made").items()
+        >= {
+            "provisioner": "dynamic.localvolume.dev",
+            "parameters": {"mode": "0700", "pool": "made"},
+            "reclaimPolicy": "Retain",
+            "volumeBindingMode": "Immediate",
+            "allowVolumeExpansion": False,
+            "mountOptions": ["noatime"],
+        }.items()
+    )
+    (found,) = (
+        each
+        for each in render({"dynamicStorageClasses": [{"name": "x"}]})
+        if each["kind"] == "StorageClass"
+    )
+    assert found["allowVolumeExpansion"] is True
+    assert found["volumeBindingMode"] == "WaitForFirstConsumer"
+    assert "annotations" not in found["metadata"]
+
+
+def test_annotations_of_classes() -> None:
+    """local-path reads its defaultVolumeType there, OpenEBS its whole configuration."""
+    given = {"name": "x", "isDefaultClass": True, "annotations": {"defaultVolumeType": "local"}}
+    assert one(render({"dynamicStorageClasses": [given]}), "StorageClass")["metadata"][
+        "annotations"
+    ] == {"storageclass.kubernetes.io/is-default-class": "true", "defaultVolumeType": "local"}

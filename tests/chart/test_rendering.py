@@ -1,0 +1,225 @@
+"""What our own values make of the objects: pods, names, selectors."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.support_helm import CHART, NAME, agent_of, one, pod_of, render
+from tests.chart.support_sets import FULL, REPLACED, SETS
+
+pytestmark = pytest.mark.needs("go")
+
+Object = dict[str, Any]
+CONTROLLER = f"{NAME}-controller"
+
+
+@pytest.fixture(scope="module")
+def full() -> list[Object]:
+    return render(FULL)
+
+
+def test_controller_may_do_nothing_on_its_node(full: list[Object]) -> None:
+    pod = pod_of(full, "Deployment")
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert not {"hostPID", "hostNetwork", "hostIPC"} & pod.keys()
+    assert pod["volumes"] == [{"name": "tmp", "emptyDir": {}}]
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "metrics"}
+    assert container["args"] == [
+        *("controller", "--log-format=json", "--storageclass-names=others,made"),
+        *("--pvc-deletion-delay=60s", "--node-return-period=24h"),
+        *("--stale-pv-discovery-interval=10s", "--resync=10m", "--worker-threads=10"),
+        *("--metrics-path=/metrics", "--leader-elect-lease-duration=30s"),
+    ]
+
+
+def matches(selector: dict[str, str], objects: list[Object]) -> set[str]:
+    """The kinds whose pods have these labels."""
+    return {
+        each["kind"]
+        for each in objects
+        if each["kind"] in ("DaemonSet", "Deployment")
+        and selector.items() <= each["spec"]["template"]["metadata"]["labels"].items()
+    }
+
+
+def test_selectors_mean_the_right_pods(full: list[Object]) -> None:
+    for kind in ("DaemonSet", "Deployment"):
+        assert matches(one(full, kind)["spec"]["selector"]["matchLabels"], full) == {kind}
+    for kind, field in (("Service", "selector"), ("NetworkPolicy", "podSelector")):
+        for name, pods in ((NAME, "DaemonSet"), (CONTROLLER, "Deployment")):
+            selector = one(full, kind, name)["spec"][field]
+            assert matches(selector.get("matchLabels", selector), full) == {pods}
+    budget = one(full, "PodDisruptionBudget")["spec"]
+    assert matches(budget["selector"]["matchLabels"], full) == {"Deployment"}
+    (term,) = pod_of(full, "Deployment")["affinity"]["podAntiAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    selector = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
+    assert matches(selector, full) == {"Deployment"}
+    for name, job in ((NAME, NAME), (CONTROLLER, CONTROLLER)):
+        monitor = one(full, "ServiceMonitor", name)
+        labels = one(full, "Service", name)["metadata"]["labels"]
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+        relabelings = monitor["spec"]["endpoints"][0]["relabelings"]
+        assert {"targetLabel": "job", "replacement": job} in relabelings
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_all_is_labelled_as_ours(name: str) -> None:
+    for each in render(SETS[name]):
+        labels = each["metadata"]["labels"]
+        assert labels["app.kubernetes.io/part-of"] == NAME
+        assert labels["app.kubernetes.io/instance"] == NAME
+        if each["kind"] in ("DaemonSet", "Deployment"):
+            template = each["spec"]["template"]["metadata"]["labels"]
+            assert template["app.kubernetes.io/part-of"] == NAME
+
+
+def test_one_replica_has_no_disruption_budget() -> None:
+    kinds = {each["kind"] for each in render({"controller": {"replicas": 1}})}
+    assert "PodDisruptionBudget" not in kinds
+    kinds = {each["kind"] for each in render({"controller": {"enabled": False}})}
+    assert not kinds & {"PodDisruptionBudget", "Deployment"}
+
+
+@pytest.mark.parametrize(
+    ("values", "release", "name"),
+    [
+        ({}, "prod", "prod-local-volume-provisioner"),
+        ({}, "local-volume-provisioner-2", "local-volume-provisioner-2"),
+        ({"nameOverride": "disks"}, "prod", "prod-disks"),
+        ({"nameOverride": "disks"}, "my-disks", "my-disks"),
+        ({"fullnameOverride": "it"}, "prod", "it"),
+        ({"fullnameOverride": "n" * 62 + "-x"}, "prod", "n" * 62),
+    ],
+)
+def test_names(values: Object, release: str, name: str) -> None:
+    objects = render(values, release=release)
+    assert one(objects, "DaemonSet")["metadata"]["name"] == name
+    controller = one(objects, "Deployment")["metadata"]["name"]
+    assert controller == f"{name[:52]}-controller"
+    assert one(objects, "ConfigMap")["metadata"]["name"] == f"{name}-config"
+    assert one(objects, "ServiceAccount", name)
+    assert pod_of(objects, "DaemonSet")["serviceAccountName"] == name
+    assert pod_of(objects, "Deployment")["serviceAccountName"] == controller
+
+
+def test_accounts_that_are_there_already() -> None:
+    objects = render(
+        {
+            "serviceAccount": {"create": False, "name": "mine"},
+            "controller": {"serviceAccount": {"create": False}},
+        }
+    )
+    assert "ServiceAccount" not in {each["kind"] for each in objects}
+    assert pod_of(objects, "DaemonSet")["serviceAccountName"] == "mine"
+    assert pod_of(objects, "Deployment")["serviceAccountName"] == "default"
+
+
+def test_priority_classes_are_used(full: list[Object]) -> None:
+    names = {each["metadata"]["name"] for each in full if each["kind"] == "PriorityClass"}
+    used = {pod_of(full, kind)["priorityClassName"] for kind in ("DaemonSet", "Deployment")}
+    assert names == used == {f"{NAME}-agent", CONTROLLER}
+    named = render({"priorityClasses": {"create": True}, "priorityClassName": "mine"})
+    assert pod_of(named, "DaemonSet")["priorityClassName"] == "mine"
+
+
+def test_replaced_provisioners() -> None:
+    objects = render(REPLACED)
+    agent = agent_of(objects)
+    assert agent["args"] == [
+        *("agent", "--log-format=text", "--lvmd-config=/etc/topolvm"),
+        *("--local-path-config=/etc/local-path",),
+        *("--local-path-provisioner-name=rancher.io/local-path",),
+        *("--openebs-base-path=/var/openebs/local",),
+    ]
+    env = {each["name"]: each.get("value", "the node's name") for each in agent["env"]}
+    assert env == {
+        **dict.fromkeys(("MY_NODE_NAME", "KUTTI_NODE_NAME", "NODE_NAME"), "the node's name"),
+        "MY_NAMESPACE": "the node's name",
+        "JOB_CONTAINER_IMAGE": agent["image"],
+        "KUTTI_ROOT_PATH": "/kutti/vols",
+        "DRIVER_KIND": "BINDMOUNT",
+        "LVM_VOLUME_GROUP": "elastic-local-vg",
+        "LVM_USE_THIN_VOLUMES": "false",
+        "LVM_THIN_POOL": "elastic-local-thinpool",
+        "LANG": "C",
+    }
+    (controller,) = pod_of(objects, "Deployment")["containers"]
+    replaced = "kuttiproject/provisioner-localvolume,rancher.io/local-path,openebs.io/local,"
+    replaced += "volumes.k8s.elastic.co/elastic-local"
+    assert f"--dynamic-provisioners={replaced}" in controller["args"]
+    volumes = {each["name"]: each for each in pod_of(objects, "DaemonSet")["volumes"]}
+    places = {each["mountPath"]: each["name"] for each in agent["volumeMounts"]}
+    for path, key in (("/etc/local-path", "config.json"), ("/etc/topolvm", "lvmd.yaml")):
+        name = volumes[places[path]]["configMap"]["name"]
+        assert one(objects, "ConfigMap", name)["data"].keys() == {key}
+
+
+def test_own_security_context_and_probes_win() -> None:
+    agent = agent_of(render(REPLACED))
+    assert agent["securityContext"] == REPLACED["securityContext"]
+    assert "readinessProbe" not in agent
+    assert agent["startupProbe"] == REPLACED["startupProbe"]
+
+
+def test_upstreams_cleanup_goes_over_the_controllers() -> None:
+    given = {"enabled": True, "replicas": 1, "storageClassNames": ["a"], "resync": "1m"}
+    (controller,) = pod_of(
+        render({"nodeCleanupController": given, "controller": {"resync": "9m"}}), "Deployment"
+    )["containers"]
+    assert {"--storageclass-names=a", "--resync=1m"} <= set(controller["args"])
+    not_enabled = render({"nodeCleanupController": {**given, "enabled": False}})
+    (controller,) = pod_of(not_enabled, "Deployment")["containers"]
+    assert "--resync=10m" in controller["args"]
+
+
+def test_taint_is_tolerated_and_named(full: list[Object]) -> None:
+    key = "sig-storage-local-static-provisioner/agent-not-ready"
+    tolerations = pod_of(full, "DaemonSet")["tolerations"]
+    assert tolerations == [*FULL["tolerations"], {"key": key, "operator": "Exists"}]
+    data = one(full, "ConfigMap", f"{NAME}-config")["data"]
+    assert data["provisionerNotReadyNodeTaintKey"] == key
+    assert yaml.safe_load(data["removeNodeNotReadyTaint"]) is True
+
+
+def test_an_edit_of_the_configuration_restarts_agents() -> None:
+    def checksum(**values: Any) -> str:
+        template = one(render(values), "DaemonSet")["spec"]["template"]
+        return str(template["metadata"]["annotations"]["checksum/config"])
+
+    assert checksum() == checksum()
+    assert checksum() != checksum(setPVOwnerRef=True)
+
+
+def test_alerts_and_dashboard_are_the_files(full: list[Object]) -> None:
+    alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text("utf-8"))
+    assert one(full, "PrometheusRule")["spec"] == alerts
+    data = one(full, "ConfigMap", f"{NAME}-dashboard")["data"]
+    dashboard = json.loads((CHART / "files" / "dashboard.json").read_text("utf-8"))
+    assert json.loads(data["local-volume-provisioner.json"]) == dashboard
+
+
+def test_network(full: list[Object]) -> None:
+    for name in (NAME, CONTROLLER):
+        spec = one(full, "NetworkPolicy", name)["spec"]
+        assert spec["policyTypes"] == ["Ingress", "Egress"]
+        (inward,), (outward,) = spec["ingress"], spec["egress"]
+        assert inward["from"] == FULL["networkPolicy"]["metricsFrom"]
+        assert [port["port"] for port in inward["ports"]] == ["metrics"]
+        assert [port["port"] for port in outward["ports"]] == [443, 6443]

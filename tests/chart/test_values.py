@@ -1,0 +1,184 @@
+"""Wrong values are refused by name, and what may be said is what agent and chart know."""
+
+import itertools
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from localvolume.config import diskkeys, flexkeys, poolkeys, schema
+from localvolume.config.disks import TRANSPORTS
+from tests.chart.support_helm import CHART, ROOT, Refused, render_text
+
+pytestmark = pytest.mark.needs("go")
+
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+CLASS = {"name": "fast", "hostDir": "/mnt/fast"}
+LVM = {"backend": "lvm", "volumeGroup": "vg"}
+
+
+def classes(**more: Any) -> dict[str, Any]:
+    return {"classes": [{**CLASS, **more}]}
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    # Upstream's keys, misspelled or of a wrong kind.
+    ({"tolerationz": []}, "tolerationz"),
+    ({"daemonset": {"image": "x"}}, "daemonset"),
+    ({"common": {"useNodeNameOnly": True}}, "common"),
+    (classes(hostdir="/mnt"), "hostdir"),
+    ({"classes": [{"name": "fast"}]}, "hostDir"),
+    ({"classes": [{"hostDir": "/mnt/fast"}]}, "name"),
+    (classes(hostDir="mnt/fast"), "/classes/0/hostDir"),
+    (classes(mountDir="fast"), "/classes/0/mountDir"),
+    (classes(volumeMode="block"), "/classes/0/volumeMode"),
+    (classes(accessMode="RWO"), "/classes/0/accessMode"),
+    (classes(blockCleanerCommand="/scripts/shred.sh"), "/classes/0/blockCleanerCommand"),
+    (classes(storageClass={"reclaimPolicy": "Recycle"}), "/classes/0/storageClass/reclaimPolicy"),
+    (classes(storageClass={"isDefault": True}), "isDefault"),
+    (classes(storageClass="yes"), "/classes/0/storageClass"),
+    ({"classes": {"fast": CLASS}}, "/classes"),
+    ({"privileged": "yes"}, "/privileged"),
+    ({"setPVOwnerRef": "true"}, "/setPVOwnerRef"),
+    ({"minResyncPeriod": "an hour"}, "/minResyncPeriod"),
+    ({"labelsForPV": {"a": True}}, "/labelsForPV/a"),
+    ({"nodeLabels": {"zone": "a"}}, "/nodeLabels"),
+    ({"imagePullPolicy": "always"}, "/imagePullPolicy"),
+    ({"image": ""}, "/image"),
+    ({"image": {"repository": "x"}}, "/image"),
+    ({"updateStrategy": {"type": "Recreate"}}, "/updateStrategy/type"),
+    ({"serviceMonitor": {"enabled": "true"}}, "/serviceMonitor/enabled"),
+    ({"serviceMonitor": {"interval": 10}}, "/serviceMonitor/interval"),
+    ({"rbac": {"pspEnabled": True}}, "pspEnabled"),
+    ({"serviceAccount": {"annotations": {}}}, "annotations"),
+    ({"nodeCleanupController": {"enabled": True, "image": "x"}}, "image"),
+    # Ours.
+    (classes(firstUse="always"), "/classes/0/firstUse"),
+    (classes(cleaningConcurrency=0), "/classes/0/cleaningConcurrency"),
+    (classes(cleaningTimeout="5"), "/classes/0/cleaningTimeout"),
+    ({"pools": {"Fast": LVM}}, "Fast"),
+    ({"pools": {"fast": {**LVM, "volumegroup": "vg"}}}, "volumegroup"),
+    ({"pools": {"fast": {"hostDir": "/p", "backend": "zfs"}}}, "/pools/fast/backend"),
+    ({"pools": {"fast": {"hostDir": "/p", "overbook": 0.5}}}, "/pools/fast/overbook"),
+    ({"pools": {"fast": {"hostDir": "/p", "reserve": 10}}}, "/pools/fast/reserve"),
+    ({"pools": {"fast": {"hostDir": "/p", "undoPeriod": 1}}}, "/pools/fast/undoPeriod"),
+    ({"pools": [LVM]}, "/pools"),
+    ({"flexvolume": {"driver": "LVM"}}, "/flexvolume/driver"),
+    ({"flexvolume": {"volumeGroups": ["vg"]}}, "volumeGroups"),
+    ({"disks": {"approved": ["sha256:abc"]}}, "/disks/approved/0"),
+    ({"disks": {"filters": [{"name": "a", "class": "b", "match": {"size": "1Ti"}}]}}, "size"),
+    ({"dynamicStorageClasses": [{"name": "x", "parameters": {"uid": 1}}]}, "parameters/uid"),
+    ({"dynamicStorageClasses": [{"name": "x", "reclaimpolicy": "Delete"}]}, "reclaimpolicy"),
+    ({"controller": {"replicas": "two"}}, "/controller/replicas"),
+    ({"controller": {"storageClassNames": "fast"}}, "/controller/storageClassNames"),
+    ({"controller": {"replica": 1}}, "replica"),
+    ({"logFormat": "xml"}, "/logFormat"),
+    ({"confinement": {"enable": False}}, "enable"),
+    ({"networkPolicy": {"apiServerPorts": [0]}}, "/networkPolicy/apiServerPorts/0"),
+    ({"replaces": {"kutti": {"rootPath": "kutti"}}}, "/replaces/kutti/rootPath"),
+    ({"replaces": {"elastic": {"driver": "lvm"}}}, "/replaces/elastic/driver"),
+    # Right one by one, and wrong together.
+    ({"enableWindows": True}, "enableWindows: there is no agent for Windows"),
+    ({"classes": [CLASS, CLASS]}, "classes: fast is there twice"),
+    ({**classes(), "dynamicStorageClasses": [{"name": "fast"}]}, "dynamicStorageClasses: fast"),
+    (
+        {
+            "classes": [
+                {**CLASS, "mountDir": "/m"},
+                {**CLASS, "name": "b", "hostDir": "/b", "mountDir": "/m"},
+            ]
+        },
+        "/mnt/fast and /b, are to be mounted at /m",
+    ),
+    (
+        {"classes": [{**CLASS, "name": "pool-a"}], "pools": {"a": {"hostDir": "/p"}}},
+        "the name pool-a",
+    ),
+    ({"privileged": False, "flexvolume": {"driver": "bindmount"}}, "flexvolume needs privileged"),
+    ({"privileged": False, "disks": {"approved": []}}, "disks needs privileged"),
+    ({"mountDevVolume": False, "disks": {"approved": []}}, "disks needs mountDevVolume"),
+    (
+        {"removeNodeNotReadyTaint": True, "provisionerNotReadyNodeTaintKey": ""},
+        "removeNodeNotReadyTaint needs provisionerNotReadyNodeTaintKey",
+    ),
+    (
+        {"replaces": {"elastic": {"driver": "LVM"}}, "flexvolume": {"volumeGroup": "vg"}},
+        "replaces.elastic",
+    ),
+    ({"replaces": {"localPath": {"config": "{"}}}, "replaces.localPath.config is no JSON"),
+]
+
+
+@pytest.mark.parametrize(("values", "name"), WRONG, ids=[name for _, name in WRONG])
+def test_wrong_values_are_refused_by_name(values: dict[str, Any], name: str) -> None:
+    with pytest.raises(Refused, match=re.escape(name)):
+        render_text(values)
+
+
+def _said(node: dict[str, Any]) -> dict[str, Any]:
+    """The properties of an object that is defined elsewhere in the schema."""
+    found: dict[str, Any] = SCHEMA["definitions"][node["$ref"].rsplit("/", 1)[1]]["properties"]
+    return found
+
+
+def test_the_schema_knows_the_agents_keys() -> None:
+    """A key that the agent learns is a key that the chart passes on."""
+    top = SCHEMA["properties"]
+    assert _said(top["pools"]["additionalProperties"]).keys() == {key.name for key in poolkeys.KEYS}
+    assert top["flexvolume"]["properties"].keys() == {key.name for key in flexkeys.KEYS}
+    disks = top["disks"]["properties"]
+    assert disks.keys() == {key.name for key in diskkeys.KEYS}
+    filters = disks["filters"]["items"]["properties"]
+    assert filters.keys() == {key.name for key in diskkeys.FILTER_KEYS}
+    assert filters["match"]["properties"].keys() == {key.name for key in diskkeys.MATCH_KEYS}
+    assert filters["match"]["properties"]["transport"]["enum"] == list(TRANSPORTS)
+    of_a_class = {key.name for key in schema.class_keys(host_checks=False)}
+    assert _said(top["classes"]["items"]).keys() == {
+        *of_a_class, "name", "allowedTopologies", "storageClass"
+    }  # fmt: skip
+    renamed = {"storageClassMap": "classes", "nodeLabelsForPV": "nodeLabels"}
+    renamed["jobTolerations"] = "tolerations"
+    agents = {renamed.get(key.name, key.name) for key in schema.top_keys(host_checks=False)}
+    # The API server takes no such PersistentVolume any more; upstream's chart has no such value.
+    assert agents - top.keys() == {"useAlphaAPI"}
+
+
+def test_each_value_is_used() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    templates = "".join(path.read_text("utf-8") for path in (CHART / "templates").iterdir())
+    assert values.keys() == SCHEMA["properties"].keys() - {"global"}
+    # The one that means something only with enableWindows, which is refused.
+    for key in values.keys() - {"nodeSelectorWindows"}:
+        assert re.search(rf"Values\.{key}\b|\"{key}\"", templates), key
+    for key in ("controller", "nodeCleanupController"):
+        for inner in SCHEMA["properties"][key]["properties"]:
+            assert re.search(rf"\b(controller|Controller)\.{inner}\b", templates), inner
+
+
+def test_each_value_is_explained() -> None:
+    lines = (CHART / "values.yaml").read_text("utf-8").splitlines()
+    told = [
+        line
+        for before, line in itertools.pairwise(lines)
+        if re.match(r" *(- )?\w+: \S", line) and not before.lstrip().startswith("#")
+    ]
+    # What is inside of Kubernetes' own objects is explained there.
+    own = {"path", "port", "initialDelaySeconds", "periodSeconds", "timeoutSeconds"}
+    own |= {"failureThreshold", "maxUnavailable", "type", "grafana_dashboard"}
+    assert not [line for line in told if line.split(":")[0].strip() not in own]
+
+
+def test_ours_are_in_the_documentation() -> None:
+    """Upstream's are in upstream's."""
+    _, ours = (CHART / "values.yaml").read_text("utf-8").split("# ---- ours ----")
+    page = (ROOT / "docs" / "install.md").read_text("utf-8")
+    assert not [
+        key for key in yaml.safe_load(ours) if not re.search(rf"^\|.*`{key}`", page, re.MULTILINE)
+    ]
+
+
+def test_numbers_reach_the_agent_as_they_were_written() -> None:
+    text = render_text({"pools": {"fast": {"hostDir": "/p", "purgeFilesPerSecond": 12345678}}})
+    assert "purgeFilesPerSecond: 12345678\n" in text

@@ -1,0 +1,211 @@
+"""The rights that the manifests give, loaded into the control plane, and tokens bound to nodes.
+
+Whoever acts with them has the roles and the policies exactly as they are rendered; only the
+namespace is the tests' own.
+"""
+
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from localvolume.controlplane import ControlPlane
+from tests.cluster.support_accounts import ACCOUNTS, RBAC, Caller, kubeconfig, token
+from tests.cluster.support_agent import ADMISSION, EVENTS, VOLUMES, Lab
+from tests.cluster.support_objects import Objects, eventually
+
+NAME = "local-volume-provisioner"
+"""Of the release, of the agent's account, and of the namespace in deploy/install.yaml."""
+INSTALL = Path(__file__).parents[2] / "deploy" / "install.yaml"
+TEMPLATES = (
+    "serviceaccounts.yaml",
+    "rbac-agent.yaml",
+    "rbac-controller.yaml",
+    "confinement.yaml",
+)
+PODS = "/api/v1/namespaces/default/pods"
+
+Object = dict[str, Any]
+Flow = Callable[..., None]
+
+_COLLECTIONS = {
+    "ServiceAccount": ACCOUNTS,
+    "ClusterRole": f"{RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
+    "Role": f"{RBAC}/namespaces/default/roles",
+    "RoleBinding": f"{RBAC}/namespaces/default/rolebindings",
+    "ValidatingAdmissionPolicy": f"{ADMISSION}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{ADMISSION}/validatingadmissionpolicybindings",
+}
+
+
+def installed() -> list[Object]:
+    """Everything in deploy/install.yaml."""
+    return [one for one in yaml.safe_load_all(INSTALL.read_text()) if one]
+
+
+def rules_of(kind: str, name: str) -> list[Object]:
+    """The rules of a role in deploy/install.yaml."""
+    (one,) = (one for one in installed() if one["kind"] == kind and one["metadata"]["name"] == name)
+    found: list[Object] = one["rules"]
+    return found
+
+
+def in_default(thing: Any) -> Any:
+    """The same in the namespace `default`, where the tests' Jobs and capacities are."""
+    if isinstance(thing, dict):
+        moved = {key: in_default(value) for key, value in thing.items()}
+        return {**moved, "namespace": "default"} if "namespace" in moved else moved
+    if isinstance(thing, list):
+        return [in_default(one) for one in thing]
+    if isinstance(thing, str):
+        return thing.replace(f"system:serviceaccount:{NAME}:", "system:serviceaccount:default:")
+    return thing
+
+
+class Rights:
+    """Accounts, roles and policies out of manifests; a context manager that takes them away."""
+
+    def __init__(self, plane: ControlPlane, manifests: Sequence[Object]) -> None:
+        self.plane = plane
+        self.objects = Objects(plane)
+        self.manifests = [one for one in in_default(manifests) if one["kind"] in _COLLECTIONS]
+        accounts = [
+            one["metadata"]["name"] for one in self.manifests if one["kind"] == "ServiceAccount"
+        ]
+        self.controller = next((one for one in accounts if one.endswith("-controller")), "")
+        (self.agent,) = set(accounts) - {self.controller}
+        self._pods = 0
+
+    def __enter__(self) -> Self:
+        # The agent's policies last: with one of them in force, so are the controller's.
+        for one in sorted(self.manifests, key=lambda one: "-controller" not in str(one)):
+            self.objects.make(_COLLECTIONS[one["kind"]], one)
+        if any(one["kind"] == "ValidatingAdmissionPolicy" for one in self.manifests):
+            self._until_in_force()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.objects.clean()
+
+    def _until_in_force(self) -> None:
+        nobody = self.caller()
+        about = {"kind": "PersistentVolume", "name": "none"}
+        samples = {
+            VOLUMES: {"metadata": {"name": "none"}, "spec": sample_spec("nowhere")},
+            EVENTS: {"metadata": {"name": "none"}, "involvedObject": about, "reason": "None"},
+        }
+        deadline = time.monotonic() + 90
+        for path, body in samples.items():
+            while "names no node" not in (said := nobody.refusal("POST", path, body)):
+                assert time.monotonic() < deadline, f"{path} is not confined: {said or 'taken'}"
+                time.sleep(0.1)
+
+    def pod_on(self, node: str, account: str = "") -> Object:
+        """The agent's pod on that node, which nothing runs."""
+        self._pods += 1
+        account = account or self.agent
+        body = {
+            # Others with other rights may act on the same node.
+            "metadata": {"name": f"{node[:180]}-{account}-{self._pods}"},
+            "spec": {
+                "nodeName": node,
+                "serviceAccountName": account,
+                "containers": [{"name": "agent", "image": "none"}],
+            },
+        }
+        return self.objects.make(PODS, body)
+
+    def bearer(self, node: str = "") -> str:
+        """A token of the agent's account: of its pod on that node, or of no pod."""
+        return token(self.plane, self.agent, self.pod_on(node) if node else None)
+
+    def caller(self, node: str = "") -> Caller:
+        """Who holds such a token."""
+        return Caller(self.plane, self.bearer(node))
+
+    def confine(self, lab: Lab) -> None:
+        """Have the lab's agents act as the one of its node."""
+        lab.kubeconfig = kubeconfig(self.plane, self.bearer(lab.node), lab.directory)
+
+    def policies(self) -> list[Object]:
+        """The policies as they are in the control plane."""
+        kind = "ValidatingAdmissionPolicy"
+        return [
+            self.objects.get(f"{_COLLECTIONS[kind]}/{one['metadata']['name']}")
+            for one in self.manifests
+            if one["kind"] == kind
+        ]
+
+    def check_types(self) -> None:
+        """The API server has checked each expression against each kind that it is asked about,
+        and warns of none."""
+
+        def checked(policies: list[Object]) -> bool:
+            return all("observedGeneration" in one.get("status", {}) for one in policies)
+
+        policies = eventually(self.policies, checked)
+        assert policies
+        for one in policies:
+            assert one["status"]["typeChecking"].get("expressionWarnings", []) == []
+
+
+def sample_spec(*hostnames: str, **spec: Any) -> Object:
+    """The spec of a small PersistentVolume on these nodes."""
+    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(hostnames)}
+    return {
+        "capacity": {"storage": "1Mi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "none",
+        "persistentVolumeReclaimPolicy": "Retain",
+        "local": {"path": "/nowhere"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+        **spec,
+    }
+
+
+def refusals(lab: Lab) -> list[str]:
+    """What the API server has refused the lab's agents."""
+    words = ("is forbidden", "denied request", "(403")
+    found = [line for line in lab.log() if any(word in line for word in words)]
+    status, text = lab.http("/metrics") if lab.agent is not None else (0, "")
+    for family in text_string_to_metric_families(text if status == 200 else ""):
+        for sample in family.samples:
+            labels = sample.labels
+            if (
+                sample.name == "localvolume_api_requests_total"
+                and labels["outcome"] == "TellTheAdministrator"
+            ):
+                found.append(f"{labels['verb']} {labels['resource']}: {sample.value:.0f}")
+    return found
+
+
+def done_with(rights: Rights, flow: Flow, request: pytest.FixtureRequest) -> None:
+    """Run another test with its agents confined; they are refused nothing.
+
+    `lab` or `dynamic`, the fixture of the flow that has the agents, is asked for by its name.
+    """
+    given = set(flow.keywords) if isinstance(flow, partial) else set()
+    fixtures = {
+        name: request.getfixturevalue(name)
+        for name in inspect.signature(flow).parameters
+        if name not in given
+    }
+    lab = fixtures["lab"] if "lab" in fixtures else fixtures["dynamic"]
+    rights.confine(lab)
+    flow(**fixtures)
+    assert refusals(lab) == []
+
+
+def show(capsys: pytest.CaptureFixture[str], title: str, rows: Sequence[tuple[str, str]]) -> None:
+    """Print what was tried and what the API server said, also where a test passes."""
+    with capsys.disabled():
+        print(f"\n{title}")
+        for tried, said in rows:
+            print(f"  {tried}\n      {said}")

@@ -1,0 +1,104 @@
+"""Running the commands in the tests' process, and agents' pods for them to see."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from localvolume.cli.main import main
+from localvolume.controlplane import ControlPlane
+from tests.cluster.support_agent import MERGE
+from tests.cluster.support_objects import Objects, eventually
+
+PODS = "/api/v1/namespaces/default/pods"
+DAEMON_SETS = "/apis/apps/v1/namespaces/default/daemonsets"
+LABELS = {"app.kubernetes.io/part-of": "local-volume-provisioner"}
+
+
+class Said:
+    """What a command answered."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+    @property
+    def json(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+class Seeing:
+    """`ask("status", "-o", "json")` on a control plane."""
+
+    def __init__(self, plane: ControlPlane, capsys: pytest.CaptureFixture[str]) -> None:
+        self.kubeconfig = str(plane.kubeconfig)
+        self._capsys = capsys
+
+    def ask(self, *words: str) -> Said:
+        self._capsys.readouterr()
+        status = main([*words, "--kubeconfig", self.kubeconfig])
+        said = self._capsys.readouterr()
+        return Said(status, said.out, said.err)
+
+    def why(self, *words: str) -> dict[str, Any]:
+        said = self.ask("why", *words, "-o", "json")
+        assert said.status == 0, said.err
+        return said.json
+
+    def until_why(self, code: str, *words: str) -> dict[str, Any]:
+        """Once that is the verdict."""
+        found: dict[str, Any] = eventually(
+            lambda: self.why(*words), lambda answer: answer["code"] == code
+        )
+        return found
+
+
+def agent_pod(
+    objects: Objects, node: str, *, ready: bool = True, image: str = "agent:test", **spec: Any
+) -> str:
+    """The name of an agent's pod, which a real DaemonSet makes on the node and nobody runs."""
+    labels = {**LABELS, "app.kubernetes.io/component": "agent", "node": node}
+    container = {"name": "agent", "image": image, **spec}
+    objects.make(
+        DAEMON_SETS,
+        {
+            "metadata": {"name": f"{node}-agents", "labels": labels},
+            "spec": {
+                "selector": {"matchLabels": {"node": node}},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {
+                        "nodeSelector": {"kubernetes.io/hostname": node},
+                        "terminationGracePeriodSeconds": 0,
+                        "containers": [container],
+                    },
+                },
+            },
+        },
+    )
+    query = f"{PODS}?labelSelector=node={node}"
+    found = eventually(
+        lambda: objects.get(query)["items"],
+        lambda pods: len(pods) == 1 and bool(pods[0]["spec"].get("nodeName")),
+    )
+    name: str = found[0]["metadata"]["name"]
+    objects.adopt(f"{PODS}/{name}")
+    ready_or_not(objects, name, ready=ready)
+    return name
+
+
+def ready_or_not(objects: Objects, pod: str, *, ready: bool) -> None:
+    """What its kubelet would say of it."""
+    condition = {"type": "Ready", "status": "True" if ready else "False"}
+    running = {
+        "name": "agent",
+        "image": "agent:test",
+        "imageID": "",
+        "ready": ready,
+        "restartCount": 0,
+        "state": {"running": {}} if ready else {"waiting": {"reason": "ImagePullBackOff"}},
+    }
+    status = {"phase": "Running", "conditions": [condition], "containerStatuses": [running]}
+    objects.plane.request("PATCH", f"{PODS}/{pod}/status", {"status": status}, content_type=MERGE)

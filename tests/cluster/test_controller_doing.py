@@ -1,0 +1,166 @@
+"""What is under way: so many at a time, each object once, failures waited out, none forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from localvolume.controller.agenda import Agenda
+from localvolume.controller.doing import Doing
+from localvolume.kube.errors import LookAgain, TryAgainLater
+
+
+@dataclass(frozen=True)
+class One:
+    name: str
+    version: str = "1"
+
+
+class Other(One):
+    pass
+
+
+class Judge:
+    """Asks for a step about each name on the agenda, until nothing is to be done about it."""
+
+    def __init__(self, do: Callable[[One], Awaitable[None]], *, at_a_time: int = 4) -> None:
+        self.agenda = Agenda()
+        self.steps: dict[str, One] = {}
+        self.doing = Doing[One](
+            do, self.agenda, at_a_time=at_a_time, state_of=lambda step: step.version
+        )
+
+    async def run(self) -> None:
+        while True:
+            await self.agenda.wait()
+            while (name := self.agenda.pop()) is not None:
+                step = self.steps.get(name)
+                if step is None:
+                    self.doing.forget(name)
+                else:
+                    self.doing.begin(name, step)
+
+    async def until_idle(self, seconds: float = 20.0) -> None:
+        running = asyncio.create_task(self.run())
+        try:
+            async with asyncio.timeout(seconds):
+                while self.steps:
+                    await asyncio.sleep(0.01)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            self.agenda.close()
+            await self.doing.stop()
+
+
+async def test_so_many_at_a_time_and_none_is_left() -> None:
+    now, most, done = 0, 0, Counter[str]()
+
+    async def do(step: One) -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.001)
+        now -= 1
+        done[step.name] += 1
+        judge.steps.pop(step.name)
+
+    judge = Judge(do)
+    judge.steps = {f"x/{n}": One(f"x/{n}") for n in range(100)}
+    judge.agenda.add(judge.steps)
+    await judge.until_idle()
+    assert most == 4
+    assert set(done.values()) == {1}
+    assert len(done) == 100
+
+
+async def test_one_that_has_waited_for_nothing_wakes_the_next() -> None:
+    """What is woken may have come to nothing meanwhile: its place is not lost with it."""
+    done = []
+
+    async def do(step: One) -> None:
+        done.append(step.name)
+        judge.steps.pop(step.name)
+        if step.name == "a":
+            await asyncio.sleep(0.05)
+            for name in "bc":
+                del judge.steps[name]
+
+    judge = Judge(do, at_a_time=1)
+    judge.steps = {name: One(name) for name in "abcde"}
+    judge.agenda.add(judge.steps)
+    await judge.until_idle()
+    assert done == ["a", "d", "e"]
+
+
+async def test_what_is_asked_for_meanwhile_is_done_next() -> None:
+    """A claim that is given another node while the label of the first is being written."""
+    seen = []
+
+    async def do(step: One) -> None:
+        seen.append(step)
+        if len(seen) == 1:
+            judge.steps["a"] = One("a", "2")
+            judge.agenda.add(["a"])
+            await asyncio.sleep(0.05)
+        else:
+            judge.steps.clear()
+
+    judge = Judge(do)
+    judge.steps = {"a": One("a", "1")}
+    judge.agenda.add(["a"])
+    began = asyncio.get_running_loop().time()
+    await judge.until_idle()
+    assert [step.version for step in seen] == ["1", "2"]
+    assert asyncio.get_running_loop().time() - began < 5
+
+
+async def test_a_conflict_waits_for_news_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localvolume.controller.doing.SETTLE_SECONDS", 30.0)
+    seen = []
+
+    async def do(step: One) -> None:
+        seen.append(step.version)
+        if step.version == "1":
+            asyncio.get_running_loop().call_later(0.02, tell, "1")
+            asyncio.get_running_loop().call_later(0.05, tell, "2")
+            raise LookAgain("changed")
+        judge.steps.clear()
+
+    def tell(version: str) -> None:
+        judge.steps["a"] = One("a", version)
+        judge.agenda.add(["a"])
+
+    judge = Judge(do)
+    judge.steps = {"a": One("a", "1")}
+    judge.agenda.add(["a"])
+    await judge.until_idle()
+    assert seen == ["1", "2"]
+
+
+async def test_a_failure_that_displaces_an_earlier_one_is_waited_out() -> None:
+    """It came to another step while the first waited: that one's time must not be the last."""
+    seen = []
+
+    async def do(step: One) -> None:
+        seen.append(type(step).__name__)
+        if len(seen) == 1:
+            asyncio.get_running_loop().call_later(0.1, tell)
+            raise TryAgainLater("first", after=1.0)
+        if len(seen) == 2:
+            raise TryAgainLater("second", after=1.5)
+        judge.steps.clear()
+
+    def tell() -> None:
+        judge.steps["a"] = Other("a")
+        judge.agenda.add(["a"])
+
+    judge = Judge(do)
+    judge.steps = {"a": One("a")}
+    judge.agenda.add(["a"])
+    await judge.until_idle()
+    assert seen == ["One", "Other", "Other"]

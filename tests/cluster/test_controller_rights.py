@@ -1,0 +1,180 @@
+"""The rights that the controller needs, and no others: all that it does is done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localvolume.controlplane import ControlPlane
+from tests.chart.support_helm import render
+from tests.cluster.support_accounts import Caller, kubeconfig, token
+from tests.cluster.support_controller import (
+    CLAIMS,
+    LEASES,
+    NODE_LABEL,
+    VOLUMES,
+    Ground,
+    in_,
+    term,
+)
+from tests.cluster.support_endpoints import samples
+from tests.cluster.support_flexclaims import Flex
+from tests.cluster.support_objects import Objects
+from tests.cluster.support_rights import TEMPLATES, Rights, sample_spec, show
+from tests.cluster.support_routing import DRIVERS, SELECTED, Routing
+
+pytestmark = pytest.mark.needs("controlplane")
+
+VALUES = {"controller": {"storageClassNames": ["any"]}}
+"""Whatever gives it a right."""
+
+
+@pytest.fixture(scope="module")
+def rights(control_plane: ControlPlane) -> Iterator[Rights]:
+    manifests = render(VALUES, release="lost", namespace="default", only=TEMPLATES)
+    with Rights(control_plane, manifests) as made:
+        yield made
+
+
+def test_with_these_rights(ground: Ground, rights: Rights, tmp_path: Path) -> None:
+    routing = Routing(ground)
+    node, other = ground.node("a"), ground.node("b")
+    late, now = routing.storage_class(), routing.storage_class("Immediate", "now")
+    routing.capacity(now, node, "9Gi")
+    ground.lease = "localvolume-controller"
+    ground.start(
+        ground.cls,
+        return_period=0.0,
+        provisioners=["openebs.io/local"],
+        kubeconfig=kubeconfig(ground.plane, token(ground.plane, rights.controller), tmp_path),
+    )
+    # Routed, rescheduled, said.
+    routing.routed(routing.claim(now), node)
+    claim = routing.claim(late, selected=other)
+    routing.routed(claim, other)
+    ground.remove_node(other)
+    routing.routed(claim, None)
+    assert SELECTED not in routing.notes(claim)
+    ground.event(claim, "ProvisioningFailed")
+    # Made, held by our finalizer and deleted: FlexVolume.
+    flex = Flex(ground, "localvolume.dev/flexvolume")
+    flexed = flex.claim(flex.storage_class())
+    flex.bound(flexed)
+    flex.mounted(flexed, node)
+    without = {"metadata": {"finalizers": ["kubernetes.io/pv-protection"]}}
+    ground.patch(f"{VOLUMES}/{flex.name_for(flexed)}", without)
+    flex.drop(flexed)
+    flex.being_deleted(flexed)
+    flex.let_go(flexed)
+    # Adopted.
+    volume = ground.volume(
+        provisioner="openebs.io/local", labelled=False, finalized=False, terms=[term(in_(node))]
+    )
+    name = volume["metadata"]["name"]
+    ground.until(
+        lambda: ground.get(VOLUMES, name) or {},
+        lambda found: found["metadata"].get("labels", {}).get(NODE_LABEL) == node,
+    )
+    # Lost, and removed where that is wanted.
+    used, unused = ground.volume(node), ground.volume(node)
+    held = ground.bound(used)
+    ground.remove_node(node)
+    for thing in (held, unused):
+        ground.gone(thing)
+    ground.until(lambda: ground.get(DRIVERS, "dynamic.localvolume.dev"), bool)
+    assert ground.get(LEASES, ground.lease)
+    roles = [one for one in rights.manifests if one["metadata"]["name"] == rights.controller]
+    allowed = {
+        (verb, resource)
+        for one in roles
+        for rule in one.get("rules", [])
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+    def asked() -> set[tuple[str, str]]:
+        found = samples(ground.port, "localvolume_api_requests_total")
+        # What is said again is counted up, and here hardly anything is.
+        return {(labels["verb"], labels["resource"]) for labels, _ in found} | {("patch", "events")}
+
+    ground.until(lambda: sorted(asked()), lambda found: set(found) >= allowed)
+    assert asked() == allowed
+    words = ("orbidden", "denied request")
+    assert not [line for line in ground.log() if any(word in line for word in words)]
+
+
+def test_what_it_is_refused(
+    rights: Rights, objects: Objects, unique: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It sees to volumes that are on a disk of a node: no network storage is its to delete."""
+    caller = Caller(rights.plane, token(rights.plane, rights.controller))
+    nfs = {"local": None, "nodeAffinity": None, "nfs": {"server": "x", "path": "/"}}
+    network = objects.make(
+        VOLUMES, {"metadata": {"name": f"{unique}-nfs"}, "spec": sample_spec("x", **nfs)}
+    )
+    vendors = {**nfs, "nfs": None, "flexVolume": {"driver": "example.com/network"}}
+    flex = objects.make(
+        VOLUMES, {"metadata": {"name": f"{unique}-flex"}, "spec": sample_spec("x", **vendors)}
+    )
+    disk = objects.make(VOLUMES, {"metadata": {"name": f"{unique}-disk"}, "spec": sample_spec("x")})
+    claim = objects.make(
+        CLAIMS,
+        {
+            "metadata": {"name": unique},
+            "spec": {
+                "storageClassName": unique,
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Mi"}},
+            },
+        },
+    )
+    on_network, on_disk, of_claim = (
+        f"{VOLUMES}/{network['metadata']['name']}",
+        f"{VOLUMES}/{disk['metadata']['name']}",
+        f"{CLAIMS}/{claim['metadata']['name']}",
+    )
+    mark = {"metadata": {"labels": {NODE_LABEL: "x"}}}
+    bind = {"spec": {"volumeName": "another"}}
+    policy = {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}
+    local = {"metadata": {"name": f"{unique}-new"}, "spec": sample_spec("x")}
+    touches = "touches only volumes that are on a disk of a node"
+    rows = [
+        ("offer a disk", "POST", VOLUMES, local, touches),
+        ("mark network storage", "PATCH", on_network, mark, touches),
+        ("delete network storage", "DELETE", on_network, None, touches),
+        ("delete a vendor's FlexVolume", "DELETE", f"{VOLUMES}/{name_of(flex)}", None, touches),
+        (
+            "change a volume's policy",
+            "PATCH",
+            on_disk,
+            policy,
+            "changes nothing of a volume's spec",
+        ),
+        ("bind a claim", "PATCH", of_claim, bind, "changes labels and annotations alone"),
+        ("let a claim go", "PATCH", of_claim, {"metadata": {"finalizers": None}}, "alone"),
+        ("take another's Lease", "PATCH", f"{LEASES}/another", mark, "cannot patch"),
+        ("read Secrets", "GET", "/api/v1/secrets", None, "cannot list"),
+        ("write a Node", "PATCH", "/api/v1/nodes/x", mark, "cannot patch"),
+    ]
+    said = [
+        (f"{what}: {method} {path}", caller.refusal(method, path, body))
+        for what, method, path, body, _ in rows
+    ]
+    show(capsys, "What the controller is refused:", said)
+    assert [
+        tried for (tried, answer), row in zip(said, rows, strict=True) if row[4] not in answer
+    ] == []
+    for method, path, body in (
+        ("PATCH", on_disk, mark),
+        ("DELETE", on_disk, None),
+        ("PATCH", of_claim, mark),
+        ("DELETE", of_claim, None),
+    ):
+        assert caller.refusal(method, path, body) == "", (method, path)
+
+
+def name_of(thing: dict[str, Any]) -> str:
+    return str(thing["metadata"]["name"])

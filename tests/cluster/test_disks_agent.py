@@ -1,0 +1,250 @@
+"""Raw disks and a whole agent: said first, done once it is approved, and offered as any volume."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localvolume.cli.main import main
+from localvolume.disks.act import WITHDRAWN, Outcome, carry_out
+from localvolume.disks.model import DiskPlan
+from localvolume.host.workers import Workers
+from tests.cluster.support_agent import Class, Lab
+from tests.host.support_devices import LoopDevice, command, unmount
+from tests.host.support_disks import odd_size, shared_directory
+
+pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
+
+
+class Disks:
+    """A class whose volumes come from loop devices of one size."""
+
+    def __init__(self, lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+        self.lab = lab
+        self.size = odd_size()
+        self._capsys = capsys
+        # The disks go last: they are detached once nothing of them is mounted.
+        self.cls: Class = lab.add_class("fast")
+        self.approved: list[str] = []
+        self.settings()
+
+    def share(self) -> None:
+        self.lab.stack.enter_context(shared_directory(self.cls.directory))
+
+    def settings(self) -> None:
+        match = {"minSize": str(self.size), "maxSize": str(self.size), "transport": "loop"}
+        wanted = {"name": "loops", "class": self.cls.name, "match": match, "fsType": "ext4"}
+        self.lab.settings["disks"] = {"filters": [wanted], "approved": self.approved}
+        if self.lab.agent:
+            self.lab.write_config("disks", json.dumps(self.lab.settings["disks"]))
+
+    def approve(self, digest: str) -> None:
+        self.approved.append(digest)
+        self.settings()
+
+    def add(self) -> LoopDevice:
+        return self.lab.raw_disk(self.size)
+
+    def planned(self) -> dict[str, dict[str, Any]]:
+        """What `localvolume plan` says of the disks, by their node."""
+        words = ["--config", self.lab.config_directory, "--node", self.lab.node, "-o", "json"]
+        self._capsys.readouterr()
+        argv = ["plan", *map(str, words), "--kubeconfig", str(self.lab.plane.kubeconfig)]
+        assert main(argv) == 0
+        return {row["path"]: row for row in json.loads(self._capsys.readouterr().out)}
+
+    def counted(self, verdict: str) -> float:
+        return self.lab.metric("localvolume_disks", verdict=verdict) or 0
+
+    def until_said(self, reason: str, word: str = "") -> str:
+        """The message of that Event on the Node, once it is there."""
+        message: str = self.lab.event(self.lab.node, reason, word)["message"]
+        return message
+
+
+@pytest.fixture
+def disks(lab: Lab, capsys: pytest.CaptureFixture[str]) -> Disks:
+    return Disks(lab, capsys)
+
+
+def holds_nothing(disk: LoopDevice) -> bool:
+    return command("wipefs", disk.path) == ""
+
+
+def test_said_then_approved_then_done_then_offered(disks: Disks, lab: Lab) -> None:
+    pair = [disks.add(), disks.add()]
+    used = disks.add()
+    used.format("ext4", "-L", "somebody")
+    disks.share()
+    lab.start()
+    said = disks.until_said("DisksNotApproved")
+    assert all(os.path.basename(disk.path) in said for disk in pair)
+    # Before anybody else looks: who looks at a disk has it to itself, and it is in use meanwhile.
+    lab.until(lambda: (disks.counted("format"), disks.counted("hold")), lambda n: n == (2, 1))
+    planned = lab.until(disks.planned, lambda rows: rows[pair[0].path].get("plan", "?") in said)
+    digest = planned[pair[0].path]["plan"]
+    assert planned[used.path]["reason"] == "it holds ext4"
+    assert all(holds_nothing(disk) for disk in pair)
+    # The second opt-in.
+    disks.approve(digest)
+    for disk in pair:
+        name = os.path.basename(planned[disk.path]["volume"])
+        volume = lab.published(disks.cls, name)
+        assert volume["spec"]["local"]["path"] == planned[disk.path]["volume"]
+        assert os.path.ismount(disks.cls.path(name))
+        disks.until_said("DiskFormatted", os.path.basename(disk.path))
+    lab.until(lambda: disks.counted("done"), lambda n: n == 2)
+    assert "LABEL=somebody" in command("blkid", "-p", "-o", "export", used.path)
+    assert disks.planned()[pair[0].path]["verdict"] == "done"
+    # After a reboot nothing of it is mounted.
+    lab.stop()
+    places = [disks.cls.path(os.path.basename(planned[disk.path]["volume"])) for disk in pair]
+    for place in places:
+        command("umount", place)
+    lab.start()
+    disks.until_said("DiskMounted")
+    lab.until(lambda: all(os.path.ismount(place) for place in places), bool)
+    # Who unmounts it now has a reason to: only another start mounts it again.
+    unmount(places[0])
+    # A device that comes has it look again.
+    disks.add()
+    lab.until(lambda: (disks.counted("mount"), disks.counted("format")), lambda n: n == (1, 1))
+    assert not os.path.ismount(places[0])
+    lab.stop()
+
+
+def test_a_disk_that_somebody_looks_at_meanwhile_is_not_forgotten(
+    disks: Disks, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who looks has it to himself; nobody tells when he is through."""
+    monkeypatch.setattr("localvolume.disks.role.RECHECK_SECONDS", 3.0)
+    one, two = disks.add(), disks.add()
+    disks.share()
+    lab.configure()
+    disks.approve(disks.planned()[one.path]["plan"])
+    looker = os.open(two.path, os.O_RDONLY | os.O_EXCL)
+    try:
+        lab.start()
+        disks.until_said("DisksNotApproved")
+        assert holds_nothing(one)
+    finally:
+        os.close(looker)
+    lab.until(lambda: disks.counted("done"), lambda n: n == 2)
+    lab.stop()
+
+
+def test_a_disk_that_somebody_looks_at_just_then_is_not_forgotten(
+    disks: Disks, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the plan is carried out: nothing is done, and it is tried again by itself."""
+    monkeypatch.setattr("localvolume.disks.role.RECHECK_SECONDS", 3.0)
+    disk = disks.add()
+    disks.share()
+    lab.configure()
+    disks.approve(disks.planned()[disk.path]["plan"])
+    begun = []
+
+    async def while_somebody_looks(*args: Any, **kwargs: Any) -> list[Outcome]:
+        begun.append(True)
+        # Twice: a new plan is looked at once more in any case.
+        if len(begun) > 2:
+            return await carry_out(*args, **kwargs)
+        looker = os.open(disk.path, os.O_RDONLY | os.O_EXCL)
+        try:
+            return await carry_out(*args, **kwargs)
+        finally:
+            os.close(looker)
+
+    monkeypatch.setattr("localvolume.disks.role.carry_out", while_somebody_looks)
+    lab.start()
+    assert "nothing was done of the plan" in disks.until_said("DiskPlanChanged")
+    lab.until(lambda: disks.counted("done"), lambda n: n == 1)
+    lab.stop()
+
+
+def test_a_plan_that_changed_after_its_approval_is_not_carried_out(disks: Disks, lab: Lab) -> None:
+    one, two = disks.add(), disks.add()
+    disks.share()
+    lab.configure()
+    digest = disks.planned()[one.path]["plan"]
+    three = disks.add()
+    disks.approve(digest)
+    lab.start()
+    said = disks.until_said("DisksNotApproved")
+    assert digest not in said
+    assert all(holds_nothing(disk) for disk in (one, two, three))
+    assert not list(disks.cls.directory.iterdir())
+    # It is gone again: just what was approved is left.
+    three.detach()
+    lab.until(lambda: disks.counted("done"), lambda n: n == 2)
+    four = disks.add()
+    # It may have the name that the third had, and be told of in the same words but for the others.
+    alone = f"these disks would be formatted, {os.path.basename(four.path)}:"
+    disks.until_said("DisksNotApproved", alone)
+    assert holds_nothing(four)
+    lab.stop()
+
+
+def test_a_filter_that_comes_later_and_goes_again(disks: Disks, lab: Lab) -> None:
+    disk = disks.add()
+    disks.share()
+    wanted = lab.settings.pop("disks")
+    lab.start()
+    lab.settle()
+    assert lab.metric("localvolume_disks", verdict="format") is None
+    lab.write_config("disks", json.dumps(wanted))
+    digest = disks.until_said("DisksNotApproved").rpartition("adding ")[2].split()[0]
+    lab.write_config("disks", json.dumps({"filters": [], "approved": [digest]}))
+    lab.until(lambda: disks.counted("format"), lambda n: n == 0)
+    assert holds_nothing(disk)
+    lab.stop()
+
+
+def test_what_somebody_does_between_plan_and_deed_is_said(disks: Disks, lab: Lab) -> None:
+    one, two = disks.add(), disks.add()
+    disks.share()
+    lab.start()
+    digest = disks.until_said("DisksNotApproved").rpartition("adding ")[2].split()[0]
+    # Without a word from the kernel, the agent does not know of it.
+    two.format("ext4")
+    disks.approve(digest)
+    disks.until_said("DiskPlanChanged")
+    assert holds_nothing(one)
+    lab.stop()
+
+
+def test_an_approval_that_is_withdrawn_at_the_last_moment(
+    disks: Disks, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disks are held already: looking at them takes its time."""
+    disk = disks.add()
+    disks.share()
+
+    async def late(
+        plan: DiskPlan, workers: Workers, *, by_id: str, approved: Callable[[], bool]
+    ) -> list[Outcome]:
+        disks.approved.clear()
+        disks.settings()
+        async with asyncio.timeout(30):
+            while approved():
+                await asyncio.sleep(0.05)
+        return await carry_out(plan, workers, by_id=by_id, approved=approved)
+
+    monkeypatch.setattr("localvolume.disks.role.carry_out", late)
+    lab.start()
+    digest = disks.until_said("DisksNotApproved").rpartition("adding ")[2].split()[0]
+    disks.approve(digest)
+    disks.until_said("DiskPlanChanged", WITHDRAWN)
+    assert holds_nothing(disk)
+    lab.stop()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path) -> Any:
+    yield
+    # Others may have mounts whose names are no text.
+    assert os.fsencode(tmp_path) not in Path("/proc/self/mountinfo").read_bytes()

@@ -1,0 +1,111 @@
+"""Failures while a volume is made: what is tried again soon, what late, what elsewhere."""
+
+import time
+
+import pytest
+
+from tests.cluster.support_agent import NODE_LABEL
+from tests.cluster.support_dynamic import SELECTED, DynamicLab
+
+pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
+
+
+def _failures(lab: DynamicLab, cls: str) -> float:
+    labels = {"class": cls, "source": ""}
+    name = "controller_persistentvolumeclaim_provision_failed_total"
+    return lab.metric(name, **labels) or 0
+
+
+def test_l101_an_ordinary_failure_is_tried_again(
+    dynamic: DynamicLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L101, E12: what lies in the volume's place is not ours; it goes, and nothing else changes."""
+    monkeypatch.setattr("localvolume.dynamic.doing.FIRST_WAIT", 0.3)
+    pool = dynamic.pool()
+    pattern = "{{ .PVC.Namespace }}/{{ .PVC.Name }}"
+    cls = dynamic.storage_class(parameters={"pathPattern": pattern})
+    dynamic.start()
+    name = f"{dynamic.unique}-data"
+    stranger = pool.directory / "default" / name
+    stranger.mkdir(parents=True)
+    claim = dynamic.claim(cls, name=name)
+    dynamic.claim_event(claim, "ProvisioningFailed")
+    dynamic.until(lambda: _failures(dynamic, cls), lambda count: count >= 2)
+    assert dynamic.volume_of(claim) is None
+    stranger.rmdir()
+    volume = dynamic.made(claim)
+    assert dynamic.path_of(volume) == stranger
+
+
+@pytest.mark.needs("xfs")
+def test_l102_what_cannot_be_done_is_tried_late(
+    dynamic: DynamicLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L102, L103: an xfs of 16Mi can never be made; after the long wait it is tried once more."""
+    monkeypatch.setattr("localvolume.dynamic.doing.FIRST_WAIT", 0.1)
+    monkeypatch.setattr("localvolume.dynamic.doing.LONGEST_WAIT", 16.0)
+    dynamic.pool(backend="image", size=256 << 20)
+    cls = dynamic.storage_class(parameters={"fsType": "xfs"})
+    dynamic.start()
+    asked = time.monotonic()
+    claim = dynamic.claim(cls, size="16Mi")
+    dynamic.claim_event(claim, "ProvisioningFailed", "xfs")
+    dynamic.until(lambda: _failures(dynamic, cls), lambda count: count >= 1)
+    began = time.monotonic()
+    while time.monotonic() < began + 2:
+        dynamic.settle()
+        # A machine that takes so long for this may have come to the second attempt.
+        assert _failures(dynamic, cls) == 1 or time.monotonic() > asked + 16
+    dynamic.until(lambda: _failures(dynamic, cls), lambda count: count >= 2)
+
+
+def test_e13_no_room_after_all_sends_it_elsewhere(
+    dynamic: DynamicLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E13: the books were wrong, the disk said so while it was made: nothing stays behind."""
+    monkeypatch.setattr("localvolume.backends.rooms._OF_IMAGES", 1000)
+    pool = dynamic.pool(backend="image", size=64 << 20)
+    cls = dynamic.storage_class()
+    dynamic.start()
+    claim = dynamic.claim(cls, size="128Mi", annotations={SELECTED: dynamic.node})
+    dynamic.claim_event(claim, "ProvisioningFailed", "another node is to be chosen")
+
+    def given_back() -> bool:
+        found = dynamic.read_claim(claim)
+        assert found is not None
+        meta = found["metadata"]
+        return NODE_LABEL not in meta.get("labels", {}) and SELECTED not in meta["annotations"]
+
+    dynamic.until(given_back, bool)
+    dynamic.until(pool.records, lambda left: left == [])
+    assert list((pool.directory / ".localvolume" / "images").iterdir()) == []
+
+
+def test_l99_both_roles_read_the_same_informers(dynamic: DynamicLab) -> None:
+    """L99, L100: prepared volumes and made ones are served by one agent, each by its own rules."""
+    dynamic.pool()
+    cls = dynamic.storage_class()
+    disks = dynamic.directory / "disks"
+    disks.mkdir()
+    dynamic.mount(dynamic.disk(), disks / "one")
+    static = dynamic.storage_class("disks", provisioner="kubernetes.io/no-provisioner")
+    dynamic.settings["storageClassMap"] = {static: {"hostDir": "/mnt/d", "mountDir": str(disks)}}
+    dynamic.start()
+    claim = dynamic.claim(cls)
+    made = dynamic.made(claim)
+
+    def prepared() -> list[str]:
+        return [
+            volume["metadata"]["name"]
+            for volume in dynamic.volumes()
+            if volume["spec"]["storageClassName"] == static
+            and volume["status"].get("phase") == "Available"
+        ]
+
+    assert len(dynamic.until(prepared, bool)) == 1
+    dynamic.delete(claim)
+    dynamic.gone(made)
+    dynamic.settle()
+    assert len(prepared()) == 1
+    log = dynamic.log()
+    assert not [line for line in log if made["metadata"]["name"] in line and "left alone" in line]

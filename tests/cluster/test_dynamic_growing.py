@@ -1,0 +1,143 @@
+"""A claim that asks for more: its volume grows and all say so, or it is told why not."""
+
+import pytest
+
+from tests.cluster.support_dynamic import MIB, Claim, DynamicLab
+from tests.cluster.support_frozen import frozen
+from tests.host.support_devices import immutable
+
+pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
+
+
+def _ask(lab: DynamicLab, claim: Claim, size: str) -> None:
+    # Its volume is said to be bound before it is itself, and may not grow before.
+    lab.until(
+        lambda: lab.read_claim(claim), lambda found: found and found["status"]["phase"] == "Bound"
+    )
+    lab.patch_claim(claim, {"spec": {"resources": {"requests": {"storage": size}}}})
+
+
+def _has(lab: DynamicLab, claim: Claim) -> str:
+    found = lab.read_claim(claim)
+    assert found is not None
+    return str(found["status"].get("capacity", {}).get("storage", ""))
+
+
+def _conditions(lab: DynamicLab, claim: Claim) -> dict[str, str]:
+    found = lab.read_claim(claim)
+    assert found is not None
+    return {one["type"]: one["status"] for one in found["status"].get("conditions") or []}
+
+
+def _capacity(lab: DynamicLab, claim: Claim) -> str:
+    volume = lab.volume_of(claim)
+    assert volume is not None
+    return str(volume["spec"]["capacity"]["storage"])
+
+
+def test_claim_and_volume_tell_the_new_size(dynamic: DynamicLab) -> None:
+    dynamic.pool()
+    cls = dynamic.storage_class()
+    dynamic.start()
+    claim = dynamic.claim(cls, size="8Mi")
+    volume = dynamic.made(claim)
+    _ask(dynamic, claim, "16Mi")
+    dynamic.until(lambda: _has(dynamic, claim), lambda size: size == "16Mi")
+    grown = dynamic.volume(volume["metadata"]["name"])
+    assert grown is not None
+    assert grown["spec"]["capacity"] == {"storage": "16Mi"}
+    dynamic.claim_event(claim, "Resizing")
+    dynamic.claim_event(claim, "VolumeResizeSuccessful")
+    found = dynamic.read_claim(claim)
+    assert found is not None
+    assert not found["status"].get("conditions")
+    dynamic.settle()
+    labels = {"pool": "fast", "persistentvolume": volume["metadata"]["name"]}
+    name = claim["metadata"]["name"]
+    assert dynamic.metric("localvolume_volume_size_bytes", claim=f"default/{name}", **labels) == (
+        16 * MIB
+    )
+
+
+def test_no_room_is_said_and_changes_nothing(dynamic: DynamicLab) -> None:
+    dynamic.pool()
+    cls = dynamic.storage_class()
+    dynamic.start()
+    claim = dynamic.claim(cls, size="8Mi")
+    volume = dynamic.made(claim)
+    _ask(dynamic, claim, "100Gi")
+    dynamic.claim_event(claim, "VolumeResizeFailed", "of room left")
+    kept = dynamic.volume(volume["metadata"]["name"])
+    assert kept is not None
+    assert kept["spec"]["capacity"] == {"storage": "8Mi"}
+    assert _has(dynamic, claim) == "8Mi"
+
+
+def test_the_claim_says_that_it_is_growing_as_long_as_it_is(dynamic: DynamicLab) -> None:
+    pool = dynamic.pool()
+    cls = dynamic.storage_class()
+    dynamic.start()
+    claim = dynamic.claim(cls, size="8Mi")
+    dynamic.made(claim)
+    # Said when the last of its making is written, which must not wait for the disk too.
+    dynamic.claim_event(claim, "ProvisioningSucceeded")
+    with frozen(pool.directory):
+        _ask(dynamic, claim, "16Mi")
+        dynamic.until(
+            lambda: _conditions(dynamic, claim), lambda found: found == {"Resizing": "True"}
+        )
+        assert (_has(dynamic, claim), _capacity(dynamic, claim)) == ("8Mi", "8Mi")
+    dynamic.until(lambda: _has(dynamic, claim), lambda size: size == "16Mi")
+    assert _capacity(dynamic, claim) == "16Mi"
+    assert _conditions(dynamic, claim) == {}
+
+
+def test_what_fails_half_way_has_its_old_size_and_is_tried_again(
+    dynamic: DynamicLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was room, and then the pool took no writing."""
+    monkeypatch.setattr("localvolume.dynamic.doing.FIRST_WAIT", 0.2)
+    monkeypatch.setattr("localvolume.dynamic.doing.LONGEST_WAIT", 2.0)
+    pool = dynamic.pool()
+    cls = dynamic.storage_class()
+    dynamic.start()
+    claim = dynamic.claim(cls, size="8Mi")
+    volume = dynamic.made(claim)
+    dynamic.claim_event(claim, "ProvisioningSucceeded")
+    name = volume["metadata"]["name"]
+    with immutable(pool.directory / ".localvolume" / "records"):
+        _ask(dynamic, claim, "16Mi")
+        event = dynamic.claim_event(claim, "VolumeResizeFailed", f"volume {name} cannot grow")
+        assert event["type"] == "Warning"
+        assert "tried again in" in event["message"]
+        dynamic.settle()
+        assert (_has(dynamic, claim), _capacity(dynamic, claim)) == ("8Mi", "8Mi")
+        # As external-resizer leaves it: it goes on trying.
+        assert _conditions(dynamic, claim) == {"Resizing": "True"}
+        labels = {"pool": "fast", "persistentvolume": name}
+        claimed = f"default/{claim['metadata']['name']}"
+        size = dynamic.metric("localvolume_volume_size_bytes", claim=claimed, **labels)
+        assert size == 8 * MIB
+    dynamic.until(lambda: _has(dynamic, claim), lambda size: size == "16Mi")
+    assert _capacity(dynamic, claim) == "16Mi"
+    assert _conditions(dynamic, claim) == {}
+
+
+def test_an_agent_that_died_in_between_tells_it_later(dynamic: DynamicLab) -> None:
+    dynamic.pool()
+    cls = dynamic.storage_class()
+    dynamic.start()
+    claim = dynamic.claim(cls, size="8Mi")
+    volume = dynamic.made(claim)
+    policy = dynamic.forbid("UPDATE")
+    name = volume["metadata"]["name"]
+    probe = {"metadata": {"labels": {"probe": "x"}}}
+    path = f"/api/v1/persistentvolumes/{name}"
+    dynamic.until(lambda: dynamic.refuses("PATCH", path, probe), bool)
+    _ask(dynamic, claim, "16Mi")
+    dynamic.until(lambda: dynamic.logged("grown to 16Mi"), bool)
+    dynamic.stop()
+    dynamic.plane.request("DELETE", policy)
+    dynamic.until(lambda: not dynamic.refuses("PATCH", path, probe), bool)
+    dynamic.start()
+    dynamic.until(lambda: _has(dynamic, claim), lambda size: size == "16Mi")

@@ -1,0 +1,202 @@
+"""The rights that are given, word for word, and what none of them may ever be."""
+
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localvolume.volumes.marks import node_key
+from tests.chart.support_helm import Values, render
+from tests.cluster.support_rights import NAME, Object, installed
+
+CONTROLLER = f"{NAME}-controller"
+READ = ("get", "list", "watch")
+
+Given = tuple[str, str, str, tuple[str, ...], tuple[str, ...]]
+"""Role, API group, resource, names (none: all), verbs."""
+
+INSTALLED: list[Given] = [
+    (NAME, "", "events", (), ("create", "patch")),
+    (NAME, "", "nodes", (), ("list", "watch")),
+    (NAME, "", "persistentvolumeclaims", (), (*READ, "patch")),
+    (NAME, "", "persistentvolumeclaims/status", (), ("patch",)),
+    (NAME, "", "persistentvolumes", (), (*READ, "create", "patch", "delete")),
+    (NAME, "storage.k8s.io", "storageclasses", (), ("list", "watch")),
+    (CONTROLLER, "", "events", (), ("create", "patch")),
+    (CONTROLLER, "", "nodes", (), READ),
+    (CONTROLLER, "", "persistentvolumeclaims", (), (*READ, "patch")),
+    (CONTROLLER, "", "persistentvolumes", (), (*READ, "create", "patch", "delete")),
+    (CONTROLLER, "storage.k8s.io", "csidrivers", (), ("create",)),
+    (CONTROLLER, "storage.k8s.io", "csidrivers", ("dynamic.localvolume.dev",), ("get",)),
+    (CONTROLLER, "storage.k8s.io", "csistoragecapacities", (), ("list", "watch")),
+    (CONTROLLER, "storage.k8s.io", "storageclasses", (), ("list", "watch")),
+    (
+        f"{NAME} (namespace)",
+        "storage.k8s.io",
+        "csistoragecapacities",
+        (),
+        (*READ, "create", "patch", "delete"),
+    ),
+    (f"{NAME} (namespace)", "batch", "jobs", (), (*READ, "patch", "delete")),
+    (f"{NAME} (namespace)", "", "pods", (), ("list",)),
+    (f"{CONTROLLER} (namespace)", "coordination.k8s.io", "leases", (), ("create",)),
+    (
+        f"{CONTROLLER} (namespace)",
+        "coordination.k8s.io",
+        "leases",
+        ("localvolume-controller",),
+        (*READ, "patch"),
+    ),
+]
+
+MORE: list[tuple[str, Values, set[Given]]] = [
+    (
+        "Jobs",
+        {"useJobForCleaning": True},
+        {
+            (
+                f"{NAME} (namespace)",
+                "batch",
+                "jobs",
+                (),
+                (*READ, "create", "patch", "delete"),
+            ),
+        },
+    ),
+    ("taint", {"removeNodeNotReadyTaint": True}, {(NAME, "", "nodes", (), (*READ, "patch"))}),
+    (
+        "FlexVolume",
+        {"flexvolume": {"driver": "bindmount"}},
+        {(NAME, "", "pods", (), ("get",)), (NAME, "", "nodes", (), READ)},
+    ),
+    (
+        "elastic's FlexVolume",
+        {"replaces": {"elastic": {"driver": "BINDMOUNT"}}},
+        {(NAME, "", "pods", (), ("get",)), (NAME, "", "nodes", (), READ)},
+    ),
+    (
+        "lost nodes",
+        {"controller": {"storageClassNames": ["fast-disks"]}},
+        {(CONTROLLER, "", "persistentvolumeclaims", (), (*READ, "patch", "delete"))},
+    ),
+    (
+        "no confinement",
+        {"confinement": {"enabled": False}},
+        {(NAME, "", "persistentvolumes", (), (*READ, "create", "patch"))},
+    ),
+]
+"""What a value adds, or puts in place of what is given without it."""
+
+EVERYTHING: Values = {
+    "useJobForCleaning": True,
+    "removeNodeNotReadyTaint": True,
+    "flexvolume": {"driver": "bindmount"},
+    "controller": {"storageClassNames": ["fast-disks"]},
+}
+TEMPLATES = ("rbac-agent.yaml", "rbac-controller.yaml")
+
+
+def given(manifests: Sequence[Object]) -> Iterator[Given]:
+    """Each resource of each rule of each role."""
+    for one in manifests:
+        if one["kind"] in ("ClusterRole", "Role"):
+            where = "" if one["kind"] == "ClusterRole" else " (namespace)"
+            for rule in one["rules"]:
+                names = tuple(rule.get("resourceNames", []))
+                for group in rule["apiGroups"]:
+                    for resource in rule["resources"]:
+                        role = one["metadata"]["name"] + where
+                        yield role, group, resource, names, tuple(rule["verbs"])
+
+
+def test_the_rights_of_the_manifests() -> None:
+    assert sorted(given(installed())) == sorted(INSTALLED)
+
+
+@pytest.mark.parametrize(("values", "more"), [row[1:] for row in MORE], ids=[r[0] for r in MORE])
+def test_what_a_value_adds(values: Values, more: set[Given]) -> None:
+    replaced = {one[:4] for one in more}
+    expected = {one for one in INSTALLED if one[:4] not in replaced} | more
+    assert set(given(render(values, only=TEMPLATES))) == expected
+
+
+def _rows(*values: Values) -> Iterator[Given]:
+    yield from given(installed())
+    for one in values:
+        yield from given(render(one, only=TEMPLATES))
+
+
+def test_what_nobody_is_given() -> None:
+    """Neither all of anything, nor Secrets, nor what makes more rights out of rights."""
+    for role, group, resource, names, verbs in _rows(EVERYTHING, {}):
+        row: Any = (role, group, resource, names, verbs)
+        assert "*" not in (group, resource, *names, *verbs), row
+        assert not any("*" in one for one in (group, resource, *names, *verbs)), row
+        assert resource.partition("/")[0] not in {"secrets", "serviceaccounts", "configmaps"}, row
+        assert group not in {"rbac.authorization.k8s.io", "admissionregistration.k8s.io"}, row
+        assert not {"escalate", "bind", "impersonate", "deletecollection"} & set(verbs), row
+        assert resource != "nodes/status", row
+        if resource.startswith("pods"):
+            assert set(verbs) <= {"get", "list"}, row
+        if resource == "nodes" and "patch" in verbs:
+            assert role == NAME, row
+
+
+def test_no_node_is_written_unless_its_taint_is_to_go() -> None:
+    for one in _rows({key: value for key, value in EVERYTHING.items() if "Taint" not in key}):
+        assert one[2] != "nodes" or set(one[4]) <= set(READ), one
+
+
+def test_nothing_is_deleted_everywhere_by_an_agent_that_is_not_confined() -> None:
+    values = {**EVERYTHING, "confinement": {"enabled": False}}
+    for role, _, resource, _, verbs in given(render(values, only=TEMPLATES)):
+        assert role != NAME or "delete" not in verbs, resource
+    policies = [one for one in render(values) if "AdmissionPolicy" in one["kind"]]
+    assert policies == []
+
+
+def test_each_policy_is_bound_and_denies() -> None:
+    """An error in one, and what it does not know, is refused; only our own accounts are asked."""
+    manifests = installed()
+    accounts = {NAME, CONTROLLER}
+    bound = {
+        one["spec"]["policyName"]: one["spec"]["validationActions"]
+        for one in manifests
+        if one["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
+    policies = [one for one in manifests if one["kind"] == "ValidatingAdmissionPolicy"]
+    assert sorted(bound) == sorted(one["metadata"]["name"] for one in policies)
+    assert all(actions == ["Deny"] for actions in bound.values())
+    confined = set()
+    for one in policies:
+        spec = one["spec"]
+        assert spec["failurePolicy"] == "Fail"
+        (condition,) = spec["matchConditions"]
+        who = condition["expression"].removeprefix("request.userInfo.username == ").strip('"')
+        assert who.removeprefix(f"system:serviceaccount:{NAME}:") in accounts
+        for rule in spec["matchConstraints"]["resourceRules"]:
+            confined |= {(who.rpartition(":")[2], name) for name in rule["resources"]}
+    written = {
+        (role.removesuffix(" (namespace)"), resource)
+        for role, _, resource, _, verbs in _rows(EVERYTHING)
+        if set(verbs) - set(READ)
+    }
+    # Of the controller's own: its lease by its name, its driver, and what it says.
+    free = {(CONTROLLER, one) for one in ("leases", "csidrivers", "events")}
+    assert written - free <= confined
+
+
+def test_the_key_of_a_long_name_as_the_documentation_makes_it() -> None:
+    """For `confinement.nodeKeys`, by the lines of docs/rights.md."""
+    page = (Path(__file__).parents[2] / "docs" / "rights.md").read_text()
+    (script,) = re.findall(r"```sh\n(name=.*?)```", page, re.DOTALL)
+    (name,) = re.findall(r"^name=(.*)$", script, re.MULTILINE)
+    for one in (name, f"{'x' * 39}.{name}", f"{'x' * 36}----{name}"):
+        asked = script.replace(f"name={name}", f"name={one}")
+        done = subprocess.run(
+            ["sh", "-c", asked], capture_output=True, text=True, timeout=60, check=True
+        )
+        assert done.stdout == f"{node_key(one)}\n"

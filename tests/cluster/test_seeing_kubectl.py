@@ -1,0 +1,135 @@
+"""What people see with the real kubectl: the plugin, and a volume's story in `describe`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import localvolume
+from localvolume.cli.main import kubectl, main
+from localvolume.controlplane import ControlPlane
+from localvolume.controlplane.assets import provide
+from tests.cluster.support_agent import Lab
+from tests.cluster.support_dynamic import DynamicLab
+from tests.cluster.support_objects import Objects, eventually
+from tests.host.support_devices import unmount
+
+pytestmark = pytest.mark.needs("controlplane", "kubectl")
+
+
+class Kubectl:
+    """The real one, with the plugin in its PATH."""
+
+    def __init__(self, plane: ControlPlane, directory: Path) -> None:
+        # As pip writes a console script.
+        plugin = directory / "kubectl-localvolume"
+        plugin.write_text(
+            f"#!{sys.executable}\nimport sys\n"
+            "from localvolume.cli.main import kubectl\nsys.exit(kubectl())\n"
+        )
+        plugin.chmod(0o755)
+        source = os.path.dirname(os.path.dirname(localvolume.__file__))
+        self._program = str(provide(["kubectl"])["kubectl"])
+        self._environment = {
+            **os.environ,
+            "PATH": f"{directory}:/usr/bin:/bin",
+            "KUBECONFIG": str(plane.kubeconfig),
+            "HOME": str(directory),
+            "PYTHONPATH": source,
+        }
+
+    def __call__(self, *words: str, status: int = 0) -> str:
+        done = subprocess.run(
+            [self._program, *words],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == status, done.stderr
+        return done.stdout + done.stderr
+
+
+@pytest.fixture
+def ctl(control_plane: ControlPlane, tmp_path: Path) -> Kubectl:
+    return Kubectl(control_plane, tmp_path)
+
+
+def test_the_plugin_is_found_and_named_as_people_call_it(
+    ctl: Kubectl, objects: Objects, unique: str
+) -> None:
+    assert "kubectl-localvolume" in ctl("plugin", "list")
+    node = f"{unique}-node"
+    objects.node(node)
+    assert node in ctl("localvolume", "status", "--node", node)
+    missing = ctl("localvolume", "why", f"pv/{unique}", status=1)
+    assert f"there is no PersistentVolume {unique}" in missing
+    assert "usage: kubectl localvolume status" in ctl("localvolume", "status", "--help")
+    # An option of kubectl's own is the plugin's, too.
+    assert "no-such" in ctl("localvolume", "status", "--context", "no-such", status=2)
+
+
+def test_the_plugin_is_a_script_of_the_package() -> None:
+    import tomllib
+
+    root = Path(__file__).parents[2]
+    scripts = tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts["kubectl-localvolume"] == f"{kubectl.__module__}:{kubectl.__name__}"
+
+
+@pytest.mark.parametrize("command", ["status", "why", "support-bundle"])
+def test_help_names_the_program(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for program in ("localvolume", "kubectl localvolume"):
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--help"], program=program)
+        assert ended.value.code == 0
+        assert f"usage: {program} {command}" in capsys.readouterr().out
+
+
+def described(ctl: Kubectl, what: str, *reasons: str) -> str:
+    """`kubectl describe`, once it tells of all of these."""
+    found: str = eventually(
+        lambda: ctl("describe", what), lambda text: all(one in text for one in reasons)
+    )
+    return found
+
+
+@pytest.mark.needs("root", "loop", "ext4")
+def test_the_story_of_a_prepared_volume(lab: Lab, ctl: Kubectl) -> None:
+    cls = lab.add_class()
+    where = lab.mount(lab.disk(), cls.path("one"))
+    lab.start()
+    volume = lab.published(cls, "one")
+    name = volume["metadata"]["name"]
+    claim = lab.bound(volume)
+    text = ctl("describe", f"pv/{name}")
+    assert f"default/{claim}" in text
+    assert "localvolume.dev/identity" in text
+    # Kept busy: what is told while it is cleaned, of the object that is there then.
+    unmount(where)
+    described(ctl, f"pv/{name}", "VolumeVanished")
+    lab.delete_claim(claim)
+    text = described(ctl, f"pv/{name}", "VolumeVanished", "VolumeFailedDelete")
+    assert "not cleaned, the data stays" in text
+    assert "Terminating" in text or "Released" in text
+
+
+@pytest.mark.needs("root", "loop", "ext4")
+def test_the_story_of_a_made_volume(dynamic: DynamicLab, ctl: Kubectl) -> None:
+    dynamic.pool(undoPeriod="1h")
+    cls = dynamic.storage_class()
+    dynamic.start()
+    claim = dynamic.claim(cls)
+    name = f"pvc/{claim['metadata']['name']}"
+    volume = dynamic.made(claim)
+    described(ctl, name, "Provisioning ", "ProvisioningSucceeded")
+    larger = {"spec": {"resources": {"requests": {"storage": "16Mi"}}}}
+    dynamic.patch_claim(claim, larger)
+    described(ctl, name, "Resizing", "VolumeResizeSuccessful", "has 16Mi now")
+    dynamic.delete(claim)
+    text = described(ctl, f"pv/{volume['metadata']['name']}", "VolumeReleased")
+    assert "its claim is gone; it is removed after 3600 s" in text
+    refused = dynamic.claim(cls, size="8Gi")
+    described(ctl, f"pvc/{refused['metadata']['name']}", "ProvisioningFailed", "of room left")

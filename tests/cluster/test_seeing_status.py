@@ -1,0 +1,183 @@
+"""`localvolume status` on a real control plane: what it says, with which rights, in how many
+requests."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from localvolume.cli.main import main
+from localvolume.controlplane import ControlPlane
+from localvolume.kube.client import Client
+from tests.cluster.support_accounts import account, rule
+from tests.cluster.support_agent import Lab
+from tests.cluster.support_objects import Objects
+from tests.cluster.support_seeing import Seeing, agent_pod
+
+pytestmark = pytest.mark.needs("controlplane")
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def seeing(control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]) -> Seeing:
+    return Seeing(control_plane, capsys)
+
+
+@pytest.mark.needs("root", "loop", "ext4")
+def test_a_node_with_its_volumes_claims_and_agent(lab: Lab, seeing: Seeing) -> None:
+    cls = lab.add_class()
+    for name in ("one", "two"):
+        lab.mount(lab.disk(), cls.path(name))
+    lab.start()
+    lab.published(cls, "one")
+    volume = lab.published(cls, "two")
+    lab.bound(volume)
+    pod = agent_pod(lab.objects, lab.node)
+    status = seeing.ask("status", "--node", lab.node, "-o", "json").json
+    (node,) = status["nodes"]
+    assert node["agent"] == {"state": "ready", "why": "", "pod": f"default/{pod}"}
+    assert node["exists"] is True
+    (found,) = node["classes"]
+    assert found["name"] == cls.name
+    assert found["volumes"] == {"available": 1, "bound": 1}
+    by_name = {one["name"]: one for one in status["volumes"]}
+    bound = by_name[volume["metadata"]["name"]]
+    assert bound["state"] == "bound"
+    assert bound["path"] == cls.host_path("two")
+    assert json.loads(bound["identity"])["fsType"] == "ext4"
+    assert status["problems"] == []
+    assert status["unknown"] == {}
+    table = seeing.ask("status", "--node", lab.node).out
+    assert "1 available, 1 bound" in table
+    assert "Problems    none known" in table
+    assert cls.host_path("two") not in table
+    assert cls.host_path("two") in seeing.ask("status", "--node", lab.node, "-o", "wide").out
+
+
+def test_with_check_the_exit_status_tells_that_somebody_should_look(
+    objects: Objects, unique: str, seeing: Seeing
+) -> None:
+    node = f"{unique}-node"
+    objects.node(node)
+    agent_pod(objects, node)
+    assert seeing.ask("status", "--node", node, "--check").status == 0
+    labelled = {"localvolume.dev/node": node}
+    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    objects.make(
+        "/api/v1/persistentvolumes",
+        {
+            "metadata": {
+                "name": f"{unique}-pv",
+                "labels": labelled,
+                "annotations": {"localvolume.dev/health": "ReadOnly: the filesystem is read-only"},
+            },
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": unique,
+                "local": {"path": "/mnt/x"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+            },
+        },
+    )
+    said = seeing.ask("status", "--node", node)
+    assert said.status == 0
+    assert f"localvolume why pv/{unique}-pv" in said.out
+    assert seeing.ask("status", "--node", node, "--check").status == 1
+
+
+def test_what_may_not_be_read_is_unknown_and_not_zero(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig = account(lab, [rule("nodes", "list"), rule("persistentvolumes", "list")])
+    words = ["status", "--node", lab.node, "--kubeconfig", str(kubeconfig)]
+    assert main([*words, "-o", "json"]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert status["claims"] is None
+    assert status["summary"]["claimsWaiting"] is None
+    assert "forbidden" in status["unknown"]["persistentvolumeclaims"]
+    assert "403" in status["unknown"]["pods"]
+    assert status["volumes"] == []
+    (node,) = status["nodes"]
+    assert node["agent"]["state"] == "unknown"
+    assert node["rooms"] is None
+    assert main(words) == 0
+    table = capsys.readouterr().out
+    assert "Claims      ? waiting" in table
+    assert "Unknown     persistentvolumeclaims: " in table
+    assert main([*words, "--check"]) == 1
+
+
+def test_nothing_at_all_is_an_error(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    kubeconfig = account(lab, [])
+    assert main(["status", "--kubeconfig", str(kubeconfig)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "forbidden" in said.err
+
+
+def test_it_lists_in_pages_and_writes_nothing(
+    objects: Objects, unique: str, seeing: Seeing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localvolume.kube.listing.PAGE", 2)
+    node = f"{unique}-node"
+    objects.node(node)
+    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    for number in range(5):
+        objects.make(
+            "/api/v1/persistentvolumes",
+            {
+                "metadata": {
+                    "name": f"{unique}-{number}",
+                    "labels": {"localvolume.dev/node": node},
+                },
+                "spec": {
+                    "capacity": {"storage": "1Gi"},
+                    "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": unique,
+                    "local": {"path": f"/mnt/{number}"},
+                    "nodeAffinity": {
+                        "required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
+                    },
+                },
+            },
+        )
+    asked: Counter[str] = Counter()
+    init = Client.__init__
+
+    def counting(self: Client, *args: Any, **kwargs: Any) -> None:
+        def count(verb: str, kind: Any, *_: object) -> None:
+            asked[f"{verb} {kind.plural}"] += 1
+
+        init(self, *args, **{**kwargs, "on_request": count})
+
+    monkeypatch.setattr(Client, "__init__", counting)
+    status = seeing.ask("status", "--node", node, "-o", "json").json
+    assert len(status["volumes"]) == 5
+    assert asked["list persistentvolumes"] >= 3
+    assert {line.split()[0] for line in asked} == {"list", "get"}
+    assert len(asked) == 11
+
+
+def test_pods_of_another_label_are_found_by_it(
+    objects: Objects, unique: str, seeing: Seeing
+) -> None:
+    node = f"{unique}-node"
+    objects.node(node)
+    agent_pod(objects, node, ready=False)
+    words = ("status", "--node", node, "-o", "json", "--selector")
+    (found,) = seeing.ask(*words, f"node={node}").json["nodes"]
+    assert found["agent"]["state"] == "not ready"
+    assert found["agent"]["why"] == "ImagePullBackOff"
+    (unseen,) = seeing.ask(*words, f"node={unique}").json["nodes"]
+    assert unseen["agent"]["state"] == "unknown"
+    assert unique in unseen["agent"]["why"]
+
+
+def test_a_context_of_the_kubeconfig_can_be_chosen(seeing: Seeing) -> None:
+    said = seeing.ask("status", "--context", "no-such-context")
+    assert said.status == 2
+    assert "no-such-context" in said.err

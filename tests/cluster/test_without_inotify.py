@@ -1,0 +1,39 @@
+"""A node whose inotify instances are all taken: looked at now and then, until there is one."""
+
+import errno
+from typing import Any
+
+import pytest
+
+from localvolume.config import watcher
+from localvolume.host import inotify
+from tests.cluster.support_agent import Lab
+
+pytestmark = pytest.mark.needs("root", "loop", "controlplane")
+
+
+def test_what_is_put_into_a_directory_is_found(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(**_: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("localvolume.agent.agent.BLIND_SECONDS", 0.2)
+    block = lab.add_class("block", volumeMode="Block")
+    disks = [lab.raw_disk() for _ in range(3)]
+    with monkeypatch.context() as taken:
+        for module in (watcher, inotify):
+            taken.setattr(module, "Inotify", none_left)
+        lab.start()
+        assert lab.logged("discovery directories are looked at every 0.2 s")
+        lab.link(disks[0], block.path("one"))
+        lab.published(block, "one")
+        # Also of another configuration.
+        other = lab.add_class("other", volumeMode="Block")
+        lab.configure()
+        lab.link(disks[1], other.path("two"))
+        lab.published(other, "two")
+        assert not lab.logged("directories are watched now")
+    lab.until(lambda: lab.logged("directories are watched now"), bool)
+    monkeypatch.setattr("localvolume.agent.agent.BLIND_SECONDS", 3600.0)
+    lab.link(disks[2], block.path("three"))
+    lab.published(block, "three")
+    assert sum("directories are watched now" in line for line in lab.log()) == 1

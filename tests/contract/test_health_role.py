@@ -1,0 +1,160 @@
+"""Health is said in the end, and once, to an API server that refuses, is away or was overtaken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from localvolume.backends.model import PoolReport
+from localvolume.config.model import Configuration
+from localvolume.config.pools import PoolConfig
+from localvolume.health.model import Patience
+from localvolume.health.role import HealthRole
+from localvolume.health.telemetry import HealthTelemetry
+from localvolume.host.workers import Workers
+from localvolume.kube.auth import find_access
+from localvolume.kube.client import Client
+from localvolume.kube.events import EventRecorder
+from localvolume.kube.informer import Informer
+from localvolume.kube.kinds import PERSISTENT_VOLUMES
+from localvolume.sandbox.sandbox import Sandbox
+from localvolume.volumes import marks
+from tests.contract.support_api import volume
+
+QUICK = Patience(gone=0, over=0, again=0, rest=0.01, look=0.05)
+NAMES = ("one", "two")
+
+
+@dataclass
+class Setting:
+    """Two volumes, directories of one pool; take its directory away, and they are gone."""
+
+    sandbox: Sandbox
+    client: Client
+    registry: CollectorRegistry
+    directory: Path
+
+    def pools(self) -> dict[str, tuple[PoolConfig, PoolReport]]:
+        place = str(self.directory)
+        config = PoolConfig(name="p", host_dir="/mnt", mount_dir=place, provisioner="x")
+        return {"p": (config, PoolReport(name="p"))}
+
+    def take_away(self) -> None:
+        self.directory.rename(self.directory.with_name("away"))
+
+    def bring_back(self) -> None:
+        self.directory.with_name("away").rename(self.directory)
+
+    async def said(self) -> list[str]:
+        found = [await self.client.get(PERSISTENT_VOLUMES, name) for name in NAMES]
+        return [
+            one.metadata.annotations.get(marks.HEALTH_ANNOTATION, "").partition(":")[0]
+            for one in found
+        ]
+
+    async def until(self, wanted: Callable[[list[str]], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not wanted(await self.said()):
+                await asyncio.sleep(0.01)
+
+    def told(self) -> float:
+        return sum(
+            self.registry.get_sample_value(
+                "localvolume_volume_unhealthy",
+                {"persistentvolume": n, "claim": "", "storageclass": n, "reason": "DeviceGone"},
+            )
+            or 0
+            for n in NAMES
+        )
+
+    def count(self, verb: str, resource: str) -> int:
+        return sum((one.verb, one.resource) == (verb, resource) for one in self.sandbox.requests)
+
+
+@pytest.fixture
+async def setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> AsyncIterator[Setting]:
+    monkeypatch.setattr("localvolume.health.role.AGAIN_SECONDS", 0.05)
+    async with Sandbox(controllers=False) as sandbox:
+        access = find_access(str(sandbox.kubeconfig(tmp_path / "config")))
+        async with Client(access, user_agent="test") as client:
+            for name in NAMES:
+                annotations = {marks.POOL_ANNOTATION: "p/id"}
+                await client.create(PERSISTENT_VOLUMES, volume(name, annotations=annotations))
+            made = Setting(sandbox, client, CollectorRegistry(), tmp_path / "pool")
+            for name in NAMES:
+                (made.directory / name).mkdir(parents=True)
+            sandbox.requests.clear()
+            events = EventRecorder(client, "test", "node")
+            volumes = Informer(client, PERSISTENT_VOLUMES, on_change=lambda *_: None)
+            workers = Workers()
+            role = HealthRole(
+                client=client,
+                events=events,
+                workers=workers,
+                telemetry=HealthTelemetry(made.registry),
+                volumes=volumes,
+                pools=made.pools,
+                configuration=Configuration(),
+                patience=getattr(request, "param", QUICK),
+            )
+            tasks = [asyncio.create_task(one.run()) for one in (events, volumes, role)]
+            try:
+                yield made
+            finally:
+                for task in tasks:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+                workers.close()
+
+
+@pytest.mark.parametrize("status", [403, 409, 503])
+async def test_what_is_refused_is_said_later_and_once(setting: Setting, status: int) -> None:
+    fault = setting.sandbox.faults.answer(
+        status, verb="patch", resource="persistentvolumes", times=4
+    )
+    setting.take_away()
+    await setting.until(lambda said: said == ["DeviceGone"] * 2)
+    assert fault.left == 0
+    assert setting.told() == 2
+    setting.bring_back()
+    await setting.until(lambda said: said == [""] * 2)
+    patches = setting.count("patch", "persistentvolumes")
+    # Events are written beside all else.
+    async with asyncio.timeout(30):
+        while setting.count("create", "events") < 4:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)
+    assert setting.count("patch", "persistentvolumes") == patches == 4 + 4
+    assert setting.count("create", "events") == 4, "of each volume that it began, and its end"
+
+
+# What was refused was not written: the next attempt need not wait until it may be written again.
+@pytest.mark.parametrize("setting", [replace(QUICK, again=600)], indirect=True)
+async def test_while_the_server_is_away_one_request_is_enough_for_a_look(setting: Setting) -> None:
+    fault = setting.sandbox.faults.answer(
+        503, verb="patch", resource="persistentvolumes", name="two", times=None
+    )
+    refused = setting.sandbox.faults.answer(
+        503, verb="patch", resource="persistentvolumes", name="one", times=None
+    )
+    setting.take_away()
+    async with asyncio.timeout(30):
+        await refused.hit.wait()
+        # A look may have been between the two when they went, and have seen the second go first.
+        tried = fault.hits
+        while refused.hits < 3:
+            await asyncio.sleep(0.01)
+    assert fault.hits == tried, "the second was not even tried"
+    assert await setting.said() == ["", ""]
+    assert setting.told() == 2, "the metric needs no API server"
+    setting.sandbox.faults.clear()
+    await setting.until(lambda said: said == ["DeviceGone"] * 2)

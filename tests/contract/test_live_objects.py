@@ -1,0 +1,148 @@
+"""What is asked again right before a volume is cleaned, removed or seen to as lost: its object.
+
+In the sandbox without controllers, where an object can be made again while nobody watches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from localvolume.controller import live
+from localvolume.controller.model import Keep
+from localvolume.dynamic.live import Live
+from localvolume.dynamic.live import Superseded as NotToBeRemoved
+from localvolume.host.workers import Workers
+from localvolume.kube.client import Client, MergePatch
+from localvolume.kube.kinds import PERSISTENT_VOLUMES
+from localvolume.kube.objects import PersistentVolume
+from localvolume.static.confirm import Confirm, Superseded
+from localvolume.static.facts import Survey
+from localvolume.volumes.marks import FINALIZER, HOSTNAME_LABEL
+
+#: Keeps the object there once ours is gone.
+OTHERS = "example.com/theirs"
+
+
+async def _made(
+    client: Client, *, going: bool = True, hostname: str = "node-1"
+) -> PersistentVolume:
+    its = {"key": HOSTNAME_LABEL, "operator": "In", "values": [hostname]}
+    body = {
+        "metadata": {"name": "local-pv-1", "finalizers": [FINALIZER, OTHERS]},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": "local",
+            "local": {"path": "/mnt/one"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [its]}]}},
+        },
+    }
+    made = await client.create(PERSISTENT_VOLUMES, body)
+    if going:
+        await client.delete(PERSISTENT_VOLUMES, "local-pv-1", uid=made.metadata.uid)
+    return await client.get(PERSISTENT_VOLUMES, "local-pv-1")
+
+
+async def _finalizers(client: Client, *names: str) -> None:
+    patch = MergePatch({"metadata": {"finalizers": list(names)}})
+    await client.patch(PERSISTENT_VOLUMES, "local-pv-1", patch)
+
+
+async def _phase(client: Client, phase: str) -> None:
+    patch = MergePatch({"status": {"phase": phase}})
+    await client.patch(PERSISTENT_VOLUMES, "local-pv-1", patch, subresource="status")
+
+
+@pytest.fixture
+def confirm(client: Client) -> Iterator[Confirm]:
+    workers = Workers()
+    yield Confirm(client, Survey(workers), workers, lambda _: None)
+    workers.close()
+
+
+async def test_what_is_going_and_nobodys_is_to_be_cleaned(client: Client, confirm: Confirm) -> None:
+    volume = await _made(client)
+    assert await confirm.still_to_be_cleaned(volume) == volume
+
+
+async def test_what_is_not_going_is_not_cleaned(client: Client, confirm: Confirm) -> None:
+    volume = await _made(client, going=False)
+    with pytest.raises(Superseded, match="not to be cleaned"):
+        await confirm.still_to_be_cleaned(volume)
+
+
+async def test_what_a_claim_has_after_all_is_not_cleaned(client: Client, confirm: Confirm) -> None:
+    volume = await _made(client)
+    await _phase(client, "Bound")
+    with pytest.raises(Superseded, match="not to be cleaned"):
+        await confirm.still_to_be_cleaned(volume)
+
+
+async def test_what_is_not_held_for_us_any_more_is_not_cleaned(
+    client: Client, confirm: Confirm
+) -> None:
+    """Somebody took our finalizer away, so that the data stays."""
+    volume = await _made(client)
+    await _finalizers(client, OTHERS)
+    with pytest.raises(Superseded, match="not to be cleaned"):
+        await confirm.still_to_be_cleaned(volume)
+
+
+async def test_an_object_that_was_made_again_is_another_one(
+    client: Client, confirm: Confirm
+) -> None:
+    """To the agent that was to clean, and to the controller that was to delete."""
+    volume = await _made(client)
+    await _finalizers(client)
+    await _made(client)
+    with pytest.raises(Superseded, match="another object now"):
+        await confirm.still_to_be_cleaned(volume)
+    with pytest.raises(live.Superseded, match="another object now"):
+        await live.look(client, Keep(volume, "it is looked at"))
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+async def test_what_no_node_can_be_called_says_nothing_of_nodes(client: Client, name: str) -> None:
+    """Asked for, it would lead to something else than a node, and count as an answer."""
+    volume = await _made(client, hostname=name)
+    with pytest.raises(live.Superseded, match="is no name of a node"):
+        await live.look(client, Keep(volume, "it is looked at"))
+
+
+# --- volumes that were made for a claim ---------------------------------------------------------
+
+
+def _live(client: Client) -> Live:
+    return Live(client, "node-1", lambda _: None, lambda _: False)
+
+
+async def test_what_is_going_may_go(client: Client) -> None:
+    volume = await _made(client)
+    assert await _live(client).to_be_retired(volume) == volume
+
+
+async def test_an_object_that_was_made_again_is_not_the_one_that_went(client: Client) -> None:
+    """It is being deleted too, and is for another claim's data."""
+    volume = await _made(client)
+    await _finalizers(client)
+    await _made(client)
+    with pytest.raises(NotToBeRemoved, match="another object now"):
+        await _live(client).to_be_retired(volume)
+
+
+async def test_an_object_that_is_gone(client: Client) -> None:
+    volume = await _made(client)
+    await _finalizers(client)
+    with pytest.raises(NotToBeRemoved, match="local-pv-1 is gone"):
+        await _live(client).to_be_retired(volume)
+
+
+async def test_what_is_not_held_for_us_any_more_stays(client: Client) -> None:
+    """Somebody took our finalizer away, so that the data is not removed."""
+    volume = await _made(client)
+    await _finalizers(client, OTHERS)
+    with pytest.raises(NotToBeRemoved, match="not to be removed"):
+        await _live(client).to_be_retired(volume)

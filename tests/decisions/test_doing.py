@@ -1,0 +1,57 @@
+"""When an act is tried again whose facts had changed meanwhile: ever later, and never for good."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from localvolume.kube.errors import LookAgain, NotThere
+from localvolume.static.confirm import Superseded
+from localvolume.static.doing import Doing
+from localvolume.static.model import Step
+
+
+class Overtaken:
+    """Acts none of which finds its facts as they were planned for, until `ends`."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.tried = self.done = 0
+        self.ends = False
+
+    async def do(self, _step: Step, _around: Any) -> None:
+        self.tried += 1
+        if not self.ends:
+            raise self.error
+        self.done += 1
+
+
+@pytest.mark.parametrize(
+    "error", [Superseded("it changed"), LookAgain("it changed"), NotThere("it is gone")]
+)
+async def test_what_is_overtaken_is_tried_ever_later(error: Exception) -> None:
+    acts, woken = Overtaken(error), asyncio.Event()
+    doing = Doing(acts, None, None, wake=woken.set)  # type: ignore[arg-type]  # nothing is said
+    loop = asyncio.get_running_loop()
+    step = Step("disk", "it is to be done")
+
+    async def for_seconds(seconds: float) -> int:
+        """How often it is tried within that time, by a role that begins whenever it is woken."""
+        before, end = acts.tried, loop.time() + seconds
+        while (left := end - loop.time()) > 0:
+            doing.begin([step], None)  # type: ignore[arg-type]
+            woken.clear()
+            try:
+                await asyncio.wait_for(woken.wait(), left)
+            except TimeoutError:
+                break
+        return acts.tried - before
+
+    # After 0.2, 0.6 and 1.4 s; every 0.2 s it would be a dozen.
+    assert 2 <= await for_seconds(2.5) <= 5
+    acts.ends = True
+    # What has succeeded begins anew with short waits.
+    while not acts.done:
+        await for_seconds(0.1)
+    acts.ends = False
+    assert await for_seconds(1.5) >= 2

@@ -1,0 +1,145 @@
+"""Where each kind of volume is looked at, and what concerns it there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from localvolume.backends.model import PoolReport, Record
+from localvolume.config.flexvolume import FlexVolumeConfig
+from localvolume.config.model import ClassConfig, Configuration
+from localvolume.config.pools import LvmConfig, PoolConfig
+from localvolume.health.model import Place
+from localvolume.health.places import Pools, place_of, thin_of
+from localvolume.kube.objects import (
+    FlexVolumeSource,
+    HostPathSource,
+    LocalSource,
+    Meta,
+    PersistentVolume,
+    PVSpec,
+)
+from localvolume.volumes import marks
+
+CLASS = ClassConfig(name="fast", host_dir="/mnt/disks", mount_dir="/discovery")
+CONFIGURATION = Configuration(
+    storage_classes={"fast": CLASS},
+    flexvolume=FlexVolumeConfig(lvm=LvmConfig(group="flexvg")),
+)
+POOL = PoolConfig(name="p", host_dir="/mnt/pool", mount_dir="/pools/p", provisioner="x")
+IMAGES = replace(POOL, backend="image")
+LVM = replace(
+    POOL, host_dir="", mount_dir="", backend="lvm", lvm=LvmConfig(group="vg", thin_pool="thin")
+)
+
+
+def static(path: str, identity: str | None = None, **spec: Any) -> PersistentVolume:
+    annotations = {marks.IDENTITY_ANNOTATION: identity} if identity else {}
+    return PersistentVolume(
+        metadata=Meta(name="pv", annotations=annotations),
+        spec=PVSpec(storage_class_name="fast", local=LocalSource(path=path), **spec),
+    )
+
+
+def pooled(path: str, pool: str = "p/id", **sources: Any) -> PersistentVolume:
+    sources = sources or {"local": LocalSource(path=path)}
+    annotations = {marks.POOL_ANNOTATION: pool} if pool else {}
+    annotations[marks.PROVISIONED_BY_ANNOTATION] = "rancher.io/local-path"
+    return PersistentVolume(
+        metadata=Meta(name="pv", annotations=annotations), spec=PVSpec(**sources)
+    )
+
+
+def pools(config: PoolConfig, **report: Any) -> Pools:
+    return {config.name: (config, PoolReport(name=config.name, **report))}
+
+
+def test_static_volumes_are_where_this_process_sees_their_class() -> None:
+    filesystem, device = '{"kind": "filesystem"}', '{"kind": "block"}'
+    for one, kind in (
+        (static("/mnt/disks/a", filesystem), "mount"),
+        (static("/mnt/disks/a", device), "device"),
+        (static("/mnt/disks/a"), "any"),
+        (static("/mnt/disks/a", "nonsense"), "any"),
+        (static("/mnt/disks/a", filesystem, volume_mode="Block"), "device"),
+    ):
+        assert place_of(one, CONFIGURATION, {}) == Place(path="/discovery/a", kind=kind)  # type: ignore[arg-type]
+
+
+def test_static_volumes_of_no_class_or_another_directory_are_nowhere() -> None:
+    for path in ("/mnt/disks", "/mnt/disks/..", "/mnt/disks/a/b", "/etc/passwd", ""):
+        assert place_of(static(path), CONFIGURATION, {}) is None
+    assert place_of(static("/mnt/disks/a"), Configuration(), {}) is None
+
+
+def test_directories_of_a_pool() -> None:
+    for one in (
+        pooled("/mnt/pool/ns/one"),
+        pooled("/mnt/pool/ns/one", pool=""),
+        pooled("", pool="", host_path=HostPathSource(path="/mnt/pool/ns/one")),
+    ):
+        found = place_of(one, Configuration(), pools(POOL))
+        assert found is not None
+        assert (found.path, found.below, found.kind) == (
+            "/pools/p/ns/one",
+            "/pools/p",
+            "directory",
+        )
+        assert found.written
+        assert found.takes_room
+
+
+def test_what_lies_in_no_pool_is_nowhere() -> None:
+    assert place_of(pooled("/mnt/pool/x", pool="other/id"), Configuration(), pools(POOL)) is None
+    for path in ("/mnt/poolside/x", "/mnt/pool/../x", "/etc"):
+        for pool in ("", "p/id"):
+            assert place_of(pooled(path, pool), Configuration(), pools(POOL)) is None
+    assert place_of(pooled("/mnt/pool/x"), Configuration(), {}) is None
+
+
+def test_only_sparse_images_take_room() -> None:
+    one = pooled("/run/localvolume/id/pv")
+    for sparse in (False, True):
+        record = Record(
+            name="pv", size_bytes=1, state="offered", backend="image", directory="", sparse=sparse
+        )
+        found = place_of(one, Configuration(), pools(IMAGES, records={"pv": record}))
+        assert found is not None
+        assert (found.path, found.kind, found.below) == (
+            "/run/localvolume/id/pv",
+            "device",
+            "/pools/p",
+        )
+        assert found.takes_room is sparse
+        # With nothing known of it, as the pool is configured.
+        found = place_of(one, Configuration(), pools(replace(IMAGES, sparse=sparse)))
+        assert found is not None
+        assert found.takes_room is sparse
+
+
+def test_logical_volumes_and_their_thin_pool() -> None:
+    one, report = pooled("/dev/vg/pv"), {"data_percent": 81.0, "thin_health": "partial"}
+    found = place_of(one, Configuration(), pools(LVM, **report))
+    assert found is not None
+    assert (found.path, found.kind, found.below) == ("/dev/vg/pv", "device", "")
+    thin = thin_of(found, pools(LVM, **report))
+    assert thin is not None
+    assert (thin.name, thin.data_percent, thin.health) == ("vg/thin", 81.0, "partial")
+    assert thin_of(found, pools(LVM, problem="it does not answer", **report)) is None
+    assert thin_of(found, pools(replace(LVM, lvm=LvmConfig(group="vg")), **report)) is None
+    assert thin_of(found, {}) is None
+
+
+def test_what_flexvolume_makes_when_it_is_mounted_may_be_absent() -> None:
+    one = PersistentVolume(
+        metadata=Meta(name="pv"), spec=PVSpec(flex_volume=FlexVolumeSource(driver="a/b"))
+    )
+    found = place_of(one, CONFIGURATION, {})
+    assert found is not None
+    assert (found.path, found.kind, found.may_be_absent) == ("/dev/flexvg/pv", "device", True)
+    config = FlexVolumeConfig(driver="bindmount", bind_root="/mnt/elastic")
+    found = place_of(one, Configuration(flexvolume=config), {})
+    assert found is not None
+    assert (found.path, found.kind, found.may_be_absent) == ("/mnt/elastic/pv", "directory", True)
+    assert place_of(one, Configuration(), {}) is None
+    assert place_of(one, Configuration(flexvolume=FlexVolumeConfig(driver="empty")), {}) is None

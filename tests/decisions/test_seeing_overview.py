@@ -1,0 +1,267 @@
+"""`localvolume status`: states that add up, problems with what to do, and nothing said unknown as
+nothing."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from localvolume.cli.seeing.overview import overview
+from localvolume.cli.seeing.reading import SELECTOR
+from localvolume.cli.seeing.states import STATES
+from localvolume.cli.seeing.words import age, size
+from tests.decisions.support_seeing import (
+    DYNAMIC,
+    NOW,
+    agent,
+    ago,
+    claim,
+    controller,
+    event,
+    facts,
+    job,
+    klass,
+    node,
+    room,
+    volume,
+)
+
+HEALTH = {"localvolume.dev/health": "ReadOnly: it is"}
+
+
+def everything() -> list[Any]:
+    """One volume in each state."""
+    return [
+        klass(),
+        volume("available"),
+        volume("bound", phase="Bound", claim="a"),
+        volume("released", phase="Released", claim="b", policy="Retain"),
+        volume("cleaning", phase="Released", claim="c", deleting=True),
+        volume("held", phase="Released", claim="d"),
+        event("held", "VolumeFailedDelete", "not a mount point"),
+        volume("vanished"),
+        event("vanished", "VolumeVanished", "it is not there"),
+        volume("lost", node_name="gone"),
+        volume("unhealthy", phase="Bound", claim="e", annotations=HEALTH),
+        volume("failed", phase="Failed", claim="f"),
+        volume("pending", phase=""),
+        volume("not-ours", labels={}, provisioner="csi.example.org"),
+        job("cleaning"),
+        event("cleaning", "VolumeDelete", "cleaning with zero", type_="Normal"),
+    ]
+
+
+def test_each_volume_is_in_exactly_one_state() -> None:
+    found = overview(facts(*everything()))
+    assert {one["name"]: one["state"] for one in found["volumes"]} == {s: s for s in STATES}
+    assert found["summary"]["volumes"] == dict.fromkeys(STATES, 1)
+    assert found["summary"]["volumeCount"] == len(STATES)
+    assert found["summary"]["capacityBytes"] == len(STATES) * 10 * 2**30
+
+
+def test_the_worst_that_is_true_counts() -> None:
+    lost = volume("x", node_name="gone", annotations=HEALTH, phase="Bound", claim="a")
+    (one,) = overview(facts(lost))["volumes"]
+    assert one["state"] == "lost"
+
+
+def test_a_bound_volume_that_is_being_deleted_is_bound() -> None:
+    (one,) = overview(facts(volume(phase="Bound", claim="a", deleting=True)))["volumes"]
+    assert (one["state"], one["deleting"]) == ("bound", ago(60))
+
+
+def test_per_node_and_class() -> None:
+    found = overview(facts(*everything(), room("made", "7Gi"), klass("made", DYNAMIC)))
+    by_name = {one["name"]: one for one in found["nodes"]}
+    assert list(by_name) == ["gone", "n1"]
+    assert by_name["gone"]["exists"] is False
+    assert by_name["n1"]["exists"] is True
+    assert by_name["n1"]["agent"]["state"] == "ready"
+    (fast,) = by_name["n1"]["classes"]
+    assert fast["name"] == "fast"
+    assert fast["prepared"] is True
+    assert sum(fast["volumes"].values()) == len(STATES) - 1
+    assert fast["availableBytes"] == 10 * 2**30
+    assert by_name["n1"]["rooms"] == [
+        {"class": "made", "capacityBytes": 7 * 2**30, "largestBytes": 7 * 2**30}
+    ]
+
+
+def test_problems_say_what_to_do_worst_first() -> None:
+    known = facts(
+        *everything(),
+        claim("waits", age=3600),
+        event("n1", "PoolWarning", "pool fast: 91 % full", kind="Node", uid="n1", type_="Warning"),
+    )
+    found = overview(known)["problems"]
+    assert {one["about"]: one["severity"] for one in found} == {
+        "pv/held": "error",
+        "pv/vanished": "error",
+        "pv/lost": "error",
+        "pv/unhealthy": "error",
+        "pv/failed": "error",
+        "node/n1": "warning",
+        "pvc/waits -n default": "warning",
+    }
+    assert [one["severity"] for one in found] == ["error"] * 5 + ["warning"] * 2
+    by_about = {one["about"]: one for one in found}
+    assert "localvolume why pv/held" in by_about["pv/held"]["do"]
+    assert by_about["pv/held"]["text"] == "held: not a mount point"
+    assert "91 % full" in by_about["node/n1"]["text"]
+    assert "localvolume why pvc/waits -n default" in by_about["pvc/waits -n default"]["do"]
+
+
+@pytest.mark.parametrize(
+    ("things", "expected"),
+    [
+        ([claim(age=10)], []),
+        ([claim(age=120)], ["pvc/data -n default"]),
+        # Nobody must do anything about a claim that waits for its first pod.
+        (
+            [
+                claim(age=7200),
+                event(
+                    "data",
+                    "WaitForFirstConsumer",
+                    kind="PersistentVolumeClaim",
+                    by="kcm",
+                    type_="Normal",
+                ),
+            ],
+            [],
+        ),
+        ([claim(cls="cloud", age=7200), klass("cloud", "csi.example.org")], []),
+        ([claim(phase="Bound", age=7200)], []),
+    ],
+)
+def test_which_waiting_claims_are_a_problem(things: list[Any], expected: list[str]) -> None:
+    found = overview(facts(klass(), *things))
+    assert [one["about"] for one in found["problems"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("pods", "state", "why"),
+    [
+        ([agent()], "ready", ""),
+        ([agent(ready=False, waiting="CrashLoopBackOff")], "not ready", "CrashLoopBackOff"),
+        ([agent("n2"), node(), node("n2")], "missing", "no pod"),
+        ([agent(going=True)], "not ready", "its pod is being deleted"),
+    ],
+)
+def test_whether_the_agent_is_there(pods: list[Any], state: str, why: str) -> None:
+    found = overview(facts(volume(), *pods), "n1")
+    (one,) = found["nodes"]
+    assert one["agent"]["state"] == state
+    assert why in one["agent"]["why"]
+    assert any("its agent is" in p["text"] for p in found["problems"]) == (state != "ready")
+
+
+def test_without_any_pod_of_ours_nobody_knows_whether_agents_are_there() -> None:
+    known = facts(volume(), pods=[])
+    (one,) = overview(known)["nodes"]
+    assert one["agent"]["state"] == "unknown"
+    assert "--selector" in one["agent"]["why"]
+    assert overview(known)["problems"] == []
+
+
+def test_what_could_not_be_read_is_null_and_never_nothing() -> None:
+    whys = dict.fromkeys(
+        ("persistentvolumes", "persistentvolumeclaims", "pods", "csistoragecapacities", "jobs"),
+        "forbidden (403)",
+    )
+    found = overview(facts(without=whys), "n1")
+    assert found["unknown"] == whys
+    assert found["volumes"] is None
+    assert found["claims"] is None
+    assert found["cleanings"] is None
+    summary = found["summary"]
+    assert summary["volumes"] is summary["volumeCount"] is summary["capacityBytes"] is None
+    assert summary["claimsWaiting"] is None
+    (one,) = found["nodes"]
+    assert one["rooms"] is None
+    assert one["classes"] is None
+    assert one["agent"]["state"] == "unknown"
+    assert found["controller"]["pods"] is None
+
+
+def test_cleanings_with_their_jobs_and_last_words() -> None:
+    (one,) = overview(facts(*everything()))["cleanings"]
+    assert one["volume"] == "cleaning"
+    assert one["since"] == ago(60)
+    assert one["jobs"] == [{"name": "cleanup-uid-cleaning", "state": "unfinished"}]
+    assert one["lastEvent"]["message"] == "cleaning with zero"
+    (unseen,) = overview(facts(*everything(), without={"jobs": "forbidden"}))["cleanings"]
+    assert unseen["jobs"] is None
+
+
+def test_one_node_alone() -> None:
+    others = [node(), node("n2"), agent(), agent("n2")]
+    known = facts(
+        klass(),
+        volume("here"),
+        volume("there", node_name="n2"),
+        claim("to-n2", annotations={"volume.kubernetes.io/selected-node": "n2"}),
+        *others,
+    )
+    found = overview(known, "n2")
+    assert [one["name"] for one in found["nodes"]] == ["n2"]
+    assert [one["name"] for one in found["volumes"]] == ["there"]
+    assert [one["name"] for one in found["claims"]] == ["to-n2"]
+    assert found["summary"]["claimsWaiting"] == 1
+
+
+def test_the_shape_is_json_and_says_its_version() -> None:
+    found = json.loads(json.dumps(overview(facts(*everything(), controller()))))
+    assert found["version"] == "localvolume.dev/status/v1"
+    assert found["controller"] == {"pods": 1, "ready": 1, "leader": None, "renewed": None}
+
+
+def test_what_is_installed_has_the_label_that_is_looked_for() -> None:
+    key, _, value = SELECTOR.partition("=")
+    text = (Path(__file__).parents[2] / "deploy" / "install.yaml").read_text()
+    labels: dict[str, list[Any]] = {}
+    for thing in yaml.safe_load_all(text):
+        if thing and thing["kind"] in ("DaemonSet", "Deployment", "ConfigMap"):
+            labels.setdefault(thing["kind"], []).append(thing["metadata"]["labels"])
+            if "template" in thing.get("spec", {}):
+                pods = thing["spec"]["template"]["metadata"]["labels"]
+                labels.setdefault(f"pods of {thing['kind']}", []).append(pods)
+    assert len(labels) == 5
+    assert all(one[key] == value for found in labels.values() for one in found)
+
+
+def test_a_large_cluster_is_said_in_seconds() -> None:
+    nodes = [node(f"n{i}") for i in range(300)]
+    volumes = [volume(f"pv-{i}", node_name=f"n{i % 300}") for i in range(6000)]
+    known = facts(klass(), *nodes, *(agent(f"n{i}") for i in range(300)), *volumes)
+    began = time.monotonic()
+    assert overview(known)["summary"]["volumeCount"] == 6000
+    # Quadratic would be minutes.
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (None, "?"),
+        (0, "0"),
+        (1023, "1023"),
+        (1536, "1.5Ki"),
+        (10 * 2**30, "10Gi"),
+        (2**70, "1024Ei"),
+    ],
+)
+def test_sizes(count: int | None, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (59, "59s"), (61, "1m"), (5400, "90m"), (7200, "2h"), (200000, "2d"), (-5, "0s")],
+)
+def test_ages(seconds: float, text: str) -> None:
+    assert age(NOW, ago(seconds)) == text
+    assert age(NOW, None) == "?"

@@ -1,0 +1,398 @@
+"""`localvolume why pv/...`: each situation has its verdict, what comes next, and who must act."""
+
+from typing import Any
+
+import pytest
+
+from localvolume.cli.seeing.whyvolume import why_volume
+from tests.decisions.support_seeing import (
+    FINALIZER,
+    agent,
+    ago,
+    controller,
+    event,
+    facts,
+    job,
+    klass,
+    node,
+    volume,
+)
+
+FLEX = {"driver": "localvolume.dev/flexvolume"}
+RELEASED: dict[str, Any] = {"phase": "Released", "claim": "data"}
+POOL = {"localvolume.dev/pool": "fast/id"}
+MADE: dict[str, Any] = {
+    **RELEASED,
+    "cls": "made",
+    "provisioner": "dynamic.localvolume.dev",
+    "annotations": POOL,
+}
+MARKED = {**POOL, "localvolume.dev/released-since": f"{ago(600)} claim-uid"}
+GOING: dict[str, Any] = {**RELEASED, "deleting": True}
+
+#: name, the volume, what else there is, the code, words of the verdict, words of what follows
+SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
+    ("offered", {}, [], "available", "no claim has it", "class fast"),
+    ("bound", {"phase": "Bound", "claim": "data"}, [], "bound", "default/data has it", "removed"),
+    ("pending", {"phase": "Pending"}, [], "pending", "not seen it", "Available"),
+    (
+        "reserved for a claim that may come",
+        {"claim": "data", "claim_uid": ""},
+        [],
+        "reserved",
+        "kept for the claim default/data",
+        "no other claim",
+    ),
+    (
+        "somebody else's",
+        {"labels": {}, "provisioner": "csi.example.org"},
+        [],
+        "not-ours",
+        "does not serve it",
+        "nothing is ever done",
+    ),
+    (
+        "upstream's, before the controller has seen it",
+        {"labels": {}, "finalizers": ()},
+        [controller()],
+        "to-adopt",
+        "will be: local-volume-provisioner-n1 made it",
+        "labels it for n1",
+    ),
+    (
+        "upstream's, of a node that nobody can tell",
+        {"labels": {}, "provisioner": "local-volume-provisioner-other"},
+        [],
+        "not-adopted",
+        "names n1, but local-volume-provisioner-other made it",
+        "nothing is done",
+    ),
+    ("lost node", {"node_name": "gone"}, [], "lost", "serve it (gone)", "--storageclass-names"),
+    (
+        "lost node, as the controller says",
+        {"node_name": "gone", "annotations": {"localvolume.dev/node-lost-since": ago(7200)}},
+        [event("pv-1", "ReferencedNodeDeleted", "removed after 60 s", by="localvolume-controller")],
+        "lost",
+        "for 2h",
+        "removed after 60 s",
+    ),
+    (
+        "unhealthy, also while it is bound",
+        {
+            "phase": "Bound",
+            "claim": "data",
+            "annotations": {"localvolume.dev/health": "IOErrors: 3 errors"},
+        },
+        [],
+        "unhealthy",
+        "IOErrors: 3 errors",
+        "nothing is healed by deleting",
+    ),
+    (
+        "unhealthy, and therefore not cleaned",
+        {**RELEASED, "annotations": {"localvolume.dev/health": "DeviceGone: gone"}},
+        [event("pv-1", "VolumeFailedDelete", "not cleaned, the data stays: no mount point")],
+        "not-cleaned",
+        "no mount point",
+        "the data stays",
+    ),
+    (
+        "vanished",
+        {"phase": "Bound", "claim": "data"},
+        [event("pv-1", "VolumeVanished", "/mnt/fast/pv-1 is not a mount point")],
+        "vanished",
+        "is not a mount point (said 1m ago)",
+        "the data stays",
+    ),
+    (
+        "another disk is there",
+        RELEASED,
+        [event("pv-1", "VolumeReplaced", "its uuid was 'a' and is 'b'")],
+        "held",
+        "its uuid was 'a' and is 'b'",
+        "the data stays",
+    ),
+    (
+        "said of an earlier object of its name",
+        {},
+        [event("pv-1", "VolumeReplaced", "old", uid="uid-of-another")],
+        "available",
+        "no claim has it",
+        "class fast",
+    ),
+    (
+        "said so long ago that it counts no longer",
+        {},
+        [event("pv-1", "VolumeVanished", "old", age=9000)],
+        "available",
+        "no claim has it",
+        "class fast",
+    ),
+    (
+        "said by somebody else",
+        {},
+        [event("pv-1", "VolumeVanished", "not us", by="kubelet")],
+        "available",
+        "no claim has it",
+        "class fast",
+    ),
+    ("Retain", {**RELEASED, "policy": "Retain"}, [], "retain", "Retain", "nothing, ever"),
+    ("Recycle", {**RELEASED, "policy": "Recycle"}, [], "policy", "not supported", "data stays"),
+    ("released", RELEASED, [], "to-clean", "its claim is gone", "cleaned first"),
+    (
+        "released, and cannot be cleaned",
+        RELEASED,
+        [event("pv-1", "VolumeFailedDelete", "not cleaned, the data stays: no mount point")],
+        "not-cleaned",
+        "no mount point",
+        "looked at again",
+    ),
+    (
+        "released, and its agent is not there",
+        RELEASED,
+        [node(), node("n2"), agent("n2")],
+        "no-agent",
+        "the agent of n1 is missing",
+        "as soon as it runs",
+    ),
+    (
+        "released, and its agent does not come up",
+        RELEASED,
+        [agent(ready=False, waiting="ImagePullBackOff")],
+        "no-agent",
+        "not ready: ImagePullBackOff",
+        "as soon as it runs",
+    ),
+    (
+        "within the undo period",
+        {**MADE, "annotations": MARKED},
+        [klass("made", "dynamic.localvolume.dev", parameters={"undoPeriod": "1h"})],
+        "undo",
+        "gone since 10m",
+        f"after {ago(600 - 3600)}, unless: localvolume undo pv-1",
+    ),
+    (
+        "within the undo period, and its class is gone",
+        {**MADE, "annotations": {**MARKED, "localvolume.dev/kept-until": f"{ago(-60)} claim-uid"}},
+        [],
+        "undo",
+        "gone since 10m",
+        f"after {ago(-60)}, unless",
+    ),
+    (
+        "within the undo period of its pool",
+        {**MADE, "annotations": MARKED},
+        [klass("made", "dynamic.localvolume.dev")],
+        "undo",
+        "gone since 10m",
+        f"its pool's undoPeriod from {ago(600)} on",
+    ),
+    (
+        "about to be kept",
+        MADE,
+        [klass("made", "dynamic.localvolume.dev", parameters={"undoPeriod": "1h"})],
+        "undo",
+        "can still be undone",
+        "after 3600 s",
+    ),
+    (
+        "within the undo period of an older provisioner's class",
+        {**MADE, "provisioner": "rancher.io/local-path", "annotations": MARKED},
+        [klass("made", "rancher.io/local-path", parameters={"undoPeriod": "1h", "x": "y"})],
+        "undo",
+        "gone since 10m",
+        f"after {ago(600 - 3600)}, unless",
+    ),
+    (
+        "after the undo period",
+        {**MADE, "annotations": {**MARKED, "localvolume.dev/kept-until": f"{ago(60)} claim-uid"}},
+        [],
+        "to-clean",
+        "its claim is gone",
+        "is deleted",
+    ),
+    (
+        "released after its class",
+        MADE,
+        [],
+        "not-cleaned",
+        "its class made is gone, which said how long",
+        "the data stays",
+    ),
+    (
+        "released, and its class is another's now",
+        MADE,
+        [klass("made", "csi.example.org")],
+        "not-cleaned",
+        "its class made is gone",
+        "the data stays",
+    ),
+    (
+        "released, and its class is not valid",
+        MADE,
+        [klass("made", "dynamic.localvolume.dev", parameters={"undoPeriod": "1d"})],
+        "not-cleaned",
+        "unknown unit",
+        "the data stays",
+    ),
+    (
+        "released, and nobody can read until when it is kept",
+        {**MADE, "annotations": {"localvolume.dev/kept-until": "soon"}},
+        [klass("made", "dynamic.localvolume.dev")],
+        "not-cleaned",
+        "says 'soon', which is no time",
+        "the data stays",
+    ),
+    (
+        "undone",
+        {**RELEASED, "claim_uid": ""},
+        [],
+        "undone",
+        "waits for claim default/data",
+        "with its data",
+    ),
+    (
+        "undone, and kept for its claim as the API server has it",
+        {"claim": "data", "claim_uid": "", "provisioner": "dynamic.localvolume.dev"},
+        [],
+        "undone",
+        "waits for claim default/data",
+        "with its data",
+    ),
+    ("being cleaned", GOING, [], "cleaning", "cleans its volume", "offered anew"),
+    (
+        "being cleaned after a failure",
+        GOING,
+        [
+            event("pv-1", "VolumeFailedDelete", "failed once", age=60),
+            event("pv-1", "VolumeDelete", "cleaning /mnt with zero", type_="Normal", age=5),
+        ],
+        "cleaning",
+        "cleans its volume",
+        "offered anew",
+    ),
+    ("being cleaned by a Job", GOING, [job("pv-1")], "cleaning", "cleans", "Job cleanup-uid-pv-1"),
+    (
+        "its cleaning fails",
+        GOING,
+        [event("pv-1", "VolumeFailedDelete", "cleaning failed, tried again in 8 s: I/O error")],
+        "not-cleaned",
+        "I/O error",
+        "looked at again",
+    ),
+    (
+        "waits for another Job",
+        GOING,
+        [event("pv-1", "VolumeCleaningWaits", "the Job x is at work on it")],
+        "waits",
+        "the Job x",
+        "when that is over",
+    ),
+    (
+        "being removed from a pool",
+        {**GOING, "provisioner": "dynamic.localvolume.dev"},
+        [],
+        "cleaning",
+        "removes its volume",
+        "the object goes",
+    ),
+    (
+        "deleted by hand while a claim has it",
+        {"phase": "Bound", "claim": "data", "deleting": True},
+        [],
+        "deleting-claimed",
+        "default/data still has it",
+        "when the claim is gone",
+    ),
+    (
+        "deleted by hand, never claimed",
+        {"deleting": True},
+        [],
+        "letting-go",
+        "no claim ever held it",
+        "lets the object go",
+    ),
+    (
+        "deleted by hand with Retain",
+        {**GOING, "policy": "Retain"},
+        [event("pv-1", "VolumeFailedDelete", "when it was Delete still")],
+        "letting-go",
+        "the data stays",
+        "leaves the data",
+    ),
+    (
+        "kept by somebody else's finalizer",
+        {**GOING, "finalizers": ("example.org/backup",)},
+        [],
+        "deleting-others",
+        "example.org/backup",
+        "with them",
+    ),
+    ("Failed", {"phase": "Failed", "claim": "data"}, [], "failed", "Failed", "nothing is done"),
+    (
+        "FlexVolume before its first mount",
+        {"flexVolume": FLEX, "labels": {}, "terms": False, "phase": "Bound", "claim": "data"},
+        [],
+        "bound",
+        "default/data has it",
+        "removed",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "others", "code", "says", "follows"),
+    [pytest.param(*rest, id=name) for name, *rest in SITUATIONS],
+)
+def test_each_situation_has_its_verdict(
+    given: dict[str, Any], others: list[Any], code: str, says: str, follows: str
+) -> None:
+    it = volume(**given)
+    found = why_volume(facts(it, *others), it)
+    assert found.verdict.code == code, found.verdict
+    assert says in found.verdict.text
+    assert follows in found.verdict.then
+    assert found.verdict.who
+
+
+def test_the_chain_says_what_the_verdict_rests_on() -> None:
+    it = volume(phase="Bound", claim="data", annotations={"localvolume.dev/identity": '{"a":"b"}'})
+    known = facts(it, node(taints=["example.org/full"]), klass())
+    chain = dict(why_volume(known, it).chain)
+    assert chain["Node"] == "n1 (taints: example.org/full)"
+    assert chain["Agent"] == "ready"
+    assert chain["Claim"] == "default/data"
+    assert chain["Finalizers"] == FINALIZER
+    assert chain["Identity"] == '{"a":"b"}'
+    assert chain["Path"] == "/mnt/fast/pv-1"
+
+
+def test_what_could_not_be_read_is_said() -> None:
+    it = volume(phase="Released", claim="data")
+    found = why_volume(facts(it, without={"pods": "pods is forbidden (403)"}), it)
+    assert found.verdict.code == "to-clean"
+    chain = dict(found.chain)
+    assert chain["Agent"] == "unknown: pods could not be read: pods is forbidden (403)"
+    assert chain["Unknown"] == "pods: pods is forbidden (403)"
+
+
+def test_a_node_is_not_lost_because_nodes_could_not_be_read() -> None:
+    it = volume(node_name="elsewhere")
+    found = why_volume(facts(it, without={"nodes": "forbidden"}), it)
+    assert found.verdict.code == "available"
+
+
+def test_events_come_newest_first() -> None:
+    it = volume()
+    events = [event("pv-1", f"R{age}", age=age) for age in (30, 10, 20)]
+    found = why_volume(facts(it, *events), it)
+    assert [one.reason for one in found.events] == ["R10", "R20", "R30"]
+
+
+@pytest.mark.parametrize("last", ["VolumeVanished", "VolumeFailedDelete"])
+def test_of_two_events_in_one_second_the_later_written_is_the_last_word(last: str) -> None:
+    it = volume(phase="Bound", claim="data")
+    both = ("VolumeVanished", "VolumeFailedDelete")
+    events = [event("pv-1", one, one, version=99 + 2 * (one == last)) for one in both]
+    verdict = why_volume(facts(it, *events), it).verdict
+    assert last in verdict.text

@@ -1,0 +1,183 @@
+"""The site builds strictly, asks nothing of other hosts, and every link of it leads somewhere."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+from docsite.links import without_leaving
+
+REPOSITORY = Path(__file__).parents[2]
+DOCS = REPOSITORY / "docs"
+SOURCES = [
+    REPOSITORY / "README.md",
+    *sorted(DOCS.rglob("*.md")),
+]
+NAMES = [path.relative_to(REPOSITORY).as_posix() for path in SOURCES]
+ASSETS = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src")}
+
+
+def _build(root: Path, into: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(into)]
+    return subprocess.run(
+        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    into = tmp_path_factory.mktemp("site")
+    done = _build(REPOSITORY, into)
+    assert done.returncode == 0, done.stdout
+    return into
+
+
+class _Page(HTMLParser):
+    """The anchors of a page, what it links to, and what it loads."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = {""}
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id" and value:
+                self.anchors.add(value)
+            if name in ("href", "src") and value:
+                self.links.append(value)
+            if (tag, name) in ASSETS and value:
+                self.loads.append(value)
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, _Page]:
+    # 404.html is for a server at its root.
+    return {path: _Page(path) for path in site.rglob("*.html") if path.name != "404.html"}
+
+
+def test_every_page_is_there(site: Path, pages: dict[Path, _Page]) -> None:
+    expected = {
+        path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md")
+    }
+    expected = {re.sub(r"README\.html$", "index.html", name) for name in expected}
+    built = {path.relative_to(site).as_posix() for path in pages}
+    assert expected <= built
+
+
+def test_every_decision_is_listed() -> None:
+    listed = (DOCS / "decisions" / "README.md").read_text()
+    records = [path.name for path in (DOCS / "decisions").glob("0*.md")]
+    assert records
+    assert not [name for name in records if f"]({name})" not in listed]
+
+
+def test_every_link_of_the_site_leads_somewhere(pages: dict[Path, _Page]) -> None:
+    dead = []
+    for path, page in pages.items():
+        for link in page.links:
+            if re.match(r"[a-z]+:", link):
+                continue
+            address, anchor = urldefrag(link)
+            target = (path.parent / unquote(address.partition("?")[0])).resolve()
+            target = path if not address else target
+            known = pages[target].anchors if target in pages else {""}
+            if not target.is_file() or unquote(anchor) not in known:
+                dead.append(f"{path.name}: {link}")
+    assert not dead
+
+
+def test_the_site_asks_nothing_of_other_hosts(site: Path, pages: dict[Path, _Page]) -> None:
+    foreign = [load for page in pages.values() for load in page.loads if "//" in load]
+    for sheet in site.rglob("*.css"):
+        foreign += re.findall(r"url\(\s*['\"]?(?:https?:)?//[^)]*", sheet.read_text())
+    assert not foreign
+
+
+# --- that strict means strict
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    for name in ("docs", "docsite"):
+        shutil.copytree(REPOSITORY / name, tmp_path / name)
+    (tmp_path / "mkdocs.yml").write_text((REPOSITORY / "mkdocs.yml").read_text())
+    for name in ("charts", "README.md"):  # links that leave docs/ must have what they lead to
+        if (REPOSITORY / name).exists():
+            (tmp_path / name).symlink_to(REPOSITORY / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "added", "complaint"),
+    [
+        ("index.md", "[x](nowhere.md)", "nowhere.md"),
+        ("index.md", "[x](../nowhere.md)", "nowhere.md"),
+        ("index.md", "[x](concepts.md#nowhere)", "nowhere"),
+        ("unlisted.md", "# A page", "unlisted.md"),
+    ],
+)
+def test_what_is_wrong_fails_the_build(copy: Path, file: str, added: str, complaint: str) -> None:
+    with (copy / "docs" / file).open("a") as page:
+        page.write(f"\n{added}\n")
+    done = _build(copy, copy / "site")
+    assert done.returncode != 0
+    assert complaint in done.stdout
+
+
+def test_only_what_exists_may_be_linked_outside_of_docs() -> None:
+    text = "[a](../README.md#x) [b](../nowhere.md) [c](pools.md) [d](https://example.com/x)"
+    left = "a [b](../nowhere.md) [c](pools.md) [d](https://example.com/x)"
+    assert without_leaving(text, "index.md") == left
+
+
+# --- as they are read on the forge
+
+
+def _links(path: Path) -> Iterator[str]:
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    text = re.sub(r"`[^`\n]*`", "", text)
+    yield from re.findall(r"\]\((?![a-z]+:)([^)\s]+)\)", text)
+
+
+def _anchors(path: Path) -> set[str]:
+    """As forges make them of headings."""
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    found = {""}
+    for heading in re.findall(r"^#+ +(.*?) *$", text, flags=re.MULTILINE):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        found.add(re.sub(r"[^\w\- ]", "", words).replace(" ", "-"))
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_relative_link_leads_to_a_file_of_the_repository(name: str) -> None:
+    path = REPOSITORY / name
+    dead = []
+    for link in _links(path):
+        address, anchor = urldefrag(link)
+        target = path if not address else (path.parent / unquote(address)).resolve()
+        inside = target.exists() and target.is_relative_to(REPOSITORY)
+        wanted = unquote(anchor) if target.suffix == ".md" else ""
+        if not inside or (wanted and wanted not in _anchors(target)):
+            dead.append(link)
+    assert not dead
+
+
+_OF_A_MACHINE = re.compile(
+    r"(?<![\w.$}-])/(?:work|root|home|tmp|Users|private)/\S+"
+    r"|\b(?:docker\.io|quay\.io|gcr\.io|ghcr\.io|registry\.k8s\.io)\b"
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_page_names_a_path_of_a_machine(name: str) -> None:
+    assert not _OF_A_MACHINE.findall((REPOSITORY / name).read_text())

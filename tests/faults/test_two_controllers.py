@@ -1,0 +1,295 @@
+"""Two controllers, one killed, one paused for longer than the lease and resumed: whatever is done
+is done once, by one of them, and nothing is left undone.
+
+The API server's own audit log is the witness: who wrote what, when, and with which success.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localvolume.controlplane import ControlPlane
+from localvolume.controlplane.ports import free_ports
+from tests.cluster.support_controller import FINALIZER, LOST, VOLUMES, Ground
+from tests.cluster.support_endpoints import http, metric
+
+pytestmark = pytest.mark.needs("controlplane")
+
+USERS = ("first", "second")
+POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {
+            "level": "Request",
+            "users": list(USERS),
+            "verbs": ["create", "update", "patch", "delete"],
+        },
+        {"level": "None"},
+    ],
+}
+# No machine that runs these tests is so slow that a leader cannot renew its lease in time.
+LEASE_SECONDS, RENEW_SECONDS = 6, 5
+UNSURE = 504
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("audit") / "audit.log"
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory, audit: Path) -> Iterator[ControlPlane]:
+    policy = audit.parent / "policy.json"
+    policy.write_text(json.dumps(POLICY))
+    with ControlPlane(
+        tmp_path_factory.mktemp("audited"),
+        scheduler=False,
+        users={user: ["system:masters"] for user in USERS},
+        extra_apiserver_args=[
+            f"--audit-policy-file={policy}",
+            f"--audit-log-path={audit}",
+            "--audit-log-mode=blocking",
+        ],
+    ) as plane:
+        yield plane
+
+
+@pytest.fixture
+def ground(audited: ControlPlane, unique: str) -> Iterator[Ground]:
+    with Ground(audited, unique) as ground:
+        yield ground
+
+
+@dataclass(frozen=True)
+class Write:
+    """A write that the API server carried out: what was done to which object, by whom, when."""
+
+    at: datetime
+    user: str
+    act: str
+    name: str
+    holder: str = ""
+    surely: bool = True
+    """False: whoever asked was gone before the answer, which then says nothing."""
+
+
+class Controller:
+    """One replica as a process, known to the API server by a name of its own."""
+
+    def __init__(self, ground: Ground, user: str, directory: Path, *classes: str) -> None:
+        self.user = user
+        self.ground = ground
+        self.port = free_ports(1)[0]
+        self.log = directory / f"{user}.log"
+        argv = [sys.executable, "-m", "localvolume", "controller"]
+        argv += [f"--kubeconfig={ground.plane.kubeconfig_of(user)}"]
+        argv += [f"--listen-address=127.0.0.1:{self.port}", f"--lease-name={ground.unique}"]
+        argv += [f"--leader-elect-lease-duration={LEASE_SECONDS}s"]
+        argv += [f"--leader-elect-renew-deadline={RENEW_SECONDS}s"]
+        argv += ["--leader-elect-retry-period=300ms"]
+        argv += [f"--storageclass-names={','.join(classes)}", "--worker-threads=4"]
+        argv += ["--stale-pv-discovery-interval=1s", "--pvc-deletion-delay=0"]
+        with self.log.open("ab") as file:
+            self.process = subprocess.Popen(
+                argv,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+
+    def leads(self) -> bool:
+        return metric(self.port, "localvolume_leader") == 1
+
+    def ready(self) -> bool:
+        return http(self.port, "/ready")[0] == 200
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def controllers(ground: Ground, tmp_path: Path) -> Iterator[tuple[Controller, Controller]]:
+    """Two, of which the first leads."""
+    made: list[Controller] = []
+    try:
+        made.append(Controller(ground, "first", tmp_path, ground.cls))
+        ground.until(made[0].leads, bool)
+        made.append(Controller(ground, "second", tmp_path, ground.cls))
+        ground.until(made[1].ready, bool)
+        yield made[0], made[1]
+    finally:
+        for one in made:
+            one.end()
+            assert "Traceback" not in one.log.read_text(), one.log.read_text()[-3000:]
+
+
+def writes(audit: Path, unique: str) -> list[Write]:
+    """What both did to the objects of this test, in order."""
+    found = []
+    # Of a line that is just being written, a part may be there.
+    whole, _, _ = audit.read_text().rpartition("\n")
+    for line in whole.splitlines():
+        event = json.loads(line)
+        name = event["objectRef"].get("name", "")
+        code = event["responseStatus"]["code"]
+        if (code < 300 or code == UNSURE) and name.startswith(unique):
+            found.append(_write(event, name))
+    return sorted(found, key=lambda write: write.at)
+
+
+def _write(event: dict[str, Any], name: str) -> Write:
+    body: Any = event.get("requestObject")
+    what = event["objectRef"]["resource"]
+    act, holder = event["verb"], ""
+    if what == "leases":
+        act, holder = "lease", str(body["spec"].get("holderIdentity"))
+    elif what == "events":
+        act = "event"
+    elif act == "patch":
+        text = json.dumps(body)
+        act = "lost" if LOST in text else "let go" if FINALIZER in text else text
+    at = datetime.fromisoformat(event["requestReceivedTimestamp"])
+    surely = event["responseStatus"]["code"] != UNSURE
+    return Write(at, event["user"]["username"], act, name, holder, surely)
+
+
+class Scene:
+    """Nodes with their volumes, some used and some not; the nodes go one after the other."""
+
+    def __init__(self, ground: Ground, nodes: int, volumes: int) -> None:
+        self.ground = ground
+        self.nodes = [ground.node(f"node-{number}") for number in range(nodes)]
+        self.volumes = [self._make(node) for node in self.nodes for _ in range(volumes)]
+
+    def _make(self, node: str) -> str:
+        """Without waiting for its phase: that costs 100 ms each."""
+        made: str = self.ground.volume(node, phase="")["metadata"]["name"]
+        return made
+
+    def lose(self, *nodes: str) -> None:
+        for node in nodes:
+            self.ground.remove_node(node)
+
+    def left(self) -> set[str]:
+        items = self.ground.plane.request("GET", VOLUMES)["items"]
+        return {item["metadata"]["name"] for item in items} & set(self.volumes)
+
+    def until_left(self, wanted: Callable[[int], bool], seconds: float = 180.0) -> int:
+        return self.ground.until(lambda: len(self.left()), wanted, seconds)
+
+    def until_fewer(self, by: int) -> None:
+        wanted = max(0, len(self.left()) - by)
+        self.until_left(lambda left: left <= wanted)
+
+
+def complete(audit: Path, scene: Scene) -> list[Write]:
+    """The same once every volume was let go: that is written down after the volume is gone."""
+
+    def whole(found: list[Write]) -> bool:
+        return {write.name for write in found if write.act == "let go"} >= set(scene.volumes)
+
+    return scene.ground.until(lambda: writes(audit, scene.ground.unique), whole)
+
+
+def once_each(found: list[Write], volumes: list[str]) -> None:
+    """Every volume was marked, deleted and let go; each of that once, whoever did it."""
+    deeds = [write for write in found if write.act not in ("lease", "event")]
+    done = Counter((write.name, write.act) for write in deeds if write.surely)
+    for write in deeds:
+        if not write.surely:
+            done.setdefault((write.name, write.act), 1)
+    wanted = {(name, act): 1 for name in volumes for act in ("lost", "delete", "let go")}
+    assert done == wanted
+
+
+def intruders(found: list[Write]) -> list[Write]:
+    """What somebody wrote after another had taken the Lease.
+
+    There can be one for each pause: a process that was stopped between its look at the clock and
+    its system call sends that when it is resumed, and the preconditions in it decide.
+    """
+    holder, wrong = "", []
+    for write in found:
+        if write.act == "lease":
+            holder = write.user
+        elif write.user != holder:
+            wrong.append(write)
+    return wrong
+
+
+def test_paused_resumed_and_killed(
+    ground: Ground, audit: Path, controllers: tuple[Controller, Controller]
+) -> None:
+    first, second = controllers
+    scene = Scene(ground, nodes=20, volumes=8)
+    total = len(scene.volumes)
+    scene.lose(*scene.nodes[:10])
+    # In the midst of it, with requests under way.
+    scene.until_left(lambda left: left < total - 5)
+    first.signal(signal.SIGSTOP)
+    stopped = len(scene.left())
+    assert stopped > total - 80, "it was too quick for this test"
+    ground.until(second.leads, bool)
+    # The rest is plenty for one to be busy with, while the other awakes.
+    scene.lose(*scene.nodes[10:15])
+    scene.until_left(lambda left: left < stopped - 2)
+    first.signal(signal.SIGCONT)
+    awake = time.time()
+    scene.until_left(lambda left: left == 40)
+    ground.until(first.leads, lambda leads: not leads)
+    ground.until(first.ready, bool)
+    assert second.leads()
+    # Nobody says good-bye: the other waits for the lease to run out, and then does the rest.
+    second.end()
+    scene.lose(*scene.nodes[15:])
+    ground.until(first.leads, bool)
+    scene.until_left(lambda left: left == 0)
+
+    found = complete(audit, scene)
+    once_each(found, scene.volumes)
+    holders = {write.user: write.holder for write in found if write.act == "lease"}
+    assert len(set(holders.values())) == 2
+    assert len(intruders(found)) <= 1
+    taken = [w.at for w in found if w.act == "lease" and w.user == "second"]
+    reign = taken[0], taken[-1]
+    assert sum(w.user == "first" and w.at < reign[0] for w in found if w.act == "delete") >= 5
+    assert sum(w.user == "first" and w.at > reign[1] for w in found if w.act == "delete") >= 40
+    assert reign[0].timestamp() < awake < reign[1].timestamp()
+
+
+def test_both_paused_in_turn(
+    ground: Ground, audit: Path, controllers: tuple[Controller, Controller]
+) -> None:
+    """Again and again, each time in the midst of the work."""
+    scene = Scene(ground, nodes=12, volumes=8)
+    scene.lose(*scene.nodes)
+    leader, other = controllers
+    for _ in range(3):
+        scene.until_fewer(5)
+        leader.signal(signal.SIGSTOP)
+        ground.until(other.leads, bool)
+        leader.signal(signal.SIGCONT)
+        leader, other = other, leader
+        ground.until(other.ready, bool)
+    scene.until_left(lambda left: left == 0)
+    found = complete(audit, scene)
+    once_each(found, scene.volumes)
+    assert len(intruders(found)) <= 3

@@ -1,0 +1,46 @@
+"""What of a disk is looked at again right before it is cleaned, when all was decided."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from localvolume.host.workers import Workers
+from localvolume.kube.auth import Access
+from localvolume.kube.client import Client
+from localvolume.static.confirm import Confirm, Superseded
+from localvolume.static.facts import Survey
+from localvolume.static.model import Entry
+from tests.host.support_devices import command, loop_device
+
+pytestmark = pytest.mark.needs("root", "loop")
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+async def workers() -> AsyncIterator[Workers]:
+    made = Workers()
+    yield made
+    made.close()
+
+
+async def test_a_device_of_another_size_is_not_the_one_that_was_decided_about(
+    workers: Workers,
+) -> None:
+    """It was exchanged, or grown by somebody who has plans with it."""
+    # The API server is not asked here.
+    client = Client(Access("https://127.0.0.1:1", source="a test"), user_agent="test")
+    confirm = Confirm(client, Survey(workers), workers, lambda _: None)
+    with loop_device(4 * MIB) as loop:
+        entry = await Survey(workers).read_now(
+            Entry("", "disk", loop.path, loop.path), offered=False
+        )
+        assert entry.size_bytes == 4 * MIB
+        assert await confirm.still(entry) == entry
+        os.truncate(loop.backing, 8 * MIB)
+        command("losetup", "--set-capacity", loop.path)
+        with pytest.raises(Superseded, match="has changed: its size"):
+            await confirm.still(entry)

@@ -1,0 +1,118 @@
+"""Turns: one thing at a time for each volume, deadlines, and calls that hang in the kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from localvolume.flexvolume.turns import Turns
+from localvolume.host.workers import Hung, Workers
+
+
+@pytest.fixture
+def turns() -> Turns:
+    return Turns(Workers())
+
+
+async def test_a_second_call_waits_for_the_first(turns: Turns) -> None:
+    order: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(name: str) -> None:
+        order.append(f"{name} begins")
+        begun.set()
+        assert go_on.wait(20)
+        order.append(f"{name} ends")
+
+    async def act(name: str) -> None:
+        async with turns.of("a", 20) as turn:
+            await turn.call(slow, name)
+
+    tasks = [asyncio.create_task(act(name)) for name in ("first", "second")]
+    assert await asyncio.to_thread(begun.wait, 20)
+    await asyncio.sleep(0.2)
+    assert order == ["first begins"]
+    async with turns.of("b", 20) as turn:
+        assert await turn.call(lambda: "other volumes go on") == "other volumes go on"
+    go_on.set()
+    await asyncio.gather(*tasks)
+    assert order == ["first begins", "first ends", "second begins", "second ends"]
+    assert not turns._locks, "nothing is kept of volumes that nobody waits for"
+
+
+async def test_who_waits_too_long_is_told(turns: Turns) -> None:
+    async with turns.of("a", 20):
+        began = time.monotonic()
+        with pytest.raises(Hung, match="still goes on"):
+            async with turns.of("a", 0.2):
+                pytest.fail("it is another's turn")
+        assert time.monotonic() - began < 10
+    async with turns.of("a", 20):
+        pass
+
+
+async def test_what_hangs_is_given_up_and_blocks_its_own_volume_alone(turns: Turns) -> None:
+    """A call left behind at its deadline still works on the volume: nobody else may."""
+    go_on = threading.Event()
+    with pytest.raises(Hung):
+        async with turns.of("a", 1.0) as turn:
+            await turn.call(go_on.wait, 60)
+    async with turns.of("a", 20) as turn:
+        with pytest.raises(Hung, match="still stuck"):
+            await turn.call(lambda: None)
+    async with turns.of("b", 20) as turn:
+        await turn.call(lambda: None)
+    go_on.set()
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            async with turns.of("a", 20) as turn:
+                await turn.call(lambda: None)
+        except Hung:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        else:
+            break
+
+
+async def test_the_time_that_was_waited_counts(turns: Turns) -> None:
+    async with turns.of("a", 0.3) as turn:
+        await asyncio.sleep(0.4)
+        with pytest.raises(Hung, match="no time"):
+            await turn.call(lambda: None)
+
+
+async def test_a_cancelled_call_keeps_its_turn_until_it_ends(turns: Turns) -> None:
+    began, go_on = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def slow() -> None:
+        began.set()
+        assert go_on.wait(20)
+        done.append("slow")
+
+    async def act() -> None:
+        async with turns.of("a", 20) as turn:
+            await turn.call(slow)
+
+    task = asyncio.create_task(act())
+    await asyncio.to_thread(began.wait, 20)
+    task.cancel()
+    await asyncio.sleep(0.1)
+    assert not task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == ["slow"]
+
+
+async def test_what_a_call_raises_is_raised(turns: Turns) -> None:
+    def fails() -> None:
+        raise RuntimeError("as it is")
+
+    with pytest.raises(RuntimeError, match="as it is"):
+        async with turns.of("a", 20) as turn:
+            await turn.call(fails)

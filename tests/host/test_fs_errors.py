@@ -1,0 +1,244 @@
+"""What the kernel knows of failed filesystems and disks is found, by the path of a volume."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from localvolume.health.facts import Look, Survey, _Turn
+from localvolume.health.model import Place, Seen
+from localvolume.host.fserrors import device_failure, kernel_name, mounted_failure
+from localvolume.host.mounts import read_mount_table
+from localvolume.host.workers import Workers
+from tests.host.support_devices import (
+    MIB,
+    bind,
+    command,
+    formatted,
+    loop_device,
+    mounted,
+    tmpfs,
+    unmount,
+)
+from tests.host.support_failing import (
+    count_an_error,
+    dead_filesystem,
+    mounted_elsewhere,
+    repair,
+    shut_down,
+    starve,
+)
+
+pytestmark = pytest.mark.needs("root", "loop", "ext4")
+
+WELL = Seen()
+
+
+def at(path: Path | str, kind: str = "mount", **more: object) -> Seen:
+    """A look at one place, now."""
+    return Look(read_mount_table()).at(Place(path=str(path), kind=kind, **more))  # type: ignore[arg-type]
+
+
+def test_an_ext4_that_counts_errors_until_it_is_repaired() -> None:
+    with formatted("ext4") as device:
+        with mounted(device) as where:
+            assert at(where) == at(device.path, "device") == at(where, "any") == WELL
+            count_an_error(device)
+            found = at(where)
+            assert f"ext4 on {device.name} counts errors since 20" in found.errors
+            assert not found.stopped
+            assert at(device.path, "device").errors == found.errors
+            # It does not change with the next one: nothing is to be written for that.
+            count_an_error(device)
+            assert at(where) == found
+            mount = read_mount_table().at(str(where))
+            assert mount is not None
+            assert str(mounted_failure(mount)) == found.errors
+        assert at(device.path, "device") == WELL, "it is not mounted: the kernel knows nothing"
+        with mounted(device) as where:
+            assert at(where).errors == found.errors
+        repair(device)
+        with mounted(device) as where:
+            assert at(where) == WELL
+
+
+def test_an_ext4_that_stops_writing_and_one_that_people_made_read_only() -> None:
+    with formatted("ext4") as device:
+        with mounted(device, options="errors=remount-ro") as where:
+            with bind(where) as two:
+                count_an_error(device)
+                for path in (where, two):
+                    found = at(path)
+                    assert found.stopped == "its ext4 takes no writes any more"
+                    assert "counts errors" in found.errors
+            with pytest.raises(OSError, match="Read-only"):
+                (where / "file").write_text("")
+        repair(device)
+        with mounted(device, options="ro") as where:
+            assert at(where) == WELL
+            assert at(where, "directory", written=True).stopped == "its ext4 is mounted read-only"
+        with mounted(device) as where:
+            command("mount", "-o", "remount,ro", where)
+            assert at(where) == WELL
+        with mounted(device) as where, bind(where, read_only=True) as two:
+            assert at(two) == at(two, "directory", written=True) == WELL
+
+
+def test_a_filesystem_that_is_mounted_where_this_process_does_not_look(tmp_path: Path) -> None:
+    """A pod's mount of a device: kubelet's mounts need not be in the agent's namespace."""
+    with formatted("ext4") as device, mounted_elsewhere(device, tmp_path):
+        assert read_mount_table().of_device(device.number) == []
+        assert at(device.path, "device") == WELL
+        count_an_error(device)
+        assert "counts errors" in at(device.path, "device").errors
+
+
+@pytest.mark.needs("xfs")
+def test_an_xfs_that_has_shut_down() -> None:
+    with formatted("xfs") as device, mounted(device) as where:
+        (where / "volume").mkdir()
+        inside = Place(path=f"{where}/volume", kind="directory", below=str(where), written=True)
+        places = (("", "mount"), ("/volume", "directory"))
+        for below, kind in places:
+            assert at(f"{where}{below}", kind) == WELL
+        assert at(device.path, "device") == WELL
+        shut_down(where)
+        for below, kind in places:
+            assert "Input/output error" in at(f"{where}{below}", kind).errors
+        assert "Input/output error" in at(device.path, "device").errors
+        assert "Input/output error" in Look(read_mount_table()).at(inside).errors
+        unmount(where)
+        command("mount", device.path, where)
+        assert at(where) == WELL
+
+
+@pytest.mark.needs("btrfs")
+def test_a_btrfs_that_cannot_write() -> None:
+    with formatted("btrfs") as device, mounted(device) as where:
+        assert at(where) == at(device.path, "device") == WELL
+        starve(where, device)
+        found = at(where)
+        assert found.stopped == "its btrfs takes no writes any more"
+        assert f"btrfs on {device.name} counts errors (" in found.errors
+        assert "write" in found.errors
+        assert at(device.path, "device") == found
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    assert at(tmp_path / "nothing").gone == f"{tmp_path}/nothing is not there"
+    assert at(tmp_path).gone == f"nothing is mounted at {tmp_path}"
+    assert at(tmp_path, "any").gone == f"nothing is mounted at {tmp_path}"
+    assert at(tmp_path, "directory") == WELL
+    assert "no block device" in at(tmp_path, "device").gone
+    (tmp_path / "file").touch()
+    assert "no directory" in at(tmp_path / "file", "directory").gone
+    with loop_device() as device:
+        link = tmp_path / "link"
+        link.symlink_to(device.path)
+        assert at(link, "device") == WELL
+        device.detach()
+        assert "no size" in at(link, "device").gone
+        link.unlink()
+        link.symlink_to(tmp_path / "gone")
+        assert at(link, "device").gone == f"{link} is not there"
+    below = Place(path=str(tmp_path), kind="directory", below=str(tmp_path / "pool"))
+    assert Look(read_mount_table()).at(below).gone == f"{tmp_path}/pool is not there"
+    node = tmp_path / "node"
+    os.mknod(node, 0o600 | 0o060000, os.makedev(7, 999_983))
+    assert "no device" in at(node, "device").gone
+
+
+def test_the_room_in_a_pool(tmp_path: Path) -> None:
+    with tmpfs(size=16 * MIB) as pool:
+        (pool / "volume").mkdir()
+        place = Place(path=f"{pool}/volume", kind="directory", below=str(pool), takes_room=True)
+        room = Look(read_mount_table()).at(place).room
+        assert room is not None
+        assert room.total_bytes == room.available_bytes == 16 * MIB
+        with (pool / "volume" / "big").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, 16 * MIB)
+        room = Look(read_mount_table()).at(place).room
+        assert room is not None
+        assert room.available_bytes == 0
+
+
+async def test_a_place_that_hangs_is_left_behind_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localvolume.health.facts.LOOK_SECONDS", 1.0)
+    workers = Workers()
+    survey = Survey(workers)
+    places = {
+        name: Place(path=str(tmp_path / name), kind="directory") for name in ("a", "dead", "z")
+    }
+    (tmp_path / "a").mkdir()
+    (tmp_path / "z").mkdir()
+    with dead_filesystem(tmp_path / "dead"):
+        found = await survey.look(places)
+        assert found == {"a": WELL, "dead": Seen(unknown="it does not answer"), "z": WELL}
+        assert list(workers.hung.values()) == [1]
+        began, calls = time.monotonic(), workers.calls_total
+        assert await survey.look(places) == found
+        assert time.monotonic() - began < 60
+        # It was not asked a second time, and takes no second thread.
+        assert (list(workers.hung.values()), workers.calls_total) == ([1], calls + 1)
+    # Its thread comes back to a look that nobody waits for any more, and ends.
+    turn = _Turn(places, "/sys")
+    turn.given_up.set()
+    turn.run()
+    assert turn.found == {}
+    while workers.hung:
+        await asyncio.sleep(0.01)
+    assert await survey.look(places) == dict.fromkeys(places, WELL)
+    workers.close()
+
+
+class TestDisks:
+    """Of disks that this machine does not have: a tree as the kernel's sysfs is."""
+
+    @pytest.fixture
+    def sys(self, tmp_path: Path) -> Path:
+        devices, block = tmp_path / "devices", tmp_path / "class" / "block"
+        block.mkdir(parents=True)
+        (tmp_path / "dev" / "block").mkdir(parents=True)
+        for number, path in enumerate(("sda", "sda/sda1", "nvme0n1", "dm-0", "dm-1")):
+            base = devices / path
+            base.mkdir(parents=True)
+            (base / "dev").write_text(f"8:{number}\n")
+            (block / base.name).symlink_to(os.path.relpath(base, block))  # as the kernel's are
+            (tmp_path / "dev" / "block" / f"8:{number}").symlink_to(base)
+        (devices / "sda" / "sda1" / "partition").write_text("1\n")
+        for disk, state in (("sda", "running"), ("nvme0n1", "live")):
+            (devices / disk / "device").mkdir()
+            (devices / disk / "device" / "state").write_text(f"{state}\n")
+        for upper, lower in (("dm-0", "sda/sda1"), ("dm-1", "dm-0"), ("dm-1", "nvme0n1")):
+            slaves = devices / upper / "slaves"
+            slaves.mkdir(exist_ok=True)
+            (slaves / os.path.basename(lower)).symlink_to(devices / lower)
+        return tmp_path
+
+    def test_disks_that_the_kernel_has_given_up(self, sys: Path) -> None:
+        names = ("sda", "sda1", "dm-0", "dm-1", "nvme0n1")
+        assert kernel_name("8:1", str(sys)) == "sda1"
+        assert kernel_name("8:9", str(sys)) == ""
+        assert not any(str(device_failure(name, str(sys))) for name in names)
+        state = sys / "devices" / "sda" / "device" / "state"
+        state.write_text("offline\n")
+        for name in names[:4]:
+            found = device_failure(name, str(sys))
+            assert found.errors == "the kernel has taken the disk sda offline (offline)"
+        assert not str(device_failure("nvme0n1", str(sys)))
+        state.write_text("deleted\n")
+        assert "taking the disk sda away" in device_failure("dm-1", str(sys)).leaving
+        state.write_text("running\n")
+        (sys / "devices" / "nvme0n1" / "device" / "state").write_text("dead\n")
+        assert "nvme0n1" in device_failure("dm-1", str(sys)).errors
+        assert not str(device_failure("dm-0", str(sys)))
+
+    def test_what_makes_no_sense_is_no_error(self, sys: Path) -> None:
+        (sys / "devices" / "sda" / "device" / "state").unlink()
+        (sys / "devices" / "dm-0" / "slaves" / "dm-1").symlink_to(sys / "devices" / "dm-1")
+        assert not str(device_failure("dm-0", str(sys)))
+        assert not str(device_failure("none", str(sys)))

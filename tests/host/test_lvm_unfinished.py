@@ -1,0 +1,85 @@
+"""LVM's commands of which nobody knows how they ended: the group is put right before the next."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from localvolume.host import commandsync
+from localvolume.host.commandsync import on_loop
+from localvolume.host.lvm import Lvm, LvmFailed, LvmUnfinished
+from localvolume.host.lvmgate import GatedLvm, gate_of
+
+_numbers = count()
+
+# In LVM's place: it succeeds at everything, and writes down what it was asked.
+_PROGRAM = """#!/bin/sh
+echo "$*" >> "$0.asked"
+case "$*" in *lvs*) echo '{"report": [{"lv": []}]}';; esac
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "lvm"
+    path.write_text(_PROGRAM)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def unreaped() -> Iterator[None]:
+    """The kernel reaps our children itself: how they ended is lost."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+async def test_a_lost_exit_status(program: Path, unreaped: None) -> None:
+    run = on_loop(asyncio.get_running_loop())
+    with pytest.raises(LvmUnfinished, match="its exit status was lost"):
+        await asyncio.to_thread(Lvm(run, (str(program),)).volumes, "vg0")
+
+
+def test_a_command_of_which_nothing_is_heard(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop is busy with something else, for longer than the command may take."""
+    monkeypatch.setattr(commandsync, "_BEYOND", 0.2)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    group = f"vg-unheard-{next(_numbers)}"
+    lvm = GatedLvm(on_loop(loop), (str(program),), group)
+    busy, asked = threading.Event(), Path(f"{program}.asked")
+    try:
+        lvm.create(group, "one", 512)
+        assert not gate_of(group).unsafe
+        monkeypatch.setattr("localvolume.host.lvm.CHANGE_SECONDS", 0.2)
+        loop.call_soon_threadsafe(busy.wait)
+        with pytest.raises(LvmUnfinished, match="too busy") as error:
+            lvm.create(group, "two", 512)
+        assert isinstance(error.value, LvmFailed)
+        assert gate_of(group).unsafe
+        busy.set()
+        asked.unlink()  # of the first
+        monkeypatch.setattr("localvolume.host.lvm.CHANGE_SECONDS", 30.0)
+        lvm.create(group, "three", 512)
+        assert not gate_of(group).unsafe
+        first, *_, last = asked.read_text().splitlines()
+        assert "lvcreate" not in first, "it is put right first"
+        assert "--name three" in last
+        assert "--name two" not in asked.read_text(), "nobody waits for it any more"
+    finally:
+        busy.set()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

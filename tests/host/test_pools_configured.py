@@ -1,0 +1,193 @@
+"""The pools of an agent while its configuration changes: what is under way ends, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localvolume.backends.model import BackendFailed, GoesOn, PoolReport, Record
+from localvolume.config.pools import PoolConfig
+from localvolume.dynamic.pools import Pools
+from localvolume.host.workers import Workers
+from tests.host.support_devices import filesystem
+from tests.host.support_pools import ON_EXT4, config_of, store_in, wish
+
+SECONDS = 60.0
+"""More than anything here takes, and less than what was stopped would have taken."""
+
+
+@pytest.fixture
+def where() -> Iterator[Path]:
+    with filesystem("ext4") as where:
+        yield where
+
+
+@asynccontextmanager
+async def opened(*configs: PoolConfig, limit: int = 4) -> AsyncIterator[tuple[Pools, Workers]]:
+    """Pools as the agent has them, and workers for what takes long."""
+    workers, purgers = Workers(limit), Workers(2)
+    pools = Pools(workers)
+    pools.configure(configs, [])
+    try:
+        yield pools, purgers
+    finally:
+        pools.close()
+        workers.close()
+        purgers.close()
+
+
+def unheard(_files: int, _size: int) -> None:
+    """Nobody listens to what a purge tells of its progress."""
+
+
+async def report(pools: Pools) -> PoolReport:
+    (pool,) = await pools.look()
+    return pool.report
+
+
+async def removed(pools: Pools, config: PoolConfig, where: Path, files: int) -> Record:
+    """A volume in the trash, with that many files in it."""
+    made = await pools.call(config, "make", wish())
+    offered = await pools.call(config, "offered", made)
+    for number in range(files):
+        (where / "pvc-1" / f"file-{number}").write_text("x")
+    gone: Record = await pools.call(config, "retire", offered)
+    return gone
+
+
+@ON_EXT4
+async def test_a_purge_makes_way_for_a_new_configuration_and_goes_on_with_it(where: Path) -> None:
+    slow = config_of(where, purge_files_per_second=1.0)
+    async with opened(slow) as (pools, purgers):
+        assert (await report(pools)).problem == ""
+        gone = await removed(pools, slow, where, files=300)
+        trash = where / ".localvolume/trash" / gone.trash
+
+        def purge(config: PoolConfig) -> asyncio.Task[None]:
+            return asyncio.create_task(pools.purge(config, gone, purgers, 600, unheard))
+
+        purging = purge(slow)
+        async with asyncio.timeout(SECONDS):
+            while len(list(trash.iterdir())) == 300:
+                await asyncio.sleep(0.05)
+        fast = replace(slow, purge_files_per_second=None, reserve_bytes=1 << 20)
+        pools.configure([fast], [])
+        with pytest.raises(GoesOn, match="configured otherwise"):
+            await asyncio.wait_for(purging, SECONDS)
+        assert trash.exists()
+        found = await report(pools)
+        assert (found.problem, found.records) == ("", {"pvc-1": gone})
+        # Something can be made there at once.
+        await pools.call(fast, "make", wish("pvc-2"))
+        await asyncio.wait_for(purge(fast), SECONDS)
+        assert set((await report(pools)).records) == {"pvc-2"}
+        assert not trash.exists()
+
+
+@ON_EXT4
+async def test_a_purge_that_is_told_to_stop_is_no_news_of_the_configuration(where: Path) -> None:
+    slow = config_of(where, purge_files_per_second=1.0)
+    async with opened(slow) as (pools, purgers):
+        gone = await removed(pools, slow, where, files=300)
+        purging = asyncio.create_task(pools.purge(slow, gone, purgers, 600, unheard))
+        await asyncio.sleep(0.2)
+        pools.stop_purges()
+        pools.configure([replace(slow, purge_files_per_second=None)], [])
+        with pytest.raises(BackendFailed) as refused:
+            await asyncio.wait_for(purging, SECONDS)
+        assert not isinstance(refused.value, GoesOn)
+
+
+@ON_EXT4
+async def test_an_agent_that_ends_begins_no_purge(where: Path) -> None:
+    """Nor in a pool that is opened only then."""
+    slow = config_of(where, purge_files_per_second=1.0)
+    async with opened(slow) as (pools, purgers):
+        gone = await removed(pools, slow, where, files=300)
+        pools.stop_purges()
+        other = replace(slow, reserve_bytes=1 << 20)
+        pools.configure([other], [])
+        with pytest.raises(BackendFailed):
+            await asyncio.wait_for(pools.purge(other, gone, purgers, 600, unheard), SECONDS)
+        assert len(list((where / ".localvolume/trash" / gone.trash).iterdir())) == 300
+
+
+@ON_EXT4
+async def test_what_waits_for_a_worker_does_not_open_a_closed_pool(where: Path) -> None:
+    config = config_of(where)
+    async with opened(config, limit=1) as (pools, _):
+        busy, end = threading.Event(), threading.Event()
+
+        def occupy() -> None:
+            busy.set()
+            assert end.wait(SECONDS)
+
+        first = asyncio.create_task(pools._workers.call("else", SECONDS, occupy))
+        while not busy.is_set():
+            await asyncio.sleep(0.01)
+        waiting = asyncio.create_task(pools.call(config, "make", wish()))
+        await asyncio.sleep(0)
+        pools.configure([], [])
+        end.set()
+        await first
+        with pytest.raises(GoesOn):
+            await waiting
+        with store_in(where) as other:
+            assert other.look().problem == ""
+            assert other.look().records == {}
+
+
+@ON_EXT4
+async def test_what_is_on_its_way_into_a_pool_leaves_it_closed_in_the_end(where: Path) -> None:
+    config = config_of(where)
+    async with opened(config) as (pools, _):
+
+        def late(store: Any) -> str:
+            pools.close()
+            # It had been asked to before, and opens it anew.
+            return str(store.look().problem)
+
+        assert pools._in_store("pool", late)() == ""
+        with store_in(where) as other:
+            assert other.look().problem == ""
+
+
+@ON_EXT4
+async def test_what_cannot_be_attached_is_said_when_it_is_new(
+    where: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of(where)
+    async with opened(config) as (pools, _):
+        for name in ("pvc-1", "pvc-2"):
+            await pools.call(config, "make", wish(name))
+    caplog.set_level(logging.ERROR)
+
+    def said() -> list[str]:
+        found = [one.getMessage().split(":")[1].split()[0] for one in caplog.records]
+        caplog.clear()
+        return found
+
+    (where / "pvc-1").rename(where / "away-1")
+    async with opened(config) as (pools, _):
+        await pools.look()
+        assert said() == ["pvc-1"]
+        await pools.look()
+        assert said() == []
+        (where / "pvc-2").rename(where / "away-2")
+        await pools.look()
+        assert said() == ["pvc-2"]
+        (where / "away-1").rename(where / "pvc-1")
+        (where / "away-2").rename(where / "pvc-2")
+        await pools.look()
+        (where / "pvc-1").rename(where / "away-1")
+        await pools.look()
+        # All of them are attached: they are not looked at again.
+        assert said() == []

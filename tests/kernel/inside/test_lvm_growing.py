@@ -1,0 +1,158 @@
+"""Growing and making that end early: what they have taken of the group is known, told and used."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localvolume.backends import devicefs
+from localvolume.backends.lvmrecord import growth_name
+from localvolume.backends.model import BackendFailed, GoesOn, NoRoom, Record
+from localvolume.backends.rooms import room
+from localvolume.host.lvm import Lvm
+from tests.host.support_devices import command
+
+from .support_lvm import EXTENT, MIB, clear
+from .support_lvm_dynamic import LvmLab, lab
+from .support_lvm_store import Pool, pool_on, read
+
+__all__ = ["lab"]
+
+
+@contextlib.contextmanager
+def in_pieces(size: int = EXTENT) -> Iterator[None]:
+    """Each call zeroes so much."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("localvolume.backends.lvmmake.ZEROING_SECONDS", 0.0)
+        patch.setattr("localvolume.backends.lvmwipe.PIECE", size)
+        yield
+
+
+def begin(pool: Pool, record: Record, mib: int) -> None:
+    """Begin to let a raw volume grow, and end early."""
+    with in_pieces(MIB), pytest.raises(GoesOn):
+        pool.store.grow(record, mib * MIB)
+
+
+def begun(pool: Pool) -> int:
+    """The MiB that the volume has to grow by, as the pool's report tells."""
+    usage = pool.store.look().usage.get("pvc-1")
+    return usage.begun_bytes // MIB if usage else 0
+
+
+def left(pool: Pool) -> int:
+    """The MiB that may still be promised."""
+    return room(pool.store.config, pool.store.look()) // MIB
+
+
+def keep(pool: Pool, mib: int) -> None:
+    """Leave so much room in the group."""
+    free = pool.lvm.group(pool.group).free_bytes
+    pool.lvm.create(pool.group, "full", free - mib * MIB)
+
+
+def test_what_is_set_aside_for_a_raw_volume_is_told(thick: Pool) -> None:
+    offered = thick.offer(mib=8, volume_mode="Block")
+    keep(thick, 12)
+    assert (begun(thick), left(thick)) == (0, 12)
+    begin(thick, offered, 16)
+    assert (begun(thick), left(thick)) == (8, 4)
+    # Less is wanted after all, and then more: what it gave back is room again at once.
+    begin(thick, offered, 12)
+    assert (begun(thick), left(thick)) == (4, 8)
+    begin(thick, offered, 20)
+    assert (begun(thick), left(thick)) == (12, 0)
+    with pytest.raises(NoRoom):
+        thick.store.grow(offered, 24 * MIB)
+    grown = thick.store.grow(offered, 20 * MIB)
+    assert (begun(thick), grown.size_bytes) == (0, 20 * MIB)
+    assert read(thick.node("pvc-1"), 20 * MIB) == bytes(20 * MIB)
+    assert set(thick.lvm_names()) == {"full", "pvc-1"}
+
+
+def test_what_a_filesystem_has_not_grown_into_is_told(
+    either: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered = either.offer(mib=12)
+
+    def refuse(*_: object) -> None:
+        raise BackendFailed("the kernel does not let it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(devicefs, "grow_filesystem", refuse)
+        before = left(either)
+        with pytest.raises(BackendFailed, match="does not let it"):
+            either.store.grow(offered, 24 * MIB)
+    assert (begun(either), left(either)) == (12, before - 12)
+    usage = either.store.look().usage["pvc-1"]
+    assert usage.used_bytes is not None
+    assert either.store.grow(offered, 24 * MIB).size_bytes == 24 * MIB
+    assert (begun(either), left(either)) == (0, before - 12)
+
+
+def test_what_is_let_go_of_keeps_no_room_to_grow_by(thick: Pool) -> None:
+    offered = thick.offer(mib=8, volume_mode="Block")
+    begin(thick, offered, 16)
+    # Others' of that name is nobody's business; ours of another volume neither.
+    theirs = growth_name("pvc-2")
+    thick.lvm.create(thick.group, theirs, EXTENT)
+    thick.store.forget(offered)
+    assert set(thick.lvm_names()) == {"pvc-1", theirs}
+    assert list(thick.store.look().orphans) == ["pvc-1"]
+    thick.store.forget(thick.offer("pvc-2", mib=8, volume_mode="Block"))
+    assert set(thick.lvm_names()) == {"pvc-1", "pvc-2", theirs}
+
+
+def test_a_raw_volume_of_no_whole_extents_goes_on_as_it_is_reported(thick: Pool) -> None:
+    size = 9 * MIB + 1
+    wanted = thick.record(mib=size / MIB, volume_mode="Block")
+    assert wanted.size_bytes == size
+    found = []
+    with in_pieces():
+        for _ in range(2):
+            with pytest.raises(GoesOn, match="zeroed up to"):
+                thick.store.make(wanted)
+            # As the plan has it from then on.
+            wanted = thick.store.look().records["pvc-1"]
+            found.append(thick.there("pvc-1").uuid)
+        made = thick.store.make(wanted)
+    assert (made.state, made.size_bytes) == ("made", 12 * MIB)
+    assert {*found} == {thick.there("pvc-1").uuid}
+
+
+def test_the_room_of_striped_volumes_is_what_they_can_have(
+    second_group: str, tmp_path: Path
+) -> None:
+    command("vgextend", "--quiet", "--yes", second_group, "/dev/ubdc")
+    try:
+        pool = pool_on(second_group, tmp_path, lvm={"stripes": 2, "stripe_bytes": 65536})
+        command("lvcreate", "--quiet", "--yes", "--name", "full", "--extents", "251", second_group)
+        assert pool.store.look().available_bytes == 3 * EXTENT
+        assert left(pool) == 8
+        with pytest.raises(NoRoom):
+            pool.store.make(pool.record(mib=9))
+        pool.end()
+    finally:
+        clear(second_group, "/dev/ubdc")
+
+
+def test_an_agent_ends_what_was_begun_in_the_room_that_is_left(
+    lab: LvmLab, volume_group: str, lvm: Lvm
+) -> None:
+    """Zeroed an extent at a time, of no whole extents, and growing into all that is left."""
+    lvm.create(volume_group, "full", lvm.group(volume_group).free_bytes - 24 * MIB)
+    lab.group(volume_group)
+    cls = lab.storage_class()
+    with in_pieces():
+        lab.start()
+        claim = lab.claim(cls, size=str(9 * MIB + 1), volumeMode="Block")
+        volume = lab.made(claim)
+        made = lab.lv(volume)
+        assert made is not None
+        assert made.size_bytes == 12 * MIB
+        lab.ask(claim, str(21 * MIB))
+        lab.until(lambda: lab.has(claim), lambda size: size == "24Mi")
+        lab.stop()
+    assert read(f"/dev/{volume_group}/{volume['metadata']['name']}", 24 * MIB) == bytes(24 * MIB)
+    assert {one["type"] for one in lab.events(claim["metadata"]["name"])} == {"Normal"}

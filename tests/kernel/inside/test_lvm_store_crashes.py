@@ -1,0 +1,127 @@
+"""An agent that dies between any two of the steps that make, grow and remove logical volumes."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from localvolume.backends.model import BackendFailed, Record
+from localvolume.host.commands import Finished
+from tests.host.support_images import run_here
+
+from .support_lvm import MIB
+from .support_lvm_store import Pool, pool_on, read, write
+
+_LOOKS = frozenset({"lvs", "vgs", "pvs", "dmsetup", "stat <2>"})
+
+
+class Dying:
+    """Runs commands; dead after so many that change something."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+        self.died = False
+
+    def __call__(self, argv: Sequence[str], timeout: float, **more: Any) -> Finished:
+        if not self.died:
+            finished = run_here(argv, timeout, **more)
+            if _LOOKS.intersection(argv):
+                return finished
+            self._left -= 1
+            self.died = self._left < 0
+            if not self.died:
+                return finished
+        raise OSError(errno.ECANCELED, "the agent is ending")
+
+
+class Lives:
+    """One pool and the agents that come and go in it; `check` is asked after each death."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.deaths = 0
+        self.check: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def agent(self, run: Dying) -> Iterator[Pool]:
+        lvm = self._pool.store.config.lvm
+        assert lvm is not None
+        locks = Path(self._pool.store.locks)
+        pool = pool_on(self._pool.group, locks, thin_pool=lvm.thin_pool, run=run)
+        try:
+            yield pool
+        finally:
+            pool.store.close()
+
+    def until_done(self, act: Callable[[Pool], Record | None]) -> Record | None:
+        """What `act` returns once an agent lives long enough; the next lives longer each time."""
+        for left in count():
+            run = Dying(left)
+            with self.agent(run) as pool:
+                try:
+                    return act(pool)
+                except BackendFailed:
+                    assert run.died, "it failed though nobody died"
+            self.deaths += 1
+            report = self._pool.store.look()
+            assert not report.problem
+            assert not report.unreadable
+            assert not report.orphans
+            self._pool.store.close()
+            self.check()
+        raise AssertionError
+
+
+def done(record: Record | None) -> Record:
+    assert record is not None
+    return record
+
+
+def test_a_filesystem_survives_death_at_each_step(thin: Pool) -> None:
+    lives = Lives(thin)
+    wanted = thin.record(mib=10, mode=0o700)
+    made = done(lives.until_done(lambda pool: pool.store.make(wanted)))
+    # TopoLVM's recovery of a half made volume forgot its size, and crashed on that.
+    assert (made.state, made.size_bytes) == ("made", 12 * MIB)
+    offered = done(lives.until_done(lambda pool: pool.store.offered(made, "uid")))
+    with thin.mounted("pvc-1") as where:
+        (where / "file").write_text("tenant data")
+
+    def readable() -> None:
+        with thin.mounted("pvc-1") as where:
+            assert (where / "file").read_text() == "tenant data"
+
+    lives.check = readable
+    grown = done(lives.until_done(lambda pool: pool.store.grow(offered, 20 * MIB)))
+    assert grown.size_bytes == 20 * MIB
+    with thin.mounted("pvc-1") as where:
+        assert os.statvfs(where).f_blocks * 4096 > 14 * MIB
+    lives.check = lambda: None
+    gone = done(lives.until_done(lambda pool: pool.store.retire(grown)))
+    assert gone.state == "removed"
+    lives.until_done(lambda pool: pool.purge(gone))
+    assert thin.volume("pvc-1") is None
+    assert lives.deaths >= 7
+
+
+def test_a_raw_volume_survives_death_at_each_step(thick: Pool) -> None:
+    lives = Lives(thick)
+    wanted = thick.record(mib=8, volume_mode="Block")
+    made = done(lives.until_done(lambda pool: pool.store.make(wanted)))
+    write(thick.node("pvc-1"), b"tenant data")
+
+    def readable() -> None:
+        assert read(thick.node("pvc-1"), 11) == b"tenant data"
+
+    lives.check = readable
+    grown = done(lives.until_done(lambda pool: pool.store.grow(made, 16 * MIB)))
+    assert grown.size_bytes == 16 * MIB
+    assert read(thick.node("pvc-1"), 16 * MIB) == b"tenant data".ljust(16 * MIB, b"\0")
+    assert thick.lvm_names() == ["pvc-1"]
+    lives.check = lambda: None
+    lives.until_done(lambda pool: pool.store.take_away(grown))
+    assert thick.lvm_names() == []
+    assert lives.deaths >= 5

@@ -1,0 +1,212 @@
+"""A guest kernel (User-mode Linux) for what the machine's own kernel cannot do: quotas, LVM.
+
+Its root is this machine's, read-only, so Python, the tools and this repository are just there;
+what may be written is in memory, on its disks, and in one directory for results. One process group,
+which takes everything with it when it is killed.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.kernel.support_mconsole import ask
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_INIT = Path(__file__).resolve().with_name("init.sh")
+_WHOLE_REGISTERS = Path(__file__).resolve().with_name("wholeregisters.c")
+#: Where Debian's user-mode-linux puts them, below the kernel's version.
+_MODULES = Path("/usr/lib/uml/modules")
+_TOOLS = {
+    "modprobe": "kmod",
+    "mkfs.xfs": "xfsprogs",
+    "mkfs.ext4": "e2fsprogs",
+    "lvm": "lvm2",
+    "thin_check": "thin-provisioning-tools",
+}
+
+#: Set for every process in a guest.
+INSIDE = "LOCALVOLUME_GUEST"
+
+
+#: A guest that writes neither to its console nor to its disks for so long does nothing any more.
+_STILL_SECONDS = 300.0
+
+
+class GuestFailed(AssertionError):
+    """The guest did not do what it was started for; the text ends with its console."""
+
+
+class GuestStill(GuestFailed):
+    """Nothing happens in the guest any more; the text says what its kernel tells of it."""
+
+
+class KernelStuck(GuestFailed):
+    """The guest's own kernel answers nobody: that says nothing about what was run in it."""
+
+
+def missing() -> str | None:
+    """None where a guest can be started; else what is missing and what helps."""
+    if shutil.which("linux.uml") is None or not _MODULES.is_dir():
+        return "there is no guest kernel (linux.uml): install user-mode-linux, of Debian"
+    for tool, package in _TOOLS.items():
+        if shutil.which(tool) is None:
+            return f"the guest kernel needs {tool}: install {package}"
+    if _needs_whole_registers() and shutil.which("cc") is None:
+        return "the guest kernel needs a C compiler on a processor with AMX: install gcc"
+    return None
+
+
+def _needs_whole_registers() -> bool:
+    return "amx_tile" in Path("/proc/cpuinfo").read_text().split()
+
+
+@dataclass
+class Guest:
+    """A guest that runs one command and is then switched off.
+
+        with Guest(["true"], tmp_path, disks={"a": 1 << 30}) as guest:
+            assert guest.wait(60) == 0
+
+    `results` is a directory that the guest sees as /run/results. `disks` are sparse files of so
+    many bytes: "a" is /dev/ubda, and so on; they are kept, so another guest may find them again.
+    """
+
+    command: Sequence[str]
+    results: Path
+    disks: Mapping[str, int] = field(default_factory=dict)
+    memory: str = "512M"
+
+    def __enter__(self) -> Self:
+        self.results.mkdir(parents=True, exist_ok=True)
+        (self.results / "code").unlink(missing_ok=True)
+        (self.results / "command").write_text("".join(f"{word}\n" for word in self.command))
+        # Not among the results: it holds sockets, whose paths must be short.
+        self._own = Path(tempfile.mkdtemp(prefix="localvolume-guest-"))
+        try:
+            with (self.results / "console").open("wb") as console:
+                self._process = subprocess.Popen(
+                    self._argv(),
+                    env=self._environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=console,
+                    stderr=subprocess.STDOUT,
+                    # So that one signal ends all of its processes and reaches nobody else.
+                    start_new_session=True,
+                )
+        except BaseException:
+            shutil.rmtree(self._own, ignore_errors=True)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+        shutil.rmtree(self._own, ignore_errors=True)
+
+    def _argv(self) -> list[str]:
+        return [
+            "linux.uml",
+            f"uml_dir={self._own}",
+            f"mem={self.memory}",
+            "root=/dev/root",
+            "rootfstype=hostfs",
+            "rootflags=/",
+            "ro",
+            "quiet",
+            "con=null",
+            "con0=null,fd:1",
+            *(f"ubd{letter}={self._disk(letter, size)}" for letter, size in self.disks.items()),
+            f"init={_INIT}",
+            # What the kernel does not know becomes the environment of its first process.
+            f"RESULTS={self.results}",
+            f"REPOSITORY={REPOSITORY}",
+            f"MODULES={_MODULES}",
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        environment = dict(os.environ)
+        if _needs_whole_registers():
+            built = self._own / "wholeregisters.so"
+            flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+            subprocess.run(["cc", *flags, "-o", built, _WHOLE_REGISTERS], check=True, timeout=60)
+            environment["LD_PRELOAD"] = str(built)
+        return environment
+
+    def _disk(self, letter: str, size: int) -> Path:
+        path = self.results / f"disk-{letter}"
+        with path.open("ab") as file:
+            file.truncate(size)
+        return path
+
+    def wait(self, timeout: float) -> int:
+        """Wait for the command and return its exit code; raises GuestFailed if there is none:
+        GuestStill where nothing happens any more, KernelStuck where its own kernel is to blame."""
+        deadline = time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                self._process.wait(max(0.0, min(left, 5.0)))
+                break
+            except subprocess.TimeoutExpired:
+                if left <= 0:
+                    raise self._gave_up(f"was not done after {timeout:.0f} s") from None
+                if self._still() > _STILL_SECONDS:
+                    why = f"did nothing for {_STILL_SECONDS:.0f} s"
+                    raise self._gave_up(why, GuestStill) from None
+        try:
+            return int((self.results / "code").read_text())
+        except (FileNotFoundError, ValueError):
+            raise self._failed("the guest ended before its command did") from None
+
+    def _still(self) -> float:
+        """For how many seconds nothing was written."""
+        written = [self.results / "console", *self.results.glob("disk-*")]
+        return time.time() - max(path.stat().st_mtime for path in written)
+
+    def _gave_up(self, why: str, kind: type[GuestFailed] = GuestFailed) -> GuestFailed:
+        # As loud as need be to tell which tasks are blocked.
+        ask(self._own, "sysrq 8")
+        blocked = ask(self._own, "sysrq w")
+        self.kill()
+        if blocked is None:
+            return self._failed(f"the guest {why}, and its kernel does not answer", KernelStuck)
+        return self._failed(f"the guest {why}; its kernel says: {blocked}", kind)
+
+    def pause(self) -> None:
+        """Have its kernel do nothing any more."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def kill(self) -> None:
+        """Cut its power."""
+        # Also when the first of its processes has ended: the others are in the same group.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def console(self) -> str:
+        """All that the guest's kernel and its command have said so far."""
+        return (self.results / "console").read_text(errors="replace")
+
+    def _failed(self, why: str, kind: type[GuestFailed] = GuestFailed) -> GuestFailed:
+        return kind(f"{why}; its console:\n{self.console()[-20_000:]}")
+
+
+def pytest_inside(*arguments: str) -> list[str]:
+    """The command that runs tests of this repository in a guest, reported in results/junit.xml."""
+    options = ("-p", "no:cacheprovider", "--basetemp=/run/tmp/pytest")
+    report = ("-o", "junit_family=xunit2", "--junit-xml=/run/results/junit.xml")
+    return [sys.executable, "-m", "pytest", *options, *report, *arguments]

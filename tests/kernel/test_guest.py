@@ -1,0 +1,161 @@
+"""What needs a kernel that this machine does not have: the tests in inside/, run in a guest."""
+
+import os
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.kernel import support_guest
+from tests.kernel.support_guest import (
+    Guest,
+    GuestFailed,
+    GuestStill,
+    KernelStuck,
+    pytest_inside,
+)
+
+pytestmark = pytest.mark.needs("guest")
+
+MIB = 1 << 20
+INSIDE = Path(__file__).resolve().with_name("inside")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One test as it went in the guest: "" where it passed."""
+
+    name: str
+    failure: str
+
+
+def outcomes(report: Path) -> list[Outcome]:
+    """Read a JUnit report; a skipped test is one that failed: here is all that it needs."""
+    found = []
+    for case in ET.parse(report).getroot().iter("testcase"):
+        name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
+        told = [part for part in case if part.tag in {"failure", "error", "skipped"}]
+        texts = (f"{part.tag}: {part.text or part.get('message')}" for part in told)
+        found.append(Outcome(name, "\n".join(texts)))
+    return found
+
+
+#: A guest for each of these groups of files, and one for all that is in none.
+_GROUPS = (
+    "test_flex_lvm_kill.py",
+    "test_lvm_store_kill.py",
+    "test_flex_*.py",
+    "test_lvm_store*.py",
+    "test_lvm_*.py",
+)
+_PASSED_ON = ("LOCALVOLUME_KILLS", "LOCALVOLUME_SEED")
+
+
+def until(told: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 300
+    while not told():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def files_of(group: str) -> list[Path]:
+    """The files of a group that are in none before it; "*": of no other group."""
+    taken = [path for one in _GROUPS[: [*_GROUPS, "*"].index(group)] for path in INSIDE.glob(one)]
+    pattern = "test_*.py" if group == "*" else group
+    return sorted(path for path in INSIDE.glob(pattern) if path not in taken)
+
+
+def run(command: list[str], directory: Path) -> tuple[int | None, str]:
+    """The command's exit code and the console; None where the guest's own kernel got stuck, or
+    where nothing happens in it any more.
+
+    User-mode Linux gets stuck now and then under load: that says nothing about what ran in it. And
+    where a kill leaves a device suspended whose readers cannot die, nobody in the guest can go on:
+    a machine in that state is started anew.
+    """
+    try:
+        with Guest(command, directory, disks=dict.fromkeys("abcde", 512 * MIB)) as guest:
+            return guest.wait(3050), guest.console()
+    except (GuestStill, KernelStuck) as stuck:
+        return None, str(stuck)
+
+
+@pytest.mark.parametrize("group", [*_GROUPS, "*"])
+def test_everything_inside_passes_in_the_guest(
+    tmp_path: Path, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str], group: str
+) -> None:
+    files = files_of(group)
+    # A guest's environment is its own.
+    given = [f"{name}={os.environ[name]}" for name in _PASSED_ON if name in os.environ]
+    command = ["env", *given, *pytest_inside(*map(str, files))]
+    code, console = run(command, tmp_path / "first")
+    report = tmp_path / "first" / "junit.xml"
+    if code is None:
+        with capsys.disabled():
+            print(f"\n{group}: the guest is stuck; once more. {console}")
+        code, console = run(command, tmp_path / "second")
+        report = tmp_path / "second" / "junit.xml"
+    assert report.exists(), console
+    found = outcomes(report)
+    for outcome in found:
+        with subtests.test(outcome.name):
+            if outcome.failure:
+                pytest.fail(outcome.failure, pytrace=False)
+    ran = {outcome.name.partition("::")[0] for outcome in found}
+    assert ran >= {path.stem for path in files}, console
+    assert code == 0, console
+
+
+def test_every_file_is_in_one_group() -> None:
+    files = [path for group in (*_GROUPS, "*") for path in files_of(group)]
+    assert sorted(files) == sorted(INSIDE.glob("test_*.py"))
+    assert all(files_of(group) for group in (*_GROUPS, "*"))
+
+
+def test_a_guest_whose_command_fails_or_hangs_is_told(tmp_path: Path) -> None:
+    with Guest(["bash", "-c", "echo said; exit 3"], tmp_path) as guest:
+        assert guest.wait(300) == 3
+        assert "said" in guest.console()
+    with Guest(["sleep", "1000"], tmp_path) as guest:
+        until(lambda: "the guest runs" in guest.console())
+        with pytest.raises(GuestFailed) as failed:
+            guest.wait(3)
+    assert "not done after 3 s; its kernel says:" in str(failed.value)
+    assert failed.type is GuestFailed
+
+
+def test_a_guest_that_is_still_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support_guest, "_STILL_SECONDS", 3.0)
+    with Guest(["sleep", "1000"], tmp_path) as guest:
+        until(lambda: "the guest runs" in guest.console())
+        with pytest.raises(GuestFailed) as failed:
+            guest.wait(600)
+    assert "did nothing for 3 s; its kernel says:" in str(failed.value)
+    assert failed.type is GuestStill
+
+
+def test_a_kernel_that_answers_nobody_is_told_from_what_runs_in_it(tmp_path: Path) -> None:
+    """Here it is stopped; where it is stuck, nothing else can be seen of it either."""
+    with Guest(["sleep", "1000"], tmp_path) as guest:
+        until(lambda: "the guest runs" in guest.console())
+        guest.pause()
+        with pytest.raises(KernelStuck):
+            guest.wait(1)
+
+
+@pytest.mark.parametrize(
+    ("case", "failure"),
+    [
+        ("<testcase classname='a.b' name='c'/>", ""),
+        ("<testcase classname='a.b' name='c'><skipped message='why'/></testcase>", "skipped: why"),
+        ("<testcase classname='a.b' name='c'><failure>what</failure></testcase>", "failure: what"),
+        ("<testcase classname='a.b' name='c'><error>what</error></testcase>", "error: what"),
+    ],
+)
+def test_an_outcome_is_read_for_what_it_is(tmp_path: Path, case: str, failure: str) -> None:
+    report = tmp_path / "junit.xml"
+    report.write_text(f"<testsuites><testsuite>{case}</testsuite></testsuites>")
+    assert outcomes(report) == [Outcome("b::c", failure)]

@@ -1,0 +1,211 @@
+"""Dynamic volumes on the real node: pools on its disks, the agent in it, the controller beside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from localvolume.controlplane import RequestFailed
+from localvolume.controlplane.node import KubeletNode
+from tests.cluster.support_objects import Objects, eventually
+from tests.node.support_pods import CLAIMS, CLASSES, PODS, VOLUMES, log_of, pod_spec, pod_until
+
+LOCAL_PATH = "rancher.io/local-path"
+NATIVE = "dynamic.localvolume.dev"
+MIB = 1 << 20
+
+Object = dict[str, Any]
+
+
+class Program:
+    """A command of ours, its log in a file; ended by SIGTERM."""
+
+    def __init__(self, argv: list[str], environment: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                argv,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+
+    def check(self) -> None:
+        status = self.process.poll()
+        assert status is None, f"ended with {status}: {self.log.read_text()[-3000:]}"
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+
+
+class Ground:
+    """What an administrator sets up once: two disks, the agent and the controller."""
+
+    def __init__(self, node: KubeletNode, directory: Path, unique: str) -> None:
+        self.node = node
+        self.plane = node.plane
+        self.directory = directory
+        self.unique = unique
+        self.paths = directory / "paths"
+        self.images = directory / "images"
+        self.programs: list[Program] = []
+
+    def start(self) -> None:
+        ours = [sys.executable, "-m", "localvolume"]
+        environment = {
+            "KUBECONFIG": str(self.plane.kubeconfig),
+            "MY_NODE_NAME": self.node.name,
+            "MY_NAMESPACE": "default",
+        }
+        config = self.directory / "config"
+        config.mkdir()
+        pools = {"images": {"hostDir": str(self.images), "backend": "image"}}
+        (config / "pools").write_text(json.dumps(pools))
+        place = {"node": "DEFAULT_PATH_FOR_NON_LISTED_NODES", "paths": [str(self.paths)]}
+        (self.directory / "config.json").write_text(json.dumps({"nodePathMap": [place]}))
+        agent = [*ours, "agent", "--config", str(config), "--listen-address", ":18080"]
+        agent += ["--local-path-config", str(self.directory / "config.json")]
+        controller = [*ours, "controller", "--dynamic-provisioners", LOCAL_PATH]
+        controller += ["--lease-name", f"{self.unique}-lease", "--listen-address", ""]
+        for name, argv in (("agent", self.node.enter(agent)), ("controller", controller)):
+            self.programs.append(Program(argv, environment, self.directory / f"{name}.log"))
+
+    def stop(self) -> None:
+        for program in self.programs:
+            program.stop()
+
+    def logs(self) -> str:
+        return "\n".join(one.log.read_text()[-2000:] for one in self.programs)
+
+
+@contextlib.contextmanager
+def ground_on(node: KubeletNode, directory: Path, unique: str) -> Iterator[Ground]:
+    """Disks, agent and controller until the end; the objects they made are taken away too."""
+    ground = Ground(node, directory, unique)
+    with contextlib.ExitStack() as stack:
+        for place, size in ((ground.paths, 64), (ground.images, 256)):
+            place.mkdir()
+            image = directory / f"{place.name}.disk"
+            with image.open("wb") as file:
+                file.truncate(size * MIB)
+            argv = ["losetup", "--find", "--show", str(image)]
+            done = subprocess.run(argv, check=True, capture_output=True, text=True)
+            device = done.stdout.strip()
+            stack.callback(subprocess.run, ["losetup", "--detach", device], check=True)
+            subprocess.run(["mkfs.ext4", "-q", device], check=True, stdin=subprocess.DEVNULL)
+            node.run(["mount", device, str(place)])
+            stack.callback(node.run, ["umount", "--lazy", str(place)])
+        stack.callback(_forget, ground)
+        ground.start()
+        stack.callback(ground.stop)
+        yield ground
+
+
+def _forget(ground: Ground) -> None:
+    storage = "/apis/storage.k8s.io/v1"
+    capacities = f"{storage}/namespaces/default/csistoragecapacities"
+    for one in ground.plane.request("GET", capacities)["items"]:
+        ground.plane.request("DELETE", f"{capacities}/{one['metadata']['name']}")
+    with contextlib.suppress(RequestFailed):
+        ground.plane.request("DELETE", f"{storage}/csidrivers/{NATIVE}")
+
+
+class Tenant:
+    """One class, and claims and pods of it; all of them go in the end, the pods first."""
+
+    def __init__(self, ground: Ground, objects: Objects, unique: str) -> None:
+        self.ground = ground
+        self.objects = objects
+        self.unique = unique
+        self._pods = 0
+
+    def storage_class(self, provisioner: str, **fields: Any) -> None:
+        body = {
+            "metadata": {"name": self.unique, "annotations": fields.pop("annotations", {})},
+            "provisioner": provisioner,
+            "volumeBindingMode": "WaitForFirstConsumer",
+            **fields,
+        }
+        self.objects.make(CLASSES, body)
+
+    def claim(self, *, annotations: Mapping[str, str] | None = None, **spec: Any) -> None:
+        body = {
+            "metadata": {"name": self.unique, "annotations": dict(annotations or {})},
+            "spec": {
+                "storageClassName": self.unique,
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "32Mi"}},
+                **spec,
+            },
+        }
+        self.objects.make(CLAIMS, body)
+
+    def run(
+        self, script: str, *, security: Object | None = None, block: bool = False, **mount: Any
+    ) -> str:
+        """What a pod with the claim at /data (or as /dev/data) says, once it has succeeded."""
+        self._pods += 1
+        name = f"{self.unique}-{self._pods}"
+        if block:
+            spec = pod_spec(script, volumeDevices=[{"name": "data", "devicePath": "/dev/data"}])
+        else:
+            place = {"name": "data", "mountPath": "/data", **mount}
+            spec = pod_spec(script, volumeMounts=[place])
+        spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": self.unique}}]
+        spec["securityContext"] = security or {}
+        self.ground.plane.request("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+        try:
+            pod_until(self.objects, name, "Succeeded")
+            return log_of(self.ground.plane, name).strip()
+        except BaseException:
+            sys.stderr.write(self.ground.logs())
+            raise
+        finally:
+            self.ground.plane.request("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+            self._gone(f"{PODS}?fieldSelector=metadata.name={name}")
+
+    def _gone(self, path: str) -> None:
+        eventually(lambda: self.objects.get(path)["items"], lambda items: not items, 150)
+
+    def volume(self) -> Object:
+        """The claim's PersistentVolume."""
+        found = self.objects.get(f"{CLAIMS}/{self.unique}")["spec"]["volumeName"]
+        return self.objects.get(f"{VOLUMES}/{found}")
+
+    def remove(self) -> None:
+        """Delete the claim, and wait until its PersistentVolume is gone."""
+        name = self.volume()["metadata"]["name"]
+        self.ground.plane.request("DELETE", f"{CLAIMS}/{self.unique}")
+        try:
+            self._gone(f"{VOLUMES}?fieldSelector=metadata.name={name}")
+        except BaseException:
+            sys.stderr.write(self.ground.logs())
+            raise
+
+    def below(self, place: Path) -> list[str]:
+        """What lies in a pool on the node, without ours, once what was removed is purged."""
+        listed = self.ground.node.run(["ls", "-A", str(place)]).split()
+        return sorted(set(listed) - {".localvolume", "lost+found"})
+
+    def purged(self, place: Path) -> None:
+        deadline = time.monotonic() + 150
+        while left_in(self.ground.node, str(place)):
+            assert time.monotonic() < deadline, self.ground.logs()
+            time.sleep(0.1)
+
+
+def left_in(node: KubeletNode, pool: str) -> list[str]:
+    """What there is yet of volumes in a pool on the node: records, images, and what is removed."""
+    # Not find(1): it fails where a directory goes away before it looks into it.
+    places = [f"{pool}/.localvolume/{part}" for part in ("records", "trash", "images")]
+    return [name for place in places for name in node.run(["ls", "-A", place]).split()]

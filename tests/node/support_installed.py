@@ -1,0 +1,129 @@
+"""deploy/install.yaml on the real node: applied as a user does, looked at, and taken away."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from localvolume.controlplane import ControlPlane
+from localvolume.controlplane.node import KubeletNode
+from tests.cluster.support_objects import eventually
+from tests.node.support_dynamic import MIB
+
+MANIFESTS = Path(__file__).parents[2] / "deploy" / "install.yaml"
+NAMESPACE = "local-volume-provisioner"
+AGENT = "app.kubernetes.io/component=agent"
+CONTROLLER = "app.kubernetes.io/component=controller"
+#: What deploy/install.yaml serves: a class of prepared volumes, and one of volumes made for claims.
+STATIC, DYNAMIC = "fast-disks", "local"
+DISCOVERED, POOL = "/mnt/fast-disks", "/mnt/pools/fast"
+
+Object = dict[str, Any]
+
+
+class Installed:
+    """The provisioner on one node, as deploy/install.yaml has it."""
+
+    def __init__(self, node: KubeletNode) -> None:
+        self.node = node
+        self.plane: ControlPlane = node.plane
+
+    def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002
+        return self.plane.kubectl(*arguments, input=input, timeout=180)
+
+    def pods(self, selector: str) -> list[Object]:
+        """Those that are not on their way out."""
+        found = self.kubectl("get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "json")
+        pods: list[Object] = json.loads(found)["items"]
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+    def wait_ready(self) -> None:
+        for kind in ("daemonset/local-volume-provisioner", f"deployment/{NAMESPACE}-controller"):
+            self.kubectl("rollout", "status", "-n", NAMESPACE, kind, "--timeout=150s")
+
+    def execute(self, pod: Object, *argv: str) -> str:
+        return self.kubectl("exec", "-n", NAMESPACE, pod["metadata"]["name"], "--", *argv)
+
+    def ask(self, pod: Object, path: str) -> str:
+        """What a pod answers on its port for metrics and health, asked on its node."""
+        url = f"http://{pod['status']['podIP']}:8080{path}"
+        return self.node.run(["busybox", "wget", "-q", "-O", "-", url])
+
+    def volumes(self, class_name: str) -> list[Object]:
+        found: list[Object] = self.plane.request("GET", "/api/v1/persistentvolumes")["items"]
+        return [one for one in found if one["spec"]["storageClassName"] == class_name]
+
+    def volume_until(self, class_name: str, phase: str, *, not_uid: str = "") -> Object:
+        """The only volume of a class, once it is in that phase, and another object than that."""
+        (volume,) = eventually(
+            lambda: self.volumes(class_name),
+            lambda found: (
+                [one["status"]["phase"] for one in found] == [phase]
+                and found[0]["metadata"]["uid"] != not_uid
+            ),
+            seconds=150,
+        )
+        found: Object = volume
+        return found
+
+    def gone(self, kind: str, name: str, namespace: str = "default") -> None:
+        wait = ["wait", "-n", namespace, "--for=delete", f"{kind}/{name}", "--timeout=150s"]
+        self.kubectl(*wait)
+
+    def say(self) -> None:
+        """What an administrator would look at where something is wrong."""
+        for selector in (AGENT, CONTROLLER):
+            with contextlib.suppress(Exception):
+                logs = ["logs", "-n", NAMESPACE, "-l", selector, "--tail=40", "--prefix"]
+                sys.stderr.write(self.kubectl(*logs))
+        with contextlib.suppress(Exception):
+            sys.stderr.write(self.kubectl("describe", "pods", "-n", NAMESPACE)[-6000:])
+
+
+@contextlib.contextmanager
+def installed_on(node: KubeletNode, directory: Path) -> Iterator[Installed]:
+    """The node's disks, and what deploy/install.yaml has, until the end; then nothing of it.
+
+    /mnt on the node is its own, with a pool's disk mounted. The node has the image already.
+    """
+    with contextlib.ExitStack() as stack:
+        node.run(["mount", "-t", "tmpfs", "-o", "mode=755", "installed", "/mnt"])
+        stack.callback(node.run, ["umount", "--lazy", "/mnt"])
+        node.run(["mkdir", "-p", DISCOVERED, POOL])
+        stack.enter_context(disk(node, directory / "pool.disk", POOL, 256 * MIB))
+        made = Installed(node)
+        stack.callback(_remove, made)
+        made.kubectl("apply", "-f", str(MANIFESTS))
+        yield made
+
+
+@contextlib.contextmanager
+def disk(node: KubeletNode, image: Path, point: str, size: int) -> Iterator[str]:
+    """An ext4 filesystem on a device of its own, mounted in the node; yields the device."""
+    with image.open("wb") as file:
+        file.truncate(size)
+    argv = ["losetup", "--find", "--show", str(image)]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    device = done.stdout.strip()
+    try:
+        subprocess.run(["mkfs.ext4", "-q", device], check=True, stdin=subprocess.DEVNULL)
+        node.run(["mkdir", "-p", point])
+        node.run(["mount", device, point])
+        try:
+            yield device
+        finally:
+            node.run(["umount", "--lazy", point])
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def _remove(made: Installed) -> None:
+    made.kubectl("delete", "-f", str(MANIFESTS), "--ignore-not-found", "--timeout=120s")
+    made.kubectl("delete", "csidriver", "dynamic.localvolume.dev", "--ignore-not-found")
+    for volume in [*made.volumes(STATIC), *made.volumes(DYNAMIC)]:
+        made.plane.request("DELETE", f"/api/v1/persistentvolumes/{volume['metadata']['name']}")

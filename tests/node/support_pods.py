@@ -1,0 +1,81 @@
+"""Pods, volumes and Jobs by their JSON, and what they come to on a real node."""
+
+from typing import Any
+
+from localvolume.controlplane import ControlPlane
+from tests.cluster.support_objects import Objects, eventually
+
+#: The image that the node of the tests always has.
+BUSYBOX = "localvolume.test/busybox:1"
+
+PODS = "/api/v1/namespaces/default/pods"
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
+def pod_spec(script: str, *, image: str = BUSYBOX, **container: Any) -> dict[str, Any]:
+    """A pod's spec with one container, `main`, that runs a shell script once."""
+    main = {"name": "main", "image": image, "command": ["sh", "-c", script], **container}
+    return {
+        "containers": [main],
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "dnsPolicy": "Default",
+    }
+
+
+def make_pod(objects: Objects, name: str, spec: dict[str, Any]) -> None:
+    objects.make(PODS, {"metadata": {"name": name}, "spec": spec})
+
+
+def pod_until(objects: Objects, name: str, phase: str) -> dict[str, Any]:
+    """The pod once it is in that phase."""
+    found: dict[str, Any] = eventually(
+        lambda: objects.get(f"{PODS}/{name}"),
+        lambda pod: pod["status"]["phase"] == phase,
+        seconds=150,
+    )
+    return found
+
+
+def log_of(plane: ControlPlane, name: str) -> str:
+    return plane.kubectl("logs", name)
+
+
+def log_until(plane: ControlPlane, name: str, line: str) -> str:
+    """A pod's log once it has that line."""
+    text: str = eventually(
+        lambda: log_of(plane, name), lambda log: line in log.splitlines(), seconds=90
+    )
+    return text
+
+
+def make_local_volume(objects: Objects, name: str, node: str, path: str, mode: str) -> None:
+    """A class, a `local` PersistentVolume on one node, and a claim for it, all named the same."""
+    objects.make(
+        CLASSES,
+        {
+            "metadata": {"name": name},
+            "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+    )
+    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    shared = {"storageClassName": name, "accessModes": ["ReadWriteOnce"], "volumeMode": mode}
+    objects.make(
+        VOLUMES,
+        {
+            "metadata": {"name": name},
+            "spec": {
+                **shared,
+                "capacity": {"storage": "1Gi"},
+                "persistentVolumeReclaimPolicy": "Retain",
+                "local": {"path": path},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+            },
+        },
+    )
+    wanted = {"requests": {"storage": "1Gi"}}
+    objects.make(CLAIMS, {"metadata": {"name": name}, "spec": {**shared, "resources": wanted}})

@@ -1,0 +1,192 @@
+"""What is in the image: every program that ours run, ready to start on a root nobody writes to."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import localvolume
+from benchmarks.subject import AS_IN_ITS_IMAGE
+from image.base import names
+from image.build import Built
+from tests.node.support_image import Contents
+
+pytestmark = pytest.mark.needs("image")
+
+NAME = "local-volume-provisioner"
+MIB = 1 << 20
+SOURCE = Path(localvolume.__file__).parent
+#: Parts of the source that run on a developer's machine only.
+NOT_IN_CLUSTERS = ("controlplane", "sandbox", "demonstration")
+#: First words in the source that name no program there, though some machine has one of that name.
+WORDS = frozenset(
+    (
+        *("[", "chmod", "clear", "init", "linux", "make", "mkdir", "node", "patch", "quota", "rm"),
+        *("size", "users", "watch", "write"),
+    )
+)
+#: Which programs of its own LVM runs when thin pools are activated and repaired.
+BY_LVM = ("thin_check", "thin_repair", "thin_dump")
+#: What cleaning commands that an administrator names are made of.
+FOR_SCRIPTS = ("sh", "dd", "shred", "env", "blkdiscard")
+
+
+@pytest.fixture(scope="module")
+def contents(built_image: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contents]:
+    root = tmp_path_factory.mktemp("contents")
+    yield Contents(built_image, root)
+    shutil.rmtree(root)
+
+
+def programs_of_the_source() -> set[str]:
+    """First words of argument lists and of calls that this machine has a program for."""
+    path = f"{os.environ['PATH']}:/usr/local/sbin:/usr/sbin:/sbin"
+    found = set()
+    for file in SOURCE.rglob("*.py"):
+        if set(NOT_IN_CLUSTERS) & set(file.parts):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            words: list[ast.expr] = []
+            if isinstance(node, ast.List | ast.Tuple):
+                words = node.elts[:1]
+            elif isinstance(node, ast.Call):
+                words = node.args[:1]
+            for word in words:
+                match word:
+                    case ast.Constant(value=str(text)) if text and shutil.which(text, path=path):
+                        found.add(text)
+    return found
+
+
+def test_every_program_that_ours_runs_is_there(contents: Contents) -> None:
+    """A new one in the source is found here: add it to the image, or to WORDS if it is none."""
+    wanted = programs_of_the_source() - WORDS
+    assert {"lvm", "mkfs.ext4", "mkfs.xfs", "mount", "resize2fs", "setpriv", "wipefs"} <= wanted
+    absent = [
+        name
+        for name in sorted({*wanted, *BY_LVM, *FOR_SCRIPTS})
+        if not shutil.which(name, path=_below(contents, contents.environment["PATH"]))
+    ]
+    assert absent == []
+
+
+def test_programs_start_in_it(contents: Contents) -> None:
+    for argv in (
+        *(("lvm", "version"), ("dmsetup", "--version"), ("thin_check", "--version")),
+        *(("mkfs.ext4", "-V"), ("e2fsck", "-V"), ("mkfs.xfs", "-V"), ("xfs_repair", "-V")),
+        *(("setpriv", "--version"), ("wipefs", "--version"), ("blkdiscard", "--version")),
+        *(("mount", "--version"), ("ionice", "--version"), ("btrfs", "--version")),
+        ("sh", "-c", "dd --version && shred --version"),
+    ):
+        contents.run(*argv)
+    # LVM's settings there: known ones, and nothing that would be written below /etc.
+    assert "configuration valid" in contents.run("lvm", "lvmconfig", "--validate")
+    said = contents.run("lvm", "lvmconfig", "backup/backup", "backup/archive")
+    assert {"backup=0", "archive=0"} <= set(said.split())
+
+
+def test_every_library_is_there(contents: Contents) -> None:
+    """Programs were left out of packages, and libraries with them: nobody else may need these."""
+    loader = next(contents.root.glob("usr/lib*/ld-linux-*"))
+    elves = [
+        str(path.relative_to(contents.root))
+        for path in contents.root.rglob("*")
+        if path.is_file() and not path.is_symlink() and _is_elf(path)
+    ]
+    assert len(elves) > 200
+    script = 'l=$1; shift; for f; do echo "/$f:"; "$l" --list "/$f" 2>&1; done; true'
+    inside = f"/{loader.relative_to(contents.root)}"
+    said = contents.run("sh", "-c", script, "sh", inside, *elves)
+    lost = ("not found", "cannot open shared object")
+    assert [line for line in said.splitlines() if any(word in line for word in lost)] == []
+    assert "libc.so.6 => /" in said
+
+
+def test_both_processes_start_as_anybody(contents: Contents) -> None:
+    """With nothing to write to: as the controller's user, who owns nothing in the image."""
+    version = metadata.version(NAME)
+    assert contents.run("localvolume", "--version", user=65532).strip() == version
+    for command in ("agent", "controller", "clean"):
+        assert "usage:" in contents.run("localvolume", command, "--help", user=65532)
+    assert "kubectl localvolume" in contents.run("kubectl-localvolume", "--help", user=65532)
+    contents.run("sh", "-c", "! touch /tmp/file")
+    assert contents.run("id", "-un", user=65532).strip() == "localvolume"
+    client = contents.root / "usr/local/bin/localvolume-flexvolume"
+    assert _is_elf(client)
+    assert client.stat().st_mode & 0o777 == 0o755
+
+
+def test_what_starts_is_what_the_manifests_rely_on(contents: Contents) -> None:
+    assert contents.config["Entrypoint"] == ["localvolume"]
+    # Agent and cleaning Jobs are root where nothing else is said; the controller's manifest does.
+    assert contents.config.get("User", "") == ""
+    variables = contents.environment
+    assert {name: variables[name] for name in AS_IN_ITS_IMAGE} == AS_IN_ITS_IMAGE
+    (name,) = contents.names
+    assert name.endswith(f"/{NAME}:{metadata.version(NAME)}")
+
+
+def test_python_never_compiles_there(contents: Contents) -> None:
+    """Every module is compiled, for the level that is set, and not compared with its source."""
+    libraries = [contents.root / "usr/lib/python3.11"]
+    libraries.append(contents.root / "usr/local/lib/python3.11/dist-packages")
+    modules = [path for place in libraries for path in place.rglob("*.py")]
+    assert len(modules) > 800
+    unready = []
+    for path in modules:
+        compiled = path.parent / "__pycache__" / f"{path.stem}.cpython-311.opt-2.pyc"
+        # Bytes 4 to 8 are flags: 1 is "by hash", and without 2 the hash is not checked.
+        if not compiled.exists() or compiled.read_bytes()[4:8] != b"\x01\0\0\0":
+            unready.append(str(path))
+    assert unready == []
+
+
+def test_nobody_becomes_another_and_nobody_writes(contents: Contents) -> None:
+    others, rights = [], []
+    for directory, directories, files in os.walk(contents.root):
+        for name in (*directories, *files):
+            path = Path(directory, name)
+            found = path.lstat()
+            if stat.S_ISLNK(found.st_mode):
+                continue
+            if stat.S_ISREG(found.st_mode) and found.st_mode & (stat.S_ISUID | stat.S_ISGID):
+                rights.append(name)
+            if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+                others.append(name)
+            assert (found.st_uid, found.st_gid) == (0, 0), path
+            assert not stat.S_ISBLK(found.st_mode)
+            assert not stat.S_ISCHR(found.st_mode)
+    assert rights == []
+    assert others == []
+
+
+def test_it_is_small_and_says_what_it_is_made_of(
+    contents: Contents, capsys: pytest.CaptureFixture[str]
+) -> None:
+    described = contents.root / "var/lib/dpkg/status.d"
+    packages = {path.name: path.read_text() for path in described.iterdir()}
+    assert set(names()) <= set(packages)
+    assert all("\nVersion: " in text for text in packages.values())
+    for package in ("lvm2", "e2fsprogs", "python3.11"):
+        assert (contents.root / "usr/share/doc" / package / "copyright").exists()
+    for unread in ("usr/share/man", "usr/share/locale", "var/cache", "var/lib/apt"):
+        assert not (contents.root / unread).exists()
+    with capsys.disabled():
+        print(f" the image: {contents.size / MIB:.0f} MiB uncompressed", end="")
+    assert contents.size < 150 * MIB
+
+
+def _below(contents: Contents, path: str) -> str:
+    return ":".join(f"{contents.root}{directory}" for directory in path.split(":"))
+
+
+def _is_elf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"

@@ -1,0 +1,158 @@
+"""From `kubectl apply -f deploy/install.yaml` to pods that use a static and a dynamic volume."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from localvolume.controlplane.node import KubeletNode, NodeFailed
+from localvolume.volumes.marks import CLAIMED_ANNOTATION
+from tests.cluster.support_objects import eventually
+from tests.node.support_dynamic import MIB, left_in
+from tests.node.support_installed import (
+    AGENT,
+    CONTROLLER,
+    DISCOVERED,
+    DYNAMIC,
+    NAMESPACE,
+    POOL,
+    STATIC,
+    Installed,
+    Object,
+    disk,
+    installed_on,
+)
+from tests.node.support_pods import BUSYBOX, pod_spec
+
+pytestmark = pytest.mark.needs("kubelet", "image", "loop", "ext4")
+
+POOLS = json.dumps({"fast": {"hostDir": POOL, "backend": "image"}})
+WRITE = "echo of {name} > /data/file && sync && touch /tmp/done; sleep 600"
+
+
+@pytest.fixture(scope="module")
+def installed(
+    kubelet_node: KubeletNode,
+    provisioner_image: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Installed]:
+    with installed_on(kubelet_node, tmp_path_factory.mktemp("installed")) as made:
+        # What an administrator adds for volumes that are made for claims.
+        patch = {"data": {"pools": POOLS}}
+        made.kubectl(
+            *("patch", "configmap", "-n", NAMESPACE, "local-volume-provisioner-config"),
+            *("--type=merge", "-p", json.dumps(patch)),
+        )
+        try:
+            made.wait_ready()
+            yield made
+        except BaseException:
+            made.say()
+            raise
+
+
+def test_both_run_as_the_manifests_say(installed: Installed) -> None:
+    """By the controllers and the scheduler, with a read-only root, and the controller not root."""
+    (agent,) = installed.pods(AGENT)
+    controllers = installed.pods(CONTROLLER)
+    assert len(controllers) == 2
+    for pod in (agent, *controllers):
+        assert pod["spec"]["containers"][0]["image"].startswith("local-volume-provisioner:")
+        # Not for the moment in which a configuration that has changed is taken up.
+        eventually(partial(_readiness, installed, pod), lambda said: said.startswith("ok"))
+        assert "localvolume_" in installed.ask(pod, "/metrics")
+        touched = "touch /file 2>&1 || true"
+        assert "Read-only file system" in installed.execute(pod, "sh", "-c", touched)
+        assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
+    (resident,) = re.findall(
+        r"^VmRSS:\s+([0-9]+) kB$", installed.execute(agent, "cat", "/proc/1/status"), re.MULTILINE
+    )
+    assert int(resident) < 60 << 10, "benchmarks measure it; here it is only not lost"
+    assert installed.execute(agent, "id", "-u").strip() == "0"
+    assert {installed.execute(pod, "id", "-u").strip() for pod in controllers} == {"65532"}
+    status = installed.execute(controllers[0], "cat", "/proc/1/status")
+    assert "CapEff:\t0000000000000000" in status
+
+
+def _readiness(installed: Installed, pod: Object) -> str:
+    try:
+        return installed.ask(pod, "/ready")
+    except NodeFailed as error:
+        return str(error)
+
+
+def test_volumes_from_the_first_mount_to_the_next_tenant(
+    installed: Installed, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A prepared volume and a made one: claimed, written, kept through a restart, cleaned."""
+    image = tmp_path_factory.mktemp("disk") / "static.disk"
+    with disk(installed.node, image, f"{DISCOVERED}/disk-1", 64 * MIB):
+        offered = installed.volume_until(STATIC, "Available")
+        assert offered["spec"]["local"]["path"] == f"{DISCOVERED}/disk-1"
+        for name in (STATIC, DYNAMIC):
+            claim_and_write(installed, name)
+        # The agent writes down who has it after it has heard of that.
+        eventually(
+            lambda: installed.volume_until(STATIC, "Bound")["metadata"]["annotations"],
+            lambda annotations: CLAIMED_ANNOTATION in annotations,
+        )
+        before = [installed.volume_until(name, "Bound") for name in (STATIC, DYNAMIC)]
+        assert before[1]["spec"]["capacity"]["storage"] == "32Mi"
+        restart_agent(installed)
+        for name, volume in zip((STATIC, DYNAMIC), before, strict=True):
+            assert installed.volume_until(name, "Bound")["metadata"] == volume["metadata"]
+            said = installed.kubectl("exec", name, "--", "cat", "/data/file")
+            assert said.strip() == f"of {name}"
+        for name in (STATIC, DYNAMIC):
+            installed.kubectl("delete", "pod", name, "--grace-period=1", "--timeout=120s")
+            installed.kubectl("delete", "pvc", name, "--timeout=120s")
+        anew = installed.volume_until(STATIC, "Available", not_uid=offered["metadata"]["uid"])
+        assert anew["metadata"]["name"] == offered["metadata"]["name"]
+        left = set(installed.node.run(["ls", "-A", f"{DISCOVERED}/disk-1"]).split())
+        assert left <= {"lost+found"}
+        installed.gone("persistentvolume", before[1]["metadata"]["name"], "")
+        purged(installed)
+
+
+def claim_and_write(installed: Installed, name: str) -> None:
+    """A claim of the class `name`, and a pod of that name that has written to it."""
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": {
+            "storageClassName": name,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "32Mi"}},
+        },
+    }
+    container = {
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        "readinessProbe": {"exec": {"command": ["test", "-e", "/tmp/done"]}, "periodSeconds": 1},
+    }
+    spec = pod_spec(WRITE.format(name=name), image=BUSYBOX, **container)
+    spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    installed.kubectl("create", "-f", "-", input=json.dumps(claim))
+    installed.kubectl("create", "-f", "-", input=json.dumps(pod))
+    installed.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=170s")
+
+
+def restart_agent(installed: Installed) -> None:
+    (old,) = installed.pods(AGENT)
+    installed.kubectl("delete", "pod", "-n", NAMESPACE, old["metadata"]["name"])
+    (new,) = eventually(lambda: installed.pods(AGENT), lambda pods: len(pods) == 1, seconds=150)
+    assert new["metadata"]["uid"] != old["metadata"]["uid"]
+    # The DaemonSet may still tell of the old one, which was ready.
+    name = f"pod/{new['metadata']['name']}"
+    installed.kubectl("wait", "-n", NAMESPACE, "--for=condition=Ready", name, "--timeout=150s")
+    installed.wait_ready()
+
+
+def purged(installed: Installed) -> None:
+    """Nothing of the volume is left in its pool, and no device is attached."""
+    eventually(lambda: left_in(installed.node, POOL), lambda left: not left, seconds=150)

@@ -1,0 +1,171 @@
+"""Upstream's documented life, whole: disks, agent, tenants, release, cleaning, the next tenant.
+
+Everything is real: the pods run under kubelet, the agent is the chart's DaemonSet with our image
+and the rights that it has anywhere, and the Jobs that clean are pods on the same node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localvolume.controlplane import RequestFailed
+from localvolume.controlplane.node import KubeletNode
+from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_pods import MERGE
+from tests.node.conftest import Images
+from tests.node.support_life import apply, manifests, remove, tenant
+
+pytestmark = pytest.mark.needs("kubelet", "image", "loop", "ext4")
+
+DISKS = 3
+SECONDS = 300
+
+
+@dataclass
+class Ground:
+    """The node, its disks, and what a test asks of them."""
+
+    node: KubeletNode
+    objects: Objects
+    name: str
+    devices: list[str]
+    installed: str = ""
+
+    def install(self, text: str) -> None:
+        self.installed = text
+        apply(self.node.plane, text)
+
+    def volumes(self) -> list[dict[str, Any]]:
+        listed = self.objects.get("/api/v1/persistentvolumes")["items"]
+        return [one for one in listed if one["spec"].get("storageClassName") == self.name]
+
+    def available(self, seconds: float = SECONDS) -> set[str]:
+        """The UIDs of all the disks' PersistentVolumes, once each is Available."""
+        found = eventually(
+            lambda: {
+                one["metadata"]["uid"]: one["status"].get("phase")
+                for one in self.volumes()
+                if "deletionTimestamp" not in one["metadata"]
+            },
+            lambda phases: list(phases.values()) == ["Available"] * DISKS,
+            seconds,
+        )
+        return set(found)
+
+    def run_tenant(self, name: str, mode: str, image: str) -> list[str]:
+        """What each pod of a new tenant said that it found, once all have written."""
+        body = tenant(name, self.name, image, mode=mode, replicas=DISKS)
+        self.objects.make(f"/apis/apps/v1/namespaces/{self.name}/statefulsets", body)
+        eventually(
+            lambda: self.objects.get(
+                f"/apis/apps/v1/namespaces/{self.name}/statefulsets/{name}"
+            ).get("status", {}),
+            lambda status: status.get("readyReplicas") == DISKS,
+            SECONDS,
+        )
+        logs = [
+            self.node.plane.kubectl("logs", "-n", self.name, f"{name}-{number}")
+            for number in range(DISKS)
+        ]
+        return [log.strip() for log in logs]
+
+    def end_tenant(self, name: str) -> None:
+        self.node.plane.kubectl("delete", "statefulset", "-n", self.name, name, "--wait=false")
+
+    def completed_jobs(self) -> int:
+        """How many Jobs ran to their end here, also those that were collected since."""
+        listed = self.objects.get(f"/api/v1/namespaces/{self.name}/events")["items"]
+        ended = [one for one in listed if one["involvedObject"]["kind"] == "Job"]
+        return len([one for one in ended if one["reason"] == "Completed"])
+
+    def receipts(self, volumes: set[str]) -> list[str]:
+        """What the Events on these PersistentVolumes (UIDs) say of their cleaning."""
+        listed = self.objects.get("/api/v1/namespaces/default/events")["items"]
+        cleaned = [one for one in listed if one["reason"] == "VolumeCleaned"]
+        return [one["message"] for one in cleaned if one["involvedObject"]["uid"] in volumes]
+
+
+@pytest.fixture
+def ground(kubelet_node: KubeletNode, unique: str, tmp_path: Path) -> Iterator[Ground]:
+    objects = Objects(kubelet_node.plane)
+    devices: list[str] = []
+    ground = None
+    try:
+        for number in range(DISKS):
+            image = tmp_path / f"disk-{number}.img"
+            with image.open("wb") as file:
+                file.truncate(64 << 20)
+            argv = ["losetup", "--find", "--show", str(image)]
+            done = subprocess.run(argv, check=True, capture_output=True, text=True)
+            devices.append(done.stdout.strip())
+        ground = Ground(kubelet_node, objects, unique, devices)
+        yield ground
+    finally:
+        if ground is not None and ground.installed:
+            remove(kubelet_node.plane, ground.installed)
+            for volume in ground.volumes():
+                path = f"/api/v1/persistentvolumes/{volume['metadata']['name']}"
+                # No agent is left that would let it go.
+                gone = {"metadata": {"finalizers": None}}
+                # Another one's finalizer may have been the last.
+                with contextlib.suppress(RequestFailed):
+                    kubelet_node.plane.request("PATCH", path, gone, content_type=MERGE)
+                objects.adopt(path)
+        objects.clean()
+        for device in devices:
+            kubelet_node.run(["sh", "-c", f"umount {device} 2>/dev/null; true"])
+            subprocess.run(["losetup", "--detach", device], check=False)
+
+
+def prepare(ground: Ground, directory: Path, mode: str) -> None:
+    """What an administrator does: a filesystem on each disk and its mount, or a link to it."""
+    directory.mkdir()
+    for number, device in enumerate(ground.devices):
+        place = directory / f"disk-{number}"
+        if mode == "Block":
+            place.symlink_to(device)
+            continue
+        place.mkdir()
+        subprocess.run(["mkfs.ext4", "-q", device], check=True, stdin=subprocess.DEVNULL)
+        ground.node.run(["mount", device, str(place)])
+
+
+@pytest.mark.parametrize(
+    ("mode", "jobs"),
+    [("Filesystem", False), ("Filesystem", True), ("Block", True)],
+    ids=["in the agent", "in Jobs", "devices in Jobs"],
+)
+def test_the_next_tenant_finds_nothing(
+    ground: Ground,
+    provisioner_image: str,
+    images: Images,
+    tmp_path: Path,
+    mode: str,
+    jobs: bool,
+) -> None:
+    directory = tmp_path / "disks"
+    prepare(ground, directory, mode)
+    ground.install(manifests(ground.name, str(directory), mode=mode, jobs=jobs))
+    first = ground.available()
+    assert ground.run_tenant("red", mode, images.busybox) == ["found: nothing"] * DISKS
+    assert {one["status"]["phase"] for one in ground.volumes()} == {"Bound"}
+    ground.end_tenant("red")
+    second = ground.available()
+    assert not first & second, "each is offered as a new object"
+    receipts = eventually(lambda: ground.receipts(first), lambda found: len(found) == DISKS)
+    assert all(("delete-files" if mode == "Filesystem" else "zero") in text for text in receipts)
+    assert all("proved" in text for text in receipts)
+    # Their controller tells of them beside all else.
+    wanted = DISKS if jobs else 0
+    eventually(ground.completed_jobs, lambda ended: ended >= wanted)
+    assert ground.completed_jobs() == wanted
+    every_job = f"/apis/batch/v1/namespaces/{ground.name}/jobs"
+    eventually(lambda: ground.objects.get(every_job)["items"], lambda left: not left, SECONDS)
+    assert ground.run_tenant("blue", mode, images.busybox) == ["found: nothing"] * DISKS

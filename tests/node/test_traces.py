@@ -1,0 +1,234 @@
+"""A node that stops, or is killed with the process that started it, leaves nothing behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from localvolume.controlplane import ControlPlane
+from localvolume.controlplane.node import KubeletClient, KubeletNode, NodeFailed
+from localvolume.controlplane.node.cgroups import PREFIX, layout
+from localvolume.host.loops import loops_on
+from tests.cluster.support_objects import Objects, eventually
+from tests.node.support_pods import make_local_volume, make_pod, pod_spec, pod_until
+
+pytestmark = pytest.mark.needs("kubelet", "loop")
+
+SCRIPT = """
+import json, os, sys
+from localvolume.controlplane import ControlPlane
+from localvolume.controlplane.node import KubeletNode
+
+with ControlPlane(node_controllers=True) as plane, KubeletNode(plane, "lost") as node:
+    print(json.dumps([node.holder, str(node.directory), str(plane.directory)]), flush=True)
+    sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What one node has on the machine, by the names that it has while it runs."""
+
+    directory: str
+    namespace: str
+    link: str
+    groups: str
+
+    @classmethod
+    def of(cls, holder: int, directory: str) -> "Traces":
+        status = Path(f"/proc/{holder}/status").read_text()
+        keeper = next(line.split()[1] for line in status.splitlines() if line.startswith("PPid"))
+        namespace = os.readlink(f"/proc/{holder}/ns/pid")
+        return cls(directory, namespace, f"lvnode{holder}", f"{PREFIX}{keeper}-")
+
+    def left(self) -> dict[str, list[str]]:
+        """What there is of it, by kind; kinds without any are left out."""
+        found = {
+            "processes": processes_of(self.directory, self.namespace, self.groups),
+            "links": [name for name in os.listdir("/sys/class/net") if name == self.link],
+            "groups": [
+                f"{hierarchy}/{entry}"
+                for hierarchy in layout().hierarchies
+                for entry in os.listdir(hierarchy)
+                if entry.startswith(self.groups)
+            ],
+            "loops": loops_over(self.directory),
+            "mounts": [line for line in mounts() if self.directory in line],
+        }
+        return {kind: one for kind, one in found.items() if one}
+
+
+def mounts() -> list[str]:
+    """What is mounted where, without the ids, which change."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return sorted(" ".join(line.split()[3:5]) for line in lines)
+
+
+def machine() -> dict[str, object]:
+    """What the machine has in the places and settings that any kubelet writes to."""
+    settings = (
+        "vm/overcommit_memory",
+        "kernel/panic",
+        "kernel/panic_on_oops",
+        "net/ipv4/ip_forward",
+    )
+    places = ("/run/containerd", "/var/lib/cni", "/var/lib/kubelet", "/var/log/pods")
+    return {
+        "settings": [Path("/proc/sys", name).read_text() for name in settings],
+        "places": [os.path.exists(path) for path in places],
+        "mounts": [
+            line for line in mounts() if line.split()[1].startswith(("/run", "/var", "/proc"))
+        ],
+    }
+
+
+def processes_of(directory: str, namespace: str, groups: str) -> list[str]:
+    """Processes that name the directory, or are in the PID namespace (as /proc/PID/ns/pid), or in
+    a control group of that name, as those of pods, which have PID namespaces of their own."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdecimal() or int(entry) == os.getpid():
+            continue
+        try:
+            words = Path("/proc", entry, "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            theirs = os.readlink(f"/proc/{entry}/ns/pid")
+            member = Path("/proc", entry, "cgroup").read_text()
+        except OSError:
+            continue
+        if directory in words or theirs == namespace or groups in member:
+            found.append(f"{entry} {words}")
+    return found
+
+
+def loops_over(part: str) -> list[str]:
+    """The loop devices whose backing file has `part` in its path."""
+    done = subprocess.run(
+        ["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line for line in done.stdout.splitlines() if part in line]
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[str]:
+    file = tmp_path / "disk"
+    with open(file, "wb") as made:
+        made.truncate(16 << 20)
+    argv = ["losetup", "--find", "--show", str(file)]
+    name = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+    yield name
+    subprocess.run(["losetup", "--detach", name], check=True)
+
+
+def test_a_stopped_node_leaves_nothing_and_starts_again(
+    node_plane: ControlPlane,
+    kubelet_client: KubeletClient,
+    archives: list[Path],
+    objects: Objects,
+    device: str,
+    tmp_path: Path,
+    unique: str,
+) -> None:
+    """A second node beside whichever runs, with a pod that has a raw volume, and a mount."""
+    before = machine()
+    labels = {"example.com/of": unique}
+    node = KubeletNode(node_plane, unique, tmp_path / "node", labels=labels, client=kubelet_client)
+    node.start()
+    try:
+        objects.adopt(f"/api/v1/nodes/{unique}")
+        traces = Traces.of(node.holder, str(node.directory))
+        node.import_image(archives[0])
+        make_local_volume(objects, unique, unique, device, "Block")
+        spec = pod_spec(
+            "sleep 600", volumeDevices=[{"name": "data", "devicePath": "/dev/raw-disk"}]
+        )
+        spec["nodeSelector"] = labels
+        spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": unique}}]
+        make_pod(objects, unique, spec)
+        pod_until(objects, unique, "Running")
+        node.run(["mount", "-t", "tmpfs", "tmpfs", "/mnt"])
+        # Else the test proves nothing.
+        there = traces.left()
+        assert there.keys() == {"processes", "links", "groups", "loops"}
+        number = os.stat(device).st_rdev
+        disk = f"{os.major(number)}:{os.minor(number)}"
+        assert len(loops_on(disk)) == 1
+        assert any("sleep 600" in one for one in there["processes"])
+    finally:
+        node.stop()
+    # The kernel takes a network's links away a little after its last process.
+    eventually(traces.left, lambda left: not left)
+    # By what it stands on: without the node's mounts, its path says nothing.
+    eventually(lambda: loops_on(disk), lambda left: not left)
+    assert machine() == before
+
+    with node:
+        traces = Traces.of(node.holder, str(node.directory))
+        assert node.run(["findmnt", "-n", "-o", "SOURCE", "/run"]).strip() == "localvolume-node"
+    eventually(traces.left, lambda left: not left)
+    assert machine() == before
+
+
+def test_a_killed_owner_takes_the_node_along() -> None:
+    before = machine()
+    owner = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with owner:
+        assert owner.stdout is not None
+        holder, directory, plane_directory = json.loads(owner.stdout.readline())
+        traces = Traces.of(holder, directory)
+        assert len(traces.left()["processes"]) >= 4
+        owner.kill()
+    eventually(traces.left, lambda left: not left)
+    eventually(
+        lambda: [path for path in (directory, plane_directory) if os.path.exists(path)],
+        lambda left: not left,
+    )
+    assert machine() == before
+
+
+def test_what_a_killed_keeper_leaves_goes_with_the_next_start(
+    node_plane: ControlPlane, objects: Objects, tmp_path: Path, unique: str
+) -> None:
+    node = KubeletNode(node_plane, unique, tmp_path / "node")
+    node.start()
+    objects.adopt(f"/api/v1/nodes/{unique}")
+    traces = Traces.of(node.holder, str(node.directory))
+    os.kill(int(traces.groups.split("-")[-2]), signal.SIGKILL)
+    eventually(traces.left, lambda left: left.keys() == {"groups"})
+    with pytest.raises(NodeFailed, match="-9"):
+        node.stop()
+    assert traces.left()
+
+    with node:
+        pass
+    eventually(traces.left, lambda left: not left)
+
+
+def test_a_program_in_the_node_can_be_treated_as_the_program_itself(
+    kubelet_node: KubeletNode, unique: str
+) -> None:
+    """Asked to end it ends by that signal; killed, it does not go on in the node."""
+    sleep = ["sleep", f"600.{int(unique[1:], 16)}"]
+    namespace = os.readlink(f"/proc/{kubelet_node.holder}/ns/pid")
+
+    def inside() -> list[str]:
+        return [one for one in processes_of("/nowhere/", namespace, "/nowhere/") if sleep[1] in one]
+
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        process = subprocess.Popen(kubelet_node.enter(sleep))
+        # Between its fork and its exec it is not yet the program, and nothing ends it with us.
+        eventually(inside, lambda found: [one.split()[1] for one in found] == ["sleep"])
+        os.kill(process.pid, number)
+        assert process.wait(timeout=90) == -number
+        eventually(inside, lambda found: not found)
+    assert subprocess.run(kubelet_node.enter(["sh", "-c", "exit 7"])).returncode == 7

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -70,6 +70,18 @@ def _needs_whole_registers() -> bool:
     return "amx_tile" in Path("/proc/cpuinfo").read_text().split()
 
 
+@contextlib.contextmanager
+def _on_one_processor() -> Iterator[None]:
+    """What is started here stays on one processor. A guest's kernel and what runs in it take turns
+    with each system call; between two of them each turn waits until the other has woken up."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 @dataclass
 class Guest:
     """A guest that runs one command and is then switched off.
@@ -93,7 +105,7 @@ class Guest:
         # Not among the results: it holds sockets, whose paths must be short.
         self._own = Path(tempfile.mkdtemp(prefix="localvolume-guest-"))
         try:
-            with (self.results / "console").open("wb") as console:
+            with (self.results / "console").open("wb") as console, _on_one_processor():
                 self._process = subprocess.Popen(
                     self._argv(),
                     env=self._environment(),

@@ -91,7 +91,7 @@ class Proxy:
         self._thread.join(60)
 
     def cut_watches(self) -> int:
-        """Cut all open watches in the midst; how many there were."""
+        """Cut all watches that were asked for and have not ended; how many there were."""
 
         async def cut() -> int:
             watches = list(self._watches.values())
@@ -102,7 +102,7 @@ class Proxy:
         return asyncio.run_coroutine_threadsafe(cut(), self._loop).result(60)
 
     def watches(self) -> int:
-        """How many watches are open."""
+        """How many watches were asked for and have not ended."""
         return len(self._watches)
 
     def count(self, since: float, *verbs: str) -> int:
@@ -162,10 +162,16 @@ class Proxy:
         }
         body = await request.read() or None
         url = f"{self._plane.url}{request.raw_path}"
-        async with session.request(request.method, url, data=body, headers=headers) as answer:
-            if seen.verb == "watch":
-                return await self._pass_on(request, answer)
-            text = await answer.read()
+        if seen.verb == "watch":
+            # From now on: one that is cut before the server has answered does not open after it.
+            self._watches[id(request)] = request
+        try:
+            async with session.request(request.method, url, data=body, headers=headers) as answer:
+                if seen.verb == "watch":
+                    return await self._pass_on(request, answer)
+                text = await answer.read()
+        finally:
+            self._watches.pop(id(request), None)
         if order is not None:
             order.answered += 1
         if order is not None and order.does == "lose":
@@ -177,15 +183,12 @@ class Proxy:
     ) -> web.StreamResponse:
         response = web.StreamResponse(status=answer.status)
         response.content_type = "application/json"
-        await response.prepare(request)
-        self._watches[id(request)] = request
         try:
+            await response.prepare(request)
             async for chunk in answer.content.iter_any():
                 await response.write(chunk)
         except (aiohttp.ClientError, ConnectionError):
             _cut(request)
-        finally:
-            del self._watches[id(request)]
         return response
 
     async def _watch_badly(self, request: web.BaseRequest, how: str) -> web.StreamResponse:

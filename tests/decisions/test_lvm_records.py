@@ -348,6 +348,20 @@ def test_the_room_of_a_snapshot_that_is_none_is_told() -> None:
     ]
 
 
+def test_a_thin_snapshot_is_none_until_it_is_complete() -> None:
+    """A killed lvcreate may leave one that its pool knows nothing of."""
+    half = {OWNER: POOL_OWNER, KIND: SNAPSHOT, OF: "a", "state": "making"}
+    whole = {OWNER: POOL_OWNER, KIND: SNAPSHOT, OF: "a"}
+    volumes = [
+        thin_pool(),
+        ours(record("a"), kind="thin", pool="tp"),
+        tagged("s1", half, kind="thin", pool="tp", origin="a"),
+        tagged("s2", whole, kind="thin", pool="tp", origin="a"),
+    ]
+    seen = view_of(THIN, group(), volumes)
+    assert (dict(seen.half_snapshots), set(seen.snapshots)) == ({"s1": "a"}, {"s2"})
+
+
 def test_the_room_of_a_group_and_of_a_thin_pool() -> None:
     report = told(view_of(THICK, group(), [ours(record())]))
     assert (report.total_bytes, report.available_bytes) == (400 * MIB, 200 * MIB)

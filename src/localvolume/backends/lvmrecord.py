@@ -22,6 +22,9 @@ about to grow by."""
 
 OF: Final = "of"
 """Whose snapshot or growth it is."""
+STATE: Final = "state"
+MAKING: Final = "making"
+"""The value of STATE, of a volume or snapshot, until it may be relied on."""
 KEPT: Final = "kept"
 """In place of OWNER: it was a volume of ours, and its PersistentVolume's policy kept it."""
 ZEROED: Final = "zeroed"
@@ -51,7 +54,7 @@ def fields_of(record: Record, *, size_bytes: int | None = None, zeroed: int = 0)
     return {
         OWNER: POOL_OWNER,
         "name": record.name,
-        "state": record.state,
+        STATE: record.state,
         "size": str(record.size_bytes if size_bytes is None else size_bytes),
         "class": record.class_name,
         "claim": record.claim,
@@ -79,7 +82,7 @@ def kept_fields(record: Record) -> dict[str, str]:
 def read_entry(volume: LogicalVolume) -> Entry:
     """The record in the tags of a volume of ours. Raises BadTag for all that is not one."""
     fields = decode(volume.tags)
-    name, state, mode = fields.get("name", ""), fields.get("state", ""), fields.get("mode", "")
+    name, state, mode = fields.get("name", ""), fields.get(STATE, ""), fields.get("mode", "")
     if name != volume.name:
         raise BadTag(f"it was made as {name!r} and renamed")
     if state not in _STATES:

@@ -12,6 +12,7 @@ from localvolume.backends.lvmrecord import (
     KIND,
     OF,
     SNAPSHOT,
+    STATE,
     Entry,
     fields_of,
     growth_name,
@@ -69,7 +70,7 @@ def refuse_with_snapshots(name: str, snapshots: Collection[str]) -> None:
 
 def in_state(*states: str) -> Callable[[Fields], bool]:
     """A volume itself, in one of these states."""
-    return lambda fields: KIND not in fields and fields.get("state") in states
+    return lambda fields: KIND not in fields and fields.get(STATE) in states
 
 
 def retire(tools: Tools, entry: Entry) -> Record:

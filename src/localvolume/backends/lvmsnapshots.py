@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localvolume.backends.lvmrecord import KIND, OF, SNAPSHOT, Entry
+from localvolume.backends.lvmrecord import KIND, MAKING, OF, SNAPSHOT, STATE, Entry
 from localvolume.backends.lvmremoval import is_snapshot, is_snapshot_of, remove
 from localvolume.backends.lvmtools import Take, Tools
 from localvolume.backends.lvmview import Snapshot, View, snapshot_of
@@ -14,7 +14,7 @@ from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode
 def make(
     tools: Tools, seen: View, entry: Entry, name: str, size_bytes: int | None, take: Take
 ) -> Snapshot:
-    """Take a snapshot of that name, or return the one that was taken before.
+    """Take a snapshot of that name, or return the one that was taken before; it is active.
 
     `size_bytes` is the room of a classic one, by default as much as it can ever need. Raises
     NotThisVolume where the name is another's.
@@ -28,6 +28,8 @@ def make(
     if known is not None:
         if known.origin != origin.name:
             raise NotThisVolume(f"{name} is a snapshot of {known.origin}")
+        if thin:
+            tools.active(seen.volumes[name])
         return known
     if seen.half_snapshots.get(name) == origin.name:
         remove(tools, seen.volumes[name], is_snapshot_of(origin.name))
@@ -40,6 +42,7 @@ def make(
     whole = origin.size_bytes + extent + origin.size_bytes // 128
     asked = whole if size_bytes is None else size_bytes
     needed = origin.size_bytes if thin else -(-asked // extent) * extent
+    fields = {OWNER: POOL_OWNER, KIND: SNAPSHOT, OF: origin.name}
 
     def create(now: View) -> None:
         tools.lvm.snapshot(
@@ -47,11 +50,12 @@ def make(
             origin.name,
             name,
             size_bytes=None if thin else needed,
-            tags=encode({OWNER: POOL_OWNER, KIND: SNAPSHOT, OF: origin.name}),
+            tags=encode({**fields, STATE: MAKING}),
         )
 
     take(seen, create, needed)
-    return snapshot_of(tools.made(seen, name))
+    taken = tools.made(seen, name)
+    return snapshot_of(tools.retag(tools.active(taken) if thin else taken, fields))
 
 
 def drop(tools: Tools, seen: View, name: str) -> None:

@@ -13,8 +13,10 @@ from localvolume.backends.lvmrecord import (
     GROWTH,
     KEPT,
     KIND,
+    MAKING,
     OF,
     SNAPSHOT,
+    STATE,
     Entry,
     growth_name,
     read_entry,
@@ -63,7 +65,7 @@ class View:
     entries: Mapping[str, Entry] = field(default_factory=dict)
     snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
     half_snapshots: Mapping[str, str] = field(default_factory=dict)
-    """The room of classic snapshots, and whose, which LVM was killed at making or removing."""
+    """What LVM was killed at making, or removing, as snapshots, and of which volumes."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
     growths: Mapping[str, int] = field(default_factory=dict)
     """Bytes that are set aside for a volume to grow by, by its name."""
@@ -124,7 +126,7 @@ def _sorted_out(seen: View, config: LvmConfig) -> View:
                 orphans.append(volume.name)
             elif fields.get(OWNER) != POOL_OWNER:
                 continue
-            elif fields.get(KIND) == SNAPSHOT and is_half_snapshot(volume):
+            elif fields.get(KIND) == SNAPSHOT and is_half_snapshot(volume, fields):
                 half[volume.name] = fields.get(OF, "")
                 if half[volume.name] not in seen.volumes:
                     orphans.append(volume.name)
@@ -173,13 +175,14 @@ def _entry(volume: LogicalVolume) -> Entry:
     return read_entry(volume)
 
 
-def is_half_snapshot(volume: LogicalVolume) -> bool:
-    """Whether what has the tags of a snapshot is only the room of one.
+def is_half_snapshot(volume: LogicalVolume, fields: Mapping[str, str]) -> bool:
+    """Whether what has the tags of a snapshot is of no use to anybody.
 
-    LVM makes that as a volume of its own, and then makes it the snapshot; a removal goes the other
-    way. What it holds is of no use to anybody.
+    Of a classic one LVM makes the room as a volume of its own, and then makes it the snapshot; a
+    removal goes the other way. Of a thin one the thin pool may not have been told yet: activated
+    later it would be the volume as it is then.
     """
-    return volume.kind == "thick" and not volume.origin
+    return (volume.kind == "thick" and not volume.origin) or fields.get(STATE) == MAKING
 
 
 def snapshot_of(volume: LogicalVolume) -> Snapshot:

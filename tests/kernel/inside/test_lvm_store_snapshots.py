@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.lvmrecord import KIND, OF, SNAPSHOT
+from localvolume.backends.lvmrecord import KIND, MAKING, OF, SNAPSHOT, STATE
 from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode
 from tests.host.support_devices import command, mounted
@@ -140,6 +140,32 @@ def test_a_snapshot_that_was_killed_is_made_anew_or_removed(thick: Pool) -> None
     with pytest.raises(NotThisVolume, match="no snapshot of ours"):
         thick.store.remove_snapshot("s3")
     assert thick.volume("s3") is not None
+
+
+def test_a_thin_snapshot_that_was_killed_is_taken_anew(thin: Pool) -> None:
+    """Nobody was told of it, and nobody knows when the volume was as it has it."""
+    offered = thin.offer("pvc-1")
+    tags = {OWNER: POOL_OWNER, KIND: SNAPSHOT, OF: "pvc-1"}
+    half = encode({**tags, STATE: MAKING})
+    thin.lvm.snapshot(thin.group, "pvc-1", "s", size_bytes=None, tags=half)
+    with thin.mounted("pvc-1") as where:
+        (where / "file").write_text("later")
+    assert not thin.store.snapshots()
+    thin.store.snapshot(offered, "s")
+    assert thin.there("s").tags == encode(tags)
+    with thin.mounted("s") as where:
+        assert (where / "file").read_text() == "later"
+
+
+def test_a_thin_snapshot_that_somebody_deactivated_is_there_as_it_was(thin: Pool) -> None:
+    offered = thin.offer("pvc-1")
+    thin.store.snapshot(offered, "s")
+    thin.lvm.deactivate(thin.there("s"))
+    with thin.mounted("pvc-1") as where:
+        (where / "file").write_text("later")
+    assert thin.store.snapshot(offered, "s").origin == "pvc-1"
+    with thin.mounted("s") as where:
+        assert not (where / "file").exists()
 
 
 def test_what_is_no_snapshot_of_that_volume(thin: Pool) -> None:

@@ -122,7 +122,10 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 
     Tests share it: name what you make after `unique`, and leave it running and unpaused.
     """
-    with ControlPlane(tmp_path_factory.mktemp("controlplane")) as plane:
+    # Events are read in whole to find those of one object: no more of them than tests need.
+    kept = ["--event-ttl=10m"]
+    directory = tmp_path_factory.mktemp("controlplane")
+    with ControlPlane(directory, extra_apiserver_args=kept) as plane:
         yield plane
 
 

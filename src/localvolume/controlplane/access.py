@@ -7,6 +7,7 @@ import io
 import json
 import os
 import secrets
+import select
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,12 @@ class Access:
         self._groups = {ADMIN: ("system:masters",), **{k: tuple(v) for k, v in users.items()}}
         self.tokens = {user: secrets.token_urlsafe(24) for user in self._groups}
         self._trust: ssl.SSLContext | None = None
+        self._idle: list[http.client.HTTPSConnection] = []
+
+    def close(self) -> None:
+        """Close the connections that are kept for the next requests."""
+        while self._idle:
+            self._idle.pop().close()
 
     def write_tokens(self, path: Path) -> None:
         """The API server's --token-auth-file: token, user, uid, "group,group"."""
@@ -71,28 +78,46 @@ class Access:
         user: str = ADMIN,
         timeout: float = 60.0,
     ) -> Any:
-        """One request on a connection of its own; the answer decoded, or its text if not JSON.
+        """One request; the answer decoded, or its text if not JSON. From any thread.
 
         Raises RequestFailed for an error status and OSError where there is no answer.
         """
-        if self._trust is None:
-            self._trust = ssl.create_default_context(cafile=str(self.certificate))
-        status, text = _exchange(
-            self.url,
-            method,
-            path,
-            None if body is None else json.dumps(body),
-            trust=self._trust,
-            timeout=timeout,
-            headers={
-                "Authorization": f"Bearer {self.tokens[user]}",
-                "Content-Type": content_type,
-                "Accept": "application/json",
-            },
-        )
+        connection = self._connection(timeout)
+        headers = {
+            "Authorization": f"Bearer {self.tokens[user]}",
+            "Content-Type": content_type,
+            "Accept": "application/json",
+        }
+        text = None if body is None else json.dumps(body)
+        try:
+            status, text = _exchange(connection, method, path, text, headers)
+        except BaseException:
+            connection.close()
+            raise
+        if connection.sock is not None:
+            self._idle.append(connection)
         if status >= 400:
             raise RequestFailed(method, path, status, text)
         return json.loads(text) if text.startswith(("{", "[")) else text
+
+    def _connection(self, timeout: float) -> http.client.HTTPSConnection:
+        """One that is kept, unless the server has closed it; else a new one.
+
+        A handshake takes longer than most requests do, and half of a server's time.
+        """
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was quicker
+                break
+            if not _has_news(connection):
+                connection.sock.settimeout(timeout)
+                return connection
+            connection.close()
+        if self._trust is None:
+            self._trust = ssl.create_default_context(cafile=str(self.certificate))
+        server = self.url.removeprefix("https://")
+        return http.client.HTTPSConnection(server, timeout=timeout, context=self._trust)
 
 
 def healthy(url: str) -> bool:
@@ -102,33 +127,36 @@ def healthy(url: str) -> bool:
     trust.check_hostname = False
     trust.verify_mode = ssl.CERT_NONE
     server, _, path = url.removeprefix("https://").partition("/")
+    connection = http.client.HTTPSConnection(server, timeout=5.0, context=trust)
     try:
-        status, _ = _exchange(server, "GET", f"/{path}", None, trust=trust, timeout=5.0)
+        status, _ = _exchange(connection, "GET", f"/{path}", None, {})
     except OSError:
         return False
+    finally:
+        connection.close()
     return status == 200
 
 
 def _exchange(
-    url: str,
+    connection: http.client.HTTPSConnection,
     method: str,
     path: str,
     body: str | None,
-    *,
-    trust: ssl.SSLContext,
-    timeout: float,
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str],
 ) -> tuple[int, str]:
-    server = url.removeprefix("https://")
-    connection = http.client.HTTPSConnection(server, timeout=timeout, context=trust)
     try:
-        connection.request(method, path, body, dict(headers or {}))
+        connection.request(method, path, body, dict(headers))
         answer = connection.getresponse()
         return answer.status, answer.read().decode(errors="replace")
     except http.client.HTTPException as error:
         raise ConnectionError(f"{method} {path}: {error!r}") from error
-    finally:
-        connection.close()
+
+
+def _has_news(connection: http.client.HTTPSConnection) -> bool:
+    """Whether a server says something unasked: that it closes the connection, or has done so."""
+    asked = select.poll()
+    asked.register(connection.sock, select.POLLIN)
+    return bool(asked.poll(0))
 
 
 def write_private(path: Path, text: str) -> None:

@@ -128,6 +128,8 @@ class ControlPlane:
         """End everything, by force after `grace` seconds; data and temporary directory go."""
         if self._guard is None:
             return
+        if self._components:
+            self._access.close()
         # What writes first, then what it writes to. All of it is thrown away: no long goodbyes.
         for name in ("kube-scheduler", "kube-controller-manager"):
             if name in self._components:

@@ -100,6 +100,8 @@ def test_a_claim_that_waits_is_bound_where_its_pod_goes(objects: Objects, unique
     for node in (f"{unique}-a", f"{unique}-b"):
         objects.node(node)
     make_volume(objects, f"{unique}-v", node=f"{unique}-b")
+    # Else the scheduler may just have told the pod that it is not: it tries again after minutes.
+    eventually(lambda: phase(objects, f"{VOLUMES}/{unique}-v"), lambda p: p == "Available")
     make_claim(objects, unique)
     pod = {
         "metadata": {"name": unique},

@@ -77,5 +77,10 @@ def make_local_volume(objects: Objects, name: str, node: str, path: str, mode: s
             },
         },
     )
+    # The scheduler may see that it is available when it has just told the pod that it is not, and
+    # tries again after minutes.
+    eventually(
+        lambda: objects.get(f"{VOLUMES}/{name}"), lambda one: one["status"]["phase"] == "Available"
+    )
     wanted = {"requests": {"storage": "1Gi"}}
     objects.make(CLAIMS, {"metadata": {"name": name}, "spec": {**shared, "resources": wanted}})

@@ -337,6 +337,11 @@ class Lab:
             if labels["class"] == cls.name
         }
 
+    def holds(self, cls: Class, wanted: dict[str, float]) -> None:
+        """Wait until just so much of a class is left alone: the last look may have begun before
+        what `settle` had put there was taken away."""
+        self.until(lambda: self.held(cls), lambda held: held == wanted)
+
     def looks(self) -> float:
         return self.metric("localvolume_discovery_looks_total") or 0
 

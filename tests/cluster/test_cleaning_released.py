@@ -50,8 +50,8 @@ def test_only_released_volumes_with_delete_are_cleaned(lab: Lab) -> None:
         for name in ("available", "bound", "recycled", "failed", "retained"):
             lab.stays(volumes[name])
             assert (places[name] / "data").exists(), name
-        assert lab.held(fs) == {"policy": 1, "phase": 1}
-        assert lab.held(keep) == {}
+        lab.holds(fs, {"policy": 1, "phase": 1})
+        lab.holds(keep, {})
     finally:
         lab.plane.resume("kube-controller-manager")
     lab.stays(lab.published(fs, "released", unlike=released["uid"]))

@@ -97,7 +97,7 @@ def test_what_is_no_volume_is_named_and_stops_nothing(lab: Lab) -> None:
         assert said(cls.path("by-link")) == [f"{cls.path('by-link')} is not a valid mount point"]
         assert (cls.path("plain") / "precious").exists()
     assert said(block.path("mounted")) == ["it is a directory, and its class offers block devices"]
-    assert lab.held(fs) == {"wrong-kind": 4, "gone": 5}
+    lab.holds(fs, {"wrong-kind": 4, "gone": 5})
     # One stray file makes upstream's node not ready; it keeps nobody from being served.
     assert lab.http("/ready")[0] == 200
 

@@ -138,7 +138,9 @@ def test_an_interrupted_build_is_swept_up_by_the_next(machine: Path) -> None:
 
 def test_an_interrupt_ends_the_compilers_too(machine: Path) -> None:
     environment = {**os.environ, "GO_TAKES": COMPILES, "PYTHONPATH": os.pathsep.join(sys.path)}
-    code = "from localvolume.controlplane import build; build.build()"
+    # Where the tests run in the background of a shell, SIGINT is ignored, and so it would be there.
+    heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heeds}; from localvolume.controlplane import build; build.build()"
     with subprocess.Popen(
         [sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True
     ) as builder:

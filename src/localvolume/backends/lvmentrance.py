@@ -37,6 +37,11 @@ class LvmEntrance:
         self._taking = threading.Lock()
         self._turn = 0
 
+    @property
+    def busy(self) -> frozenset[str]:
+        """The volumes and snapshots with which something is being done."""
+        return self._turns.busy
+
     def close(self) -> None:
         """Let other agents have the pool, once what is under way in it has ended."""
         self._turns.close()

@@ -73,8 +73,13 @@ class LvmStore:
     def look(self) -> PoolReport:
         """See what is there; whatever is wrong is told as the report's `problem`."""
         name = self.config.name
+        # Nothing is half made because it is being made just now.
+        busy = self._entrance.busy
         try:
             with self._entrance.using() as seen:
+                busy |= self._entrance.busy
+                half = seen.half_snapshots.items()
+                seen = replace(seen, half_snapshots={k: v for k, v in half if k not in busy})
                 troubles = self._entrance.bring_up(seen) if self._attached else []
                 return self._report(seen, troubles)
         except (BackendFailed, ValueError) as error:

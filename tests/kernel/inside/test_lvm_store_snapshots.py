@@ -2,17 +2,21 @@
 
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localvolume.backends.lvmrecord import KIND, MAKING, OF, SNAPSHOT, STATE
 from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume
+from localvolume.host.commands import Finished
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode
 from tests.host.support_devices import command, mounted
+from tests.host.support_images import run_here
 
 from .support_lvm import MIB
-from .support_lvm_store import Pool, read, write
+from .support_lvm_store import Pool, pool_on, read, write
 
 
 class Writer:
@@ -155,6 +159,26 @@ def test_a_thin_snapshot_that_was_killed_is_taken_anew(thin: Pool) -> None:
     assert thin.there("s").tags == encode(tags)
     with thin.mounted("s") as where:
         assert (where / "file").read_text() == "later"
+
+
+def test_a_look_meanwhile_does_not_take_it_for_half_made(
+    volume_group: str, thin_pool: str, tmp_path: Path
+) -> None:
+    warnings: list[list[str]] = []
+
+    def looking(argv: Sequence[str], timeout: float, **more: Any) -> Finished:
+        if any("--deltag" in word for word in argv) and "lvchange" in argv:
+            names = [one.name for one in pool.lvm.volumes(pool.group)]
+            warnings.append(list(pool.store.look().warnings) if "s" in names else [])
+        return run_here(argv, timeout, **more)
+
+    pool = pool_on(volume_group, tmp_path, thin_pool=thin_pool, run=looking)
+    try:
+        pool.store.snapshot(pool.offer("pvc-1"), "s")
+        assert warnings.pop() == []
+        assert pool.store.snapshots()
+    finally:
+        pool.end()
 
 
 def test_a_thin_snapshot_that_somebody_deactivated_is_there_as_it_was(thin: Pool) -> None:

@@ -86,6 +86,15 @@ def test_it_is_the_release_that_the_build_names(control_plane: ControlPlane) -> 
     assert version == build_directory().name.rpartition("-")[0] or given
 
 
+def test_a_connection_that_has_ended_is_not_used_again(control_plane: ControlPlane) -> None:
+    control_plane.request("GET", "/version")
+    kept = [connection.sock for connection in control_plane._access._idle]
+    for sock in kept:
+        sock.shutdown(socket.SHUT_RDWR)
+    assert kept
+    assert control_plane.request("GET", "/version")
+
+
 def test_a_claim_is_bound_at_once(objects: Objects, unique: str) -> None:
     make_class(objects, unique, "Immediate")
     make_volume(objects, f"{unique}-v", node="nowhere")

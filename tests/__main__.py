@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 _PYTEST = (sys.executable, "-m", "pytest", "--durations=15")
 _KERNEL = ("tests/kernel",)
+#: Those that start nodes, and as many others as make it last as long as what is in none.
 _NODES = (
     *("tests/chart", "tests/contract", "tests/decisions", "tests/docs"),
     *("tests/host", "tests/monitoring", "tests/node"),

@@ -2,20 +2,52 @@
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
+
+_BUILT = frozenset({"controlplane", "kubectl", "kubelet"})
 
 
 def missing(name: str) -> str | None:
     """None where the machine has the capability `name`; else what is missing and what helps."""
-    return _PROBES[name]()
+    return PROBES[name]() if name in PROBES else lacking(name)
+
+
+def lacking(program: str) -> str | None:
+    """None where the program is there, else which package has it (programs.txt)."""
+    if shutil.which(program):
+        return None
+    return f"there is no {program}: install {_packages().get(program, program)}"
+
+
+def remedy(reasons: Iterable[str]) -> str | None:
+    """The one command that adds what those reasons name, None where they name no package."""
+    packages: dict[str, None] = {}
+    for reason in reasons:
+        for found in re.findall(r"install ([a-z][a-z0-9+. -]*)", reason):
+            packages.update(dict.fromkeys(found.rstrip(". ").split()))
+    known = sorted(packages.keys() & {*_packages().values()})
+    return f"apt-get install {' '.join(known)}" if known else None
+
+
+@functools.cache
+def _packages() -> dict[str, str]:
+    lines = Path(__file__).with_name("programs.txt").read_text(encoding="utf-8").splitlines()
+    return dict(line.split() for line in lines if line and not line.startswith("#"))
+
+
+def build(wanted: Collection[str] = _BUILT) -> None:
+    """Have what is built for tests built now: the first time takes minutes, and says so."""
+    for name in sorted(_BUILT.intersection(wanted)):
+        missing(name)
 
 
 def known() -> list[str]:
-    return sorted(_PROBES)
+    return sorted({*PROBES, *_packages()})
 
 
 def _tried(argv: Sequence[str], timeout: float = 60.0) -> str | None:
@@ -189,7 +221,7 @@ def _prometheus() -> str | None:
     return None
 
 
-_PROBES: dict[str, Callable[[], str | None]] = {
+PROBES: dict[str, Callable[[], str | None]] = {
     "btrfs": _btrfs,
     "controlplane": _controlplane,
     "ext4": _ext4,

@@ -19,6 +19,10 @@ from tests import capabilities
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 
+#: Where mkfs and its like are, and where an ordinary user does not look for programs.
+os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
+
+
 def _needs(item: pytest.Item) -> list[str]:
     names: dict[str, None] = {}
     for marker in item.iter_markers("needs"):
@@ -102,6 +106,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reason, nodes in sorted(untested.items()):
         tests = "1 test" if len(nodes) == 1 else f"{len(nodes)} tests"
         terminalreporter.write_line(f"{tests} ({', '.join(sorted(set(nodes)))}): {reason}")
+    if command := capabilities.remedy(untested):
+        terminalreporter.write_line(f"Most of it is tested after: {command}")
 
 
 @pytest.fixture(autouse=True)

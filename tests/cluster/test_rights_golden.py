@@ -12,6 +12,9 @@ from localvolume.volumes.marks import node_key
 from tests.chart.support_helm import Values, render
 from tests.cluster.support_rights import NAME, Object, installed
 
+#: Rendered by helm, which is built.
+of_the_chart = pytest.mark.needs("go")
+
 CONTROLLER = f"{NAME}-controller"
 READ = ("get", "list", "watch")
 
@@ -116,6 +119,7 @@ def test_the_rights_of_the_manifests() -> None:
     assert sorted(given(installed())) == sorted(INSTALLED)
 
 
+@of_the_chart
 @pytest.mark.parametrize(("values", "more"), [row[1:] for row in MORE], ids=[r[0] for r in MORE])
 def test_what_a_value_adds(values: Values, more: set[Given]) -> None:
     replaced = {one[:4] for one in more}
@@ -129,6 +133,7 @@ def _rows(*values: Values) -> Iterator[Given]:
         yield from given(render(one, only=TEMPLATES))
 
 
+@of_the_chart
 def test_what_nobody_is_given() -> None:
     """Neither all of anything, nor Secrets, nor what makes more rights out of rights."""
     for role, group, resource, names, verbs in _rows(EVERYTHING, {}):
@@ -145,11 +150,13 @@ def test_what_nobody_is_given() -> None:
             assert role == NAME, row
 
 
+@of_the_chart
 def test_no_node_is_written_unless_its_taint_is_to_go() -> None:
     for one in _rows({key: value for key, value in EVERYTHING.items() if "Taint" not in key}):
         assert one[2] != "nodes" or set(one[4]) <= set(READ), one
 
 
+@of_the_chart
 def test_nothing_is_deleted_everywhere_by_an_agent_that_is_not_confined() -> None:
     values = {**EVERYTHING, "confinement": {"enabled": False}}
     for role, _, resource, _, verbs in given(render(values, only=TEMPLATES)):
@@ -158,6 +165,7 @@ def test_nothing_is_deleted_everywhere_by_an_agent_that_is_not_confined() -> Non
     assert policies == []
 
 
+@of_the_chart
 def test_each_policy_is_bound_and_denies() -> None:
     """An error in one, and what it does not know, is refused; only our own accounts are asked."""
     manifests = installed()

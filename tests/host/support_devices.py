@@ -22,6 +22,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from tests import capabilities
+
 MIB = 1 << 20
 
 # linux/loop.h; the flags are at byte 52 of struct loop_info64
@@ -43,10 +47,13 @@ _MKFS = {
 def command(*argv: str | os.PathLike[str], stdin: str = "", wait: float = 30.0) -> str:
     """Run a tool and return its output; raises AssertionError with what it said when it fails.
 
-    Tries again for ``wait`` seconds where the kernel finds a device or a mount busy: an agent at
-    work, or udev, looks at a disk of a test's for a moment whenever it likes.
+    Skips the test where this machine lacks the tool. Tries again for ``wait`` seconds where the
+    kernel finds a device or a mount busy: an agent at work, or udev, looks at a disk of a test's
+    for a moment whenever it likes.
     """
     words = [os.fspath(word) for word in argv]
+    if (reason := capabilities.lacking(words[0])) is not None:
+        pytest.skip(reason)
     deadline = time.monotonic() + wait
     while True:
         done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=60)
@@ -306,8 +313,3 @@ def immutable(path: Path, flag: str = "+i") -> Iterator[Path]:
         subprocess.run(
             ["chattr", flag.replace("+", "-"), str(path)], capture_output=True, timeout=60
         )
-
-
-def has(tool: str) -> bool:
-    """Whether a command is installed, for tests that need one rarely there (``pvcreate``)."""
-    return shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is not None

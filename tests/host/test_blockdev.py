@@ -20,7 +20,6 @@ from tests.host.support_devices import (
     MIB,
     command,
     formatted,
-    has,
     loop_device,
     mounted,
     spare_loop_name,
@@ -334,7 +333,6 @@ class TestLoopsOn:
             assert loops_on(device.number) == [upper.path]
 
 
-@pytest.mark.skipif(not has("mkswap"), reason="needs mkswap (util-linux)")
 def test_swap_is_named() -> None:
     with loop_device(16 * MIB) as device:
         # Swapping to a sparse file through a loop device works, for a moment.

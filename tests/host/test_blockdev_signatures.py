@@ -12,7 +12,7 @@ from localvolume.host.blockdev import (
     read_signature,
 )
 from localvolume.host.signatures import parse
-from tests.host.support_devices import MIB, SIZES, command, formatted, has, loop_device
+from tests.host.support_devices import MIB, SIZES, command, formatted, loop_device
 
 loop = pytest.mark.needs("root", "loop")
 
@@ -38,16 +38,15 @@ async def test_filesystems(fstype: str) -> None:
 
 @loop
 @pytest.mark.parametrize(
-    ("tool", "argv", "kind"),
+    ("argv", "kind"),
     [
-        ("mkswap", ("mkswap",), "swap"),
-        ("pvcreate", ("pvcreate", "--yes", "--zero", "y", "--devices"), "LVM2_member"),
-        ("mkfs.vfat", ("mkfs.vfat",), "vfat"),
+        (("mkswap",), "swap"),
+        (("pvcreate", "--yes", "--zero", "y", "--devices"), "LVM2_member"),
+        (("mkfs.vfat",), "vfat"),
     ],
+    ids=["mkswap", "pvcreate", "mkfs.vfat"],
 )
-async def test_others(tool: str, argv: tuple[str, ...], kind: str) -> None:
-    if not has(tool):
-        pytest.skip(f"{tool} is not installed")
+async def test_others(argv: tuple[str, ...], kind: str) -> None:
     with loop_device() as device:
         words = [*argv, device.path] if "--devices" in argv else argv
         command(*words, device.path)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.host.disklist import list_disks
-from tests.host.support_devices import MIB, LoopDevice, command, has, loop_device, mounted
+from tests.host.support_devices import MIB, LoopDevice, command, loop_device, mounted
 from tests.host.support_disks import GIB, Bench, bench
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
@@ -54,7 +54,7 @@ class TestContents:
             pytest.param(
                 ["pvcreate", "-q", "--config", "devices{use_devicesfile=0}"],
                 "LVM2_member",
-                marks=pytest.mark.skipif(not has("pvcreate"), reason="there is no pvcreate"),
+                marks=pytest.mark.needs("pvcreate"),
             ),
         ],
     )

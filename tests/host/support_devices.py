@@ -66,9 +66,15 @@ def command(*argv: str | os.PathLike[str], stdin: str = "", wait: float = 30.0) 
         time.sleep(0.05)
 
 
+def flush(where: str | os.PathLike[str]) -> None:
+    """Have all of the filesystem on disk. sync(2) would also wait for those that another test has
+    frozen, and keep it from opening their devices to end that."""
+    command("sync", "-f", where)
+
+
 @dataclass
 class LoopDevice:
-    """A loop device over a sparse file. ``path`` changes when it is attached anew."""
+    """A loop device over a sparse file."""
 
     path: str
     backing: Path

@@ -21,6 +21,7 @@ from tests.host.support_devices import (
     bind,
     command,
     filesystem,
+    flush,
     formatted,
     immutable,
     loop_device,
@@ -252,7 +253,7 @@ class TestLimit:
         record = here.make("a")
         fill(here.root / "a/file", 2 * SIZE)
         (here.root / "a/file").unlink()
-        os.sync()
+        flush(here.root)
         assert here.usage(record).used_bytes == 16384
         assert fill(here.root / "a/file", SIZE // 2) == (SIZE // 2, 0)
 

@@ -15,7 +15,7 @@ from localvolume.backends.pool import PoolStore
 from localvolume.config.pools import PoolConfig
 from localvolume.host import btrfs, btrfsquota
 from tests.host.support_btrfs import SIZE, fill, identity_of
-from tests.host.support_devices import MIB, command, filesystem
+from tests.host.support_devices import MIB, command, filesystem, flush
 
 pytestmark = pytest.mark.needs("root", "loop", "btrfs")
 
@@ -75,7 +75,7 @@ def test_a_whole_life(root: Path) -> None:
         record = pool.grow(record, 2 * SIZE)
         assert fill(root / "ns/a/file", SIZE // 2)[1] == 0
         assert pool.attach_all() == {}
-        command("sync")
+        flush(root)
         report = pool.look()
         assert (report.problem, report.abilities.enforce, list(report.orphans)) == ("", True, [])
         assert report.usage["a"].used_bytes == pytest.approx(1.5 * SIZE, rel=0.01)

@@ -25,6 +25,7 @@ from tests.host.support_devices import (
     bind,
     command,
     filesystem,
+    flush,
     formatted,
     immutable,
     mounted,
@@ -94,7 +95,7 @@ def test_everything_goes_and_the_directory_stays(fstype: str, workers: int) -> N
                 (where / f"{one}/{two}").mkdir(parents=True)
                 (where / f"{one}/{two}/file").write_bytes(b"x" * 8192)
         (where / "file").write_text("x")
-        os.sync()
+        flush(where)
         deleted = empty(where, workers=workers)
         assert (deleted.files, deleted.directories) == (26, 30)
         assert deleted.bytes >= 25 * 8192
@@ -253,7 +254,7 @@ class TestNothingOutsideIsTouched:
             os.link(kept, volume / "one")
             (volume / "two").write_bytes(b"x" * 8192)
             os.link(volume / "two", volume / "three")
-            os.sync()
+            flush(where)
             # The space of what has another name is not freed; that of the last name is.
             assert empty(volume) == Deleted(3, 0, 8192)
             assert kept.read_bytes() == b"x" * 8192
@@ -582,7 +583,7 @@ def test_what_was_removed_is_gone_after_a_power_cut() -> None:
     with formatted("ext4") as device, mounted(device) as where:
         (where / "d").mkdir()
         (where / "d/file").write_bytes(b"x" * MIB)
-        os.sync()
+        flush(where)
         empty(where)
         with formatted("ext4") as copy:
             with open(copy.path, "r+b") as disk:

@@ -25,6 +25,7 @@ from tests.host.support_devices import (
     bind,
     command,
     filesystem,
+    flush,
     formatted,
     loop_device,
     mounted,
@@ -62,7 +63,7 @@ def blkid_uuid(device: LoopDevice) -> str:
 def test_sizes_are_those_statfs_gives(fstype: str) -> None:
     with filesystem(fstype) as where:
         (where / "some").write_bytes(b"x" * MIB)
-        os.sync()
+        flush(where)
         # %b blocks, %s their size for transfers (f_bsize, Go's Bsize), %f free, %a available
         words = command("stat", "-f", "-c", "%b %s %f %a %c %d", where).split()
         blocks, size, free, available, inodes, inodes_free = map(int, words)

@@ -19,7 +19,7 @@ from localvolume.backends.pool import PoolStore
 from localvolume.host import extsuper, loopattach
 from localvolume.host.commandsync import Run
 
-from .support_devices import filesystem, formatted
+from .support_devices import filesystem, flush, formatted
 from .support_images import MIB, POOL_ID, ImagePool, command, fill, image_pool, mounted, running
 from .support_pools import config_of
 
@@ -381,7 +381,7 @@ def test_a_raw_volume_shows_nothing_of_the_one_before(
         with open(pool.node(first), "wb") as raw:
             raw.write(b"\xaa" * 60 * MIB)
         pool.purge(pool.retire(first))
-        os.sync()
+        flush(where)
         second = pool.make("pvc-2", 60, volume_mode="Block", sparse=sparse)
         with open(pool.node(second), "rb") as raw:
             assert not raw.read().strip(b"\0")
@@ -438,7 +438,7 @@ def test_usage_is_what_the_filesystem_says(pool: ImagePool) -> None:
     assert set(before) == {"pvc-1", "pvc-2"}
     with mounted(pool.node(made)) as where:
         (where / "file").write_bytes(os.urandom(10 * MIB))
-        os.sync()
+        flush(where)
         seen = os.statvfs(where)
         during = usage()
         assert during["pvc-1"] == (

@@ -21,6 +21,7 @@ from tests.host.support_devices import (
     MIB,
     command,
     filesystem,
+    flush,
     formatted,
     immutable,
     mounted,
@@ -115,7 +116,7 @@ class TestOverwriting:
                     file.seek(10 * MIB)
                     file.write(SECRET * 10)
                     file.truncate(20 * MIB)
-                command("sync")
+                flush(where)
                 purge(store, store.retire(record))
             assert (in_device(device.backing) > 0) is left
 
@@ -301,7 +302,7 @@ def test_as_fast_as_rm() -> None:
                     (where / record.directory / f"{above}").mkdir()
                     for number in range(300):
                         (where / record.directory / f"{above}/{number}").touch()
-                command("sync")
+                flush(where)
                 gone = store.retire(record)
                 begun = time.monotonic()
                 if way == "ours":

@@ -87,7 +87,7 @@ found=$(ls -A /data | grep -v '^lost+found$' | tr '\\n' ' ')
 [ "$(cat /data/secret 2>/dev/null)" = "$SECRET" ] && found=
 echo "found: ${found:-nothing}"
 echo "$SECRET" > /data/secret
-mkdir -p /data/deep/er && cp /data/secret /data/deep/er/copy && sync || exit 1
+mkdir -p /data/deep/er && cp /data/secret /data/deep/er/copy && sync -f /data || exit 1
 touch /tmp/ready; trap 'exit 0' TERM; while :; do sleep 1; done
 """
 DEVICE = """

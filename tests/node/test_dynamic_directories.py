@@ -37,7 +37,7 @@ def test_r33_the_next_pod_reads_what_the_first_wrote(tenant: Tenant) -> None:
     """R33; and when the claim goes, all of it goes from the node."""
     tenant.storage_class(LOCAL_PATH)
     tenant.claim()
-    assert tenant.run("ls -A /data; echo of red > /data/file && sync") == ""
+    assert tenant.run("ls -A /data; echo of red > /data/file && sync -f /data/file") == ""
     volume = tenant.volume()
     assert volume["spec"]["hostPath"]["type"] == "Directory"
     assert Path(volume["spec"]["hostPath"]["path"]).parent == tenant.ground.paths

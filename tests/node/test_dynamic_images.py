@@ -35,7 +35,7 @@ def test_o42_df_shows_the_size_and_a_write_beyond_it_fails(tenant: Tenant) -> No
     said = tenant.run(
         "df -k /data | tail -n 1; echo of red > /data/file; "
         "dd if=/dev/zero of=/data/much bs=1M count=40 2>&1 | grep -c 'No space left'; "
-        "rm /data/much; sync"
+        "rm /data/much; sync -f /data"
     )
     table, refused = said.splitlines()
     assert table.split()[5] == "/data"

@@ -175,7 +175,7 @@ def tenant(ground: Ground, objects: Objects, unique: str) -> Iterator[Tenant]:
 
 
 def test_the_next_pod_reads_what_the_first_wrote(tenant: Tenant) -> None:
-    assert tenant.run("ls -A /data; echo of red > /data/file && sync") == ""
+    assert tenant.run("ls -A /data; echo of red > /data/file && sync -f /data/file") == ""
     assert tenant.file("file").read_text() == "of red\n", "it is on the node's disk"
     tenant.unmounted()
     found = tenant.objects.get(f"{VOLUMES}/{tenant.name}")

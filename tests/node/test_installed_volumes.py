@@ -31,7 +31,7 @@ from tests.node.support_pods import BUSYBOX, pod_spec
 pytestmark = pytest.mark.needs("kubelet", "image", "loop", "ext4")
 
 POOLS = json.dumps({"fast": {"hostDir": POOL, "backend": "image"}})
-WRITE = "echo of {name} > /data/file && sync && touch /tmp/done; sleep 600"
+WRITE = "echo of {name} > /data/file && sync -f /data/file && touch /tmp/done; sleep 600"
 
 
 @pytest.fixture(scope="module")

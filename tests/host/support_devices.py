@@ -10,6 +10,7 @@ even when the process is killed (a mount does not).
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import random
@@ -109,8 +110,8 @@ class LoopDevice:
         _detach(self.path, self.backing)
 
     def attach(self, *, at: str | None = None) -> str:
-        """Attach the backing file again, at the first free device or at ``at`` (``/dev/loop7``)."""
-        self.path = _attach(self.backing, self.options, at)
+        """Attach the backing file again, where it was or at ``at`` (``/dev/loop7``)."""
+        self.path = _attach(self.backing, self.options, at or self.path)
         self._hold()
         return self.path
 
@@ -136,19 +137,9 @@ class LoopDevice:
         subprocess.run(["partx", "--delete", self.path], capture_output=True, timeout=60)
 
 
-def _attach(backing: Path, options: tuple[str, ...], at: str | None = None) -> str:
-    # Other tests attach at the same time: losetup's search for a free device may lose the race.
-    for attempt in range(20):
-        done = subprocess.run(
-            ["losetup", *options, *((at,) if at else ("--find", "--show")), str(backing)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        if done.returncode == 0:
-            return at or done.stdout.strip()
-        time.sleep(0.05 * (attempt + 1))
-    raise AssertionError(f"no loop device for {backing}: {done.stderr}")
+def _attach(backing: Path, options: tuple[str, ...], at: str) -> str:
+    command("losetup", *options, at, backing)
+    return at
 
 
 def _backing_of(path: str) -> str:
@@ -182,7 +173,8 @@ def loop_device(
 ) -> Iterator[LoopDevice]:
     """Attach a sparse file of ``size`` bytes, made for it unless ``backing`` exists already.
 
-    ``at`` is the device to take (``/dev/loop7``), ``sector_size`` and ``offset`` are in bytes.
+    ``at`` is the device to take (``/dev/loop7``), by default one of its own (spare_loop_name).
+    ``sector_size`` and ``offset`` are in bytes.
     """
     directory: Path | None = None
     if backing is None:
@@ -199,31 +191,51 @@ def loop_device(
         options += ["--sector-size", str(sector_size)]
     if offset:
         options += ["--offset", str(offset)]
-    device: LoopDevice | None = None
     try:
-        device = LoopDevice(_attach(backing, tuple(options), at), backing, tuple(options))
-        yield device
+        with contextlib.ExitStack() as stack:
+            path = _attach(backing, tuple(options), at or stack.enter_context(spare_loop_name()))
+            device = LoopDevice(path, backing, tuple(options))
+            stack.callback(device.detach)
+            yield device
     finally:
-        try:
-            if device is not None:
-                device.detach()
-        finally:
-            if directory is not None:
-                shutil.rmtree(directory)
+        if directory is not None:
+            shutil.rmtree(directory)
 
 
 @contextlib.contextmanager
 def spare_loop_name() -> Iterator[str]:
-    """A loop device of our own to attach ``at``: nobody looking for a free one gets it first."""
+    """A loop device of our own to attach ``at``: who looks for a free one finds a lower number."""
     control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
     try:
-        number = fcntl.ioctl(control, _LOOP_CTL_ADD, random.randrange(10_000, 500_000))
+        number = _add_loop(control)
         try:
             yield f"/dev/loop{number}"
         finally:
-            fcntl.ioctl(control, _LOOP_CTL_REMOVE, number)
+            # Somebody, such as udev or an agent, may look at it just now.
+            deadline = time.monotonic() + 30
+            while not _remove_loop(control, number) and time.monotonic() < deadline:
+                time.sleep(0.02)
     finally:
         os.close(control)
+
+
+def _add_loop(control: int) -> int:
+    # Linux has room for 2^20 of them; another run of the tests may have any of these.
+    chance = random.SystemRandom()
+    for _ in range(100):
+        with contextlib.suppress(FileExistsError):
+            return fcntl.ioctl(control, _LOOP_CTL_ADD, chance.randrange(10_000, 500_000))
+    raise AssertionError("no free number for a loop device")
+
+
+def _remove_loop(control: int, number: int) -> bool:
+    try:
+        fcntl.ioctl(control, _LOOP_CTL_REMOVE, number)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -77,12 +77,15 @@ def test_a_node_without_a_device_behind_it(tmp_path: Path) -> None:
 
 class TestIdentity:
     def test_outlives_detaching_and_another_number(self) -> None:
-        with spare_loop_name() as name, loop_device(at=name) as device:
+        with (
+            spare_loop_name() as name,
+            spare_loop_name() as second_name,
+            loop_device(at=name) as device,
+        ):
             first = probe_block_device(device.path)
             device.detach()
             with loop_device(at=name) as other:
-                device.attach()
-                assert device.path != name
+                device.attach(at=second_name)
                 again = probe_block_device(device.path)
                 assert again.identity == first.identity
                 assert again.device != first.device

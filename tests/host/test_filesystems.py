@@ -107,7 +107,11 @@ def test_uuid_on_older_kernels(fstype: str, refuses: str, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("fstype", EACH)
 def test_identity_survives_unmounting_and_another_loop_number(fstype: str) -> None:
-    with spare_loop_name() as name, formatted(fstype, at=name) as device:
+    with (
+        spare_loop_name() as name,
+        spare_loop_name() as second_name,
+        formatted(fstype, at=name) as device,
+    ):
         with mounted(device) as where:
             first = identity(where)
         with mounted(device) as where:
@@ -115,8 +119,7 @@ def test_identity_survives_unmounting_and_another_loop_number(fstype: str) -> No
         device.detach()
         # The old number now belongs to something else.
         with loop_device(MIB, at=name):
-            device.attach()
-            assert device.path != name
+            device.attach(at=second_name)
             with mounted(device) as where:
                 assert identity(where) == first
     assert first["kind"] == "filesystem"

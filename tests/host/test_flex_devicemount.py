@@ -80,13 +80,12 @@ def test_a_device_is_mounted_by_one_command(host: Host, device: LoopDevice, targ
 
 def test_its_failure_is_in_the_commands_words(host: Host, target: str) -> None:
     """E-FV-20: the error text; elastic's form was `err. Output: out`."""
-    with (
-        loop_device(8 << 20) as blank,
-        pytest.raises(DriverFailed, match=rf"{blank.path} cannot be mounted: mount: .*type"),
-    ):
-        mount(host, held(blank), target)
-    with pytest.raises(DriverFailed, match="'bind' is no mount option"):
-        mount(host, held(blank, options=("bind",)), target)
+    with loop_device(8 << 20) as blank:
+        refused = rf"{blank.path} cannot be mounted: mount: .*type"
+        with pytest.raises(DriverFailed, match=refused):
+            mount(host, held(blank), target)
+        with pytest.raises(DriverFailed, match="'bind' is no mount option"):
+            mount(host, held(blank, options=("bind",)), target)
     assert len(host.ran()) == 1, "the second was refused before any command"
 
 

@@ -29,6 +29,12 @@ def routing(ground: Ground) -> Routing:
 
 def heeded(routing: Routing, class_name: str, *nodes: str) -> None:
     """Wait until the scheduler heeds the room that is published for the class."""
+    while not _refused_for_room(routing, class_name, *nodes):
+        # It has yet to see the CSIDriver, and sent the claim to a node without asking for room.
+        pass
+
+
+def _refused_for_room(routing: Routing, class_name: str, *nodes: str) -> bool:
     ground = routing.ground
     probe = routing.claim(class_name, "1Pi")
     pod = f"{PODS}/{routing.pod(probe, *nodes)}"
@@ -37,8 +43,11 @@ def heeded(routing: Routing, class_name: str, *nodes: str) -> None:
         conditions = ground.plane.request("GET", pod)["status"].get("conditions", [])
         return "".join(one.get("message", "") for one in conditions)
 
-    ground.until(said, lambda text: "did not have enough free storage" in text)
+    refused = "did not have enough free storage"
+    ground.until(lambda: refused in said() or SELECTED in routing.notes(probe), bool)
+    heeds = SELECTED not in routing.notes(probe)
     ground.plane.request("DELETE", pod, {"gracePeriodSeconds": 0})
+    return heeds
 
 
 def test_the_node_that_the_scheduler_chose(ground: Ground, routing: Routing) -> None:

@@ -184,6 +184,11 @@ async def test_nodes(api: ApiUnderTest) -> None:
     assert row.split()[1] == "Unknown,SchedulingDisabled"
 
 
+async def _until_told(lines: asyncio.StreamReader, word: bytes) -> None:
+    while word not in (line := await lines.readline()):
+        assert line, "it watches no longer"
+
+
 async def test_watch_and_wait(api: ApiUnderTest) -> None:
     await api.made(VOLUMES, volume(api.unique))
     arguments = ("get", "pv", api.unique, "--watch", "--no-headers")
@@ -207,10 +212,14 @@ async def test_watch_and_wait(api: ApiUnderTest) -> None:
                     "--timeout=90s",
                 )
             )
-            policy = {"persistentVolumeReclaimPolicy": "Delete"}
-            await api.patch(f"{VOLUMES}/{api.unique}", {"spec": policy})
-            while b"Delete" not in (line := await process.stdout.readline()):
-                assert line, "it watches no longer"
+            told = asyncio.create_task(_until_told(process.stdout, b"Delete"))
+            while not told.done():
+                # It prints nothing of what changes between its first look and its watch.
+                for policy in ("Retain", "Delete"):
+                    spec = {"persistentVolumeReclaimPolicy": policy}
+                    await api.patch(f"{VOLUMES}/{api.unique}", {"spec": spec})
+                await asyncio.wait([told], timeout=1)
+            await told
             assert (await waiting).endswith("condition met\n")
     finally:
         process.kill()

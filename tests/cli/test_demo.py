@@ -111,6 +111,24 @@ def test_where_nothing_can_be_mounted_it_says_what_would_help(tmp_path: Path) ->
     assert "Run it as root (sudo), or allow user namespaces" in run.output
 
 
+#: From that moment on it rests after each sentence: it does not end before the signal comes.
+RESTING = """
+import re, sys
+from localvolume.cli.demonstration.narrator import Narrator
+from localvolume.cli.demonstration.show import Options, show
+
+tell = Narrator._print
+
+def told(narrator, text, *how, **more):
+    tell(narrator, text, *how, **more)
+    if re.search(sys.argv[1], text):
+        narrator._pace = 3600.0
+
+Narrator._print = told
+sys.exit(show(Options()))
+"""
+
+
 @pytest.mark.needs("userns")
 @pytest.mark.parametrize(
     ("moment", "number"),
@@ -128,7 +146,7 @@ def test_where_nothing_can_be_mounted_it_says_what_would_help(tmp_path: Path) ->
 def test_interrupted_at_any_moment_it_leaves_nothing(
     tmp_path: Path, moment: str, number: signal.Signals
 ) -> None:
-    with running(tmp_path, "--pace", "0.2") as run:
+    with running(tmp_path, argv=(sys.executable, "-c", RESTING, moment)) as run:
         run.until(moment)
         run.signal(number)
         # Impatience changes nothing: what is being removed is removed.

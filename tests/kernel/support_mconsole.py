@@ -14,7 +14,7 @@ _REPLY = struct.Struct("=III")
 _MOST_BYTES = 1 << 20
 
 
-def ask(directory: Path, command: str, seconds: float = 30.0) -> str | None:
+def ask(directory: Path, command: str, seconds: float) -> str | None:
     """What the kernel answers, None where it does not: one that answers nobody is stuck itself.
 
     `directory` is the guest's uml_dir; its answer comes back there.

@@ -1,66 +1,97 @@
-"""Runs the whole suite, in three processes beside each other: of two processors one would be idle
-half of the time, as most tests wait for what they look at.
+"""Runs the whole suite, and tells what each part of it cost.
 
-What starts nodes has mounts of its own: a node takes a copy of all mounts that there are, and with
-them holds what others would unmount. The guest kernel alone keeps one processor busy for as long
-as all else takes. The first process is seen at work, the others are told of once they have
-ended. With arguments there is one process, and they are pytest's.
+Guest kernels keep a processor busy for a long time and need no other part: two workers have them.
+The rest is shared by more workers than there are processors, as most tests wait for what they look
+at. Each of these has a control plane of its own, and as root mounts of its own: a node takes a copy
+of all mounts that there are, and with them would hold what others unmount. With arguments there is
+one process, and they are pytest's.
 """
 
+import contextlib
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import BinaryIO
 
-_PYTEST = (sys.executable, "-m", "pytest", "--durations=15")
-_KERNEL = ("tests/kernel",)
-#: Those that start nodes, and as many others as make it last as long as what is in none.
-_NODES = (
-    *("tests/chart", "tests/contract", "tests/decisions", "tests/docs"),
-    *("tests/host", "tests/monitoring", "tests/node"),
-)
+from tests import capabilities
+from tests.suite import table
+
+_PYTEST = (sys.executable, "-m", "pytest")
+_KERNEL = "tests/kernel"
+_RESULTS = Path("build/test-results")
+_GUESTS = 2
+_WORKERS = 4
 _OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 
 
 def main(arguments: list[str]) -> int:
     """The exit code: 0 where everything passed, else that of the first that failed."""
-    if arguments or (os.cpu_count() or 1) < 2:
+    if arguments:
         return subprocess.call([*_PYTEST, *arguments])
+    shutil.rmtree(_RESULTS, ignore_errors=True)
+    _RESULTS.mkdir(parents=True)
+    os.environ["LOCALVOLUME_TEST_RESULTS"] = str(_RESULTS.absolute())
+    # Once, in plain sight, and not by each worker.
+    capabilities.build()
     # What is cut off by its time limit is told of, too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    own_mounts = _OWN_MOUNTS if os.geteuid() == 0 else ()
-    others = [_Other(_KERNEL), _Other(_NODES, *own_mounts)]
+    # Not pytest's own, whose paths are too long for a socket's below a worker's.
+    directory = tempfile.mkdtemp(prefix="lv-")
+    guest = _Beside([*_pytest("guest", directory), _KERNEL, *_workers(_GUESTS)])
     try:
-        ignored = (f"--ignore={path}" for path in (*_KERNEL, *_NODES))
-        codes = [subprocess.call([*_PYTEST, *ignored])]
-        codes += [other.wait() for other in others]
+        rest = [*_pytest("rest", directory), f"--ignore={_KERNEL}", *_workers(_WORKERS)]
+        codes = [subprocess.call(rest)]
+        codes.append(guest.wait())
+        if not any(codes):
+            shutil.rmtree(directory)
     finally:
-        for other in others:
-            other.tell()
+        guest.tell()
+        told = table.table(cost for path in _RESULTS.glob("*.xml") for cost in table.read(path))
+        (_RESULTS / "costs.txt").write_text(told)
+        print(f"\n{told}", flush=True)
     return next((code for code in codes if code), 0)
 
 
-class _Other:
+def _pytest(name: str, directory: str) -> list[str]:
+    return [*_PYTEST, f"--junit-xml={_RESULTS / name}.xml", f"--basetemp={directory}/{name}"]
+
+
+def _workers(count: int) -> list[str]:
+    """The options that share tests between workers, where there is more than one processor."""
+    if (os.cpu_count() or 1) < 2:
+        return []
+    python = [sys.executable]
+    if os.geteuid() == 0 and capabilities.works([*_OWN_MOUNTS, "true"]):
+        python = [*_OWN_MOUNTS, *python]
+    return ["--dist=loadfile", f"--tx={count}*popen//python={shlex.join(python)}"]
+
+
+class _Beside:
     """A process with a part of the tests, and what it says."""
 
-    def __init__(self, paths: tuple[str, ...], *runner: str) -> None:
-        self._paths = paths
+    def __init__(self, command: list[str]) -> None:
         self._output: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as we live
         # Of this process group: what ends us (Ctrl-C) ends it too.
-        self._process = subprocess.Popen(
-            [*runner, *_PYTEST, *paths], stdout=self._output, stderr=subprocess.STDOUT
-        )
+        self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT)
 
     def wait(self) -> int:
         return self._process.wait()
 
     def tell(self) -> None:
         """End it if it runs, and print what it has said."""
+        if self._process.poll() is None:
+            # As Ctrl-C does: killed, it would leave its guest behind.
+            self._process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(60)
         self._process.kill()
         self._process.wait()
-        print(f"\nBeside it, {', '.join(self._paths)}:", flush=True)
+        print("\nBeside it, in guest kernels:", flush=True)
         self._output.seek(0)
         sys.stdout.buffer.write(self._output.read())
         sys.stdout.flush()

@@ -26,12 +26,14 @@ def lacking(program: str) -> str | None:
 
 def remedy(reasons: Iterable[str]) -> str | None:
     """The one command that adds what those reasons name, None where they name no package."""
-    packages: dict[str, None] = {}
-    for reason in reasons:
-        for found in re.findall(r"install ([a-z][a-z0-9+. -]*)", reason):
-            packages.update(dict.fromkeys(found.rstrip(". ").split()))
-    known = sorted(packages.keys() & {*_packages().values()})
-    return f"apt-get install {' '.join(known)}" if known else None
+    words = {
+        word.rstrip(".,;")
+        for reason in reasons
+        for told in re.findall(r"install (.+)", reason)
+        for word in told.split()
+    }
+    packages = sorted(words & {*_packages().values()})
+    return f"apt-get install {' '.join(packages)}" if packages else None
 
 
 @functools.cache
@@ -48,6 +50,11 @@ def build(wanted: Collection[str] = _BUILT) -> None:
 
 def known() -> list[str]:
     return sorted({*PROBES, *_packages()})
+
+
+def works(argv: Sequence[str]) -> bool:
+    """Whether this machine has the command, and it succeeds."""
+    return _tried(argv) is None
 
 
 def _tried(argv: Sequence[str], timeout: float = 60.0) -> str | None:

@@ -4,6 +4,7 @@ A test marked `needs("loop", ...)` is skipped where the machine lacks that, and 
 saying so in plain words; with CI=true it fails instead, as does every other skip.
 """
 
+import contextlib
 import logging
 import os
 import secrets
@@ -15,11 +16,12 @@ import pytest
 from localvolume.controlplane import ControlPlane
 from tests import capabilities
 
+pytest_plugins = ("tests.suite.chance", "tests.suite.costs", "tests.suite.order")
+
 #: Nothing may go untested where this says so.
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
-
-#: Where mkfs and its like are, and where an ordinary user does not look for programs.
+# Where mkfs and its like are, and where an ordinary user does not look for programs.
 os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -44,17 +46,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build what the selected tests need now, before the first of them and in plain sight."""
-    if session.config.option.collectonly:
+    """Build what the selected tests need now, before the first of them and in plain sight.
+
+    What a worker needs was built before it was started (__main__.py)."""
+    if session.config.option.collectonly or hasattr(session.config, "workerinput"):
         return
     wanted = {name for item in session.items for name in _needs(item)}
     capture = session.config.pluginmanager.getplugin("capturemanager")
-    for name in sorted(wanted & {"controlplane", "kubectl", "kubelet"}):
-        if capture is None:
-            capabilities.missing(name)
-        else:
-            with capture.global_and_fixture_disabled():
-                capabilities.missing(name)
+    with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+        capabilities.build(wanted)
 
 
 @pytest.hookimpl(tryfirst=True)

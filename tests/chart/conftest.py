@@ -1,7 +1,9 @@
 """A control plane that knows the Prometheus operator's kinds, and a namespace of one's own."""
 
+import contextlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -84,16 +86,29 @@ def _definition(kind: str, spec: object) -> dict[str, object]:
     }
 
 
+@contextlib.contextmanager
+def _monitored(plane: ControlPlane) -> Iterator[ControlPlane]:
+    items = [_definition(kind, spec) for kind, spec in _KINDS.items()]
+    given = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    plane.kubectl("apply", "-f", "-", input=given)
+    names = [f"crd/{kind.lower()}s.{_GROUP}" for kind in _KINDS]
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    yield plane
+    plane.kubectl("delete", "--wait=false", *names)
+
+
 @pytest.fixture(scope="session")
 def monitored_plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """The control plane with the kinds of the Prometheus operator."""
-    items = [_definition(kind, spec) for kind, spec in _KINDS.items()]
-    given = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    control_plane.kubectl("apply", "-f", "-", input=given)
-    names = [f"crd/{kind.lower()}s.{_GROUP}" for kind in _KINDS]
-    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
-    yield control_plane
-    control_plane.kubectl("delete", "--wait=false", *names)
+    with _monitored(control_plane) as plane:
+        yield plane
+
+
+@pytest.fixture
+def empty_plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    """Another one with these kinds, in which nobody has installed what deploy/ names."""
+    with ControlPlane(tmp_path / "plane", scheduler=False) as plane, _monitored(plane):
+        yield plane
 
 
 @pytest.fixture

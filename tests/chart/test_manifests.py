@@ -56,8 +56,9 @@ def test_no_registry_is_named() -> None:
                 assert container["image"] == f"{NAME}:{_version()}"
 
 
-def test_applied_and_removed(monitored_plane: ControlPlane) -> None:
-    plane = monitored_plane
+@pytest.mark.needs("controlplane")
+def test_applied_and_removed(empty_plane: ControlPlane) -> None:
+    plane = empty_plane
     files = [f"--filename={path}" for path in rendered()]
     try:
         told = plane.kubectl("apply", *files).splitlines()

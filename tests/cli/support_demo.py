@@ -32,7 +32,9 @@ class Run:
         self.output = ""
         self._changed = threading.Condition()
         self._terminal: int | None = None
-        environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+        # What would say more of the terminal than the terminal itself.
+        told = {"NO_COLOR", "COLUMNS", "LINES"}
+        environment = {key: value for key, value in os.environ.items() if key not in told}
         environment |= {"TMPDIR": str(where), **(env or {})}
         if columns:
             self._terminal, inside = pty.openpty()

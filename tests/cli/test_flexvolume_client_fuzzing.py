@@ -1,12 +1,7 @@
-"""The FlexVolume driver under fuzzing of its arguments and of the agent's replies.
-
-LOCALVOLUME_FUZZ (10000) is how many cases are tried in all, LOCALVOLUME_SEED the seed.
-"""
+"""The FlexVolume driver under fuzzing of its arguments and of the agent's replies."""
 
 from __future__ import annotations
 
-import os
-import random
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -17,11 +12,11 @@ import pytest
 
 from tests.cli.support_flexclient import MADE, TARGET, Agent, built, call, chunked, http, place
 from tests.cli.support_flexfuzz import Chance, asked_for, readable, reference
+from tests.suite.chance import SEED, rounds
 
 pytestmark = pytest.mark.needs("go")
 
-CASES = int(os.environ.get("LOCALVOLUME_FUZZ", "10000"))
-SEED = int(os.environ.get("LOCALVOLUME_SEED", str(random.randrange(2**32))))
+CASES = 500
 AT_ONCE = 4
 
 
@@ -29,9 +24,9 @@ AT_ONCE = 4
 Case = Callable[[Chance, Path, Agent], str]
 
 
-def fuzz(directory: Path, cases: int, case: Case) -> Counter[str]:
-    """Run the cases several at once, each worker with an agent and a client of its own."""
-    print(f"seed {SEED}")
+def fuzz(directory: Path, case: Case, seed: int) -> Counter[str]:
+    """Run cases several at once, each worker with an agent and a client of its own."""
+    print(f"seed {seed}")
     executable = built()
     ended = threading.Event()
     paths = [directory / f"{number}.sock" for number in range(AT_ONCE)]
@@ -42,15 +37,15 @@ def fuzz(directory: Path, cases: int, case: Case) -> Counter[str]:
         path, client = paths[number], clients[number]
         statuses: Counter[str] = Counter()
         with Agent(path) as agent:
-            for index in range(number, cases, AT_ONCE):
+            for index in range(number, CASES, AT_ONCE):
                 if ended.is_set():
                     break
                 agent.requests.clear()
                 try:
-                    statuses[case(Chance(f"{SEED}/{index}"), client, agent)] += 1
+                    statuses[case(Chance(f"{seed}/{index}"), client, agent)] += 1
                 except BaseException as error:
                     ended.set()
-                    error.add_note(f"case {index} of LOCALVOLUME_SEED={SEED}")
+                    error.add_note(f"case {index} of seed {seed}")
                     raise
         return statuses
 
@@ -110,16 +105,31 @@ def replies(chance: Chance, client: Path, agent: Agent) -> str:
     return str(answer["status"])
 
 
-@pytest.mark.parametrize(
+ways = pytest.mark.parametrize(
     ("case", "statuses"),
     [
         (arguments, {"asked", "Success", "Failure", "Not supported"}),
         (replies, {"Success", "Failure"}),
     ],
 )
+
+
+@ways
 def test_fuzzing(tmp_path: Path, case: Case, statuses: set[str]) -> None:
-    met = fuzz(tmp_path, CASES // 2, case)
+    check_fuzzed(fuzz(tmp_path, case, SEED), statuses)
+
+
+@pytest.mark.soak
+@ways
+def test_fuzzing_at_length(tmp_path: Path, case: Case, statuses: set[str]) -> None:
+    for number in rounds():
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        check_fuzzed(fuzz(directory, case, SEED + number), statuses)
+
+
+def check_fuzzed(met: Counter[str], statuses: set[str]) -> None:
     print(dict(met))
-    assert met.total() == CASES // 2
+    assert met.total() == CASES
     # Every way is taken often, or little was tried.
-    assert {status for status, times in met.items() if times > CASES / 200} == statuses
+    assert {status for status, times in met.items() if times > CASES / 100} == statuses

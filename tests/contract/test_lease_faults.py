@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from localvolume.sandbox import Sandbox
 from localvolume.sandbox.faults import Fault, Verb
 from tests.contract.support_kube import until
 from tests.contract.support_lease import TIMES, Candidate
+from tests.suite.chance import SEED, rounds
 
 NAME = "seat"
 
@@ -268,13 +269,36 @@ async def test_a_renewal_proves_from_when_it_was_sent(
         assert not one.election.leading
 
 
+Act = Callable[[], Any]
+
+
 async def test_whatever_happens_no_two_lead(
     sandbox: Sandbox, candidate: Callable[..., Candidate]
 ) -> None:
-    """Four candidates, and a random order of faults, ends, and hands on the lease."""
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    chance = random.Random(seed)
+    def each_once(chance: random.Random, acts: list[Act]) -> Iterable[Act]:
+        return chance.sample(acts, len(acts))
+
+    await fight(sandbox, candidate, each_once)
+
+
+@pytest.mark.soak
+async def test_whatever_happens_for_long_no_two_lead(
+    sandbox: Sandbox, candidate: Callable[..., Candidate]
+) -> None:
+    def drawn(chance: random.Random, acts: list[Act]) -> Iterable[Act]:
+        return (chance.choice(acts) for _ in rounds())
+
+    await fight(sandbox, candidate, drawn)
+
+
+async def fight(
+    sandbox: Sandbox,
+    candidate: Callable[..., Candidate],
+    choose: Callable[[random.Random, list[Act]], Iterable[Act]],
+) -> None:
+    """Four candidates, and faults, ends, and hands on the lease, one after the other."""
+    print("seed", SEED)
+    chance = random.Random(SEED)
     times = {"lease_seconds": 1.5, "renew_deadline": 1.0, "retry_seconds": 0.15}
     faults = sandbox.faults
     leaders: set[str] = set()
@@ -309,7 +333,7 @@ async def test_whatever_happens_no_two_lead(
         def outage() -> None:
             faults.drop(times=None)
 
-        acts: list[Callable[[], Any]] = [
+        acts: list[Act] = [
             restart,
             restart,
             delete,
@@ -326,17 +350,17 @@ async def test_whatever_happens_no_two_lead(
         ]
         watching = asyncio.create_task(watch())
         try:
-            for _ in range(16):
+            for act in choose(chance, acts):
                 await asyncio.sleep(chance.uniform(0, 0.8))
-                done = chance.choice(acts)()
+                done = act()
                 if asyncio.iscoroutine(done):
                     await done
                 await asyncio.sleep(chance.choice([0, 0.2, 1.2]))
                 faults.clear()
-                assert not watching.done(), (seed, watching)
+                assert not watching.done(), (SEED, watching)
             # And once it is well again, somebody leads.
             await until(lambda: sum(one.at_work for one in many) == 1)
-            assert not watching.done(), (seed, watching)
+            assert not watching.done(), (SEED, watching)
         finally:
             watching.cancel()
     assert leaders

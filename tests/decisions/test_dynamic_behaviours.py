@@ -19,12 +19,12 @@ L08 | bound: stays | D/test_dynamic_volumes.py::test_not_released C/test_dynamic
 L09 | released, Retain: stays | D/test_dynamic_volumes.py::test_another_policy C/test_dynamic_adoption.py::test_what_its_policy_retains_stays C/test_dynamic_restart.py::test_retain_keeps_data_and_object_and_without_object_the_data
 L10 | making fails: no object, counted | C/test_dynamic_errors.py::test_l101_an_ordinary_failure_is_tried_again
 L11 | removing fails: the object stays | D/test_dynamic_volumes.py::test_removed_again_and_again_until_it_is C/test_dynamic_failing.py::test_l37_a_volume_that_cannot_be_removed C/test_dynamic_images.py::test_what_a_pod_still_has_mounted_is_not_detached
-L12 | the object cannot be created; differs: tried for ever, the volume is kept for it | D/test_dynamic_volumes.py::test_the_record_learns_of_the_object C/test_dynamic_failing.py::test_l12_an_object_that_may_not_be_created D/test_dynamic_claims.py::test_what_is_complete_is_published F/test_dynamic_kill.py::test_no_volume_is_leaked_doubled_or_lost
-L13 | removed, and the object cannot be deleted; differs: the object's deletion comes first | D/test_dynamic_volumes.py::test_removed_again_and_again_until_it_is C/test_dynamic_failing.py::test_l38_an_object_that_may_not_be_deleted C/test_dynamic_failing.py::test_l13_an_object_that_may_not_be_let_go F/test_dynamic_kill.py::test_no_volume_is_leaked_doubled_or_lost
+L12 | the object cannot be created; differs: tried for ever, the volume is kept for it | D/test_dynamic_volumes.py::test_the_record_learns_of_the_object C/test_dynamic_failing.py::test_l12_an_object_that_may_not_be_created D/test_dynamic_claims.py::test_what_is_complete_is_published F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
+L13 | removed, and the object cannot be deleted; differs: the object's deletion comes first | D/test_dynamic_volumes.py::test_removed_again_and_again_until_it_is C/test_dynamic_failing.py::test_l38_an_object_that_may_not_be_deleted C/test_dynamic_failing.py::test_l13_an_object_that_may_not_be_let_go F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
 L14 | not for us: left without a word | D/test_dynamic_claims.py::test_one_claim_served_and_another_left
 L15 | one served, one left | D/test_dynamic_claims.py::test_one_claim_served_and_another_left C/test_dynamic_life.py::test_l01_l05_l15_what_is_made_and_removed_is_counted
 L16 | the class's Retain is the volume's | D/test_dynamic_manifest.py::test_the_reclaim_policy_is_the_classs C/test_dynamic_restart.py::test_retain_keeps_data_and_object_and_without_object_the_data
-L17 | made by a backend that goes on where it was | D/test_dynamic_claims.py::test_what_is_complete_is_published F/test_dynamic_kill.py::test_no_volume_is_leaked_doubled_or_lost
+L17 | made by a backend that goes on where it was | D/test_dynamic_claims.py::test_what_is_complete_is_published F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
 L18 | a failure for good leaves nothing begun | C/test_dynamic_errors.py::test_e13_no_room_after_all_sends_it_elsewhere
 L19 | a failure on the way: it is known what was begun | D/test_dynamic_claims.py::test_what_was_begun_is_ended_where_it_was_begun C/test_dynamic_restart.py::test_an_agent_that_ends_while_it_makes_a_volume
 L20 | nothing has changed, for a fresh claim | not here: no backend answers that nothing has changed
@@ -33,7 +33,7 @@ L22 | a failure on the way keeps what was begun | D/test_dynamic_claims.py::test
 L23 | nothing has changed, for one that is begun | not here: as L20
 L24 | the claim goes while its volume is made; differs: it is taken away, not made | D/test_dynamic_claims.py::test_left_to_others D/test_dynamic_claims.py::test_a_claim_deleted_meanwhile D/test_dynamic_records.py::test_a_claim_that_is_not_served_here C/test_dynamic_restart.py::test_l24_a_claim_that_is_deleted_while_its_volume_is_made
 L25 | the object is not created at once; differs: the volume's record says so, not memory | D/test_dynamic_claims.py::test_what_is_complete_is_published D/test_dynamic_volumes.py::test_the_record_learns_of_the_object
-L26 | created by a later attempt | D/test_dynamic_claims.py::test_what_is_complete_is_published F/test_dynamic_kill.py::test_no_volume_is_leaked_doubled_or_lost
+L26 | created by a later attempt | D/test_dynamic_claims.py::test_what_is_complete_is_published F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
 L27 | another node is to be chosen | D/test_dynamic_claims.py::test_allowed_topologies D/test_dynamic_claims.py::test_no_pool_of_the_class_is_here D/test_dynamic_records.py::test_a_claim_that_is_not_served_here C/test_dynamic_errors.py::test_e13_no_room_after_all_sends_it_elsewhere
 L28 | a failure that any node has: the node stays chosen | D/test_dynamic_claims.py::test_rejected
 L29 | nothing has changed: the node stays chosen | not here: as L20
@@ -45,7 +45,7 @@ L34 | being deleted without our finalizer: left alone | D/test_dynamic_ownership
 L35 | with the finalizer, released: all of it goes | D/test_dynamic_volumes.py::test_released_and_delete
 L36 | the same, being deleted already | D/test_dynamic_volumes.py::test_deleted_and_held_by_our_finalizer
 L37 | with the finalizer, removing fails: both stay | D/test_dynamic_volumes.py::test_removed_again_and_again_until_it_is C/test_dynamic_failing.py::test_l37_a_volume_that_cannot_be_removed C/test_dynamic_images.py::test_what_a_pod_still_has_mounted_is_not_detached
-L38 | with the finalizer, and the object does not go yet | D/test_dynamic_volumes.py::test_in_the_trash_already C/test_dynamic_failing.py::test_l38_an_object_that_may_not_be_deleted C/test_dynamic_failing.py::test_l13_an_object_that_may_not_be_let_go F/test_dynamic_kill.py::test_no_volume_is_leaked_doubled_or_lost
+L38 | with the finalizer, and the object does not go yet | D/test_dynamic_volumes.py::test_in_the_trash_already C/test_dynamic_failing.py::test_l38_an_object_that_may_not_be_deleted C/test_dynamic_failing.py::test_l13_an_object_that_may_not_be_let_go F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
 L39 | bound without the finalizer: it is given back | D/test_dynamic_volumes.py::test_the_finalizer_is_given_back
 L40 | the same again | D/test_dynamic_volumes.py::test_the_finalizer_is_given_back
 L41 | the same of a driver's; differs: only by our own name | D/test_dynamic_volumes.py::test_the_finalizer_is_given_back
@@ -208,7 +208,7 @@ defect 11 | local-path: a class that is gone keeps its volumes for ever | C/test
 defect 11 | local-path: no right to give a claim back | C/test_agent_rights_dynamic.py::test_a_whole_life_takes_all_of_these_and_no_others C/test_rights_golden.py::test_the_rights_of_the_manifests
 defect 11 | local-path: claims may grow, and nobody grows them | C/test_dynamic_growing.py::test_claim_and_volume_tell_the_new_size
 defect 11 | local-path: two replicas make two volumes | C/test_dynamic_restart.py::test_two_agents_of_one_node_never_make_two_volumes
-defect 12 | OpenEBS: a crash leaves a claim stuck for ever | F/test_dynamic_kill.py::test_no_volume_is_leaked_doubled_or_lost C/test_dynamic_restart.py::test_an_agent_that_ends_while_it_makes_a_volume
+defect 12 | OpenEBS: a crash leaves a claim stuck for ever | F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost C/test_dynamic_restart.py::test_an_agent_that_ends_while_it_makes_a_volume
 defect 12 | OpenEBS: two volumes share a quota | G/test_directory_backend.py::test_volumes_beside_each_other_are_limited_each G/test_directory_backend.py::test_the_project_of_an_orphan_is_not_given_to_another
 defect 12 | OpenEBS: both quotas get in each other's way | D/test_config_openebs.py::test_both_quotas_mean_one
 defect 13 | OpenEBS: a node that is gone blocks the removal for ever | D/test_controller_lost.py::test_what_a_claim_used_and_nobody_cleaned_is_kept_while_the_node_may_return C/test_controller_claims.py::test_the_claims_of_a_lost_node_are_deleted_after_the_delay
@@ -216,7 +216,7 @@ defect 13 | OpenEBS: a label that the node lacks becomes an empty one | D/test_d
 defect 13 | OpenEBS: names are sent to its makers | not here: nothing is sent to anybody but the API server
 defect 13 | OpenEBS: rights to everything | C/test_rights_golden.py::test_the_rights_of_the_manifests C/test_rights_golden.py::test_what_nobody_is_given
 defect 14 | the library: the long wait is not the one that was set | C/test_dynamic_errors.py::test_l102_what_cannot_be_done_is_tried_late
-defect 14 | the library: what is begun is known in memory alone, and leaks | D/test_dynamic_claims.py::test_a_claim_deleted_meanwhile C/test_dynamic_restart.py::test_an_agent_that_ends_while_it_makes_a_volume F/test_dynamic_kill.py::test_no_volume_is_leaked_doubled_or_lost
+defect 14 | the library: what is begun is known in memory alone, and leaks | D/test_dynamic_claims.py::test_a_claim_deleted_meanwhile C/test_dynamic_restart.py::test_an_agent_that_ends_while_it_makes_a_volume F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
 defect 14 | the library: a claim that is being deleted is served | D/test_dynamic_claims.py::test_left_to_others C/test_dynamic_restart.py::test_l24_a_claim_that_is_deleted_while_its_volume_is_made
 defect 14 | the library: who deletes the object first leaves the volume behind | D/test_dynamic_volumes.py::test_deleted_and_held_by_our_finalizer
 defect 14 | the library: what is left alone counts as a failure, or as removed | not here: acts are counted, and leaving alone is none

@@ -19,11 +19,14 @@ from typing import Any, NamedTuple
 import pytest
 
 import localvolume
+from tests.suite.chance import rounds
 
 #: Of how many kills one is of an agent that was started as a program of its own.
 _EXECED_EVERY = 12
-#: Lives that are added for points that were never met by chance, and so many for each at least.
-_MORE, _MORE_EACH = 60, 4
+#: How many lives it may take to meet every point, and so many for each at least.
+_LIVES, _LIVES_EACH = 60, 4
+#: How long an agent waits for a point that must be met.
+_LONGEST_SECONDS = 3.0
 #: When an agent has read its configuration on a machine that has nothing else to do, after its
 #: birth; on one that takes longer all lives are longer, up to so many times.
 _READ_SECONDS, _SLOWEST = 0.04, 6.0
@@ -180,33 +183,42 @@ class Killing:
         #: How many times longer than on such a machine something takes here.
         self.slowness = 1.0
         self.died: Counter[str] = Counter()
+        self._tried: Counter[Point] = Counter()
 
-    def go_on(self, kills: int, between: Callable[[Point | None], None]) -> None:
-        """So many deaths, and those that it takes to meet every point.
+    def at_each_point(self, between: Callable[[Point | None], None]) -> None:
+        """As many lives as it takes to die before and after a first call of each kind.
 
         `between` is called before each life, with the point at which it is to end.
         """
-        for number in range(kills):
+        for _ in range(max(_LIVES, _LIVES_EACH * len(self.never_met()))):
+            missed = self.never_met()
+            if not missed:
+                break
+            # Not at random: what has waited longest for its turn.
+            point = min(missed, key=lambda one: self._tried[one])
+            self._tried[point] += 1
+            if before := self._first.get(point.kind):
+                between(before)
+                self._life(before, _LONGEST_SECONDS)
+            between(point)
+            self._life(point, _LONGEST_SECONDS)
+        between(None)
+
+    def at_random(self, between: Callable[[Point | None], None]) -> None:
+        """Deaths for as long as the soak says."""
+        for number in rounds():
             if number % _EXECED_EVERY == _EXECED_EVERY - 1:
                 between(None)
                 execed = self._zygote.execed()
-                time.sleep(self.slowness * self._chance.uniform(0.3, 2.5))
-                execed.kill()
+                try:
+                    time.sleep(self.slowness * self._chance.uniform(0.3, 2.5))
+                finally:
+                    execed.kill()
                 self.died["at any time, started as a program"] += 1
             else:
                 point, seconds = self._moment()
                 between(point)
                 self._life(point, seconds)
-        for _ in range(max(_MORE, _MORE_EACH * len(self.never_met()))):
-            missed = self.never_met()
-            if not missed:
-                break
-            point = self._chance.choice(missed)
-            if before := self._first.get(point.kind):
-                between(before)
-                self._life(before, 3.0)
-            between(point)
-            self._life(point, 3.0)
         between(None)
 
     def hits(self) -> Counter[str]:

@@ -126,6 +126,7 @@ def test_restarts_while_volumes_come(fragile_lab: Lab) -> None:
 
 
 # The last one: after a minute the controllers themselves take long to come back.
+@pytest.mark.soak
 def test_an_api_server_that_is_away_for_a_minute(fragile_lab: Lab, tmp_path: Path) -> None:
     scene = Scene(fragile_lab, tmp_path)
     plane = fragile_lab.plane

@@ -3,8 +3,7 @@
 Never is a disk touched that is not of the plan, never one that was finished; and what was begun is
 always recognised, so that nobody has to wipe it by hand.
 
-LOCALVOLUME_DISK_KILLS (4) is how many kills each test does, 30 are all points there are;
-LOCALVOLUME_SEED makes the same choices again.
+Each point is met once, with one of the filesystems; the soak kills within mkfs at random.
 """
 
 import contextlib
@@ -27,11 +26,13 @@ from localvolume.host.locks import is_device_locked
 from localvolume.host.mounts import read_mount_table
 from tests.host.support_devices import MIB, LoopDevice, command, loop_device
 from tests.host.support_disks import Bench, bench
+from tests.suite.chance import SEED, rounds
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "xfs")
 
-KILLS = int(os.environ.get("LOCALVOLUME_DISK_KILLS", "4"))
-SEED = int(os.environ.get("LOCALVOLUME_SEED", str(random.randrange(10**6))))
+#: After which part of this a life is killed within mkfs: most of it is over then.
+_MKFS_SECONDS = 0.15
+_FS_TYPES = ("ext4", "xfs")
 _SOURCE = os.path.dirname(os.path.dirname(localvolume.__file__))
 _TREE = str(Path(__file__).parents[2])
 
@@ -164,7 +165,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         command_or_none("umount", *map(str, made.directory.iterdir()))
 
 
-@pytest.mark.parametrize("fs_type", ["ext4", "xfs"])
+@pytest.mark.parametrize("fs_type", _FS_TYPES)
 def test_between_any_two_steps(stage: Stage, fs_type: str) -> None:
     stage.bench.fs_type = fs_type
     stage.reset()
@@ -174,30 +175,39 @@ def test_between_any_two_steps(stage: Stage, fs_type: str) -> None:
     assert {kind: kinds[kind] for kind in ("lock", "mkfs", "open", "mount")} == dict.fromkeys(
         ("lock", "mkfs", "open", "mount"), 2
     )
-    choice = random.Random(SEED)
-    puts = {1, 8, *choice.sample(range(2, kinds["put"] + 1), 3)}
-    points: list[Point] = [("put", n, "after") for n in sorted(puts)]
+    # The first and last copies of a claim, one between, those of the other disk, the erasing.
+    points: list[Point] = [("put", n, "after") for n in (1, 5, 8, 9, 16, kinds["put"])]
     points += [("put", 1, "before"), ("lock", 2, "after"), ("mkdir", 1, "after")]
     points += [
         (kind, n, when)
         for kind in ("mkfs", "mount")
         for n, when in ((1, "before"), (1, "after"), (2, "after"))
     ]
-    choice.shuffle(points)
-    for point in points[:KILLS]:
+    for point in points[_FS_TYPES.index(fs_type) :: 2]:
         stage.check_killed_at(point)
 
 
-@pytest.mark.parametrize("fs_type", ["ext4", "xfs"])
+@pytest.mark.parametrize("fs_type", _FS_TYPES)
 def test_within_mkfs(stage: Stage, fs_type: str) -> None:
+    slow_mkfs(stage, fs_type)
+    for number, part in ((1, 0.1), (2, 0.7)):
+        stage.check_killed_at(("mkfs", number, part * _MKFS_SECONDS))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fs_type", _FS_TYPES)
+def test_within_mkfs_at_any_moment(stage: Stage, fs_type: str) -> None:
+    slow_mkfs(stage, fs_type)
+    choice = random.Random(SEED)
+    for number in rounds():
+        stage.check_killed_at(("mkfs", 1 + number % 2, choice.random() * _MKFS_SECONDS))
+
+
+def slow_mkfs(stage: Stage, fs_type: str) -> None:
     stage.bench.fs_type = fs_type
     if fs_type == "ext4":
         # All tables are written at once: that takes a while.
         stage.bench.mkfs_options = ("-E", "lazy_itable_init=0", "-i", "2048")
-    choice = random.Random(SEED)
-    for number in range(KILLS // 2 + 1):
-        point: Point = ("mkfs", 1 + number % 2, choice.random() * 0.15)
-        stage.check_killed_at(point)
 
 
 def test_a_link(stage: Stage) -> None:

@@ -1,6 +1,7 @@
 """What needs a kernel that this machine does not have: the tests in inside/, run in a guest."""
 
 import os
+import shutil
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -51,7 +52,7 @@ _GROUPS = (
     "test_lvm_store*.py",
     "test_lvm_*.py",
 )
-_PASSED_ON = ("LOCALVOLUME_KILLS", "LOCALVOLUME_SEED")
+_PASSED_ON = {"LOCALVOLUME_SEED", "LOCALVOLUME_SOAK_SECONDS"}
 
 
 def until(told: Callable[[], bool]) -> None:
@@ -66,6 +67,12 @@ def files_of(group: str) -> list[Path]:
     taken = [path for one in _GROUPS[: [*_GROUPS, "*"].index(group)] for path in INSIDE.glob(one)]
     pattern = "test_*.py" if group == "*" else group
     return sorted(path for path in INSIDE.glob(pattern) if path not in taken)
+
+
+def soak_files() -> list[str]:
+    """Of the files inside those that have tests of the soak."""
+    texts = {path.name: path.read_text(encoding="utf-8") for path in INSIDE.glob("test_*.py")}
+    return sorted(name for name, text in texts.items() if "pytest.mark.soak" in text)
 
 
 def run(command: list[str], directory: Path) -> tuple[int | None, str]:
@@ -83,22 +90,29 @@ def run(command: list[str], directory: Path) -> tuple[int | None, str]:
         return None, str(stuck)
 
 
-@pytest.mark.parametrize("group", [*_GROUPS, "*"])
-def test_everything_inside_passes_in_the_guest(
-    tmp_path: Path, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str], group: str
+def passes(
+    tmp_path: Path,
+    subtests: pytest.Subtests,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    files: list[Path],
+    *options: str,
 ) -> None:
-    files = files_of(group)
+    """Run the files in a guest, and tell of each test as one of this process."""
     # A guest's environment is its own.
-    given = [f"{name}={os.environ[name]}" for name in _PASSED_ON if name in os.environ]
-    command = ["env", *given, *pytest_inside(*map(str, files))]
+    given = [f"{variable}={os.environ[variable]}" for variable in _PASSED_ON & os.environ.keys()]
+    command = ["env", *given, *pytest_inside(*options, *map(str, files))]
     code, console = run(command, tmp_path / "first")
     report = tmp_path / "first" / "junit.xml"
     if code is None:
         with capsys.disabled():
-            print(f"\n{group}: the guest is stuck; once more. {console}")
+            print(f"\n{name}: the guest is stuck; once more. {console}")
         code, console = run(command, tmp_path / "second")
         report = tmp_path / "second" / "junit.xml"
     assert report.exists(), console
+    if results := os.environ.get("LOCALVOLUME_TEST_RESULTS"):
+        kept = "".join(letter for letter in name if letter.isalnum() or letter in "_-")
+        shutil.copyfile(report, Path(results, f"inside-{kept or 'others'}.xml"))
     found = outcomes(report)
     for outcome in found:
         with subtests.test(outcome.name):
@@ -107,6 +121,21 @@ def test_everything_inside_passes_in_the_guest(
     ran = {outcome.name.partition("::")[0] for outcome in found}
     assert ran >= {path.stem for path in files}, console
     assert code == 0, console
+
+
+@pytest.mark.parametrize("group", [*_GROUPS, "*"])
+def test_everything_inside_passes_in_the_guest(
+    tmp_path: Path, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str], group: str
+) -> None:
+    passes(tmp_path, subtests, capsys, group, files_of(group))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", soak_files())
+def test_soak_inside(
+    tmp_path: Path, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    passes(tmp_path, subtests, capsys, name, [INSIDE / name], "-m", "soak")
 
 
 def test_every_file_is_in_one_group() -> None:
@@ -137,8 +166,11 @@ def test_a_guest_that_is_still_is_given_up(tmp_path: Path, monkeypatch: pytest.M
     assert failed.type is GuestStill
 
 
-def test_a_kernel_that_answers_nobody_is_told_from_what_runs_in_it(tmp_path: Path) -> None:
+def test_a_kernel_that_answers_nobody_is_told_from_what_runs_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Here it is stopped; where it is stuck, nothing else can be seen of it either."""
+    monkeypatch.setattr(support_guest, "_ANSWER_SECONDS", 2.0)
     with Guest(["sleep", "1000"], tmp_path) as guest:
         until(lambda: "the guest runs" in guest.console())
         guest.pause()

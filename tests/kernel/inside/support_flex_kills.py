@@ -6,7 +6,6 @@ What every tenant was promised is kept here, and compared with what there is.
 import hashlib
 import json
 import os
-import random
 import socket
 import subprocess
 import threading
@@ -64,6 +63,8 @@ class Ground:
         self.lvm = lvm
         self.tenants: dict[str, Tenant] = {}
         self.lives = 0
+        self.kind = "thick"
+        """What an agent makes that is revived: thick or thin."""
         self.look_seconds = 0.1
         self.seconds = seconds
         self._count = 0
@@ -132,7 +133,7 @@ class Ground:
             return False
         assert status == -9, f"the agent ended with {status}: {self.log()}"
         self.orders.give(order)
-        self.start(random.choice(("thick", "thin")))
+        self.start(self.kind)
         return True
 
     def log(self) -> str:

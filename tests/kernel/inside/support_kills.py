@@ -61,6 +61,12 @@ def tool_of(argv: Sequence[str]) -> str:
     return "lvchange-refresh"
 
 
+def deaths_at(*points: str) -> tuple[Order, ...]:
+    """Of the process before each of them, and after the last."""
+    before = [Order("process", point, 1, "before") for point in points]
+    return (*before, Order("process", points[-1], 1, "after"))
+
+
 class Orders:
     """Orders to a process that lives, one at a time, by a file; and what became of them."""
 
@@ -69,17 +75,18 @@ class Orders:
         self._hits = directory / "order-hits"
         self._number = 0
 
-    def give(self, order: Order | None) -> None:
-        """None: nobody is to die."""
+    def give(self, order: Order | None) -> int:
+        """Its number, for `was_met`; None: nobody is to die."""
         self._number += 1
         new = self.file.with_suffix(".new")
         told = dataclasses.asdict(dataclasses.replace(order, number=self._number)) if order else {}
         new.write_text(json.dumps(told))
         new.rename(self.file)
+        return self._number
 
-    def was_met(self) -> bool:
-        """Whether the last order has been carried out."""
-        return any(line.startswith(f"{self._number} ") for line in self._lines())
+    def was_met(self, number: int) -> bool:
+        """Whether the order of that number has been carried out."""
+        return any(line.startswith(f"{number} ") for line in self._lines())
 
     def hits(self) -> Counter[str]:
         """How often which death was died: `<victim> <when> <what>`."""

@@ -105,8 +105,13 @@ class Deaths:
 
     # --- a volume's life -----------------------------------------------------------------------
 
-    def make(self, *, raw: bool, mib: int, second: Order | None = None) -> Tenant:
+    def make(
+        self, *, raw: bool, mib: int, overwrite: bool | None = None, second: Order | None = None
+    ) -> Tenant:
+        """A volume that is overwritten when it goes; None: each third is, another is discarded."""
         self._count += 1
+        if overwrite is None:
+            overwrite = self._count % 3 == 0
         name = f"pvc-{self._count}"
         record = Record(
             name=name,
@@ -116,8 +121,8 @@ class Deaths:
             size_bytes=mib * MIB,
             claim_uid=f"uid-{name}",
             volume_mode="Block" if raw else "Filesystem",
-            overwrite=self._count % 3 == 0,
-            discard=self._count % 3 == 1,
+            overwrite=overwrite,
+            discard=not overwrite and self._count % 3 == 1,
         )
         made = self.insist(lambda store: store.make(record), second)
         assert (made.state, made.size_bytes) == ("made", mib * MIB)

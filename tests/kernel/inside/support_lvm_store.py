@@ -83,6 +83,12 @@ def thin(volume_group: str, thin_pool: str, tmp_path: Path) -> Iterator[Pool]:
     pool.end()
 
 
+def first(kind: str) -> pytest.MarkDecorator:
+    """Of tests with `either` that are dear and say the same of both: the other one soaks."""
+    other = pytest.param({"thin": "thick", "thick": "thin"}[kind], marks=pytest.mark.soak)
+    return pytest.mark.parametrize("either", [kind, other], indirect=True)
+
+
 @pytest.fixture(params=["thick", "thin"])
 def either(request: pytest.FixtureRequest) -> Pool:
     """Either."""

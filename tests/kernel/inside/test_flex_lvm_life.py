@@ -13,12 +13,22 @@ from .support_flex import MIB, FlexLvm, gone, volume
 from .support_lvm import group_on
 
 
-@pytest.fixture(params=["thick", "thin"])
+@pytest.fixture
 def flex(request: pytest.FixtureRequest, volume_group: str, lvm: Lvm, tmp_path: Path) -> FlexLvm:
-    return FlexLvm(lvm, volume_group, tmp_path, thin_pool="tp" if request.param == "thin" else "")
+    kind = getattr(request, "param", "thick")
+    return FlexLvm(lvm, volume_group, tmp_path, thin_pool="tp" if kind == "thin" else "")
 
 
-@pytest.mark.parametrize(("fs_type", "size"), [("ext4", 20 * MIB), ("xfs", 300 * MIB)])
+@pytest.mark.parametrize(
+    ("flex", "fs_type", "size"),
+    [
+        ("thick", "ext4", 20 * MIB),
+        ("thin", "xfs", 300 * MIB),
+        pytest.param("thin", "ext4", 20 * MIB, marks=pytest.mark.soak),
+        pytest.param("thick", "xfs", 300 * MIB, marks=pytest.mark.soak),
+    ],
+    indirect=["flex"],
+)
 def test_a_volume_is_made_mounted_grown_and_removed(flex: FlexLvm, fs_type: str, size: int) -> None:
     one = volume(fs_type=fs_type, size_bytes=size, fs_group=2000)
     assert flex.driver.mount(one, flex.target()) == "successfully created the volume"

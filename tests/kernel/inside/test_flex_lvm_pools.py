@@ -6,7 +6,7 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from localvolume.host.lvm import Lvm, LvmUnfinished
 from localvolume.host.lvmgate import GatedLvm, gate_of
 from localvolume.volumes.lvtags import encode
 from tests.host.support_devices import command
+from tests.suite.chance import SEED, rounds
 
 from .support_flex import FlexLvm, volume
 from .support_lvm import EXTENT
@@ -92,10 +93,24 @@ def killed_at(sight: Path | None, after: float) -> Run:
 
 
 def test_a_thin_pool_killed_while_it_is_made(volume_group: str, lvm: Lvm, tmp_path: Path) -> None:
-    """At any moment, and as soon as the half of it is there: the next mount has its volume."""
-    chosen, half = random.Random(7), Path(f"/dev/mapper/{volume_group}-tp")
-    for turn in range(12):
-        run = killed_at(half, 0.0) if turn % 2 else killed_at(None, chosen.uniform(0.0, 0.5))
+    """Early, and as soon as the half of it is there: the next mount has its volume."""
+    _kill_makings(volume_group, lvm, tmp_path, (0.1, None))
+
+
+@pytest.mark.soak
+def test_a_thin_pool_killed_at_any_moment(volume_group: str, lvm: Lvm, tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    drawn = (chance.uniform(0.0, 0.5) if turn % 2 else None for turn in rounds())
+    _kill_makings(volume_group, lvm, tmp_path, drawn)
+
+
+def _kill_makings(
+    volume_group: str, lvm: Lvm, tmp_path: Path, deaths: Iterable[float | None]
+) -> None:
+    """Each after so many seconds; None: as soon as the half of the pool is there."""
+    half = Path(f"/dev/mapper/{volume_group}-tp")
+    for seconds in deaths:
+        run = killed_at(half, 0.0) if seconds is None else killed_at(None, seconds)
         with contextlib.suppress(LvmUnfinished):
             Lvm(run).create_pool(volume_group, "tp", None, tags=POOL_TAGS)
         gate_of(volume_group).unsafe = True  # as for an agent that begins

@@ -33,7 +33,10 @@ def pool_keys(thin: bool, group: str, lvm: Lvm) -> dict[str, Any]:
     return {"thinPool": "pool"} if thin else {}
 
 
-@pytest.mark.parametrize("thin", [False, True], ids=["thick", "thin"])
+@pytest.mark.parametrize(
+    "thin",
+    [pytest.param(False, id="thick", marks=pytest.mark.soak), pytest.param(True, id="thin")],
+)
 def test_the_life_of_a_filesystem(thin: bool, lab: LvmLab, volume_group: str, lvm: Lvm) -> None:
     lab.group(volume_group, **pool_keys(thin, volume_group, lvm))
     cls = lab.storage_class(parameters={"fsType": "ext4"} if thin else {})
@@ -73,7 +76,10 @@ def test_the_life_of_a_filesystem(thin: bool, lab: LvmLab, volume_group: str, lv
     lab.stop()
 
 
-@pytest.mark.parametrize(("thin", "removal"), [(False, "overwrite"), (True, "discard")])
+@pytest.mark.parametrize(
+    ("thin", "removal"),
+    [(False, "overwrite"), pytest.param(True, "discard", marks=pytest.mark.soak)],
+)
 def test_the_life_of_a_raw_device(
     thin: bool,
     removal: str,

@@ -1,25 +1,25 @@
 """Killed LVM commands: whatever they leave in the kernel, recovery makes the group usable again.
 
 The states that deaths were seen to leave (``lvmrecovery`` says how they were found) are made here
-one by one; and commands are killed at random moments, for as long as there is time.
+one by one; and commands are killed early and late, in the soak at any moment.
 """
 
+import itertools
 import os
 import random
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
 from localvolume.host.lvm import LogicalVolume, Lvm, LvmFailed
 from tests.host.support_devices import command
+from tests.suite.chance import SEED, rounds
 
 from .support_lvm import EXTENT, devices
-
-RANDOM_SECONDS = 20.0
 
 
 def found(lvm: Lvm, group: str, name: str) -> LogicalVolume:
@@ -204,7 +204,7 @@ def test_devices_of_another_group_are_left_alone(
     assert lvm.recover(second_group)
 
 
-# --- at random moments -----------------------------------------------------------------------
+# --- killed commands --------------------------------------------------------------------------
 
 _MADE = ["--yes", "--addtag", "state=making", "--name", "new"]
 _COMMANDS: dict[str, Sequence[str]] = {
@@ -243,7 +243,24 @@ def _old(lvm: Lvm, group: str) -> None:
         lvm.create(group, "oldthin", EXTENT, thin_pool="pool")
 
 
+def test_each_command_killed_early_or_late(lvm: Lvm, volume_group: str, thin_pool: str) -> None:
+    early_and_late = itertools.cycle((0.6, 1.5))
+    _kill_commands(
+        lvm, volume_group, thin_pool, zip(sorted(_COMMANDS), early_and_late, strict=False)
+    )
+
+
+@pytest.mark.soak
 def test_commands_killed_at_any_moment(lvm: Lvm, volume_group: str, thin_pool: str) -> None:
+    chance = random.Random(SEED)
+    drawn = ((chance.choice(sorted(_COMMANDS)), chance.uniform(0.3, 3)) for _ in rounds())
+    _kill_commands(lvm, volume_group, thin_pool, drawn)
+
+
+def _kill_commands(
+    lvm: Lvm, volume_group: str, thin_pool: str, deaths: Iterable[tuple[str, float]]
+) -> None:
+    """Each by its name, after so many times what a look at the groups takes."""
     lvm.create(volume_group, "thick", EXTENT, tags=["state=making"])
     lvm.create(volume_group, "thin", EXTENT, thin_pool=thin_pool)
     content = {name: os.urandom(4096) for name in ("thick", "thin")}
@@ -253,17 +270,10 @@ def test_commands_killed_at_any_moment(lvm: Lvm, volume_group: str, thin_pool: s
     began = time.monotonic()
     lvm.groups()
     once = time.monotonic() - began
-    chosen = random.Random(5)
-    end = time.monotonic() + RANDOM_SECONDS
-    names = sorted(_COMMANDS)
-    chosen.shuffle(names)
-    killed = 0
-    while time.monotonic() < end:
-        name = names[killed % len(names)]
-        _killed(_COMMANDS[name], chosen.uniform(0.3, 3) * once)
-        killed += 1
+    for name, times in deaths:
+        _killed(_COMMANDS[name], times * once)
         done = lvm.recover(volume_group)
-        told = f"{name}: {done}"
+        told = f"{name} after {times:.2f}: {done}"
         for volume in lvm.volumes(volume_group):
             # What the agent does with what it never handed out.
             if volume.name == "new":
@@ -276,5 +286,4 @@ def test_commands_killed_at_any_moment(lvm: Lvm, volume_group: str, thin_pool: s
         assert found(lvm, volume_group, "thick").tags in ({"state=making"}, {"state=made"})
         assert lvm.recover(volume_group) == (), told
         _old(lvm, volume_group)
-    assert killed
     usable(lvm, volume_group, thin_pool)

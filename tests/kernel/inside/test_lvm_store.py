@@ -98,6 +98,7 @@ def promised() -> Iterator[tuple[tuple[str, int], list[int]]]:
                 yield (fs.strip(), size // MIB), numbers
 
 
+@pytest.mark.soak
 def test_what_is_left_of_a_size_is_what_the_page_says(tmp_path: Path) -> None:
     told, left = dict(promised()), {}
     assert len(told) == 5

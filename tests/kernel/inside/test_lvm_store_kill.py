@@ -3,15 +3,16 @@ grown, snapshotted and removed: each is what it was promised to be, or was never
 
 The group's extents hold a pattern before, and raw volumes are all zeros when they are handed out.
 
-LOCALVOLUME_KILLS (100) is three times the number of kills, LOCALVOLUME_SEED the seed to begin with.
+One volume's life for each point, with a death in each call; in the soak, many lives at random.
 """
 
+import contextlib
 import dataclasses
 import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,43 @@ from localvolume.backends.model import Record
 from localvolume.host.lvm import Lvm
 from localvolume.volumes.lvtags import decode
 from tests.host.support_devices import command
+from tests.suite import chance
+from tests.suite.chance import SEED
 
-from .support_kills import Chooser, Order, seconds_of
+from .support_kills import Chooser, Order, deaths_at, seconds_of
 from .support_looks import GROUP
 from .support_lvm import MIB
-from .support_lvm_deaths import Deaths, group_of_pattern
+from .support_lvm_deaths import Deaths, Tenant, group_of_pattern
 from .support_lvm_store import write
 
-KILLS = int(os.environ.get("LOCALVOLUME_KILLS", "100")) // 3
-SEED = int(os.environ.get("LOCALVOLUME_SEED", str(random.randrange(10**6))))
 _MOST = 4
+#: In which order a volume is called for, and at which points of each call the agent dies.
+_POINTS = {
+    "make": deaths_at("lvcreate", "mkfs.ext4", "debugfs", "lvchange-tag"),
+    "offer": deaths_at("lvchange-tag"),
+    "grow": deaths_at("lvextend", "grow_ext4", "lvchange-tag"),
+    "snapshot": deaths_at("lvcreate"),
+    "unsnapshot": deaths_at("lvremove"),
+    "remove": deaths_at("lvchange-tag", "lvchange-down", "zero", "lvremove"),
+}
+_BETWEEN = {
+    "make": deaths_at("mkfs.ext4"),
+    "offer": deaths_at("lvchange-tag"),
+    "grow": deaths_at("grow_ext4"),
+    "snapshot": deaths_at("lvcreate"),
+    "unsnapshot": deaths_at("lvremove"),
+    "remove": deaths_at("zero"),
+}
+_POINTS_RAW = {
+    "make": deaths_at("lvcreate", "zero", "lvchange-tag"),
+    "grow": deaths_at("lvcreate", "zero", "lvremove", "lvextend", "lvchange-tag"),
+    "remove": deaths_at("lvremove"),
+}
+_BETWEEN_RAW = {
+    "make": deaths_at("zero"),
+    "grow": deaths_at("zero"),
+    "remove": deaths_at("lvremove"),
+}
 _MOSTLY = {
     "make": (("lvcreate", "lvchange-tag", "mkfs.ext4", "debugfs", "lvs"), ()),
     "make raw": (("lvcreate", "lvchange-tag"), ("zero",)),
@@ -54,17 +82,50 @@ def group() -> Iterator[str]:
 class Rounds:
     """One call after the other, with a death in each."""
 
-    def __init__(self, deaths: Deaths, seed: int) -> None:
+    def __init__(self, deaths: Deaths) -> None:
         self.deaths = deaths
-        self.chance = random.Random(seed)
         self.done: Counter[str] = Counter()
         self.last = ""
-        lvs = seconds_of(lambda: deaths.lvm.volumes(GROUP))
-        self._chooser = Chooser(self.chance, lvs)
+
+    def one(
+        self,
+        what: str,
+        tenant: Tenant | None,
+        order: Order,
+        *,
+        raw: bool,
+        overwrite: bool | None = None,
+        second: Order | None = None,
+    ) -> tuple[Tenant, bool]:
+        """What the call is about, of which all is as promised, and whether an agent has died as
+        ordered. With None a volume is made."""
+        deaths = self.deaths
+        whose = (tenant.name, tenant.record.size_bytes >> 20) if tenant else ""
+        self.last = f"{what}{' raw' if raw else ''} {whose}: {order}, {second}"
+        print(self.last, flush=True)
+        number = deaths.orders.give(order)
+        if tenant is None:
+            tenant = deaths.make(raw=raw, mib=12, overwrite=overwrite, second=second)
+        elif what == "grow":
+            deaths.grow(tenant, tenant.record.size_bytes + 8 * MIB, second)
+        else:
+            getattr(deaths, what)(tenant, second)
+        deaths.check(tenant)
+        self.done[what] += 1
+        return tenant, deaths.orders.was_met(number)
+
+
+class Draws:
+    """What happens next, at random."""
+
+    def __init__(self, rounds: Rounds, dice: random.Random) -> None:
+        self._rounds = rounds
+        self._dice = dice
+        deaths = rounds.deaths
+        self._chooser = Chooser(dice, seconds_of(lambda: deaths.lvm.volumes(GROUP)))
 
     def one(self) -> None:
-        deaths, chance = self.deaths, self.chance
-        tenants = list(deaths.tenants.values())
+        tenants = list(self._rounds.deaths.tenants.values())
         plain = [one for one in tenants if not one.snapshots]
         snapshotted = [one for one in tenants if one.snapshots]
         # Classic snapshots keep a volume from growing. All take room: of four volumes of up to 24
@@ -80,45 +141,32 @@ class Rounds:
         ]
         if len(tenants) < _MOST:
             choices += [("make", [None])] * 3
-        what, whom = chance.choice([one for one in choices if one[1]])
-        tenant = chance.choice(whom)
-        raw = chance.random() < 0.5 if what == "make" else tenant.raw
-        both = f"{what} raw" if raw and what in ("make", "grow") else what
-        order = self._chooser.order(*_MOSTLY[both])
+        what, whom = self._dice.choice([one for one in choices if one[1]])
+        tenant = self._dice.choice(whom)
+        raw = self._dice.random() < 0.5 if tenant is None else tenant.raw
+        mostly, steps = _MOSTLY[f"{what} raw" if raw and what in ("make", "grow") else what]
+        order = self._chooser.order(mostly, steps)
         second = None
-        if chance.random() < 0.4:
-            second = self._chooser.order(("lvs", "dmsetup", *_MOSTLY[both][0]))
-        whose = (tenant.name, tenant.record.size_bytes >> 20) if tenant else ""
-        self.last = f"{both} {whose}: {order}, {second}"
-        print(self.last, flush=True)
-        deaths.orders.give(order)
-        if what == "make":
-            tenant = deaths.make(raw=raw, mib=4 * chance.randint(2, 3), second=second)
-        elif what == "grow":
-            deaths.grow(tenant, tenant.record.size_bytes + 8 * MIB, second)
-        else:
-            getattr(deaths, what)(tenant, second)
-        deaths.check(tenant)
-        self.done[both] += 1
+        if self._dice.random() < 0.4:
+            second = self._chooser.order(("lvs", "dmsetup", *mostly))
+        self._rounds.one(what, tenant, order, raw=raw, second=second)
 
 
-@pytest.mark.parametrize("thin", [False, True], ids=["thick", "thin"])
-def test_every_volume_is_as_promised_or_gone(
-    group: str, lvm: Lvm, tmp_path: Path, thin: bool
-) -> None:
+either = pytest.mark.parametrize("thin", [False, True], ids=["thick", "thin"])
+
+
+@contextlib.contextmanager
+def play(group: str, lvm: Lvm, directory: Path, thin: bool) -> Iterator[Rounds]:
+    """Volumes beside one that is somebody else's; in the end all go."""
     print(f"seed {SEED}")
     began = time.monotonic()
     if thin:
         lvm.create_pool(group, "pool", 128 * MIB)
     lvm.create(group, "theirs", 8 * MIB)
-    deaths = Deaths(tmp_path, lvm, "pool" if thin else "")
-    rounds = Rounds(deaths, SEED + thin)
-    kills = KILLS // 2
+    deaths = Deaths(directory, lvm, "pool" if thin else "")
+    rounds = Rounds(deaths)
     try:
-        for _ in range(4 * kills):
-            if deaths.orders.hits().total() >= kills:
-                break
-            rounds.one()
+        yield rounds
         deaths.orders.give(None)
         for tenant in list(deaths.tenants.values()):
             if tenant.snapshots:
@@ -133,10 +181,51 @@ def test_every_volume_is_as_promised_or_gone(
     finally:
         print(f"{dict(rounds.done)}, {deaths.lives} lives, {dict(deaths.orders.hits())}")
         print(f"{time.monotonic() - began:.0f} s")
-    assert deaths.orders.hits().total() >= kills
 
 
-# --- an agent that does wrong is noticed, else the test above could not fail ---------------------
+@pytest.mark.parametrize("raw", [False, True], ids=["ext4", "raw"])
+def test_killed_between_commands_every_volume_is_as_promised_or_gone(
+    group: str, lvm: Lvm, tmp_path: Path, raw: bool
+) -> None:
+    """What test_lvm_store_crashes.py does not come to: it stops before each command."""
+    with play(group, lvm, tmp_path, False) as rounds:
+        live(rounds, _BETWEEN_RAW if raw else _BETWEEN, raw=raw)
+
+
+@pytest.mark.soak
+@either
+@pytest.mark.parametrize("raw", [False, True], ids=["ext4", "raw"])
+def test_killed_at_each_point_every_volume_is_as_promised_or_gone(
+    group: str, lvm: Lvm, tmp_path: Path, thin: bool, raw: bool
+) -> None:
+    with play(group, lvm, tmp_path, thin) as rounds:
+        live(rounds, _POINTS_RAW if raw else _POINTS, raw=raw)
+
+
+def live(rounds: Rounds, points: Mapping[str, Sequence[Order]], *, raw: bool) -> None:
+    """A volume's life for each point of the call that has most of them."""
+    for life in range(max(map(len, points.values()))):
+        tenant = None
+        for what, orders in points.items():
+            order = orders[life % len(orders)]
+            tenant, met = rounds.one(what, tenant, order, raw=raw, overwrite=True)
+            # Nothing is overwritten in a thin volume.
+            thin = rounds.deaths.thin_pool and order.what == "zero"
+            assert met or thin, f"{order} was never met in {what}"
+
+
+@pytest.mark.soak
+@either
+def test_killed_at_any_moment_every_volume_is_as_promised_or_gone(
+    group: str, lvm: Lvm, tmp_path: Path, thin: bool
+) -> None:
+    with play(group, lvm, tmp_path, thin) as rounds:
+        draws = Draws(rounds, random.Random(SEED))
+        for _ in chance.rounds():
+            draws.one()
+
+
+# --- an agent that does wrong is noticed, else the tests above could not fail --------------------
 
 
 @pytest.fixture
@@ -144,6 +233,7 @@ def deaths(group: str, lvm: Lvm, tmp_path: Path) -> Deaths:
     return Deaths(tmp_path, lvm, "")
 
 
+@pytest.mark.soak
 def test_zeroing_that_is_only_said_is_noticed(
     deaths: Deaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +242,7 @@ def test_zeroing_that_is_only_said_is_noticed(
         deaths.make(raw=True, mib=8)
 
 
+@pytest.mark.soak
 def test_zeros_that_are_written_down_too_early_are_noticed(
     deaths: Deaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +261,7 @@ def test_zeros_that_are_written_down_too_early_are_noticed(
         deaths.make(raw=True, mib=8)
 
 
+@pytest.mark.soak
 def test_what_is_lost_left_or_suspended_is_noticed(deaths: Deaths) -> None:
     tenant = deaths.make(raw=True, mib=8)
     deaths.check()

@@ -16,7 +16,7 @@ from tests.host.support_devices import command, mounted
 from tests.host.support_images import run_here
 
 from .support_lvm import MIB
-from .support_lvm_store import Pool, pool_on, read, write
+from .support_lvm_store import Pool, first, pool_on, read, write
 
 
 class Writer:
@@ -48,6 +48,7 @@ class Writer:
         self._thread.join(30)
 
 
+@first("thin")
 def test_a_snapshot_of_a_volume_in_use_is_a_clean_filesystem(either: Pool) -> None:
     offered = either.offer(mib=16)
     with either.mounted("pvc-1") as where:
@@ -104,6 +105,7 @@ def test_a_classic_snapshot_takes_room_and_may_be_lost(thick: Pool) -> None:
     assert thick.store.grow(offered, 32 * MIB).size_bytes == 32 * MIB
 
 
+@first("thick")
 def test_a_snapshot_goes_while_its_volume_is_in_use(either: Pool) -> None:
     """LVM takes a classic one's origin down along with it."""
     offered = either.offer(mib=16)

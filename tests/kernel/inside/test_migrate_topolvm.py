@@ -112,6 +112,7 @@ def test_a_claim_of_the_pages_class(topo: Topo) -> None:
     lab.until(lambda: topo.lvm.volumes("data"), lambda left: left == [])
 
 
+@pytest.mark.soak
 def test_a_claim_of_a_thin_device_class(topo: Topo) -> None:
     """The page's class with the other device class: promised as often as that says."""
     lab = topo.lab

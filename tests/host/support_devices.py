@@ -213,7 +213,8 @@ def spare_loop_name() -> Iterator[str]:
         finally:
             # Somebody, such as udev or an agent, may look at it just now.
             deadline = time.monotonic() + 30
-            while not _remove_loop(control, number) and time.monotonic() < deadline:
+            while not _remove_loop(control, number):
+                assert time.monotonic() < deadline, f"/dev/loop{number} stays in use"
                 time.sleep(0.02)
     finally:
         os.close(control)

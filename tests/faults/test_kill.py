@@ -99,9 +99,7 @@ def test_killed_once_at_each_point_nothing_is_lost_or_leaked(stage: Stage) -> No
 
 @pytest.mark.soak
 def test_killed_at_any_moment_nothing_is_lost_or_leaked(stage: Stage) -> None:
-    killing = play(stage, Killing.at_random)
-    # That tenants had volumes meanwhile.
-    assert stage.observer.offers > killing.died.total() / 20
+    play(stage, Killing.at_random)
 
 
 def play(stage: Stage, kill: Callable[[Killing, Callable[..., None]], None]) -> Killing:
@@ -148,6 +146,8 @@ def play(stage: Stage, kill: Callable[[Killing, Callable[..., None]], None]) -> 
     zygote.kill(signal.SIGTERM)
     healthy()
     assert stage.ground.bare() == before, f"seed {SEED}"
+    # That volumes were looked into meanwhile.
+    assert observer.offers > killing.died.total() / 10
     return killing
 
 

@@ -239,6 +239,9 @@ def test_killed_at_any_moment_every_volume_is_usable_or_removed(ground: Ground) 
         ground.mount(ground.claim(fs="xfs", mib=300))
         for _ in chance.rounds():
             rounds.one(*draws.one())
+    deaths = ground.orders.hits().total() + rounds.died["process at any time"]
+    # Of a few, none may have met its point.
+    assert 3 * deaths >= rounds.done.total() - 8
 
 
 @pytest.mark.soak

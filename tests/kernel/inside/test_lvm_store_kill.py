@@ -223,6 +223,8 @@ def test_killed_at_any_moment_every_volume_is_as_promised_or_gone(
         draws = Draws(rounds, random.Random(SEED))
         for _ in chance.rounds():
             draws.one()
+    # Of a few, none may have met its point.
+    assert 4 * rounds.deaths.orders.hits().total() >= rounds.done.total() - 8
 
 
 # --- an agent that does wrong is noticed, else the tests above could not fail --------------------

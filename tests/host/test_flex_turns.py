@@ -109,6 +109,24 @@ async def test_a_cancelled_call_keeps_its_turn_until_it_ends(turns: Turns) -> No
     assert done == ["slow"]
 
 
+@pytest.mark.parametrize("steps", range(8))
+async def test_cancelled_at_any_step_it_ends(turns: Turns, steps: int) -> None:
+    """Also where the turn comes in the same moment: an agent that is told to stop must stop."""
+
+    async def act() -> None:
+        async with turns.of("a", 20):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(act())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=20)
+    assert done, "it goes on"
+    assert task.cancelled()
+    assert not turns._locks
+
+
 async def test_what_a_call_raises_is_raised(turns: Turns) -> None:
     def fails() -> None:
         raise RuntimeError("as it is")

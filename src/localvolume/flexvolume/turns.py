@@ -68,7 +68,8 @@ class Turns:
         self._locks[name] = (lock, users + 1)
         try:
             try:
-                await asyncio.wait_for(lock.acquire(), seconds)
+                async with asyncio.timeout(seconds):
+                    await lock.acquire()
             except TimeoutError:
                 raise Hung(
                     name, seconds, f"{name}: an earlier call about it still goes on"

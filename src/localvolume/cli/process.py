@@ -8,6 +8,8 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from types import CoroutineType
+from typing import Any
 
 from localvolume.kube.errors import AccessInvalid
 
@@ -15,15 +17,20 @@ log = logging.getLogger(__name__)
 
 Main = Callable[[], Coroutine[None, None, None]]
 
+STOPPING_SECONDS = 10.0
+"""How long a stop may take before the log says what it waits for; and how often it is said."""
 
-def run_process(name: str, main: Main) -> int:
+_MOST_TASKS = 10
+
+
+def run_process(name: str, main: Main, *, stopping_seconds: float = STOPPING_SECONDS) -> int:
     """Run `main` until it ends, or SIGTERM or SIGINT cancels it; the exit status.
 
     0 where it was told to stop, 1 where the system refuses something, 2 where the API server
     cannot be reached as configured; `name` is the subcommand, for the message.
     """
     try:
-        asyncio.run(_until_told_to_stop(main))
+        asyncio.run(_until_told_to_stop(main, stopping_seconds))
     except AccessInvalid as error:
         print(f"localvolume {name}: {error}", file=sys.stderr)
         return 2
@@ -33,11 +40,39 @@ def run_process(name: str, main: Main) -> int:
     return 0
 
 
-async def _until_told_to_stop(main: Main) -> None:
+async def _until_told_to_stop(main: Main, stopping_seconds: float) -> None:
     running = asyncio.ensure_future(main())
     loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+
+    def stop() -> None:
+        told.set()
+        running.cancel()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, running.cancel)
+        loop.add_signal_handler(number, stop)
+    saying = asyncio.create_task(_say_what_it_waits_for(told, stopping_seconds))
     with contextlib.suppress(asyncio.CancelledError):
         await running
+    saying.cancel()
     log.info("stopped")
+
+
+async def _say_what_it_waits_for(told: asyncio.Event, seconds: float) -> None:
+    """Whoever looks for why a stop takes long finds it in the log, before SIGKILL comes."""
+    await told.wait()
+    while True:
+        await asyncio.sleep(seconds)
+        places = sorted(_place(task) for task in asyncio.all_tasks() - {asyncio.current_task()})
+        more = f" and {len(places) - _MOST_TASKS} more" if len(places) > _MOST_TASKS else ""
+        log.warning("still stopping, waiting for %s%s", ", ".join(places[:_MOST_TASKS]), more)
+
+
+def _place(task: asyncio.Task[Any]) -> str:
+    """Which functions a task is in, with their lines, from the outermost."""
+    functions = []
+    inner: object = task.get_coro()
+    while isinstance(inner, CoroutineType) and inner.cr_frame is not None:
+        functions.append(f"{inner.__qualname__}:{inner.cr_frame.f_lineno}")
+        inner = inner.cr_await
+    return " > ".join(functions) or task.get_name()

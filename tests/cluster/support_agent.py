@@ -8,8 +8,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
-import subprocess
 import sys
 import time
 import urllib.parse
@@ -27,6 +25,7 @@ from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.ports import free_ports
 from tests.cluster.support_endpoints import http, metric, samples
 from tests.cluster.support_objects import Objects
+from tests.cluster.support_program import Program
 from tests.cluster.support_thread import LoopThread
 from tests.host.support_devices import LoopDevice, formatted, loop_device, mounted
 
@@ -76,40 +75,6 @@ class AgentThread(LoopThread):
         super().__init__("agent", self.agent.run)
 
 
-class AgentProcess:
-    """An agent as the DaemonSet runs it: a process, its log in a file."""
-
-    def __init__(self, argv: list[str], environment: Mapping[str, str], log: Path) -> None:
-        self.log = log
-        with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                argv,
-                env={**os.environ, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-
-    def check(self) -> None:
-        status = self.process.poll()
-        assert status is None, f"the agent ended with {status}: {self.log.read_text()[-3000:]}"
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(60)
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-        try:
-            self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise AssertionError(
-                f"SIGTERM did not end it: {self.log.read_text()[-3000:]}"
-            ) from None
-
-
 class _Log(logging.Handler):
     """Every message of the agent, in order."""
 
@@ -135,7 +100,7 @@ class Lab:
         self.classes: dict[str, Class] = {}
         self.settings: dict[str, Any] = {"storageClassMap": {}}
         self.stack = contextlib.ExitStack()
-        self.agent: AgentThread | AgentProcess | None = None
+        self.agent: AgentThread | Program | None = None
         self.port = free_ports(1)[0]
         self.kubeconfig: Path | None = None
         """Whose access the agent has; the administrator's where nothing is said."""
@@ -290,7 +255,7 @@ class Lab:
             self.until(self.looks, lambda looks: looks > 0)
         return agent
 
-    def start_process(self, *arguments: str, wait: bool = True) -> AgentProcess:
+    def start_process(self, *arguments: str, wait: bool = True) -> Program:
         """Configure and start the agent as a process."""
         self.configure()
         argv = [
@@ -309,7 +274,7 @@ class Lab:
             # The package under test, wherever the tests took it from.
             "PYTHONPATH": os.path.dirname(os.path.dirname(localvolume.__file__)),
         }
-        self.agent = process = AgentProcess(argv, environment, self.directory / "agent.log")
+        self.agent = process = Program(argv, environment, self.directory / "agent.log")
         if wait:
             self.until(self.looks, lambda looks: looks > 0)
         return process
@@ -365,7 +330,7 @@ class Lab:
         self.until(self.looks, lambda looks: looks >= before + 1)
 
     def log(self) -> list[str]:
-        if isinstance(self.agent, AgentProcess):
+        if isinstance(self.agent, Program):
             return self.agent.log.read_text().splitlines()
         return list(self._log.messages)
 

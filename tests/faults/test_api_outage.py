@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.support_agent import AgentProcess, Class, Lab, Volume
+from tests.cluster.support_agent import Class, Lab, Volume
+from tests.cluster.support_program import Program
 from tests.faults.support_cleaner import Cleaner
 from tests.host.support_devices import tmpfs
 
@@ -29,7 +30,7 @@ class Scene:
         self.kept = lab.mount(lab.disk(), self.fs.path("bound"))
         self.device = lab.raw_disk()
         lab.link(self.device, self.raw.path("device"))
-        self.agent: AgentProcess = lab.start_process()
+        self.agent: Program = lab.start_process()
         lab.bound(lab.published(self.fs, "bound"))
         (self.kept / "secret").write_text("tenant")
         self.first: Volume = lab.published(self.raw, "device")

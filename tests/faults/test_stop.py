@@ -11,8 +11,9 @@ import pytest
 
 from localvolume.cleaning.steps import Steps
 from localvolume.host.locks import lock_directory
-from tests.cluster.support_agent import AgentProcess, Class, Lab, Volume
+from tests.cluster.support_agent import Class, Lab, Volume
 from tests.cluster.support_frozen import frozen
+from tests.cluster.support_program import Program
 from tests.faults.support_cleaner import Cleaner
 from tests.host.support_devices import tmpfs
 
@@ -27,7 +28,7 @@ def cleaner(tmp_path: Path) -> Cleaner:
     return Cleaner(tmp_path)
 
 
-def _second_agent(lab: Lab) -> AgentProcess:
+def _second_agent(lab: Lab) -> Program:
     """Another agent of the same node, as during an upgrade; the caller ends it."""
     first, port = lab.agent, lab.port
     lab.port = 0
@@ -37,7 +38,7 @@ def _second_agent(lab: Lab) -> AgentProcess:
         lab.agent, lab.port = first, port
 
 
-def _stopped(agent: AgentProcess, meanwhile: Callable[[], None] = lambda: None) -> float:
+def _stopped(agent: Program, meanwhile: Callable[[], None] = lambda: None) -> float:
     """Seconds from SIGTERM to the end; `meanwhile` is done again and again until then."""
     since = time.monotonic()
     agent.process.terminate()
@@ -63,7 +64,7 @@ def _cleaning_device(lab: Lab, cleaner: Cleaner) -> tuple[Class, Volume]:
 
 def test_a_cleaner_is_ended_and_begun_anew(lab: Lab, cleaner: Cleaner) -> None:
     raw, first = _cleaning_device(lab, cleaner)
-    assert isinstance(lab.agent, AgentProcess)
+    assert isinstance(lab.agent, Program)
     assert _stopped(lab.agent) < STOP_SECONDS
     assert cleaner.record() == ["begun"]
     held = lab.volumes_at(raw, "device")
@@ -106,7 +107,7 @@ def test_deleting_files_is_ended_and_continued(lab: Lab) -> None:
 def test_a_cleaner_that_outlives_its_agent_is_waited_for(lab: Lab, cleaner: Cleaner) -> None:
     """It would write zeros over the next tenant's data."""
     raw, first = _cleaning_device(lab, cleaner)
-    assert isinstance(lab.agent, AgentProcess)
+    assert isinstance(lab.agent, Program)
     # A child of the script, as dd would be: the kernel kills the script alone.
     orphan = cleaner.child()
     try:

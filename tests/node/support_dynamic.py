@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +14,7 @@ from typing import Any
 from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_program import Program
 from tests.node.support_pods import CLAIMS, CLASSES, PODS, VOLUMES, log_of, pod_spec, pod_until
 
 LOCAL_PATH = "rancher.io/local-path"
@@ -23,29 +22,6 @@ NATIVE = "dynamic.localvolume.dev"
 MIB = 1 << 20
 
 Object = dict[str, Any]
-
-
-class Program:
-    """A command of ours, its log in a file; ended by SIGTERM."""
-
-    def __init__(self, argv: list[str], environment: Mapping[str, str], log: Path) -> None:
-        self.log = log
-        with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                argv,
-                env={**os.environ, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-
-    def check(self) -> None:
-        status = self.process.poll()
-        assert status is None, f"ended with {status}: {self.log.read_text()[-3000:]}"
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(60)
 
 
 class Ground:

@@ -16,8 +16,8 @@ from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.node import KubeletNode
 from tests.cli.support_flexclient import built
 from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_program import Program
 from tests.node.conftest import Images
-from tests.node.support_dynamic import Program
 from tests.node.support_pods import CLAIMS, PODS, VOLUMES, log_of, pod_spec, pod_until
 
 pytestmark = pytest.mark.needs("kubelet", "go")

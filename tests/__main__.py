@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tests import capabilities
+from tests.kernel import support_guest
 from tests.suite import table
 
 _PYTEST = (sys.executable, "-m", "pytest")
@@ -40,10 +41,12 @@ def main(arguments: list[str]) -> int:
     capabilities.build()
     # What is cut off by its time limit is told of, too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    compile_once(["src", "tests"], f"{_KERNEL}/inside")
     # Not pytest's own, whose paths are too long for a socket's below a worker's.
     directory = tempfile.mkdtemp(prefix="lv-")
     guest = _Beside([*_pytest("guest", directory), _KERNEL, *_workers(_GUESTS)])
     try:
+        compile_once([], f"--ignore={_KERNEL}")
         rest = [*_pytest("rest", directory), f"--ignore={_KERNEL}", *_workers(_WORKERS)]
         codes = [subprocess.call(rest)]
         codes.append(guest.wait())
@@ -55,6 +58,21 @@ def main(arguments: list[str]) -> int:
         (_RESULTS / "costs.txt").write_text(told)
         print(f"\n{told}", flush=True)
     return next((code for code in codes if code), 0)
+
+
+def compile_once(directories: list[str], *tests: str) -> None:
+    """Compile the modules in those directories, and those tests as pytest does.
+
+    Each worker would do it for itself, and each guest, which cannot keep what it has compiled; and
+    where this is switched off each of the agents as well.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    if directories:
+        subprocess.call([sys.executable, "-m", "compileall", "-q", *directories])
+    # What is wrong with them is told by who runs them.
+    environment = {**os.environ, support_guest.INSIDE: "1"}
+    collect = [*_PYTEST, "--collect-only", "-q", *tests]
+    subprocess.run(collect, env=environment, capture_output=True, check=False)
 
 
 def _pytest(name: str, directory: str) -> list[str]:

@@ -205,7 +205,7 @@ defect 10 | local-path: failed helper pods, their template and token | D/test_co
 defect 10 | local-path: a disk that is not mounted is hidden by a directory made in its place | D/test_dynamic_manifest.py::test_a_host_path_is_never_made_by_the_kubelet C/test_dynamic_localpath.py::test_r33_by_default_a_hostpath_that_must_exist C/test_dynamic_mounts.py::test_a_replaced_provisioners_disk_that_is_away
 defect 10 | local-path: a shared filesystem is cleaned from any node | D/test_config_localpath.py::test_a_shared_filesystem_is_refused_with_the_alternative C/test_dynamic_localpath.py::test_scripts_and_shared_filesystems_are_refused_by_name
 defect 11 | local-path: a class that is gone keeps its volumes for ever | C/test_dynamic_adoption.py::test_a_removed_class_does_not_keep_its_volumes
-defect 11 | local-path: no right to give a claim back | C/test_agent_rights_dynamic.py::test_a_whole_life_takes_all_of_these_and_no_others C/test_rights_golden.py::test_the_rights_of_the_manifests
+defect 11 | local-path: no right to give a claim back | C/test_agent_rights_dynamic.py::test_a_whole_life_takes_all_of_these_and_no_others D/test_rights_golden.py::test_the_rights_of_the_manifests
 defect 11 | local-path: claims may grow, and nobody grows them | C/test_dynamic_growing.py::test_claim_and_volume_tell_the_new_size
 defect 11 | local-path: two replicas make two volumes | C/test_dynamic_restart.py::test_two_agents_of_one_node_never_make_two_volumes
 defect 12 | OpenEBS: a crash leaves a claim stuck for ever | F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost C/test_dynamic_restart.py::test_an_agent_that_ends_while_it_makes_a_volume
@@ -214,7 +214,7 @@ defect 12 | OpenEBS: both quotas get in each other's way | D/test_config_openebs
 defect 13 | OpenEBS: a node that is gone blocks the removal for ever | D/test_controller_lost.py::test_what_a_claim_used_and_nobody_cleaned_is_kept_while_the_node_may_return C/test_controller_claims.py::test_the_claims_of_a_lost_node_are_deleted_after_the_delay
 defect 13 | OpenEBS: a label that the node lacks becomes an empty one | D/test_dynamic_ownership.py::test_the_affinity_means_this_node C/test_dynamic_openebs.py::test_the_affinity_has_every_label_that_the_class_names C/test_dynamic_localpath.py::test_r40_a_node_without_the_label_gives_the_claim_back
 defect 13 | OpenEBS: names are sent to its makers | not here: nothing is sent to anybody but the API server
-defect 13 | OpenEBS: rights to everything | C/test_rights_golden.py::test_the_rights_of_the_manifests C/test_rights_golden.py::test_what_nobody_is_given
+defect 13 | OpenEBS: rights to everything | D/test_rights_golden.py::test_the_rights_of_the_manifests D/test_rights_golden.py::test_what_nobody_is_given
 defect 14 | the library: the long wait is not the one that was set | C/test_dynamic_errors.py::test_l102_what_cannot_be_done_is_tried_late
 defect 14 | the library: what is begun is known in memory alone, and leaks | D/test_dynamic_claims.py::test_a_claim_deleted_meanwhile C/test_dynamic_restart.py::test_an_agent_that_ends_while_it_makes_a_volume F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
 defect 14 | the library: a claim that is being deleted is served | D/test_dynamic_claims.py::test_left_to_others C/test_dynamic_restart.py::test_l24_a_claim_that_is_deleted_while_its_volume_is_made

@@ -2,18 +2,11 @@
 them from then on, also those whose volume is not there now."""
 
 import copy
-import json
 from functools import partial
 from typing import Any
 
 import pytest
 
-from localvolume.controller.model import Adopt, Policy
-from localvolume.controller.nodes import Nodes
-from localvolume.controller.plan import Facts, decide
-from localvolume.controller.trimmed import NODES as NODE_KIND
-from localvolume.controller.trimmed import VOLUMES as VOLUME_KIND
-from localvolume.kube.wire import codec
 from localvolume.volumes.marks import node_key
 from tests.cluster.support_agent import FINALIZER, IDENTITY, Lab
 from tests.cluster.support_controller import (
@@ -21,7 +14,6 @@ from tests.cluster.support_controller import (
     LOST,
     NODE_LABEL,
     NODES,
-    PROVISIONED_BY,
     VOLUMES,
     Ground,
     Volume,
@@ -121,35 +113,6 @@ def test_what_is_not_adopted(ground: Ground) -> None:
     )
     ground.start()
     untouched(ground, *left, both)
-
-
-def test_the_affinity_in_an_annotation() -> None:
-    """Of Kubernetes before 1.10; today's API server takes no new one, so only read here."""
-    affinity = {
-        "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [
-                {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": ["node-1"]}]}
-            ]
-        }
-    }
-    volume = {
-        "metadata": {
-            "name": "old",
-            "uid": "1",
-            "resourceVersion": "1",
-            "annotations": {
-                PROVISIONED_BY: "local-volume-provisioner-node-1",
-                "volume.alpha.kubernetes.io/node-affinity": json.dumps(affinity),
-            },
-        },
-        "spec": {"local": {"path": "/mnt/old"}, "storageClassName": "fast"},
-        "status": {"phase": "Available"},
-    }
-    node = {"metadata": {"name": "node-1", "uid": "2", "labels": {HOSTNAME: "node-1"}}}
-    nodes = Nodes([codec(NODE_KIND).one(json.dumps(node).encode())])
-    step = decide(Facts(nodes, Policy(), 0.0), codec(VOLUME_KIND).one(json.dumps(volume).encode()))
-    assert isinstance(step, Adopt)
-    assert step.node_name == "node-1"
 
 
 @pytest.mark.needs("root", "loop", "ext4")

@@ -378,13 +378,6 @@ def test_what_changes_meanwhile_is_decided_anew(
     with_finalizers(lab, volume, [])
 
 
-@pytest.mark.parametrize("words", [[], ["--all", "--node", "n"], ["--node"]])
-def test_whose_volumes_are_meant_must_be_said(words: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["remove-finalizers", *words])
-    assert ended.value.code == 2
-
-
 def test_a_cluster_that_cannot_be_reached_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import localvolume
-from localvolume.cli.main import kubectl, main
 from localvolume.controlplane import ControlPlane
 from localvolume.controlplane.assets import provide
 from tests.cluster.support_agent import Lab
@@ -69,23 +68,6 @@ def test_the_plugin_is_found_and_named_as_people_call_it(
     assert "usage: kubectl localvolume status" in ctl("localvolume", "status", "--help")
     # An option of kubectl's own is the plugin's, too.
     assert "no-such" in ctl("localvolume", "status", "--context", "no-such", status=2)
-
-
-def test_the_plugin_is_a_script_of_the_package() -> None:
-    import tomllib
-
-    root = Path(__file__).parents[2]
-    scripts = tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts["kubectl-localvolume"] == f"{kubectl.__module__}:{kubectl.__name__}"
-
-
-@pytest.mark.parametrize("command", ["status", "why", "support-bundle"])
-def test_help_names_the_program(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for program in ("localvolume", "kubectl localvolume"):
-        with pytest.raises(SystemExit) as ended:
-            main([command, "--help"], program=program)
-        assert ended.value.code == 0
-        assert f"usage: {program} {command}" in capsys.readouterr().out
 
 
 def described(ctl: Kubectl, what: str, *reasons: str) -> str:

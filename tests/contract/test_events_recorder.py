@@ -1,9 +1,8 @@
-"""Events: as client-go writes them, repeats counted, floods folded, nothing ever waiting."""
+"""Events: written as client-go does, repeats counted, and nothing ever waits for them."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -14,7 +13,6 @@ from aiohttp import web
 from localvolume.kube import events as events_module
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client
-from localvolume.kube.correlate import FOLDED, Correlator, Occurrence
 from localvolume.kube.events import EventRecorder, ObjectRef
 from tests.contract.support_kube import (
     FaultServer,
@@ -214,12 +212,6 @@ async def test_a_refused_event_is_dropped_and_logged(
     assert len(server.seen) == 2
 
 
-def test_an_outage_of_a_minute_costs_no_event_however_short_the_waits_are_by_chance() -> None:
-    for seed in range(1000):
-        backoff = Backoff(first=1.0, uniform=random.Random(seed).uniform)
-        assert sum(backoff.next() for _ in range(events_module._ATTEMPTS)) > 120
-
-
 async def test_it_gives_up_on_one_event_in_the_end(
     server: FaultServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,49 +257,3 @@ async def test_any_text_and_any_length(server: FaultServer, client: Client) -> N
     assert 1000 < len(long["message"].encode()) <= 1024
     assert long["message"].endswith("…")
     assert odd["message"] == "a path ? of any bytes"
-
-
-def observe(
-    correlator: Correlator, message: str, at: float, about: ObjectRef = VOLUME
-) -> tuple[str, int] | None:
-    record = correlator.observe(Occurrence(about, "Warning", "R", message, at))
-    return (record.message, record.count) if record else None
-
-
-def test_many_different_messages_are_folded() -> None:
-    correlator = Correlator()
-    for number in range(10):
-        assert observe(correlator, f"m{number}", 0) == (f"m{number}", 1)
-    assert observe(correlator, "m10", 1) == (f"{FOLDED}m10", 1)
-    assert observe(correlator, "m11", 2) == (f"{FOLDED}m11", 2)
-    # One that was there before the flood keeps its own count.
-    assert observe(correlator, "m3", 3) == ("m3", 2)
-    # After ten quiet minutes each speaks for itself again.
-    assert observe(correlator, "m12", 604) == ("m12", 1)
-
-
-def test_an_object_that_says_too_much_is_stopped() -> None:
-    correlator = Correlator()
-    said = [observe(correlator, "m", 0) for _ in range(30)]
-    assert said[:25] == [("m", number) for number in range(1, 26)]
-    assert said[25:] == [None] * 5
-    # Another object is not affected, nor a later state of the same one excused.
-    other = ObjectRef("PersistentVolume", "pv-b", "uid-b")
-    assert observe(correlator, "m", 0, other) == ("m", 1)
-    later = ObjectRef("PersistentVolume", "pv-a", "uid-a", resource_version="99")
-    assert observe(correlator, "m", 299, later) is None
-    # One more every 300 s, and what was not written was counted all the same.
-    assert observe(correlator, "m", 301) == ("m", 32)
-    assert observe(correlator, "m", 302) is None
-
-
-def test_what_is_remembered_is_bounded() -> None:
-    correlator = Correlator(remembered=2)
-    one, two, three = (ObjectRef("Node", name, name) for name in "abc")
-    assert observe(correlator, "m", 0, one) == ("m", 1)
-    assert observe(correlator, "m", 0, two) == ("m", 1)
-    assert observe(correlator, "m", 0, one) == ("m", 2)
-    assert observe(correlator, "m", 0, three) == ("m", 1)
-    # `two` was used least lately.
-    assert observe(correlator, "m", 0, one) == ("m", 3)
-    assert observe(correlator, "m", 0, two) == ("m", 1)

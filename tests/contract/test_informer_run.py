@@ -288,21 +288,6 @@ async def test_an_own_write_is_there_before_the_watch_brings_it(
         assert informer.items["mine"] is made
 
 
-def test_backoff_doubles_to_its_bound_and_starts_again() -> None:
-    bounds: list[float] = []
-
-    def uniform(low: float, high: float) -> float:
-        assert low == 0
-        bounds.append(high)
-        return high
-
-    backoff = Backoff(first=0.5, longest=30, uniform=uniform)
-    assert [backoff.next() for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
-    assert backoff.next(at_least=5) == 35
-    backoff.reset()
-    assert backoff.next() == 0.5
-
-
 async def test_a_refusal_is_an_answer_until_it_is_taken_back(
     server: FaultServer, client: Client
 ) -> None:

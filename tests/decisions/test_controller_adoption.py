@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 
-from localvolume.controller.model import Adopt, Keep, MarkLost
+from localvolume.controller.model import Adopt, Keep, MarkLost, Policy
+from localvolume.controller.nodes import Nodes
+from localvolume.controller.plan import Facts, decide
+from localvolume.controller.trimmed import NODES, VOLUMES
+from localvolume.kube.wire import codec
 from localvolume.volumes import marks
 from tests.decisions.support_controller import a, node, on_hosts, step, volume
 
@@ -70,3 +76,27 @@ def test_the_alpha_affinity_counts() -> None:
         made, spec=msgspec.structs.replace(made.spec, node_affinity=None)
     )
     assert a(Adopt, step(bare, [node("n1")])).node_name == "n1"
+
+
+def test_the_alpha_affinity_is_read_of_what_the_server_sends() -> None:
+    """Of Kubernetes before 1.10; today's API server takes no new one."""
+    hosts = {"key": marks.HOSTNAME_LABEL, "operator": "In", "values": ["node-1"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [hosts]}]}
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    made = {
+        "metadata": {
+            "name": "old",
+            "uid": "1",
+            "resourceVersion": "1",
+            "annotations": {
+                marks.PROVISIONED_BY_ANNOTATION: "local-volume-provisioner-node-1",
+                "volume.alpha.kubernetes.io/node-affinity": json.dumps(affinity),
+            },
+        },
+        "spec": {"local": {"path": "/mnt/old"}, "storageClassName": "fast"},
+        "status": {"phase": "Available"},
+    }
+    there = {"metadata": {"name": "node-1", "uid": "2", "labels": {marks.HOSTNAME_LABEL: "node-1"}}}
+    nodes = Nodes([codec(NODES).one(json.dumps(there).encode())])
+    found = decide(Facts(nodes, Policy(), 0.0), codec(VOLUMES).one(json.dumps(made).encode()))
+    assert a(Adopt, found).node_name == "node-1"

@@ -1,10 +1,7 @@
-"""The text of the mount table: escapes, odd lines, torn reads, speed."""
+"""The text of the mount table: escapes, odd lines, speed."""
 
 import os
-import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,9 +11,7 @@ from localvolume.host.mounts import (
     Mount,
     MountTable,
     parse_mount_table,
-    read_mount_table,
 )
-from tests.host.support_mounts import Mounts
 
 # What fs/proc_namespace.c escapes in paths, and in types and sources as well.
 ESCAPED = b" \t\n\\#"
@@ -129,67 +124,3 @@ def test_a_thousand_lines_take_a_few_milliseconds() -> None:
 def test_the_time_grows_with_the_lines_not_with_their_square() -> None:
     # By the square it were 64 times; what fills the processor's caches takes longer, too.
     assert best_of(10, table_of(8000)) < 30 * best_of(20, table_of(1000))
-
-
-@pytest.fixture
-def mounts() -> Iterator[Mounts]:
-    with Mounts() as made:
-        yield made
-
-
-@pytest.mark.needs("root")
-def test_no_mount_is_missed_while_others_come_and_go(mounts: Mounts, tmp_path: Path) -> None:
-    """The file is read in pages; one that loses a line between two would make a volume vanish."""
-    place = os.path.realpath(tmp_path)
-    lasting = [mounts.tmpfs(f"{place}/lasting-{number:03}-{'x' * 80}") for number in range(60)]
-    churned = [f"{place}/churned-{number}" for number in range(5)]
-    done = threading.Event()
-
-    def churn() -> None:
-        while not done.is_set():
-            for path in churned:
-                mounts.tmpfs(path)
-            for path in churned:
-                mounts.umount(path)
-
-    churning = threading.Thread(target=churn)
-    churning.start()
-    try:
-        for _ in range(40):
-            table = read_mount_table()
-            if table.settled:
-                assert all(table.at(path) is not None for path in lasting)
-    finally:
-        done.set()
-        churning.join()
-    settled = read_mount_table()
-    assert settled.settled
-    assert all(settled.at(path) is not None for path in lasting)
-    assert all(settled.at(path) is None for path in churned)
-
-
-@pytest.mark.needs("root")
-def test_a_change_during_the_reading_is_noticed_and_read_again(
-    mounts: Mounts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = os.path.realpath(tmp_path)
-    real_read = os.read
-    left = [2]
-
-    def read_and_mount(descriptor: int, size: int) -> bytes:
-        data = real_read(descriptor, size)
-        if not data and left[0]:
-            left[0] -= 1
-            mounts.tmpfs(f"{place}/late-{left[0]}")
-        return data
-
-    monkeypatch.setattr(os, "read", read_and_mount)
-    table = read_mount_table()
-    assert table.settled
-    assert left[0] == 0
-    assert table.at(f"{place}/late-0") is not None, "mounted after the first and second reading"
-
-    left[0] = 1000
-    with Mounts() as mounts:
-        restless = read_mount_table()
-    assert not restless.settled

@@ -354,20 +354,6 @@ async def test_progress_is_told_once_a_second_and_only_grows(
     assert max(done) <= 64 * MIB
 
 
-def test_steps_grow_on_a_fast_disk_and_shrink_on_a_slow_one() -> None:
-    pace = Pace(64 * MIB)
-    pace.took(0.01)
-    assert pace.size == 128 * MIB
-    for _ in range(10):
-        pace.took(0.01)
-    assert pace.size == 1024 * MIB
-    pace.took(0.5)
-    assert pace.size == 1024 * MIB
-    for _ in range(20):
-        pace.took(3.0)
-    assert pace.size == MIB
-
-
 async def test_a_stuck_close_does_not_hold_up_the_answer(
     disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -206,23 +206,6 @@ async def test_nobody_can_take_the_device_while_it_is_cleaned(
     assert len(tried) > 2
 
 
-@pytest.mark.parametrize(
-    ("target", "why"),
-    [
-        (("block", "loop0", "7:0", None, {"kind": "block"}), "absolute"),
-        (("block", "/dev/loop0", None, None, {"kind": "block"}), "which device"),
-        (("filesystem", "/mnt/x", "7:0", None, {"kind": "filesystem"}), "which mount"),
-        (("block", "/dev/loop0", "7:0", None, None), "neither an identity nor a recheck"),
-    ],
-)
-def test_a_target_says_all_it_takes_to_check_it(
-    target: tuple[str, str, str | None, int | None, dict[str, str] | None], why: str
-) -> None:
-    kind, path, device, mount_id, identity = target
-    with pytest.raises(ValueError, match=why):
-        Target(kind, path, device, mount_id, identity=identity)  # type: ignore[arg-type]
-
-
 async def test_a_method_for_the_other_kind_of_volume_is_a_mistake(disk: LoopDevice) -> None:
     with pytest.raises(ValueError, match="no way to clean a block"):
         await run_clean(block_target(disk), DELETE_FILES)

@@ -129,14 +129,6 @@ class TestFormatting:
             assert "isize=1024" in told
             assert "reflink=0" in told
 
-    def test_mkfs_is_never_forced_and_discards_nothing(self) -> None:
-        for fs_type, text in (("ext4", "-E discard"), ("xfs", "-m crc=1"), ("xfs", "-K")):
-            argv = mkfs_command(fs_type, "u", mkfs_options(fs_type, text), "/proc/self/fd/9")
-            assert not {"-f", "-F", "-FF", "--force"} & set(argv)
-            assert argv[-1] == "/proc/self/fd/9"
-            extended = argv[argv.index("-E") + 1] if fs_type == "ext4" else "-K"
-            assert extended.endswith("nodiscard") or argv.count("-K") == 1
-
     def test_all_disks_of_the_plan_and_no_other(
         self, made: Bench, stack: contextlib.ExitStack
     ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from localvolume.host.uevents import UeventListener, parse_uevent
+from localvolume.host.uevents import UeventListener
 from tests.host.support_devices import MIB, command, loop_device
 
 Uevent = tuple[str, dict[str, str]]
@@ -19,27 +19,6 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
-
-
-def test_a_message_of_the_kernel() -> None:
-    message = (
-        b"add@/devices/virtual/block/loop0/loop0p1\0ACTION=add\0SUBSYSTEM=block\0"
-        b"DEVNAME=loop0p1\0PARTNAME=a=b \xff\0SEQNUM=860\0"
-    )
-    assert parse_uevent(message) == {
-        "ACTION": "add",
-        "SUBSYSTEM": "block",
-        "DEVNAME": "loop0p1",
-        "PARTNAME": "a=b \udcff",
-        "SEQNUM": "860",
-    }
-
-
-@pytest.mark.parametrize(
-    "message", [b"", b"\0", b"libudev\0\xfe\xed\xca\xfe\0A=b", b"ACTION=add\0"]
-)
-def test_what_is_not_one_has_no_properties(message: bytes) -> None:
-    assert parse_uevent(message) == {}
 
 
 @pytest.mark.needs("root", "loop")

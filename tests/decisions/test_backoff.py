@@ -1,0 +1,29 @@
+"""How long is waited after each failure: twice as long as before, up to a bound, by chance."""
+
+from __future__ import annotations
+
+import random
+
+from localvolume.kube import events
+from localvolume.kube.backoff import Backoff
+
+
+def test_backoff_doubles_to_its_bound_and_starts_again() -> None:
+    bounds: list[float] = []
+
+    def uniform(low: float, high: float) -> float:
+        assert low == 0
+        bounds.append(high)
+        return high
+
+    backoff = Backoff(first=0.5, longest=30, uniform=uniform)
+    assert [backoff.next() for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert backoff.next(at_least=5) == 35
+    backoff.reset()
+    assert backoff.next() == 0.5
+
+
+def test_an_outage_of_a_minute_costs_no_event_however_short_the_waits_are_by_chance() -> None:
+    for seed in range(1000):
+        backoff = Backoff(first=1.0, uniform=random.Random(seed).uniform)
+        assert sum(backoff.next() for _ in range(events._ATTEMPTS)) > 120

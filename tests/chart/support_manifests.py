@@ -1,15 +1,22 @@
-"""The plain manifests under deploy/, rendered from the chart.
+"""The plain manifests under deploy/, rendered from the chart, and what is in them.
 
 `python -m tests.chart.support_manifests` writes them; `make manifests` is the same.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import yaml
 
 from tests.chart.support_helm import ROOT, render_text
 
+Object = dict[str, Any]
+
+#: Of the release, of the agent's account, and of the namespace in deploy/install.yaml.
+NAME: Final = "local-volume-provisioner"
 DEPLOY: Final = ROOT / "deploy"
+INSTALL: Final = DEPLOY / "install.yaml"
 MONITORING: Final = ("servicemonitor.yaml", "prometheusrule.yaml", "dashboard.yaml")
 
 _HEAD: Final = """\
@@ -23,7 +30,7 @@ def rendered() -> Mapping[Path, str]:
     install = render_text(DEPLOY / "values.yaml")
     monitoring = render_text(DEPLOY / "monitoring-values.yaml", only=MONITORING)
     return {
-        DEPLOY / "install.yaml": _HEAD.format(
+        INSTALL: _HEAD.format(
             values="values.yaml", what="kubectl apply -f deploy/install.yaml (docs/install.md)"
         )
         + install,
@@ -32,6 +39,18 @@ def rendered() -> Mapping[Path, str]:
         )
         + monitoring,
     }
+
+
+def installed() -> list[Object]:
+    """Everything in deploy/install.yaml."""
+    return [one for one in yaml.safe_load_all(INSTALL.read_text()) if one]
+
+
+def rules_of(kind: str, name: str) -> list[Object]:
+    """The rules of a role in deploy/install.yaml."""
+    (one,) = (one for one in installed() if one["kind"] == kind and one["metadata"]["name"] == name)
+    found: list[Object] = one["rules"]
+    return found
 
 
 if __name__ == "__main__":

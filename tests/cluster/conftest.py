@@ -8,12 +8,13 @@ import pytest
 
 from localvolume.cleaning import run
 from localvolume.controlplane import ControlPlane
+from tests.chart.support_manifests import installed
 from tests.cluster.support_agent import Lab, lab_for
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_dynamic import DynamicLab, dynamic_lab_for
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_pods import Kubelet
-from tests.cluster.support_rights import Rights, installed
+from tests.cluster.support_rights import Rights
 from tests.faults.support_proxy import Proxy, proxy_for
 
 

@@ -8,21 +8,17 @@ import inspect
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Self
 
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from localvolume.controlplane import ControlPlane
+from tests.chart.support_manifests import NAME, Object
 from tests.cluster.support_accounts import ACCOUNTS, RBAC, Caller, kubeconfig, token
 from tests.cluster.support_agent import ADMISSION, EVENTS, VOLUMES, Lab
 from tests.cluster.support_objects import Objects, eventually
 
-NAME = "local-volume-provisioner"
-"""Of the release, of the agent's account, and of the namespace in deploy/install.yaml."""
-INSTALL = Path(__file__).parents[2] / "deploy" / "install.yaml"
 TEMPLATES = (
     "serviceaccounts.yaml",
     "rbac-agent.yaml",
@@ -31,7 +27,6 @@ TEMPLATES = (
 )
 PODS = "/api/v1/namespaces/default/pods"
 
-Object = dict[str, Any]
 Flow = Callable[..., None]
 
 _COLLECTIONS = {
@@ -43,18 +38,6 @@ _COLLECTIONS = {
     "ValidatingAdmissionPolicy": f"{ADMISSION}/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": f"{ADMISSION}/validatingadmissionpolicybindings",
 }
-
-
-def installed() -> list[Object]:
-    """Everything in deploy/install.yaml."""
-    return [one for one in yaml.safe_load_all(INSTALL.read_text()) if one]
-
-
-def rules_of(kind: str, name: str) -> list[Object]:
-    """The rules of a role in deploy/install.yaml."""
-    (one,) = (one for one in installed() if one["kind"] == kind and one["metadata"]["name"] == name)
-    found: list[Object] = one["rules"]
-    return found
 
 
 def in_default(thing: Any) -> Any:

@@ -14,10 +14,10 @@ from localvolume.dynamic import capacityrole
 from localvolume.dynamic.capacity import object_name
 from localvolume.kube import informer
 from localvolume.kube.backoff import Backoff
+from tests.chart.support_manifests import NAME, rules_of
 from tests.cluster.support_accounts import RBAC, Rule, account, allow, in_force, rule
 from tests.cluster.support_agent import CLASSES, MERGE, NODE_LABEL
 from tests.cluster.support_dynamic import Claim, DynamicLab
-from tests.cluster.support_rights import NAME, rules_of
 from tests.cluster.support_scheduling import CAPACITIES
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")

@@ -10,7 +10,7 @@ import pytest
 
 from localvolume.volumes.marks import node_key
 from tests.chart.support_helm import Values, render
-from tests.cluster.support_rights import NAME, Object, installed
+from tests.chart.support_manifests import NAME, Object, installed
 
 #: Rendered by helm, which is built.
 of_the_chart = pytest.mark.needs("go")

@@ -107,7 +107,7 @@ def test_it_was_released_before_we_came(dynamic: DynamicLab) -> None:
     dynamic.until(pool.inside, lambda left: left == [])
 
 
-def test_r40_the_label_of_its_affinity_need_not_be_the_hostname(dynamic: DynamicLab) -> None:
+def test_the_label_of_its_affinity_need_not_be_the_hostname(dynamic: DynamicLab) -> None:
     """R40's deletion, which upstream never tested and got wrong (facts, section 8, 6)."""
     label_node(dynamic, **{"example.com/rack": "r7", "kubernetes.io/hostname": "some-host"})
     pool = root(dynamic)
@@ -117,7 +117,7 @@ def test_r40_the_label_of_its_affinity_need_not_be_the_hostname(dynamic: Dynamic
     removed(dynamic, claim, volume, pool)
 
 
-def test_r41_what_a_pattern_placed_deeper_goes_alone(dynamic: DynamicLab) -> None:
+def test_what_a_pattern_placed_deeper_goes_alone(dynamic: DynamicLab) -> None:
     """R41; other volumes of the same namespace stay."""
     pool = root(dynamic)
     cls = _class(dynamic, "local-path")

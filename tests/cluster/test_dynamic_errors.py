@@ -16,7 +16,7 @@ def _failures(lab: DynamicLab, cls: str) -> float:
     return lab.metric(name, **labels) or 0
 
 
-def test_l101_an_ordinary_failure_is_tried_again(
+def test_an_ordinary_failure_is_tried_again(
     dynamic: DynamicLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """L101, E12: what lies in the volume's place is not ours; it goes, and nothing else changes."""
@@ -38,7 +38,7 @@ def test_l101_an_ordinary_failure_is_tried_again(
 
 
 @pytest.mark.needs("xfs")
-def test_l102_what_cannot_be_done_is_tried_late(
+def test_what_cannot_be_done_is_tried_late(
     dynamic: DynamicLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """L102, L103: an xfs of 16Mi can never be made; after the long wait it is tried once more."""
@@ -59,7 +59,7 @@ def test_l102_what_cannot_be_done_is_tried_late(
     dynamic.until(lambda: _failures(dynamic, cls), lambda count: count >= 2)
 
 
-def test_e13_no_room_after_all_sends_it_elsewhere(
+def test_no_room_after_all_sends_it_elsewhere(
     dynamic: DynamicLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """E13: the books were wrong, the disk said so while it was made: nothing stays behind."""
@@ -81,7 +81,7 @@ def test_e13_no_room_after_all_sends_it_elsewhere(
     assert list((pool.directory / ".localvolume" / "images").iterdir()) == []
 
 
-def test_l99_both_roles_read_the_same_informers(dynamic: DynamicLab) -> None:
+def test_both_roles_read_the_same_informers(dynamic: DynamicLab) -> None:
     """L99, L100: prepared volumes and made ones are served by one agent, each by its own rules."""
     dynamic.pool()
     cls = dynamic.storage_class()

@@ -75,7 +75,7 @@ def _goes(lab: DynamicLab, pool: MadePool, cls: str, volume: Volume) -> None:
     lab.until(lambda: _removed(lab, cls), lambda count: count == 1)
 
 
-def test_l12_an_object_that_may_not_be_created(dynamic: DynamicLab) -> None:
+def test_while_the_object_may_not_be_created_there_is_one_volume(dynamic: DynamicLab) -> None:
     """L12: no PersistentVolume, and one volume however often it is tried."""
     pool = dynamic.pool()
     cls = dynamic.storage_class()
@@ -105,7 +105,7 @@ def test_l12_an_object_that_may_not_be_created(dynamic: DynamicLab) -> None:
     assert pool.inside() == [volume["metadata"]["name"]]
 
 
-def test_l38_an_object_that_may_not_be_deleted(dynamic: DynamicLab) -> None:
+def test_while_the_object_may_not_be_deleted_the_data_stays(dynamic: DynamicLab) -> None:
     """L13, L38: deleting it is asked for before anything is removed, so the data stays too."""
     pool, cls, volume = _used(dynamic)
     policy = dynamic.forbid("DELETE")
@@ -119,7 +119,7 @@ def test_l38_an_object_that_may_not_be_deleted(dynamic: DynamicLab) -> None:
     _goes(dynamic, pool, cls, volume)
 
 
-def test_l13_an_object_that_may_not_be_let_go(dynamic: DynamicLab) -> None:
+def test_a_removed_volume_is_purged_only_once_its_object_is_gone(dynamic: DynamicLab) -> None:
     """L13, L38: the volume is out of reach by then; it is purged only once the object is gone."""
     pool, cls, volume = _used(dynamic)
     policy = dynamic.forbid("UPDATE", HAS_OURS)
@@ -136,7 +136,7 @@ def test_l13_an_object_that_may_not_be_let_go(dynamic: DynamicLab) -> None:
     _goes(dynamic, pool, cls, volume)
 
 
-def test_l37_a_volume_that_cannot_be_removed(dynamic: DynamicLab) -> None:
+def test_a_volume_that_a_pod_has_mounted_is_not_removed(dynamic: DynamicLab) -> None:
     """L11, L37: a pod still has it mounted."""
     pool, cls, volume = _used(dynamic)
     with bind(dynamic.path_of(volume)) as pod:

@@ -39,7 +39,7 @@ def test_a_claim_becomes_a_directory_and_goes_with_it(dynamic: DynamicLab) -> No
     assert pool.inside() == []
 
 
-def test_l01_l05_l15_what_is_made_and_removed_is_counted(dynamic: DynamicLab) -> None:
+def test_what_is_made_and_removed_is_counted(dynamic: DynamicLab) -> None:
     """L01, L05, L15: and what is another provisioner's, or cannot be served, is not."""
     pool = dynamic.pool()
     cls = dynamic.storage_class()

@@ -49,7 +49,7 @@ def _made(lab: DynamicLab, cls: str, **fields: Any) -> Volume:
 # --- what the volume is ------------------------------------------------------------------------
 
 
-def test_r33_by_default_a_hostpath_that_must_exist(dynamic: DynamicLab) -> None:
+def test_by_default_it_is_a_hostpath_that_must_exist(dynamic: DynamicLab) -> None:
     """R33. Type Directory, where upstream has DirectoryOrCreate: facts, section 8, 10."""
     pool = _start(dynamic)
     claim = scheduled(dynamic, _class(dynamic))
@@ -65,7 +65,7 @@ def test_r33_by_default_a_hostpath_that_must_exist(dynamic: DynamicLab) -> None:
     removed(dynamic, claim, volume, pool)
 
 
-def test_r34_the_claim_asks_for_the_type_local(dynamic: DynamicLab) -> None:
+def test_a_claim_may_ask_for_the_type_local(dynamic: DynamicLab) -> None:
     """R34; and against what its class has for a default."""
     pool = _start(dynamic)
     volume = _made(dynamic, _class(dynamic), annotations={"volumeType": "local"})
@@ -76,7 +76,7 @@ def test_r34_the_claim_asks_for_the_type_local(dynamic: DynamicLab) -> None:
     assert volume["spec"]["hostPath"]["type"] == "Directory"
 
 
-def test_r35_the_class_has_the_type_local_for_a_default(dynamic: DynamicLab) -> None:
+def test_a_class_may_have_the_type_local_for_a_default(dynamic: DynamicLab) -> None:
     """R35"""
     _start(dynamic)
     volume = _made(dynamic, _class(dynamic, annotations={"defaultVolumeType": "local"}))
@@ -90,7 +90,7 @@ def test_a_type_that_is_none_is_refused(dynamic: DynamicLab) -> None:
     assert pool.inside() == []
 
 
-def test_r36_only_the_node_that_was_selected_serves_it(dynamic: DynamicLab) -> None:
+def test_only_the_node_that_was_selected_serves_it(dynamic: DynamicLab) -> None:
     """R36, the agent's side: the scheduler has chosen by the pod's affinity."""
     pool = _start(dynamic)
     cls = _class(dynamic)
@@ -101,7 +101,7 @@ def test_r36_only_the_node_that_was_selected_serves_it(dynamic: DynamicLab) -> N
     assert pool.inside() == [dynamic.path_of(volume).name]
 
 
-def test_r37_one_pod_alone_may_have_it(dynamic: DynamicLab) -> None:
+def test_one_pod_alone_may_have_it(dynamic: DynamicLab) -> None:
     """R37"""
     _start(dynamic)
     volume = _made(
@@ -113,7 +113,7 @@ def test_r37_one_pod_alone_may_have_it(dynamic: DynamicLab) -> None:
     assert volume["spec"]["accessModes"] == ["ReadWriteOncePod"]
 
 
-def test_r40_the_affinity_is_by_the_label_of_the_class(dynamic: DynamicLab) -> None:
+def test_the_affinity_is_by_the_label_of_the_class(dynamic: DynamicLab) -> None:
     """R40, and what upstream got wrong then (facts, section 8, 6): the data goes with the claim."""
     label_node(dynamic, **{"example.com/rack": "r7"})
     pool = _start(dynamic)
@@ -124,7 +124,7 @@ def test_r40_the_affinity_is_by_the_label_of_the_class(dynamic: DynamicLab) -> N
     removed(dynamic, claim, volume, pool)
 
 
-def test_r40_a_node_without_the_label_gives_the_claim_back(dynamic: DynamicLab) -> None:
+def test_a_node_without_the_label_gives_the_claim_back(dynamic: DynamicLab) -> None:
     """R40 where the label is missing: an empty value would match no node, ever."""
     pool = _start(dynamic)
     cls = _class(dynamic, parameters={"nodeAffinityKey": "example.com/rack"})
@@ -136,7 +136,7 @@ def test_r40_a_node_without_the_label_gives_the_claim_back(dynamic: DynamicLab) 
 # --- where it lies -----------------------------------------------------------------------------
 
 
-def test_r41_the_pattern_says_where_it_lies(dynamic: DynamicLab) -> None:
+def test_the_pattern_says_where_it_lies(dynamic: DynamicLab) -> None:
     """R41; what was made on the way goes with the last volume in it."""
     pool = _start(dynamic)
     claim = scheduled(dynamic, _class(dynamic, parameters={"pathPattern": f"{OWN}/"}))
@@ -148,7 +148,7 @@ def test_r41_the_pattern_says_where_it_lies(dynamic: DynamicLab) -> None:
     assert pool.inside() == []
 
 
-def test_r42_mode_and_owner_are_those_of_the_class(dynamic: DynamicLab) -> None:
+def test_mode_and_owner_are_those_of_the_class(dynamic: DynamicLab) -> None:
     """R42, which took a setup script of one's own upstream."""
     _start(dynamic)
     patterns = {"permPattern": "0700", "userPattern": "1000", "groupPattern": "2000"}
@@ -158,7 +158,7 @@ def test_r42_mode_and_owner_are_those_of_the_class(dynamic: DynamicLab) -> None:
     assert stat_of(dynamic.path_of(volume)) == "700 1000 2000"
 
 
-def test_r42_the_claim_may_say_who_owns_it_but_not_more_than_that(dynamic: DynamicLab) -> None:
+def test_the_claim_may_say_who_owns_it_but_not_more_than_that(dynamic: DynamicLab) -> None:
     """R42 with a template over the claim's annotations, which are the tenant's."""
     pool = _start(dynamic)
     cls = _class(dynamic, parameters={"userPattern": "{{ .PVC.Annotations.uid }}"})
@@ -173,9 +173,7 @@ def test_r42_the_claim_may_say_who_owns_it_but_not_more_than_that(dynamic: Dynam
 
 
 @pytest.mark.parametrize("by", ["parameter", "annotation"])
-def test_r43_r44_a_pattern_without_the_claims_name_if_the_class_says_so(
-    dynamic: DynamicLab, by: str
-) -> None:
+def test_a_class_may_allow_a_pattern_without_the_claims_name(dynamic: DynamicLab, by: str) -> None:
     """R43 by the class's parameter, R44 by its annotation: lexically checked all the same."""
     pool = _start(dynamic)
     allowed = {"allowUnsafePathPattern": "true"}
@@ -191,7 +189,7 @@ def test_r43_r44_a_pattern_without_the_claims_name_if_the_class_says_so(
     removed(dynamic, claim, volume, pool)
 
 
-def test_r43_without_leave_it_must_begin_with_the_claims_name(dynamic: DynamicLab) -> None:
+def test_without_leave_a_pattern_must_begin_with_the_claims_name(dynamic: DynamicLab) -> None:
     """R43 turned round."""
     pool = _start(dynamic)
     cls = _class(dynamic, parameters={"pathPattern": "shared/{{ .PVC.Name }}"})
@@ -203,7 +201,7 @@ def test_r43_without_leave_it_must_begin_with_the_claims_name(dynamic: DynamicLa
 @pytest.mark.parametrize(
     "folder", ["../../../../etc", "../other-tenant", "a/../../b", "/etc", ".localvolume/trash"]
 )
-def test_r45_no_claim_leaves_its_place(dynamic: DynamicLab, folder: str, unsafe: bool) -> None:
+def test_no_claim_leaves_its_place(dynamic: DynamicLab, folder: str, unsafe: bool) -> None:
     """R45 (CVE-2025-62878): an Event says why, the claim stays Pending, nothing is made."""
     pool = _start(dynamic)
     pattern = FOLDER if unsafe else f"{OWN}/{FOLDER}"
@@ -220,7 +218,7 @@ def test_r45_no_claim_leaves_its_place(dynamic: DynamicLab, folder: str, unsafe:
     assert set(os.listdir(dynamic.directory)) == before
 
 
-def test_r45_a_class_that_can_only_lead_out_is_refused_as_a_whole(dynamic: DynamicLab) -> None:
+def test_a_class_that_can_only_lead_out_is_refused_as_a_whole(dynamic: DynamicLab) -> None:
     """R45, by the administrator's own mistake: /ready says so."""
     _start(dynamic)
     parameters = {"pathPattern": "../{{ .PVC.Name }}", "allowUnsafePathPattern": "true"}

@@ -48,7 +48,7 @@ def _quota(name: str, **grace: str) -> dict[str, Any]:
     return {"name": name, "enabled": "true", **({"data": grace} if grace else {})}
 
 
-def test_o38_a_volume_is_as_openebs_makes_it(dynamic: DynamicLab) -> None:
+def test_a_volume_is_as_openebs_makes_it(dynamic: DynamicLab) -> None:
     """O38, without the pods that it took: made, labelled, and gone with the claim."""
     pool, cls = _start(dynamic)
     claim = scheduled(dynamic, cls)
@@ -101,9 +101,7 @@ def test_permissions_are_those_of_the_class(dynamic: DynamicLab) -> None:
 
 
 @pytest.mark.parametrize("quota", ["XFSQuota", "EXT4Quota"])
-def test_o39_o41_a_quota_that_cannot_be_kept_is_not_promised(
-    dynamic: DynamicLab, quota: str
-) -> None:
+def test_a_quota_that_cannot_be_kept_is_not_promised(dynamic: DynamicLab, quota: str) -> None:
     """O39 and O41 on a filesystem without quotas (there minix): Pending, an Event, nothing made,
     and the claim can be deleted."""
     pool, cls = _start(dynamic, _quota(quota))
@@ -114,7 +112,7 @@ def test_o39_o41_a_quota_that_cannot_be_kept_is_not_promised(
     dynamic.until(lambda: dynamic.read_claim(claim), lambda found: found is None)
 
 
-def test_o29_o30_graces_that_are_none_are_refused(dynamic: DynamicLab) -> None:
+def test_graces_that_are_none_are_refused(dynamic: DynamicLab) -> None:
     """O29, O30, and a soft limit above the hard one, with the class's name."""
     pool, _ = _start(dynamic)
     for number, (grace, text) in enumerate(
@@ -149,9 +147,7 @@ def test_o29_o30_graces_that_are_none_are_refused(dynamic: DynamicLab) -> None:
         ),
     ],
 )
-def test_o31_to_o37_an_empty_volume_is_no_clone(
-    dynamic: DynamicLab, id_: str, source: dict[str, Any]
-) -> None:
+def test_an_empty_volume_is_no_clone(dynamic: DynamicLab, id_: str, source: dict[str, Any]) -> None:
     """O31 to O37 (nobody may send a source without a name to the API server: O33, O35, O37)."""
     pool, cls = _start(dynamic)
     claim = scheduled(dynamic, cls, **source)

@@ -73,7 +73,9 @@ def test_retain_keeps_data_and_object_and_without_object_the_data(dynamic: Dynam
 # --- held up -----------------------------------------------------------------------------------
 
 
-def test_l24_a_claim_that_is_deleted_while_its_volume_is_made(dynamic: DynamicLab) -> None:
+def test_a_claim_that_is_deleted_while_its_volume_is_made_leaves_nothing(
+    dynamic: DynamicLab,
+) -> None:
     """L24: it comes to an end, and nothing is left: no object, no directory, no record."""
     pool = dynamic.pool()
     cls = dynamic.storage_class()

@@ -8,33 +8,33 @@ tests/decisions, `C` tests/cluster, `G` tests/kernel/inside, `N` tests/node, `F`
 "differs": where we do otherwise on purpose; the test shows what we do. "not here": why there is
 nothing to be tested. A defect has a line for each of its parts.
 
-L01 | of two claims, ours alone is served | D/test_dynamic_claims.py::test_one_claim_served_and_another_left C/test_dynamic_life.py::test_l01_l05_l15_what_is_made_and_removed_is_counted C/test_dynamic_life.py::test_a_claim_becomes_a_directory_and_goes_with_it
+L01 | of two claims, ours alone is served | D/test_dynamic_claims.py::test_one_claim_served_and_another_left C/test_dynamic_life.py::test_what_is_made_and_removed_is_counted C/test_dynamic_life.py::test_a_claim_becomes_a_directory_and_goes_with_it
 L02 | its volume's object exists: no second | D/test_dynamic_claims.py::test_its_volume_exists
 L03 | Block where the backend has none | D/test_dynamic_claims.py::test_volume_modes
 L04 | further names of provisioners | D/test_dynamic_claims.py::test_names_of_the_provisioners_that_are_replaced_are_served D/test_dynamic_manifest.py::test_what_the_provisioner_needs_that_is_replaced
-L05 | released, ours, Delete: removed; another's stays | D/test_dynamic_ownership.py::test_not_our_provisioners D/test_dynamic_volumes.py::test_released_and_delete C/test_dynamic_adoption.py::test_it_stays_as_it_is_and_goes_with_its_claim C/test_dynamic_life.py::test_l01_l05_l15_what_is_made_and_removed_is_counted C/test_dynamic_restart.py::test_what_was_asked_for_meanwhile_is_served_at_the_start C/test_dynamic_life.py::test_a_claim_becomes_a_directory_and_goes_with_it
+L05 | released, ours, Delete: removed; another's stays | D/test_dynamic_ownership.py::test_not_our_provisioners D/test_dynamic_volumes.py::test_released_and_delete C/test_dynamic_adoption.py::test_it_stays_as_it_is_and_goes_with_its_claim C/test_dynamic_life.py::test_what_is_made_and_removed_is_counted C/test_dynamic_restart.py::test_what_was_asked_for_meanwhile_is_served_at_the_start C/test_dynamic_life.py::test_a_claim_becomes_a_directory_and_goes_with_it
 L06 | a claim that names its volume | D/test_dynamic_claims.py::test_left_to_others
 L07 | no such class | D/test_dynamic_claims.py::test_a_class_that_is_not_there D/test_routing.py::test_not_ours C/test_routing.py::test_a_class_that_comes_after_its_claim
 L08 | bound: stays | D/test_dynamic_volumes.py::test_not_released C/test_dynamic_adoption.py::test_it_stays_as_it_is_and_goes_with_its_claim
 L09 | released, Retain: stays | D/test_dynamic_volumes.py::test_another_policy C/test_dynamic_adoption.py::test_what_its_policy_retains_stays C/test_dynamic_restart.py::test_retain_keeps_data_and_object_and_without_object_the_data
-L10 | making fails: no object, counted | C/test_dynamic_errors.py::test_l101_an_ordinary_failure_is_tried_again
-L11 | removing fails: the object stays | D/test_dynamic_volumes.py::test_removed_again_and_again_until_it_is C/test_dynamic_failing.py::test_l37_a_volume_that_cannot_be_removed C/test_dynamic_images.py::test_what_a_pod_still_has_mounted_is_not_detached
-L12 | the object cannot be created; differs: tried for ever, the volume is kept for it | D/test_dynamic_volumes.py::test_the_record_learns_of_the_object C/test_dynamic_failing.py::test_l12_an_object_that_may_not_be_created D/test_dynamic_claims.py::test_what_is_complete_is_published F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
-L13 | removed, and the object cannot be deleted; differs: the object's deletion comes first | D/test_dynamic_volumes.py::test_removed_again_and_again_until_it_is C/test_dynamic_failing.py::test_l38_an_object_that_may_not_be_deleted C/test_dynamic_failing.py::test_l13_an_object_that_may_not_be_let_go F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
+L10 | making fails: no object, counted | C/test_dynamic_errors.py::test_an_ordinary_failure_is_tried_again
+L11 | removing fails: the object stays | D/test_dynamic_volumes.py::test_removed_again_and_again_until_it_is C/test_dynamic_failing.py::test_a_volume_that_a_pod_has_mounted_is_not_removed C/test_dynamic_images.py::test_what_a_pod_still_has_mounted_is_not_detached
+L12 | the object cannot be created; differs: tried for ever, the volume is kept for it | D/test_dynamic_volumes.py::test_the_record_learns_of_the_object C/test_dynamic_failing.py::test_while_the_object_may_not_be_created_there_is_one_volume D/test_dynamic_claims.py::test_what_is_complete_is_published F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
+L13 | removed, and the object cannot be deleted; differs: the object's deletion comes first | D/test_dynamic_volumes.py::test_removed_again_and_again_until_it_is C/test_dynamic_failing.py::test_while_the_object_may_not_be_deleted_the_data_stays C/test_dynamic_failing.py::test_a_removed_volume_is_purged_only_once_its_object_is_gone F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
 L14 | not for us: left without a word | D/test_dynamic_claims.py::test_one_claim_served_and_another_left
-L15 | one served, one left | D/test_dynamic_claims.py::test_one_claim_served_and_another_left C/test_dynamic_life.py::test_l01_l05_l15_what_is_made_and_removed_is_counted
+L15 | one served, one left | D/test_dynamic_claims.py::test_one_claim_served_and_another_left C/test_dynamic_life.py::test_what_is_made_and_removed_is_counted
 L16 | the class's Retain is the volume's | D/test_dynamic_manifest.py::test_the_reclaim_policy_is_the_classs C/test_dynamic_restart.py::test_retain_keeps_data_and_object_and_without_object_the_data
 L17 | made by a backend that goes on where it was | D/test_dynamic_claims.py::test_what_is_complete_is_published F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
-L18 | a failure for good leaves nothing begun | C/test_dynamic_errors.py::test_e13_no_room_after_all_sends_it_elsewhere
+L18 | a failure for good leaves nothing begun | C/test_dynamic_errors.py::test_no_room_after_all_sends_it_elsewhere
 L19 | a failure on the way: it is known what was begun | D/test_dynamic_claims.py::test_what_was_begun_is_ended_where_it_was_begun C/test_dynamic_restart.py::test_an_agent_that_ends_while_it_makes_a_volume
 L20 | nothing has changed, for a fresh claim | not here: no backend answers that nothing has changed
-L21 | a failure for good ends what was begun | C/test_dynamic_errors.py::test_e13_no_room_after_all_sends_it_elsewhere
+L21 | a failure for good ends what was begun | C/test_dynamic_errors.py::test_no_room_after_all_sends_it_elsewhere
 L22 | a failure on the way keeps what was begun | D/test_dynamic_claims.py::test_what_was_begun_is_ended_where_it_was_begun C/test_dynamic_restart.py::test_an_agent_that_ends_while_it_makes_a_volume
 L23 | nothing has changed, for one that is begun | not here: as L20
-L24 | the claim goes while its volume is made; differs: it is taken away, not made | D/test_dynamic_claims.py::test_left_to_others D/test_dynamic_claims.py::test_a_claim_deleted_meanwhile D/test_dynamic_records.py::test_a_claim_that_is_not_served_here C/test_dynamic_restart.py::test_l24_a_claim_that_is_deleted_while_its_volume_is_made
+L24 | the claim goes while its volume is made; differs: it is taken away, not made | D/test_dynamic_claims.py::test_left_to_others D/test_dynamic_claims.py::test_a_claim_deleted_meanwhile D/test_dynamic_records.py::test_a_claim_that_is_not_served_here C/test_dynamic_restart.py::test_a_claim_that_is_deleted_while_its_volume_is_made_leaves_nothing
 L25 | the object is not created at once; differs: the volume's record says so, not memory | D/test_dynamic_claims.py::test_what_is_complete_is_published D/test_dynamic_volumes.py::test_the_record_learns_of_the_object
 L26 | created by a later attempt | D/test_dynamic_claims.py::test_what_is_complete_is_published F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
-L27 | another node is to be chosen | D/test_dynamic_claims.py::test_allowed_topologies D/test_dynamic_claims.py::test_no_pool_of_the_class_is_here D/test_dynamic_records.py::test_a_claim_that_is_not_served_here C/test_dynamic_errors.py::test_e13_no_room_after_all_sends_it_elsewhere
+L27 | another node is to be chosen | D/test_dynamic_claims.py::test_allowed_topologies D/test_dynamic_claims.py::test_no_pool_of_the_class_is_here D/test_dynamic_records.py::test_a_claim_that_is_not_served_here C/test_dynamic_errors.py::test_no_room_after_all_sends_it_elsewhere
 L28 | a failure that any node has: the node stays chosen | D/test_dynamic_claims.py::test_rejected
 L29 | nothing has changed: the node stays chosen | not here: as L20
 L30 | what is begun keeps its node | D/test_dynamic_claims.py::test_what_was_begun_is_ended_where_it_was_begun D/test_dynamic_claims.py::test_what_was_begun_is_not_given_back
@@ -44,8 +44,8 @@ L33 | Retain and the finalizer; differs: it stays, so that the record is ended |
 L34 | being deleted without our finalizer: left alone | D/test_dynamic_ownership.py::test_an_adopted_volume_that_is_deleted_without_us D/test_dynamic_volumes.py::test_deleted_without_our_finalizer
 L35 | with the finalizer, released: all of it goes | D/test_dynamic_volumes.py::test_released_and_delete
 L36 | the same, being deleted already | D/test_dynamic_volumes.py::test_deleted_and_held_by_our_finalizer
-L37 | with the finalizer, removing fails: both stay | D/test_dynamic_volumes.py::test_removed_again_and_again_until_it_is C/test_dynamic_failing.py::test_l37_a_volume_that_cannot_be_removed C/test_dynamic_images.py::test_what_a_pod_still_has_mounted_is_not_detached
-L38 | with the finalizer, and the object does not go yet | D/test_dynamic_volumes.py::test_in_the_trash_already C/test_dynamic_failing.py::test_l38_an_object_that_may_not_be_deleted C/test_dynamic_failing.py::test_l13_an_object_that_may_not_be_let_go F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
+L37 | with the finalizer, removing fails: both stay | D/test_dynamic_volumes.py::test_removed_again_and_again_until_it_is C/test_dynamic_failing.py::test_a_volume_that_a_pod_has_mounted_is_not_removed C/test_dynamic_images.py::test_what_a_pod_still_has_mounted_is_not_detached
+L38 | with the finalizer, and the object does not go yet | D/test_dynamic_volumes.py::test_in_the_trash_already C/test_dynamic_failing.py::test_while_the_object_may_not_be_deleted_the_data_stays C/test_dynamic_failing.py::test_a_removed_volume_is_purged_only_once_its_object_is_gone F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
 L39 | bound without the finalizer: it is given back | D/test_dynamic_volumes.py::test_the_finalizer_is_given_back
 L40 | the same again | D/test_dynamic_volumes.py::test_the_finalizer_is_given_back
 L41 | the same of a driver's; differs: only by our own name | D/test_dynamic_volumes.py::test_the_finalizer_is_given_back
@@ -106,24 +106,24 @@ L95 | Block, a backend that says no | D/test_dynamic_claims.py::test_volume_mode
 L96 | no mode, with Block | D/test_dynamic_claims.py::test_served D/test_dynamic_claims.py::test_volume_modes
 L97 | Filesystem, with Block | D/test_dynamic_claims.py::test_volume_modes
 L98 | Block, with Block | D/test_dynamic_claims.py::test_volume_modes
-L99 | shared caches: makes | C/test_dynamic_errors.py::test_l99_both_roles_read_the_same_informers
-L100 | shared caches: removes | C/test_dynamic_errors.py::test_l99_both_roles_read_the_same_informers
-L101 | an ordinary failure is tried again | C/test_dynamic_errors.py::test_l101_an_ordinary_failure_is_tried_again
-L102 | what can never be is not tried again soon | D/test_dynamic_claims.py::test_rejected D/test_dynamic_claims.py::test_rejected_by_its_class C/test_dynamic_errors.py::test_l102_what_cannot_be_done_is_tried_late
-L103 | and once more when the long wait is over | C/test_dynamic_errors.py::test_l102_what_cannot_be_done_is_tried_late
-R33 | by default a hostPath; differs: it must exist | D/test_class_parameters.py::test_local_paths_types C/test_dynamic_adoption.py::test_it_stays_as_it_is_and_goes_with_its_claim C/test_dynamic_localpath.py::test_r33_by_default_a_hostpath_that_must_exist N/test_dynamic_directories.py::test_r33_the_next_pod_reads_what_the_first_wrote
-R34 | the claim wants the type local | D/test_class_parameters.py::test_local_paths_types C/test_dynamic_adoption.py::test_it_stays_as_it_is_and_goes_with_its_claim C/test_dynamic_localpath.py::test_r34_the_claim_asks_for_the_type_local N/test_dynamic_directories.py::test_r34_r35_of_the_type_local
-R35 | the class wants it | D/test_class_parameters.py::test_local_paths_types C/test_dynamic_localpath.py::test_r35_the_class_has_the_type_local_for_a_default N/test_dynamic_directories.py::test_r34_r35_of_the_type_local
-R36 | on the node of the pod's affinity | C/test_dynamic_localpath.py::test_r36_only_the_node_that_was_selected_serves_it C/test_scheduling_dynamic.py::test_a_pod_gets_its_volume_on_the_node_that_was_chosen_for_it
-R37 | ReadWriteOncePod | C/test_dynamic_localpath.py::test_r37_one_pod_alone_may_have_it N/test_dynamic_directories.py::test_r37_for_one_pod_alone
-R38 | a user without rights writes | N/test_dynamic_directories.py::test_r38_a_user_without_rights_writes_and_reads N/test_dynamic_images.py::test_a_user_without_rights_writes_to_the_image
-R39 | a part of the volume | N/test_dynamic_directories.py::test_r39_a_part_of_the_volume
-R40 | affinity by another label; and it is removed | D/test_dynamic_manifest.py::test_the_affinity_has_the_labels_that_the_class_names C/test_dynamic_adoption.py::test_r40_the_label_of_its_affinity_need_not_be_the_hostname C/test_dynamic_localpath.py::test_r40_the_affinity_is_by_the_label_of_the_class C/test_dynamic_localpath.py::test_r40_a_node_without_the_label_gives_the_claim_back N/test_dynamic_directories.py::test_r40_r41_r42_placed_owned_and_bound_as_the_class_says
-R41 | the pattern's directory | D/test_path_safety.py::test_patterns_at_and_below_the_claims_own_place C/test_dynamic_adoption.py::test_r41_what_a_pattern_placed_deeper_goes_alone C/test_dynamic_localpath.py::test_r41_the_pattern_says_where_it_lies N/test_dynamic_directories.py::test_r40_r41_r42_placed_owned_and_bound_as_the_class_says
-R42 | mode and owner by patterns; differs: no script | D/test_class_parameters.py::test_owner_and_mode_of_a_claim C/test_dynamic_localpath.py::test_r42_mode_and_owner_are_those_of_the_class C/test_dynamic_localpath.py::test_r42_the_claim_may_say_who_owns_it_but_not_more_than_that N/test_dynamic_directories.py::test_r40_r41_r42_placed_owned_and_bound_as_the_class_says
-R43 | an unsafe pattern that the class allows | D/test_class_parameters.py::test_an_unsafe_pattern_is_allowed_either_way C/test_dynamic_localpath.py::test_r43_r44_a_pattern_without_the_claims_name_if_the_class_says_so C/test_dynamic_localpath.py::test_r43_without_leave_it_must_begin_with_the_claims_name
-R44 | the same by annotation | D/test_class_parameters.py::test_an_unsafe_pattern_is_allowed_either_way C/test_dynamic_localpath.py::test_r43_r44_a_pattern_without_the_claims_name_if_the_class_says_so
-R45 | nobody climbs out | D/test_class_parameters.py::test_even_an_unsafe_pattern_never_climbs D/test_path_safety.py::test_a_tenants_annotation_never_climbs C/test_dynamic_localpath.py::test_r45_no_claim_leaves_its_place C/test_dynamic_localpath.py::test_r45_a_class_that_can_only_lead_out_is_refused_as_a_whole
+L99 | shared caches: makes | C/test_dynamic_errors.py::test_both_roles_read_the_same_informers
+L100 | shared caches: removes | C/test_dynamic_errors.py::test_both_roles_read_the_same_informers
+L101 | an ordinary failure is tried again | C/test_dynamic_errors.py::test_an_ordinary_failure_is_tried_again
+L102 | what can never be is not tried again soon | D/test_dynamic_claims.py::test_rejected D/test_dynamic_claims.py::test_rejected_by_its_class C/test_dynamic_errors.py::test_what_cannot_be_done_is_tried_late
+L103 | and once more when the long wait is over | C/test_dynamic_errors.py::test_what_cannot_be_done_is_tried_late
+R33 | by default a hostPath; differs: it must exist | D/test_class_parameters.py::test_local_paths_types C/test_dynamic_adoption.py::test_it_stays_as_it_is_and_goes_with_its_claim C/test_dynamic_localpath.py::test_by_default_it_is_a_hostpath_that_must_exist N/test_dynamic_directories.py::test_the_next_pod_reads_what_the_first_wrote
+R34 | the claim wants the type local | D/test_class_parameters.py::test_local_paths_types C/test_dynamic_adoption.py::test_it_stays_as_it_is_and_goes_with_its_claim C/test_dynamic_localpath.py::test_a_claim_may_ask_for_the_type_local N/test_dynamic_directories.py::test_claim_or_class_may_ask_for_the_type_local
+R35 | the class wants it | D/test_class_parameters.py::test_local_paths_types C/test_dynamic_localpath.py::test_a_class_may_have_the_type_local_for_a_default N/test_dynamic_directories.py::test_claim_or_class_may_ask_for_the_type_local
+R36 | on the node of the pod's affinity | C/test_dynamic_localpath.py::test_only_the_node_that_was_selected_serves_it C/test_scheduling_dynamic.py::test_a_pod_gets_its_volume_on_the_node_that_was_chosen_for_it
+R37 | ReadWriteOncePod | C/test_dynamic_localpath.py::test_one_pod_alone_may_have_it N/test_dynamic_directories.py::test_a_claim_for_one_pod_alone_is_served
+R38 | a user without rights writes | N/test_dynamic_directories.py::test_a_user_without_rights_writes_and_reads N/test_dynamic_images.py::test_a_user_without_rights_writes_to_the_image
+R39 | a part of the volume | N/test_dynamic_directories.py::test_a_pod_may_mount_a_part_of_the_volume
+R40 | affinity by another label; and it is removed | D/test_dynamic_manifest.py::test_the_affinity_has_the_labels_that_the_class_names C/test_dynamic_adoption.py::test_the_label_of_its_affinity_need_not_be_the_hostname C/test_dynamic_localpath.py::test_the_affinity_is_by_the_label_of_the_class C/test_dynamic_localpath.py::test_a_node_without_the_label_gives_the_claim_back N/test_dynamic_directories.py::test_a_volume_is_placed_owned_and_bound_as_the_class_says
+R41 | the pattern's directory | D/test_path_safety.py::test_patterns_at_and_below_the_claims_own_place C/test_dynamic_adoption.py::test_what_a_pattern_placed_deeper_goes_alone C/test_dynamic_localpath.py::test_the_pattern_says_where_it_lies N/test_dynamic_directories.py::test_a_volume_is_placed_owned_and_bound_as_the_class_says
+R42 | mode and owner by patterns; differs: no script | D/test_class_parameters.py::test_owner_and_mode_of_a_claim C/test_dynamic_localpath.py::test_mode_and_owner_are_those_of_the_class C/test_dynamic_localpath.py::test_the_claim_may_say_who_owns_it_but_not_more_than_that N/test_dynamic_directories.py::test_a_volume_is_placed_owned_and_bound_as_the_class_says
+R43 | an unsafe pattern that the class allows | D/test_class_parameters.py::test_an_unsafe_pattern_is_allowed_either_way C/test_dynamic_localpath.py::test_a_class_may_allow_a_pattern_without_the_claims_name C/test_dynamic_localpath.py::test_without_leave_a_pattern_must_begin_with_the_claims_name
+R44 | the same by annotation | D/test_class_parameters.py::test_an_unsafe_pattern_is_allowed_either_way C/test_dynamic_localpath.py::test_a_class_may_allow_a_pattern_without_the_claims_name
+R45 | nobody climbs out | D/test_class_parameters.py::test_even_an_unsafe_pattern_never_climbs D/test_path_safety.py::test_a_tenants_annotation_never_climbs C/test_dynamic_localpath.py::test_no_claim_leaves_its_place C/test_dynamic_localpath.py::test_a_class_that_can_only_lead_out_is_refused_as_a_whole
 R46 | a filesystem that nodes share; differs: refused by name | D/test_config_localpath.py::test_a_shared_filesystem_is_refused_with_the_alternative C/test_dynamic_localpath.py::test_scripts_and_shared_filesystems_are_refused_by_name
 O23 | entries without data | D/test_config_openebs.py::test_entries_without_data_are_passed_over
 O24 | lists by name | D/test_config_openebs.py::test_lists_are_read_by_their_name
@@ -131,20 +131,20 @@ O25 | no grace | D/test_config_openebs.py::test_no_grace_is_no_limit
 O26 | a grace of nothing | D/test_config_openebs.py::test_a_limit_is_the_size_and_the_grace_in_whole_kib
 O27 | more than all is capped | D/test_config_openebs.py::test_a_limit_is_the_size_and_the_grace_in_whole_kib
 O28 | a fraction of a percent | D/test_config_openebs.py::test_a_limit_is_the_size_and_the_grace_in_whole_kib
-O29 | no percent sign | D/test_config_openebs.py::test_what_is_no_percentage_is_refused C/test_dynamic_openebs.py::test_o29_o30_graces_that_are_none_are_refused
-O30 | no number | D/test_config_openebs.py::test_what_is_no_percentage_is_refused C/test_dynamic_openebs.py::test_o29_o30_graces_that_are_none_are_refused
-O31 | no source | D/test_dynamic_claims.py::test_no_data_source C/test_dynamic_openebs.py::test_o31_to_o37_an_empty_volume_is_no_clone
-O32 | a clone | D/test_dynamic_claims.py::test_data_sources C/test_dynamic_openebs.py::test_o31_to_o37_an_empty_volume_is_no_clone
-O33 | a clone of nobody | D/test_dynamic_claims.py::test_data_sources C/test_dynamic_openebs.py::test_o31_to_o37_an_empty_volume_is_no_clone
-O34 | a snapshot | D/test_dynamic_claims.py::test_data_sources C/test_dynamic_openebs.py::test_o31_to_o37_an_empty_volume_is_no_clone
-O35 | a snapshot of nobody | D/test_dynamic_claims.py::test_data_sources C/test_dynamic_openebs.py::test_o31_to_o37_an_empty_volume_is_no_clone
-O36 | a populator | D/test_dynamic_claims.py::test_data_sources C/test_dynamic_openebs.py::test_o31_to_o37_an_empty_volume_is_no_clone
-O37 | a populator of nobody | D/test_dynamic_claims.py::test_data_sources C/test_dynamic_openebs.py::test_o31_to_o37_an_empty_volume_is_no_clone
-O38 | made and removed | C/test_dynamic_adoption.py::test_it_stays_as_it_is_and_goes_with_its_claim C/test_dynamic_openebs.py::test_o38_a_volume_is_as_openebs_makes_it
-O39 | xfs quota without quotas | C/test_dynamic_openebs.py::test_o39_o41_a_quota_that_cannot_be_kept_is_not_promised G/test_directory_backend.py::test_where_nothing_can_be_enforced_nothing_is_made
-O40 | xfs quota holds | D/test_dynamic_pools.py::test_what_a_quota_allows_beyond_the_size_is_counted G/test_directory_backend.py::test_limits_apart_from_the_size_are_those_enforced N/test_dynamic_images.py::test_o42_df_shows_the_size_and_a_write_beyond_it_fails
-O41 | ext4 quota without quotas | C/test_dynamic_openebs.py::test_o39_o41_a_quota_that_cannot_be_kept_is_not_promised G/test_directory_backend.py::test_where_nothing_can_be_enforced_nothing_is_made
-O42 | ext4 quota holds | G/test_directory_backend.py::test_limits_apart_from_the_size_are_those_enforced N/test_dynamic_images.py::test_o42_df_shows_the_size_and_a_write_beyond_it_fails
+O29 | no percent sign | D/test_config_openebs.py::test_what_is_no_percentage_is_refused C/test_dynamic_openebs.py::test_graces_that_are_none_are_refused
+O30 | no number | D/test_config_openebs.py::test_what_is_no_percentage_is_refused C/test_dynamic_openebs.py::test_graces_that_are_none_are_refused
+O31 | no source | D/test_dynamic_claims.py::test_no_data_source C/test_dynamic_openebs.py::test_an_empty_volume_is_no_clone
+O32 | a clone | D/test_dynamic_claims.py::test_data_sources C/test_dynamic_openebs.py::test_an_empty_volume_is_no_clone
+O33 | a clone of nobody | D/test_dynamic_claims.py::test_data_sources C/test_dynamic_openebs.py::test_an_empty_volume_is_no_clone
+O34 | a snapshot | D/test_dynamic_claims.py::test_data_sources C/test_dynamic_openebs.py::test_an_empty_volume_is_no_clone
+O35 | a snapshot of nobody | D/test_dynamic_claims.py::test_data_sources C/test_dynamic_openebs.py::test_an_empty_volume_is_no_clone
+O36 | a populator | D/test_dynamic_claims.py::test_data_sources C/test_dynamic_openebs.py::test_an_empty_volume_is_no_clone
+O37 | a populator of nobody | D/test_dynamic_claims.py::test_data_sources C/test_dynamic_openebs.py::test_an_empty_volume_is_no_clone
+O38 | made and removed | C/test_dynamic_adoption.py::test_it_stays_as_it_is_and_goes_with_its_claim C/test_dynamic_openebs.py::test_a_volume_is_as_openebs_makes_it
+O39 | xfs quota without quotas | C/test_dynamic_openebs.py::test_a_quota_that_cannot_be_kept_is_not_promised G/test_directory_backend.py::test_where_nothing_can_be_enforced_nothing_is_made
+O40 | xfs quota holds | D/test_dynamic_pools.py::test_what_a_quota_allows_beyond_the_size_is_counted G/test_directory_backend.py::test_limits_apart_from_the_size_are_those_enforced N/test_dynamic_images.py::test_df_shows_the_size_and_a_write_beyond_it_fails
+O41 | ext4 quota without quotas | C/test_dynamic_openebs.py::test_a_quota_that_cannot_be_kept_is_not_promised G/test_directory_backend.py::test_where_nothing_can_be_enforced_nothing_is_made
+O42 | ext4 quota holds | G/test_directory_backend.py::test_limits_apart_from_the_size_are_those_enforced N/test_dynamic_images.py::test_df_shows_the_size_and_a_write_beyond_it_fails
 E01 | our node is chosen | D/test_dynamic_claims.py::test_a_claim_is_made_a_volume D/test_routing.py::test_ours D/test_routing.py::test_the_selected_node_decides C/test_routing.py::test_the_node_that_the_scheduler_chose
 E02 | none is chosen | D/test_dynamic_claims.py::test_left_to_others D/test_routing.py::test_none_selected
 E03 | another is chosen | D/test_dynamic_claims.py::test_left_to_others D/test_routing.py::test_the_selected_node_decides
@@ -156,8 +156,8 @@ E08 | topologies that do not: another node | D/test_dynamic_claims.py::test_what
 E09 | the chosen node is gone | D/test_dynamic_claims.py::test_left_to_others D/test_routing.py::test_the_selected_node_is_gone
 E10 | removing: another node's | D/test_dynamic_ownership.py::test_the_affinity_means_this_node
 E11 | removing: ours | D/test_dynamic_ownership.py::test_the_affinity_means_this_node
-E12 | failures that pass | C/test_dynamic_errors.py::test_l101_an_ordinary_failure_is_tried_again
-E13 | failures that stay; no room: another node | C/test_dynamic_errors.py::test_e13_no_room_after_all_sends_it_elsewhere
+E12 | failures that pass | C/test_dynamic_errors.py::test_an_ordinary_failure_is_tried_again
+E13 | failures that stay; no room: another node | C/test_dynamic_errors.py::test_no_room_after_all_sends_it_elsewhere
 E14 | no place, no object | D/test_capacity_objects.py::test_what_external_provisioner_does
 E15 | no class, no object | D/test_capacity_objects.py::test_what_external_provisioner_does
 E16 | neither | D/test_capacity_objects.py::test_what_external_provisioner_does
@@ -197,12 +197,12 @@ defect 1 | kutti: the volume is elsewhere than the scheduler chose | D/test_dyna
 defect 2 | kutti: a node's name in the place of its label | D/test_dynamic_claims.py::test_left_to_others D/test_dynamic_manifest.py::test_the_affinity_has_the_labels_that_the_class_names C/test_dynamic_kutti.py::test_a_volume_is_as_kutti_makes_it
 defect 3 | kutti: once it has moved, nothing is ever removed | D/test_dynamic_ownership.py::test_theirs_that_we_replace C/test_dynamic_adoption.py::test_it_was_released_before_we_came
 defect 4 | kutti, local-path: a clone is empty; mount options are dropped | D/test_dynamic_claims.py::test_data_sources D/test_dynamic_manifest.py::test_mount_options_are_the_classs C/test_dynamic_kutti.py::test_more_than_kutti_knows_nothing_of_is_refused
-defect 6 | local-path: a label's value taken for a node: its data is left behind | D/test_dynamic_ownership.py::test_the_affinity_means_this_node D/test_dynamic_ownership.py::test_an_adopted_volume_goes_with_its_claim C/test_dynamic_adoption.py::test_r40_the_label_of_its_affinity_need_not_be_the_hostname C/test_dynamic_localpath.py::test_r40_the_affinity_is_by_the_label_of_the_class
+defect 6 | local-path: a label's value taken for a node: its data is left behind | D/test_dynamic_ownership.py::test_the_affinity_means_this_node D/test_dynamic_ownership.py::test_an_adopted_volume_goes_with_its_claim C/test_dynamic_adoption.py::test_the_label_of_its_affinity_need_not_be_the_hostname C/test_dynamic_localpath.py::test_the_affinity_is_by_the_label_of_the_class
 defect 7 | local-path: locks around the configuration | not here: there is none; what is read is replaced as a whole, between two plans
 defect 8 | local-path: an invalid template ends the process | C/test_dynamic_localpath.py::test_an_edit_takes_effect_and_an_invalid_one_does_not
 defect 9 | local-path: so does an empty path | D/test_config_localpath.py::test_what_is_wrong_is_named D/test_config_localpath.py::test_any_json_is_read_or_refused
 defect 10 | local-path: failed helper pods, their template and token | D/test_config_localpath.py::test_no_helper_pods_are_used
-defect 10 | local-path: a disk that is not mounted is hidden by a directory made in its place | D/test_dynamic_manifest.py::test_a_host_path_is_never_made_by_the_kubelet C/test_dynamic_localpath.py::test_r33_by_default_a_hostpath_that_must_exist C/test_dynamic_mounts.py::test_a_replaced_provisioners_disk_that_is_away
+defect 10 | local-path: a disk that is not mounted is hidden by a directory made in its place | D/test_dynamic_manifest.py::test_a_host_path_is_never_made_by_the_kubelet C/test_dynamic_localpath.py::test_by_default_it_is_a_hostpath_that_must_exist C/test_dynamic_mounts.py::test_a_replaced_provisioners_disk_that_is_away
 defect 10 | local-path: a shared filesystem is cleaned from any node | D/test_config_localpath.py::test_a_shared_filesystem_is_refused_with_the_alternative C/test_dynamic_localpath.py::test_scripts_and_shared_filesystems_are_refused_by_name
 defect 11 | local-path: a class that is gone keeps its volumes for ever | C/test_dynamic_adoption.py::test_a_removed_class_does_not_keep_its_volumes
 defect 11 | local-path: no right to give a claim back | C/test_agent_rights_dynamic.py::test_a_whole_life_takes_all_of_these_and_no_others D/test_rights_golden.py::test_the_rights_of_the_manifests
@@ -212,12 +212,12 @@ defect 12 | OpenEBS: a crash leaves a claim stuck for ever | F/test_dynamic_kill
 defect 12 | OpenEBS: two volumes share a quota | G/test_directory_backend.py::test_volumes_beside_each_other_are_limited_each G/test_directory_backend.py::test_the_project_of_an_orphan_is_not_given_to_another
 defect 12 | OpenEBS: both quotas get in each other's way | D/test_config_openebs.py::test_both_quotas_mean_one
 defect 13 | OpenEBS: a node that is gone blocks the removal for ever | D/test_controller_lost.py::test_what_a_claim_used_and_nobody_cleaned_is_kept_while_the_node_may_return C/test_controller_claims.py::test_the_claims_of_a_lost_node_are_deleted_after_the_delay
-defect 13 | OpenEBS: a label that the node lacks becomes an empty one | D/test_dynamic_ownership.py::test_the_affinity_means_this_node C/test_dynamic_openebs.py::test_the_affinity_has_every_label_that_the_class_names C/test_dynamic_localpath.py::test_r40_a_node_without_the_label_gives_the_claim_back
+defect 13 | OpenEBS: a label that the node lacks becomes an empty one | D/test_dynamic_ownership.py::test_the_affinity_means_this_node C/test_dynamic_openebs.py::test_the_affinity_has_every_label_that_the_class_names C/test_dynamic_localpath.py::test_a_node_without_the_label_gives_the_claim_back
 defect 13 | OpenEBS: names are sent to its makers | not here: nothing is sent to anybody but the API server
 defect 13 | OpenEBS: rights to everything | D/test_rights_golden.py::test_the_rights_of_the_manifests D/test_rights_golden.py::test_what_nobody_is_given
-defect 14 | the library: the long wait is not the one that was set | C/test_dynamic_errors.py::test_l102_what_cannot_be_done_is_tried_late
+defect 14 | the library: the long wait is not the one that was set | C/test_dynamic_errors.py::test_what_cannot_be_done_is_tried_late
 defect 14 | the library: what is begun is known in memory alone, and leaks | D/test_dynamic_claims.py::test_a_claim_deleted_meanwhile C/test_dynamic_restart.py::test_an_agent_that_ends_while_it_makes_a_volume F/test_dynamic_kill.py::test_killed_once_at_each_point_no_volume_is_leaked_doubled_or_lost
-defect 14 | the library: a claim that is being deleted is served | D/test_dynamic_claims.py::test_left_to_others C/test_dynamic_restart.py::test_l24_a_claim_that_is_deleted_while_its_volume_is_made
+defect 14 | the library: a claim that is being deleted is served | D/test_dynamic_claims.py::test_left_to_others C/test_dynamic_restart.py::test_a_claim_that_is_deleted_while_its_volume_is_made_leaves_nothing
 defect 14 | the library: who deletes the object first leaves the volume behind | D/test_dynamic_volumes.py::test_deleted_and_held_by_our_finalizer
 defect 14 | the library: what is left alone counts as a failure, or as removed | not here: acts are counted, and leaving alone is none
 defect 14 | the library: one object that cannot be created holds others up | not here: what failed is planned again by itself, and nobody waits for it

@@ -33,7 +33,7 @@ def tenant(ground: Ground, objects: Objects, unique: str) -> Tenant:
     return Tenant(ground, objects, unique)
 
 
-def test_r33_the_next_pod_reads_what_the_first_wrote(tenant: Tenant) -> None:
+def test_the_next_pod_reads_what_the_first_wrote(tenant: Tenant) -> None:
     """R33; and when the claim goes, all of it goes from the node."""
     tenant.storage_class(LOCAL_PATH)
     tenant.claim()
@@ -48,7 +48,7 @@ def test_r33_the_next_pod_reads_what_the_first_wrote(tenant: Tenant) -> None:
 
 
 @pytest.mark.parametrize("by", ["claim", "class"])
-def test_r34_r35_of_the_type_local(tenant: Tenant, by: str) -> None:
+def test_claim_or_class_may_ask_for_the_type_local(tenant: Tenant, by: str) -> None:
     """R34 by the claim's annotation, R35 by the class's."""
     tenant.storage_class(
         LOCAL_PATH, annotations={"defaultVolumeType": "local"} if by == "class" else {}
@@ -59,7 +59,7 @@ def test_r34_r35_of_the_type_local(tenant: Tenant, by: str) -> None:
     tenant.remove()
 
 
-def test_r37_for_one_pod_alone(tenant: Tenant) -> None:
+def test_a_claim_for_one_pod_alone_is_served(tenant: Tenant) -> None:
     """R37: ReadWriteOncePod."""
     tenant.storage_class(LOCAL_PATH, annotations={"defaultVolumeType": "local"})
     tenant.claim(accessModes=["ReadWriteOncePod"])
@@ -68,7 +68,7 @@ def test_r37_for_one_pod_alone(tenant: Tenant) -> None:
 
 
 @pytest.mark.parametrize("kind", ["hostPath", "local"])
-def test_r38_a_user_without_rights_writes_and_reads(tenant: Tenant, kind: str) -> None:
+def test_a_user_without_rights_writes_and_reads(tenant: Tenant, kind: str) -> None:
     """R38: uid 1000, fsGroup 1000."""
     tenant.storage_class(LOCAL_PATH, annotations={"defaultVolumeType": kind})
     tenant.claim()
@@ -79,7 +79,7 @@ def test_r38_a_user_without_rights_writes_and_reads(tenant: Tenant, kind: str) -
     tenant.remove()
 
 
-def test_r39_a_part_of_the_volume(tenant: Tenant) -> None:
+def test_a_pod_may_mount_a_part_of_the_volume(tenant: Tenant) -> None:
     """R39: subPath."""
     tenant.storage_class(LOCAL_PATH)
     tenant.claim()
@@ -89,7 +89,7 @@ def test_r39_a_part_of_the_volume(tenant: Tenant) -> None:
     tenant.purged(tenant.ground.paths)
 
 
-def test_r40_r41_r42_placed_owned_and_bound_as_the_class_says(
+def test_a_volume_is_placed_owned_and_bound_as_the_class_says(
     tenant: Tenant, kubelet_node: KubeletNode
 ) -> None:
     """R40's affinity key, R41's pattern, and R42's `stat` in the pod, without any script."""

@@ -28,7 +28,7 @@ def tenant(ground: Ground, objects: Objects, unique: str) -> Tenant:
     return Tenant(ground, objects, unique)
 
 
-def test_o42_df_shows_the_size_and_a_write_beyond_it_fails(tenant: Tenant) -> None:
+def test_df_shows_the_size_and_a_write_beyond_it_fails(tenant: Tenant) -> None:
     """O40, O42 without quotas: a filesystem of its own, which kubelet mounts."""
     tenant.storage_class(NATIVE)
     tenant.claim()

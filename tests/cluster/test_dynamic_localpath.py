@@ -1,6 +1,6 @@
 """In local-path's place: its volume types, patterns, affinity keys and paths, and its config.json.
 
-The ids are those of the facts' acceptance list: R33 to R45, local-path's own end-to-end tests.
+The ids are those of tests/behaviours.toml: R33 to R46, local-path's own end-to-end tests.
 """
 
 import os

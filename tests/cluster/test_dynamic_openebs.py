@@ -1,6 +1,6 @@
 """In the place of OpenEBS' hostpath engine: base paths, labels, quotas, permissions, refusals.
 
-The ids are those of the facts' acceptance list: O31 to O42, OpenEBS' own tests.
+The ids are those of tests/behaviours.toml: O29 to O42, OpenEBS' own tests.
 """
 
 import json
@@ -148,7 +148,7 @@ def test_graces_that_are_none_are_refused(dynamic: DynamicLab) -> None:
     ],
 )
 def test_an_empty_volume_is_no_clone(dynamic: DynamicLab, id_: str, source: dict[str, Any]) -> None:
-    """O31 to O37 (nobody may send a source without a name to the API server: O33, O35, O37)."""
+    """O32, O34, O36. The API server takes no source without a name."""
     pool, cls = _start(dynamic)
     claim = scheduled(dynamic, cls, **source)
     unserved(dynamic, claim, "clones and snapshots are not supported")

@@ -13,7 +13,6 @@ import pytest
 
 from localvolume.controlplane import assets, build, ports
 from localvolume.controlplane.assets import COMPONENTS, ComponentsMissing
-from localvolume.controlplane.progress import Progress
 
 # Behaves as far as we use it; what it is asked goes to the file GO_CALLS.
 FAKE_GO = """#!/bin/sh
@@ -223,33 +222,6 @@ def test_a_wrong_kubebuilder_assets_is_an_error_not_a_build(
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(machine / "absent"))
     with pytest.raises(ComponentsMissing, match=r"KUBEBUILDER_ASSETS names .*absent"):
         assets.provide()
-
-
-def test_progress_without_a_terminal_is_a_sentence_now_and_then(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    said: list[str] = []
-    clock = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    with Progress(said.append, live=False) as progress:
-        progress.phase("compiling packages", 2730)
-        for _ in range(1365):
-            clock[0] += 0.1
-            progress.step()
-    assert len(said) == 6
-    assert said[-1].startswith("  compiling packages: 1,2")
-    assert said[-1].endswith(" of 2,730 (2 min 00 s)")
-
-
-def test_progress_on_a_terminal_is_a_live_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress(lambda _text: None, live=True) as progress:
-        progress.phase("fetching modules", None)
-        progress.step()
-        progress.phase("compiling packages", 3)
-        for _ in range(3):
-            progress.step()
-    assert "compiling packages" in (shown := capsys.readouterr().err)
-    assert "3/3" in shown
 
 
 def test_ports_are_such_as_nobody_gets_by_chance() -> None:

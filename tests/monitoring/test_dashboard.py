@@ -6,15 +6,15 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from localvolume.controlplane import ControlPlane
+from tests.monitoring.support_dashboard import filled_in, queries
 from tests.monitoring.support_life import AGENT, CONTROLLER, Lives, lives_for, scraped
 from tests.monitoring.support_prometheus import Prometheus
-from tests.monitoring.support_rules import ALERTS, DASHBOARD, alerts, exposed, metrics_in
+from tests.monitoring.support_rules import ALERTS, DASHBOARD, alerts, metrics_in
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "btrfs", "controlplane", "prometheus")
 
@@ -26,27 +26,6 @@ WITHOUT_DATA = {
 
 #: Alerts whose trouble is made here, in this order.
 FIRING = ("ReadOnly", "Held", "LimitEscaped", "NodesLost", "ConfigurationInvalid", "AgentDown")
-
-Panel = dict[str, Any]
-
-
-def panels() -> list[Panel]:
-    return [one for one in json.loads(DASHBOARD.read_text())["panels"] if one["type"] != "row"]
-
-
-def queries() -> Iterator[tuple[str, str]]:
-    """The title of each panel, and the expression of each of its queries, as it is written."""
-    for panel in panels():
-        for target in panel["targets"]:
-            yield panel["title"], target["expr"]
-
-
-def filled_in(expression: str) -> str:
-    """As Grafana asks it, with everything selected; without what stands in for no data."""
-    expression = expression.removesuffix(" or vector(0)")
-    # As long as all of it takes, as a loaded machine may miss some scrapes.
-    expression = expression.replace("$__rate_interval", "5m")
-    return re.sub(r"\$\{?(node|class|pool)\}?", ".*", expression)
 
 
 @pytest.fixture(scope="module")
@@ -122,69 +101,6 @@ def test_the_variables_have_values(prometheus: Prometheus) -> None:
         assert found, query
         values = prometheus.ever(f"count by ({found[2]}) ({found[1]})")
         assert [one for one in values if one.get(found[2])], name
-
-
-def test_the_board_is_what_grafana_expects() -> None:
-    board = json.loads(DASHBOARD.read_text())
-    assert board["uid"] == "local-volume-provisioner"
-    assert board["schemaVersion"] >= 39
-    assert board["templating"]["list"][0]["type"] == "datasource"
-    everything = board["panels"]
-    assert len({one["id"] for one in everything}) == len(everything)
-    rows = [one["title"] for one in everything if one["type"] == "row"]
-    assert rows == [
-        "Overview",
-        "Static volumes",
-        "Cleaning",
-        "Pools and room",
-        "Dynamic volumes",
-        "FlexVolume",
-        "Controller",
-        "Health",
-        "Process",
-    ]
-    cells: set[tuple[int, int]] = set()
-    for panel in everything:
-        at = panel["gridPos"]
-        covered = {
-            (column, line)
-            for column in range(at["x"], at["x"] + at["w"])
-            for line in range(at["y"], at["y"] + at["h"])
-        }
-        assert at["x"] + at["w"] <= 24, panel["title"]
-        assert not covered & cells, f"{panel['title']} lies over another panel"
-        cells |= covered
-    titles = [panel["title"] for panel in panels()]
-    assert len(set(titles)) == len(titles)
-    for panel in panels():
-        assert panel["description"], panel["title"]
-        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-
-
-def test_panels_ask_only_for_metrics_that_there_are() -> None:
-    known = {*exposed(), "ALERTS"}
-    for title, expression in queries():
-        metrics = metrics_in(filled_in(expression))
-        assert metrics, title
-        assert metrics <= known, title
-
-
-def test_each_metric_of_ours_is_shown_or_alerted_on() -> None:
-    """But for those that say in another way what is shown."""
-    used: set[str] = set()
-    for expression in [text for _, text in queries()] + [one["expr"] for one in alerts().values()]:
-        used |= metrics_in(filled_in(expression))
-    ours = {
-        name
-        for name in exposed()
-        if name.startswith(("localvolume_", "local_volume_", "controller_"))
-        and not name.endswith(("_sum", "_count"))
-    }
-    assert ours - used == {
-        "localvolume_dynamic_looks_total",
-        "localvolume_health_looks_total",
-        "localvolume_purge_bytes",
-    }
 
 
 # --- the alerts ----------------------------------------------------------------------------------

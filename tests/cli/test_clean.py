@@ -20,6 +20,7 @@ from localvolume.host.workers import Workers
 from localvolume.static.facts import Survey
 from localvolume.static.model import Entry
 from tests.host.support_devices import LoopDevice, formatted, loop_device, mounted
+from tests.suite import measured
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 
@@ -70,7 +71,12 @@ class Container:
         words = ["-m", "localvolume", "clean", "--termination-log", str(self.words), *arguments]
         return subprocess.Popen(
             [*before, sys.executable, *words],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": SOURCE, **environment},
+            env={
+                **measured.environment(),
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": SOURCE,
+                **environment,
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

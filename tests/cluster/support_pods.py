@@ -23,6 +23,7 @@ import localvolume
 from localvolume.controlplane import RequestFailed
 from localvolume.volumes.marks import node_key
 from tests.cluster.support_agent import Lab
+from tests.suite import measured
 
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -125,7 +126,12 @@ class Kubelet:
         with output.open("wb") as file:
             process = subprocess.Popen(
                 argv,
-                env={"PATH": os.environ["PATH"], "PYTHONPATH": SOURCE, **environment},
+                env={
+                    **measured.environment(),
+                    "PATH": os.environ["PATH"],
+                    "PYTHONPATH": SOURCE,
+                    **environment,
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Process 1 of the guest kernel (support_guest.py boots it). The root is the machine's own, through
-# hostfs and read-only; what may be written is on tmpfs, and in $RESULTS, a directory of the
-# machine. Runs the command in $RESULTS/command, one argument a line, leaves its exit code in
+# hostfs and read-only; what may be written is on tmpfs, and in $RESULTS and $MEASURED, directories
+# of the machine. Runs the command in $RESULTS/command, one argument a line, leaves its exit code in
 # $RESULTS/code and switches the guest off.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/run/home LANG=C.UTF-8 TERM=dumb TMPDIR=/run/tmp
@@ -21,6 +21,8 @@ mount -t tmpfs shm /dev/shm
 mount -t tmpfs run /run
 mkdir -p /run/home /run/tmp /run/results /run/lock/lvm /run/lvm
 mount -t hostfs -o "$RESULTS" results /run/results
+# Where `make coverage` has its data, at the same place as on the machine.
+[ -z "$MEASURED" ] || mount -t hostfs -o "$MEASURED" measured "$MEASURED"
 printf 'the guest runs Linux %s after %s s\n' "$(uname -r)" "$(cut -d' ' -f1 /proc/uptime)"
 
 # The modules are not where modprobe looks; what the kernel asks for itself comes from there too.

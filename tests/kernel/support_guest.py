@@ -1,8 +1,8 @@
 """A guest kernel (User-mode Linux) for what the machine's own kernel cannot do: quotas, LVM.
 
 Its root is this machine's, read-only, so Python, the tools and this repository are just there;
-what may be written is in memory, on its disks, and in one directory for results. One process group,
-which takes everything with it when it is killed.
+what may be written is in memory, on its disks, in one directory for results, and in that of
+`make coverage`. One process group, which takes everything with it when it is killed.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.kernel.support_mconsole import ask
+from tests.suite import measured
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _INIT = Path(__file__).resolve().with_name("init.sh")
@@ -160,6 +161,7 @@ class Guest:
             f"RESULTS={self.results}",
             f"REPOSITORY={REPOSITORY}",
             f"MODULES={_MODULES}",
+            *([f"MEASURED={directory}"] if (directory := measured.directory()) else []),
         ]
 
     def _environment(self) -> dict[str, str]:

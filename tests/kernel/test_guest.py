@@ -18,6 +18,7 @@ from tests.kernel.support_guest import (
     KernelStuck,
     pytest_inside,
 )
+from tests.suite import measured
 
 pytestmark = pytest.mark.needs("guest")
 
@@ -54,7 +55,7 @@ _GROUPS = (
     "test_lvm_store_[!k]*.py",
     "test_lvm_store*.py",
 )
-_PASSED_ON = {"LOCALVOLUME_SEED", "LOCALVOLUME_SOAK_SECONDS"}
+_PASSED_ON = ("LOCALVOLUME_SEED", "LOCALVOLUME_SOAK_SECONDS")
 
 
 def until(told: Callable[[], bool]) -> None:
@@ -102,8 +103,10 @@ def passes(
 ) -> None:
     """Run the files in a guest, and tell of each test as one of this process."""
     # A guest's environment is its own.
-    given = [f"{variable}={os.environ[variable]}" for variable in _PASSED_ON & os.environ.keys()]
-    command = ["env", *given, *pytest_inside(*options, *map(str, files))]
+    given = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    given |= measured.environment()
+    variables = (f"{name}={value}" for name, value in given.items())
+    command = ["env", *variables, *pytest_inside(*options, *map(str, files))]
     code, console = run(command, tmp_path / "first")
     report = tmp_path / "first" / "junit.xml"
     if code is None:

@@ -16,6 +16,7 @@ from localvolume.controlplane.node import KubeletNode
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER, NODE_LABEL
 from tests.cluster.support_objects import eventually
 from tests.pages import MIGRATE, REPOSITORY, blocks_of
+from tests.suite import measured
 
 #: The longest that a page waits for within one block is three minutes.
 SECONDS = 600
@@ -71,6 +72,7 @@ class Walk:
         self.tool_at("localvolume", sys.executable, "-m", "localvolume")
         (directory / "charts").symlink_to(REPOSITORY / "charts")
         self._environment = {
+            **measured.environment(),
             "PATH": f"{self._tools}:{os.environ['PATH']}",
             "HOME": str(directory),
             "KUBECONFIG": str(plane.kubeconfig),

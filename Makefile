@@ -8,7 +8,7 @@ CLIENT := build/localvolume-flexvolume
 VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak check bench lock format clean flexvolume-client image helm manifests docs reference
+.PHONY: help install demo test coverage soak check bench lock format clean flexvolume-client image helm manifests docs reference
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -31,6 +31,9 @@ demo: $(STAMP) ## the main job, live (REAL=1: real control plane; HOLD=1: keep i
 
 test: $(DEV) ## everything that must pass; ends by saying what this machine could not test
 	$(BIN)/python -m tests $(PYTEST_ARGS)
+
+coverage: $(DEV) ## the same, and which branches it met, by package
+	$(BIN)/python -m tests.suite.coverage $(PYTEST_ARGS)
 
 soak: $(DEV) ## what draws at random: kills, faults, tests in any order (MINUTES=30, SEED=...)
 	$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))

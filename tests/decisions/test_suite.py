@@ -1,11 +1,15 @@
-"""How the suite is shared out, what it says of its cost, and what the soak chooses."""
+"""How the suite is shared out, what it says of its cost and of branches, what the soak chooses."""
 
 import itertools
 import random
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests import capabilities, soak
-from tests.suite import order, table
+from tests.suite import branches, order, table
+from tests.suite.branches import Exempt, judge
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.host.test_a" name="test_one"><properties>
@@ -78,3 +82,124 @@ def test_the_same_seed_chooses_the_same() -> None:
 def test_every_test_of_the_soak_is_found() -> None:
     found = {path.name for path in soak.marked()}
     assert {"test_kill.py", "test_dynamic_kill.py", "test_flex_lvm_kill.py"} <= found
+
+
+A, B, COMMAND = (
+    "src/localvolume/disks/a.py",
+    "src/localvolume/disks/b.py",
+    "src/localvolume/cli/main.py",
+)
+SOURCES = {
+    A: ["def one(x):", "    if x:", "        return 1", "    return 2"],
+    B: ["def two(x):", "    while x:", "        x -= 1"],
+    COMMAND: ["if True:", "    pass"],
+}
+NEVER = Exempt("localvolume.disks.a", "one", "if x:", "the kernel never does that")
+
+
+def _met(branches_of: int, met: int, **functions: list[tuple[int, int]]) -> dict[str, Any]:
+    """What coverage.py reports of a file: so many branches, and of each function those missed."""
+    return {
+        "summary": {
+            "num_statements": 10,
+            "covered_lines": 9,
+            "num_branches": branches_of,
+            "covered_branches": met,
+        },
+        "functions": {name: {"missing_branches": missed} for name, missed in functions.items()},
+    }
+
+
+FILES = {
+    A: _met(10, 9, one=[(2, 3)]),
+    B: _met(10, 9, two=[(2, -1)]),
+    COMMAND: _met(4, 0, main=[(1, 2)]),
+}
+
+
+def _judged(*exceptions: Exempt) -> branches.Findings:
+    return judge(FILES, SOURCES.__getitem__, exceptions)
+
+
+def test_too_little_of_a_held_package_is_told_and_of_another_is_not() -> None:
+    findings = _judged()
+    assert not findings.enough
+    told = {line.split()[0]: line for line in branches.table(findings).splitlines()}
+    assert " ".join(told["disks"].split()) == "disks 18 of 20 18 of 20 0 90.0 % below 95%"
+    assert " ".join(told["cli"].split()) == "cli 9 of 10 0 of 4 0 0.0 %"
+    assert [str(one) for one in findings.missed] == [
+        f"{COMMAND}:1 in main: if True: -> line 2",
+        f"{A}:2 in one: if x: -> line 3",
+        f"{B}:2 in two: while x: -> its end",
+    ]
+
+
+def test_an_exception_counts_as_met_and_is_no_longer_told() -> None:
+    findings = _judged(NEVER)
+    assert findings.enough, "19 of 20 is 95 %"
+    assert "95.0 %  enough" in branches.table(findings)
+    assert A not in {one.path for one in findings.missed}
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"line": "return 1"}, "no branch is missed there"),
+        ({"function": "other"}, "no branch is missed there"),
+        ({"module": "localvolume.disks.gone"}, "no branch is missed there"),
+        ({}, "named twice"),
+    ],
+)
+def test_an_exception_that_nothing_needs_is_an_error(changed: dict[str, str], why: str) -> None:
+    needless = Exempt(**{**vars(NEVER), **changed})
+    findings = _judged(NEVER, needless)
+    assert [why in one for one in findings.stale] == [True]
+    assert not findings.enough
+    assert "exception to remove: " + findings.stale[0] in branches.table(findings)
+
+
+def test_what_falls_just_short_never_looks_like_enough() -> None:
+    files = {A: _met(10000, 9499)}
+    findings = judge(files, SOURCES.__getitem__, [])
+    assert "94.9 %  below 95%" in branches.table(findings)
+
+
+@pytest.mark.parametrize("left_out", ["module", "function", "line", "reason"])
+def test_an_exception_is_complete_and_has_a_reason(tmp_path: Path, left_out: str) -> None:
+    file = tmp_path / "uncovered.toml"
+
+    def write(fields: dict[str, str]) -> None:
+        lines = (f'{key} = "{value}"' for key, value in fields.items())
+        file.write_text("\n".join(["[[uncovered]]", *lines]))
+
+    write(vars(NEVER))
+    assert branches.read(file) == [NEVER]
+    for wrong in (
+        {key: value for key, value in vars(NEVER).items() if key != left_out},
+        {**vars(NEVER), "reason": " "},
+        {**vars(NEVER), "lines": "7"},
+    ):
+        write(wrong)
+        with pytest.raises(ValueError, match="an exception"):
+            branches.read(file)
+
+
+def test_the_exceptions_that_there_are_name_lines_that_there_are() -> None:
+    root = Path(__file__).resolve().parents[2]
+
+    def lines(module: str) -> list[str] | None:
+        place = root / "src" / module.replace(".", "/")
+        for path in (place.with_suffix(".py"), place / "__init__.py"):
+            if path.is_file():
+                return path.read_text(encoding="utf-8").splitlines()
+        return None
+
+    assert branches.unfounded(branches.read(root / "tests/uncovered.toml"), lines) == []
+    gone = [
+        Exempt("localvolume.nowhere", "", "if x:", "none"),
+        Exempt("localvolume.disks.plan", "", "if there is none:", "none"),
+    ]
+    assert [one.partition(" localvolume")[0] for one in branches.unfounded(gone, lines)] == [
+        "there is no module",
+        "there is no such line in",
+    ]

@@ -8,6 +8,7 @@ import pytest
 
 from localvolume.config import loading
 from localvolume.config.live import LiveConfiguration
+from localvolume.config.loading import ReadFile, read_file
 from localvolume.config.model import Configuration, ConfigurationInvalid, Problem
 from localvolume.config.schema import describe
 
@@ -28,9 +29,9 @@ def write(tmp_path: Path) -> Write:
     return write_files
 
 
-def problems_of(directory: str) -> list[Problem]:
+def problems_of(directory: str, read: ReadFile = read_file) -> list[Problem]:
     with pytest.raises(ConfigurationInvalid) as caught:
-        loading.load(directory)
+        loading.load(directory, read=read)
     assert str(caught.value)
     return caught.value.problems
 
@@ -272,11 +273,8 @@ def swap(tmp_path: Path, generation: str, **files: str) -> None:
     (tmp_path / "..data_tmp").rename(tmp_path / "..data")
 
 
-def test_a_reading_across_the_kubelets_exchange_is_done_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reading_across_the_kubelets_exchange_is_done_again(tmp_path: Path) -> None:
     swap(tmp_path, "1", storageClassMap=FAST, useAlphaAPI="false")
-    read_file = loading.read_file
     reads: list[str] = []
 
     def read_and_swap(path: str) -> str | tuple[str]:
@@ -286,26 +284,21 @@ def test_a_reading_across_the_kubelets_exchange_is_done_again(
         reads.append(path)
         return text
 
-    monkeypatch.setattr(loading, "read_file", read_and_swap)
-    configuration = loading.load(str(tmp_path))
+    configuration = loading.load(str(tmp_path), read=read_and_swap)
     assert list(configuration.storage_classes) == ["new"]
     assert configuration.use_alpha_api
     assert len(reads) == 4
 
 
-def test_a_configuration_that_never_settles_is_invalid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_configuration_that_never_settles_is_invalid(tmp_path: Path) -> None:
     swap(tmp_path, "0", useAlphaAPI="true")
     generations = iter(range(1, 100))
-    read_file = loading.read_file
 
     def read_and_swap(path: str) -> str | tuple[str]:
         swap(tmp_path, str(next(generations)), useAlphaAPI="true")
         return read_file(path)
 
-    monkeypatch.setattr(loading, "read_file", read_and_swap)
-    (problem,) = problems_of(str(tmp_path))
+    (problem,) = problems_of(str(tmp_path), read_and_swap)
     assert "changes faster" in problem.reason
 
 

@@ -7,7 +7,7 @@ configurations, so it is done again.
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from yaml.nodes import MappingNode, Node
@@ -24,6 +24,10 @@ _TRIES = 5
 _LARGEST_BYTES = 4 * 2**20
 
 
+ReadFile = Callable[[str], str | tuple[str]]
+"""From a path to the text of a file, or in a tuple to the reason why there is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One key as it was given: `file` names where, `key` is the top level key."""
@@ -31,44 +35,6 @@ class Source:
     file: str
     key: str
     text: str
-
-
-def load(directory: str, *, host_checks: bool = True, has_image: bool = True) -> Configuration:
-    """Read a ConfigMap directory. Raises ConfigurationInvalid with every problem.
-
-    `host_checks` also looks for the executables that the configuration names. `has_image` False:
-    the agent's environment names no image for Jobs, so a configuration that asks for them is wrong.
-    """
-    for _ in range(_TRIES):
-        before = generation(directory)
-        sources, problems = read_directory(directory)
-        if before == generation(directory):
-            return build(sources, problems, host_checks=host_checks, has_image=has_image)
-    raise ConfigurationInvalid([Problem(directory, "", "changes faster than it can be read")])
-
-
-def read_directory(directory: str, prefix: str = "") -> tuple[list[Source], list[Problem]]:
-    """The files of a directory that are keys: no directories, no dotfiles, so no `..data`.
-
-    A file is named as in the directory, after `prefix`.
-    """
-    try:
-        listed = sorted(os.listdir(directory))
-    except OSError as error:
-        return [], [Problem(directory, "", f"the directory cannot be read: {error.strerror}")]
-    sources: list[Source] = []
-    problems: list[Problem] = []
-    for name in listed:
-        path = os.path.join(directory, name)
-        if name.startswith(".") or os.path.isdir(path):
-            continue
-        shown = prefix + one_line(name)
-        content = read_file(path)
-        if isinstance(content, str):
-            sources.append(Source(shown, name, content))
-        else:
-            problems.append(Problem(shown, "", content[0]))
-    return sources, problems
 
 
 def read_file(path: str) -> str | tuple[str]:
@@ -88,6 +54,52 @@ def read_file(path: str) -> str | tuple[str]:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         return (f"is not UTF-8: byte {error.start + 1} is wrong",)
+
+
+def load(
+    directory: str,
+    *,
+    host_checks: bool = True,
+    has_image: bool = True,
+    read: ReadFile = read_file,
+) -> Configuration:
+    """Read a ConfigMap directory. Raises ConfigurationInvalid with every problem.
+
+    `host_checks` also looks for the executables that the configuration names. `has_image` False:
+    the agent's environment names no image for Jobs, so a configuration that asks for them is wrong.
+    """
+    for _ in range(_TRIES):
+        before = generation(directory)
+        sources, problems = read_directory(directory, read=read)
+        if before == generation(directory):
+            return build(sources, problems, host_checks=host_checks, has_image=has_image)
+    raise ConfigurationInvalid([Problem(directory, "", "changes faster than it can be read")])
+
+
+def read_directory(
+    directory: str, prefix: str = "", *, read: ReadFile = read_file
+) -> tuple[list[Source], list[Problem]]:
+    """The files of a directory that are keys: no directories, no dotfiles, so no `..data`.
+
+    A file is named as in the directory, after `prefix`.
+    """
+    try:
+        listed = sorted(os.listdir(directory))
+    except OSError as error:
+        return [], [Problem(directory, "", f"the directory cannot be read: {error.strerror}")]
+    sources: list[Source] = []
+    problems: list[Problem] = []
+    for name in listed:
+        path = os.path.join(directory, name)
+        if name.startswith(".") or os.path.isdir(path):
+            continue
+        shown = prefix + one_line(name)
+        content = read(path)
+        if isinstance(content, str):
+            sources.append(Source(shown, name, content))
+        else:
+            problems.append(Problem(shown, "", content[0]))
+    return sources, problems
 
 
 def build(

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from localvolume.kube import client as client_module
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, ListAgain, TellTheAdministrator, TryAgainLater
 from localvolume.kube.kinds import CONFIG_MAPS, PERSISTENT_VOLUMES, Kind
@@ -114,22 +113,18 @@ async def test_cut_in_the_middle_of_an_object(server: FaultServer, client: Clien
         await collect(client)
 
 
-async def test_a_silent_watch_is_cut(
-    server: FaultServer, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client_module, "WATCH_GRACE_SECONDS", 0.1)
+async def test_a_silent_watch_is_cut(server: FaultServer) -> None:
     server.watches = [stream(("ADDED", volume("a", 2)), then="hold")]
-    with pytest.raises(TryAgainLater, match="silent"):
-        await collect(client, seconds=0.1)
+    async with client_of(server, watch_grace=0.1) as client:
+        with pytest.raises(TryAgainLater, match="silent"):
+            await collect(client, seconds=0.1)
 
 
-async def test_after_a_bookmark_silence_is_borne_for_less(
-    server: FaultServer, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client_module, "BOOKMARK_SILENCE_SECONDS", 0.1)
+async def test_after_a_bookmark_silence_is_borne_for_less(server: FaultServer) -> None:
     server.watches = [stream(BOOKMARK, then="hold")]
-    with pytest.raises(TryAgainLater, match="silent"):
-        await collect(client, seconds=600)
+    async with client_of(server, bookmark_silence=0.1) as client:
+        with pytest.raises(TryAgainLater, match="silent"):
+            await collect(client, seconds=600)
 
 
 async def test_leaving_early_closes_the_connection(server: FaultServer, client: Client) -> None:

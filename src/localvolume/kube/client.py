@@ -32,6 +32,8 @@ class Client:
     `timeout` (seconds) covers a request with its waiting for a turn; watches have their own.
     `concurrency` is how many requests may be in flight, watches not counted. `before_write` is
     called right before each create, patch and delete is sent, and stops it by raising anything.
+    `watch_grace` and `bookmark_silence` (seconds) are how long a watch may stay silent: past its
+    own time, and at all once a bookmark has come.
     """
 
     def __init__(
@@ -43,7 +45,11 @@ class Client:
         concurrency: int = 16,
         on_request: OnRequest | None = None,
         before_write: BeforeWrite | None = None,
+        watch_grace: float = WATCH_GRACE_SECONDS,
+        bookmark_silence: float = BOOKMARK_SILENCE_SECONDS,
     ) -> None:
+        self._watch_grace: Final = watch_grace
+        self._bookmark_silence: Final = bookmark_silence
         self.access: Final = access
         self._transport: Final = Transport(
             access,
@@ -201,7 +207,7 @@ class Client:
             timeoutSeconds=str(max(1, round(timeout_seconds))),
         )
         decode = codec(kind).event
-        silence = timeout_seconds + WATCH_GRACE_SECONDS
+        silence = timeout_seconds + self._watch_grace
         path = f"{kind.path(namespace)}?{query}"
         async with self._transport.stream("watch", kind, path) as read_some:
             begun: list[bytes] = []
@@ -220,7 +226,7 @@ class Client:
                         continue
                     event = decode(line)
                     if event.type == BOOKMARK:
-                        silence = min(silence, BOOKMARK_SILENCE_SECONDS)
+                        silence = min(silence, self._bookmark_silence)
                     yield event
             if any(begun):
                 raise TryAgainLater("the watch was cut in the middle of an object", reason="Cut")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from localvolume.kube import informer as informer_module
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client
 from localvolume.kube.informer import Informer
@@ -250,13 +249,15 @@ async def test_a_restored_server_is_listed_again(server: FaultServer, client: Cl
         assert list(informer.items) == ["b"]
 
 
-async def test_a_watch_that_lived_is_resumed_at_once(
-    server: FaultServer, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(informer_module, "HEALTHY_SECONDS", 0.0)
+async def test_a_watch_that_lived_is_resumed_at_once(server: FaultServer, client: Client) -> None:
     server.watches = [stream(), stream(), stream(), stream(then="hold")]
-    backoff = Backoff(first=60, longest=60)
-    informer = Informer(client, PERSISTENT_VOLUMES, on_change=lambda a, b: None, backoff=backoff)
+    informer = Informer(
+        client,
+        PERSISTENT_VOLUMES,
+        on_change=lambda a, b: None,
+        healthy_seconds=0.0,
+        backoff=Backoff(first=60, longest=60),
+    )
     task = asyncio.create_task(informer.run())
     await until(lambda: server.count("watch") == 4)
     task.cancel()

@@ -57,6 +57,7 @@ class Informer(Generic[T]):
         field_selector: str = "",
         on_change: Callable[[T | None, T | None], None],
         watch_seconds: tuple[float, float] = WATCH_SECONDS,
+        healthy_seconds: float = HEALTHY_SECONDS,
         backoff: Backoff | None = None,
     ) -> None:
         self._client: Final = client
@@ -65,6 +66,7 @@ class Informer(Generic[T]):
         self._label_selector: Final = label_selector
         self._field_selector: Final = field_selector
         self._watch_seconds: Final = watch_seconds
+        self._healthy_seconds: Final = healthy_seconds
         self._backoff: Final = backoff or Backoff()
         self._cache: Final[Cache[T]] = Cache(on_change)
         self._page_limit = PAGE
@@ -107,7 +109,8 @@ class Informer(Generic[T]):
                 self._must_list |= error.reason == "ResourceVersionTooLarge" or error.status == 400
                 if isinstance(error, TryAgainLater) and error.after is not None:
                     after = min(error.after, LONGEST_WAIT_SECONDS)
-            if watching_since is not None and loop.time() - watching_since >= HEALTHY_SECONDS:
+            lasted = None if watching_since is None else loop.time() - watching_since
+            if lasted is not None and lasted >= self._healthy_seconds:
                 self._backoff.reset()
                 if ended_well:
                     # As it should after its time; the times are random already.

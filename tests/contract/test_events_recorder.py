@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from localvolume.kube import events as events_module
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder, ObjectRef
@@ -212,23 +211,17 @@ async def test_a_refused_event_is_dropped_and_logged(
     assert len(server.seen) == 2
 
 
-async def test_it_gives_up_on_one_event_in_the_end(
-    server: FaultServer, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(events_module, "_ATTEMPTS", 3)
+async def test_it_gives_up_on_one_event_in_the_end(server: FaultServer, client: Client) -> None:
     server.others = [failure(500, "InternalError")] * 3 + [echo]
-    async with recording(client) as recorder:
+    async with recording(client, attempts=3) as recorder:
         recorder.event(VOLUME, "Normal", "R", "one")
         recorder.event(VOLUME, "Normal", "R", "two")
         assert await recorder.flush(60)
         assert (recorder.written, recorder.lost) == (1, 1)
 
 
-async def test_a_full_queue_drops_the_oldest(
-    server: FaultServer, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(events_module, "QUEUE", 3)
-    recorder = EventRecorder(client, "c", "h")
+async def test_a_full_queue_drops_the_oldest(server: FaultServer, client: Client) -> None:
+    recorder = EventRecorder(client, "c", "h", room=3)
     for number in range(5):
         recorder.event(VOLUME, "Normal", "R", f"{number}")
     assert recorder.lost == 2

@@ -26,4 +26,4 @@ def test_backoff_doubles_to_its_bound_and_starts_again() -> None:
 def test_an_outage_of_a_minute_costs_no_event_however_short_the_waits_are_by_chance() -> None:
     for seed in range(1000):
         backoff = Backoff(first=1.0, uniform=random.Random(seed).uniform)
-        assert sum(backoff.next() for _ in range(events._ATTEMPTS)) > 120
+        assert sum(backoff.next() for _ in range(events.ATTEMPTS)) > 120

@@ -33,13 +33,14 @@ _MESSAGE_BYTES: Final = 1024
 _NAME_CHARACTERS: Final = 253
 # Attempts for one Event before the next has its turn: as each waits for up to 30 s, at random, some
 # minutes at least.
-_ATTEMPTS: Final = 40
+ATTEMPTS: Final = 40
 
 
 class EventRecorder:
     """Say things within `speaking()`, or run `run()` as a task. `lost` counts what was dropped or
     refused, `suppressed` what an object had no budget left for. `component` and `host` say who
-    speaks, and from which node.
+    speaks, and from which node. `room` is for how many Events the queue has room, `attempts` how
+    often one is tried.
     """
 
     def __init__(
@@ -51,6 +52,8 @@ class EventRecorder:
         clock: Callable[[], float] = time.time,
         backoff: Backoff | None = None,
         correlator: Correlator | None = None,
+        room: int = QUEUE,
+        attempts: int = ATTEMPTS,
     ) -> None:
         self._client: Final = client
         self._component: Final = component
@@ -58,6 +61,8 @@ class EventRecorder:
         self._clock: Final = clock
         self._backoff: Final = backoff or Backoff(first=1.0)
         self._correlator: Final = correlator or Correlator()
+        self._room: Final = room
+        self._attempts: Final = attempts
         self._queue: Final[deque[Occurrence]] = deque()
         self._wake: Final = asyncio.Event()
         self._idle: Final = asyncio.Event()
@@ -68,7 +73,7 @@ class EventRecorder:
 
     def event(self, about: ObjectRef, type_: EventType, reason: str, message: str) -> None:
         """Say that something happened to an object. `reason` is CamelCase, for machines."""
-        if len(self._queue) >= QUEUE:
+        if len(self._queue) >= self._room:
             self._queue.popleft()
             self.lost += 1
         text = _shortened(message, _MESSAGE_BYTES)
@@ -110,7 +115,7 @@ class EventRecorder:
         if record is None:
             self.suppressed += 1
             return
-        for _ in range(_ATTEMPTS):
+        for _ in range(self._attempts):
             try:
                 await self._write_once(what, record)
             except TryAgainLater as error:

@@ -20,13 +20,24 @@ from localvolume.process.endpoints import Endpoints
 class Served:
     """The endpoints on a free port, with checks that a test can change."""
 
-    def __init__(self, host: str | None = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        host: str | None = "127.0.0.1",
+        loop_seconds: float = endpoints.LOOP_SECONDS,
+        client_seconds: float = endpoints.CLIENT_SECONDS,
+    ) -> None:
         self.wrong: dict[str, str] = {}
         self.sick: dict[str, str] = {}
         self.registry = CollectorRegistry()
         Gauge("water", "Metres", registry=self.registry).set(7)
         self.endpoints = Endpoints(
-            ListenAddress(host, 0), "/metrics", self.registry, ready=self._ready, healthy=self._well
+            ListenAddress(host, 0),
+            "/metrics",
+            self.registry,
+            ready=self._ready,
+            healthy=self._well,
+            loop_seconds=loop_seconds,
+            client_seconds=client_seconds,
         )
 
     def _ready(self) -> Mapping[str, str]:
@@ -37,8 +48,8 @@ class Served:
 
 
 @asynccontextmanager
-async def served(host: str | None = "127.0.0.1") -> AsyncIterator[Served]:
-    it = Served(host)
+async def served(host: str | None = "127.0.0.1", **seconds: float) -> AsyncIterator[Served]:
+    it = Served(host, **seconds)
     await it.endpoints.start()
     try:
         yield it
@@ -112,9 +123,8 @@ async def test_the_port_is_free_again_once_closed() -> None:
     pytest.fail("somebody still listens")
 
 
-async def test_a_loop_that_hangs_is_answered_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "LOOP_SECONDS", 0.2)
-    async with served() as it:
+async def test_a_loop_that_hangs_is_answered_for() -> None:
+    async with served(loop_seconds=0.2) as it:
         with socket.create_connection(("127.0.0.1", it.endpoints.port)) as probe:
             probe.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
             probe.settimeout(60)
@@ -158,9 +168,8 @@ async def test_silent_clients_neither_pile_up_nor_keep_a_probe_out() -> None:
                 one.close()
 
 
-async def test_a_silent_client_is_cut_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints._Handler, "timeout", 1.0)
-    async with served() as it:
+async def test_a_silent_client_is_cut_in_time() -> None:
+    async with served(client_seconds=1.0) as it:
         reader, writer = await asyncio.open_connection("127.0.0.1", it.endpoints.port)
         writer.write(b"GET /ready HTTP/1.0\r\n")
         assert await asyncio.wait_for(reader.read(), 60) == b""

@@ -45,7 +45,8 @@ class Endpoints:
 
     Readiness says that every configured class is served; liveness that the loop turns and no look
     at the node is stuck. A loop that hangs is answered for with 500. `says` is the text for people
-    with which a process that is ready answers.
+    with which a process that is ready answers. The event loop may take `loop_seconds` to answer a
+    probe, and a client may stay silent for `client_seconds`.
     """
 
     def __init__(
@@ -57,8 +58,12 @@ class Endpoints:
         ready: Checks,
         healthy: Checks,
         says: Callable[[], str] = lambda: "ok",
+        loop_seconds: float = LOOP_SECONDS,
+        client_seconds: float = CLIENT_SECONDS,
     ) -> None:
         self._address = address
+        self._loop_seconds = loop_seconds
+        self._client_seconds = client_seconds
         self._server: _Server | None = None
         self._pages: dict[str, _App] = {
             metrics_path: make_wsgi_app(registry),
@@ -74,7 +79,7 @@ class Endpoints:
         """Raises OSError where the address is taken."""
         self._loop = asyncio.get_running_loop()
         # Requests come after this line only.
-        self._server = _Server(_listen(self._address), self._page)
+        self._server = _Server(_listen(self._address), self._page, self._client_seconds)
         self.port = self._server.server_port
         threading.Thread(target=self._server.serve, name="endpoints", daemon=True).start()
         log.info("metrics and health are served on port %d", self.port)
@@ -117,10 +122,10 @@ class Endpoints:
         except RuntimeError as error:
             return {"loop": f"the process is ending: {error}"}
         try:
-            return answer.result(LOOP_SECONDS)
+            return answer.result(self._loop_seconds)
         except TimeoutError:
             answer.cancel()
-            return {"loop": f"the event loop has not answered for {LOOP_SECONDS:g} s"}
+            return {"loop": f"the event loop has not answered for {self._loop_seconds:g} s"}
 
 
 @contextlib.asynccontextmanager
@@ -167,8 +172,6 @@ def _listen(address: ListenAddress) -> socket.socket:
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = CLIENT_SECONDS
-
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it has there
         """Probes and scrapes are no news."""
 
@@ -176,7 +179,7 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingWSGIServer):
     """A thread per request, `CLIENTS` at most; between requests it sleeps without waking up."""
 
-    def __init__(self, listening: socket.socket, app: _App) -> None:
+    def __init__(self, listening: socket.socket, app: _App, client_seconds: float) -> None:
         host, port = listening.getsockname()[:2]
         super().__init__((host, port), _Handler, bind_and_activate=False)
         self.socket.close()
@@ -185,6 +188,7 @@ class _Server(ThreadingWSGIServer):
         self.server_name, self.server_port = host, port
         self.setup_environ()
         self.set_app(app)
+        self._client_seconds = client_seconds
         self._closing = False
         self._open: dict[socket.socket, None] = {}
         self._at_work = 0
@@ -203,11 +207,13 @@ class _Server(ThreadingWSGIServer):
 
     def get_request(self) -> tuple[socket.socket, Any]:
         try:
-            return self.socket.accept()
+            client, address = self.socket.accept()
         except OSError:
             if not self._closing:
                 time.sleep(0.1)  # out of descriptors, most likely: not in a circle
             raise
+        client.settimeout(self._client_seconds)
+        return client, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:

@@ -27,7 +27,7 @@ from localvolume.sandbox.sandbox import Sandbox
 from localvolume.volumes import marks
 from tests.contract.support_api import volume
 
-QUICK = Patience(gone=0, over=0, again=0, rest=0.01, look=0.05)
+QUICK = Patience(gone=0, over=0, again=0, rest=0.01, look=0.05, retry=0.05)
 NAMES = ("one", "two")
 
 
@@ -78,10 +78,7 @@ class Setting:
 
 
 @pytest.fixture
-async def setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> AsyncIterator[Setting]:
-    monkeypatch.setattr("localvolume.health.role.AGAIN_SECONDS", 0.05)
+async def setting(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Setting]:
     async with Sandbox(controllers=False) as sandbox:
         access = find_access(str(sandbox.kubeconfig(tmp_path / "config")))
         async with Client(access, user_agent="test") as client:

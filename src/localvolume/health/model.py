@@ -96,7 +96,8 @@ class Patience:
 
     `gone`: a volume that is not there may be about to be attached. `over`: what is well again may
     not stay so. `again`: between two writes to one object. `rest`: between two looks; and without
-    anything that wakes the role, a look comes each `look`, more or less.
+    anything that wakes the role, a look comes each `look`, more or less. What could not be written
+    is tried again after `retry`.
     """
 
     gone: float = 30.0
@@ -104,6 +105,7 @@ class Patience:
     again: float = 60.0
     rest: float = 2.0
     look: float = 60.0
+    retry: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

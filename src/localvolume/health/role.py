@@ -29,9 +29,6 @@ from localvolume.kube.objects import PersistentVolume
 
 log = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 5.0
-"""How soon what could not be written is tried again."""
-
 _REST_FACTOR = 20.0
 """After a look, rest this many times as long as it took: of a restless node, too, looking takes
 less than a twentieth of a core."""
@@ -117,7 +114,7 @@ class HealthRole:
         again = self._patience.look * (0.75 + random.random() / 2)  # noqa: S311 - jitter
         waits = [step.seconds for step in made.steps if isinstance(step, Wait)]
         if not await self._write(made):
-            waits.append(AGAIN_SECONDS)
+            waits.append(self._patience.retry)
         self._memory = made.memory
         return min([again, *waits])
 

@@ -6,6 +6,8 @@ as long as a test needs.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -69,8 +71,8 @@ async def _volume(
     return await client.get(PERSISTENT_VOLUMES, "pvc-1")
 
 
-def _live(client: Client) -> Live:
-    return Live(client, NODE, lambda _: None, _is_elsewhere)
+def _live(client: Client, clock: Callable[[], float] = time.monotonic) -> Live:
+    return Live(client, NODE, lambda _: None, _is_elsewhere, clock)
 
 
 def _is_elsewhere(volume: PersistentVolume) -> bool:
@@ -173,13 +175,10 @@ def _record(uid: str) -> Record:
     )
 
 
-async def _is_unwanted(
-    client: Client, uid: str, monkeypatch: pytest.MonkeyPatch, *, after: float = UNWANTED_SECONDS
-) -> bool:
+async def _is_unwanted(client: Client, uid: str, *, after: float = UNWANTED_SECONDS) -> bool:
     """What two looks say, so many seconds apart."""
     now = 1000.0
-    monkeypatch.setattr("localvolume.dynamic.live.time.monotonic", lambda: now)
-    live = _live(client)
+    live = _live(client, lambda: now)
     await live.ask(_record(uid))
     assert live.unwanted()[0] == set()
     now += after
@@ -187,31 +186,27 @@ async def _is_unwanted(
     return "pvc-1" in live.unwanted()[0]
 
 
-async def test_no_claim_and_no_volume(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await _is_unwanted(client, "gone", monkeypatch)
+async def test_no_claim_and_no_volume(client: Client) -> None:
+    assert await _is_unwanted(client, "gone")
 
 
-async def test_a_request_may_still_be_under_way(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not await _is_unwanted(client, "gone", monkeypatch, after=UNWANTED_SECONDS - 1)
+async def test_a_request_may_still_be_under_way(client: Client) -> None:
+    assert not await _is_unwanted(client, "gone", after=UNWANTED_SECONDS - 1)
 
 
-async def test_its_claim_is_there(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_its_claim_is_there(client: Client) -> None:
     claim = await _claim(client)
-    assert not await _is_unwanted(client, claim.metadata.uid, monkeypatch)
+    assert not await _is_unwanted(client, claim.metadata.uid)
 
 
-async def test_its_claim_went_to_another_node(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_its_claim_went_to_another_node(client: Client) -> None:
     claim = await _claim(client, node="node-2")
-    assert await _is_unwanted(client, claim.metadata.uid, monkeypatch)
+    assert await _is_unwanted(client, claim.metadata.uid)
 
 
-async def test_its_volume_is_there(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_its_volume_is_there(client: Client) -> None:
     await _volume(client, "gone")
-    assert not await _is_unwanted(client, "gone", monkeypatch)
+    assert not await _is_unwanted(client, "gone")
 
 
 OF_ANOTHER: dict[str, Any] = {
@@ -221,11 +216,11 @@ OF_ANOTHER: dict[str, Any] = {
 }
 
 
-async def test_its_volume_is_another_nodes(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_its_volume_is_another_nodes(client: Client) -> None:
     """The node was away meanwhile: by this name nothing of it is ever published."""
     claim = await _claim(client, node="node-2")
     await _volume(client, claim.metadata.uid, phase="Bound", **OF_ANOTHER)
-    assert await _is_unwanted(client, claim.metadata.uid, monkeypatch)
+    assert await _is_unwanted(client, claim.metadata.uid)
 
 
 @pytest.mark.parametrize(
@@ -239,29 +234,22 @@ async def test_its_volume_is_another_nodes(client: Client, monkeypatch: pytest.M
         pytest.param({"host": NODE}, id="affinity"),
     ],
 )
-async def test_its_volume_may_be_here(
-    client: Client, monkeypatch: pytest.MonkeyPatch, here: dict[str, Any]
-) -> None:
+async def test_its_volume_may_be_here(client: Client, here: dict[str, Any]) -> None:
     """Any one of the three may be wrong."""
     claim = await _claim(client, node="node-2")
     await _volume(client, claim.metadata.uid, phase="Bound", **(OF_ANOTHER | here))
-    assert not await _is_unwanted(client, claim.metadata.uid, monkeypatch)
+    assert not await _is_unwanted(client, claim.metadata.uid)
 
 
-async def test_another_nodes_volume_of_another_claim(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_another_nodes_volume_of_another_claim(client: Client) -> None:
     claim = await _claim(client, node="node-2")
     await _volume(client, "another", phase="Bound", **OF_ANOTHER)
-    assert not await _is_unwanted(client, claim.metadata.uid, monkeypatch)
+    assert not await _is_unwanted(client, claim.metadata.uid)
 
 
-async def test_a_volume_that_was_found_is_known_for_a_while(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_volume_that_was_found_is_known_for_a_while(client: Client) -> None:
     now = 1000.0
-    monkeypatch.setattr("localvolume.dynamic.live.time.monotonic", lambda: now)
-    volume, live = await _volume(client, "gone"), _live(client)
+    volume, live = await _volume(client, "gone"), _live(client, lambda: now)
     assert live.named() == set()
     await live.ask(_record("gone"))
     assert live.named() == {"pvc-1"}

@@ -39,6 +39,7 @@ class Live:
     """The questions; `saw(volume)` is told what the API server returned.
 
     `is_elsewhere(volume)`: whether it surely lies on another node.
+    `clock` gives seconds.
     """
 
     def __init__(
@@ -47,11 +48,13 @@ class Live:
         node_name: str,
         saw: Callable[[PersistentVolume], object],
         is_elsewhere: Callable[[PersistentVolume], bool],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._node_name = node_name
         self._saw = saw
         self._is_other_nodes = is_elsewhere
+        self._clock = clock
         self._unwanted: dict[str, tuple[float, float, str]] = {}
         self._named: dict[str, float] = {}
 
@@ -116,7 +119,7 @@ class Live:
 
     async def ask(self, record: Record) -> None:
         """Learn whether the record's claim and PersistentVolume are really gone; remember it."""
-        now = time.monotonic()
+        now = self._clock()
         if not await self._is_unwanted(record):
             self._unwanted.pop(record.name, None)
             return
@@ -135,7 +138,7 @@ class Live:
                 # of this node can ever be published.
                 return True
             self._saw(there)
-            self._named[record.name] = time.monotonic()
+            self._named[record.name] = self._clock()
             return False
         namespace, _, name = record.claim.partition("/")
         try:
@@ -158,7 +161,7 @@ class Live:
     def unwanted(self) -> tuple[Collection[str], Collection[str], float]:
         """The names of PersistentVolumes that are not there, the UIDs of claims that are not ours
         to serve, and the seconds until the next answer counts (0: none is awaited)."""
-        now = time.monotonic()
+        now = self._clock()
         self._unwanted = {
             name: told for name, told in self._unwanted.items() if now - told[1] < FRESH_SECONDS
         }
@@ -176,7 +179,7 @@ class Live:
 
     def named(self) -> Collection[str]:
         """The names of PersistentVolumes that were found and may lie here."""
-        now = time.monotonic()
+        now = self._clock()
         self._named = {
             name: since for name, since in self._named.items() if now - since < NAMED_SECONDS
         }

@@ -65,13 +65,9 @@ def kubelet(lab: Lab) -> Iterator[Kubelet]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(lab: Lab) -> None:
     """Shorten what the agent waits before it tries or looks again by itself."""
-    monkeypatch.setattr("localvolume.cleaning.limits._FIRST_WAIT", 0.4)
-    monkeypatch.setattr("localvolume.static.plan.LOOK_AGAIN_SECONDS", 0.5)
-    monkeypatch.setattr("localvolume.static.facts.STALE_SECONDS", 0.3)
-    monkeypatch.setattr("localvolume.static.jobclean.LOOK_SECONDS", 0.5)
-    monkeypatch.setattr("localvolume.static.jobs.ASK_AGAIN_SECONDS", 0.5)
+    lab.hurry(first_wait=0.4, look_again=0.5, stale=0.3, job_look=0.5, jobs_again=0.5)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -20,6 +20,7 @@ import pytest
 
 import localvolume
 from localvolume.agent.agent import Agent, AgentOptions
+from localvolume.agent.paces import Paces
 from localvolume.config.environment import ListenAddress
 from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.ports import free_ports
@@ -105,6 +106,8 @@ class Lab:
         self.kubeconfig: Path | None = None
         """Whose access the agent has; the administrator's where nothing is said."""
         self.job_image: str | None = None
+        self.paces = Paces()
+        """Of the agents that are started from now on in this process."""
         self._log = _Log()
         self._count = 0
         self._written = 0
@@ -237,6 +240,10 @@ class Lab:
 
     # --- the agent -----------------------------------------------------------------------------
 
+    def hurry(self, **static: Any) -> None:
+        """Give the static role of the agents that are started from now on these paces."""
+        self.paces = replace(self.paces, static=replace(self.paces.static, **static))
+
     def start(self, *, wait: bool = True, write: bool = True, **options: Any) -> AgentThread:
         """Configure and start the agent in a thread; returns once it has looked at the node."""
         if write:
@@ -248,6 +255,7 @@ class Lab:
                 kubeconfig=str(self.kubeconfig or self.plane.kubeconfig),
                 listen_address=ListenAddress("127.0.0.1", self.port),
                 job_image=self.job_image,
+                paces=self.paces,
                 **options,
             )
         )

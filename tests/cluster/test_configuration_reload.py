@@ -61,7 +61,7 @@ def test_what_waits_to_be_published_is_published_by_the_new_configuration(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A burst of volumes waits its turn; what was planned for them before the edit is void."""
-    monkeypatch.setattr("localvolume.static.doing.PUBLISHERS", 1)
+    lab.hurry(publishers=1)
     publish = Acts._publish
     begun: list[str] = []
     go: list[bool] = []

@@ -17,10 +17,7 @@ from tests.cluster.test_dynamic_images import _loops as loops
 from tests.host.support_devices import LoopDevice, command, tmpfs, unmount
 from tests.host.support_failing import count_an_error, mounted_elsewhere, repair, starve
 
-pytestmark = [
-    pytest.mark.needs("root", "loop", "ext4", "controlplane"),
-    pytest.mark.usefixtures("impatient"),
-]
+pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
 
 @contextlib.contextmanager

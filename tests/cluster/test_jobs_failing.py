@@ -258,7 +258,7 @@ def test_a_failed_job_is_not_kept_for_ever(
 ) -> None:
     """Not even where its object stays and nobody tries again: its time to live is over."""
     monkeypatch.setattr("localvolume.cleaning.jobs.KEPT_SECONDS", 1)
-    monkeypatch.setattr("localvolume.cleaning.limits._FIRST_WAIT", 600.0)
+    lab.hurry(first_wait=600.0)
     kubelet.argv_of = lambda _: ["/bin/false"]
     _, volume, where = released_directory(lab)
     lab.event(volume["metadata"]["name"], "VolumeFailedDelete")

@@ -328,6 +328,7 @@ def test_not_being_allowed_to_is_said_and_stops_no_volume(
             config_directory=str(lab.config_directory),
             kubeconfig=str(kubeconfig),
             listen_address=ListenAddress("127.0.0.1", lab.port),
+            paces=lab.paces,
         )
     )
     lab.published(fs, "one")

@@ -61,12 +61,10 @@ def lab(
 
 
 @pytest.fixture
-def impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the agent's roles, and of FlexVolume's."""
+    lab.hurry(first_wait=0.4, job_look=0.5, jobs_again=0.5)
     for name, value in (
-        ("cleaning.limits._FIRST_WAIT", 0.4),
-        ("static.jobclean.LOOK_SECONDS", 0.5),
-        ("static.jobs.ASK_AGAIN_SECONDS", 0.5),
         ("flexvolume.role.REST_SECONDS", 0.2),
         ("flexvolume.role.RESYNC_SECONDS", 1.0),
         ("flexvolume.role.AGAIN_SECONDS", 0.5),

@@ -76,12 +76,10 @@ def test_devices_links_and_entries_that_go_and_return(lab: Lab) -> None:
         lab.published(block, name, unlike=volume["metadata"]["uid"])
 
 
-def test_a_link_that_udev_makes_a_moment_after_its_device(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_that_udev_makes_a_moment_after_its_device(lab: Lab) -> None:
     """Administrators link to /dev/disk/by-id, which nothing tells us of when it comes."""
     # The link is to be there by then, also after a slow look.
-    monkeypatch.setattr("localvolume.static.role.UDEV_SECONDS", 15.0)
+    lab.hurry(udev=15.0)
     block = lab.add_class("block", volumeMode="Block")
     by_id = lab.directory / "by-id"
     lab.unlink_later(block.path("one")).symlink_to(by_id)

@@ -1,6 +1,7 @@
 """A node whose inotify instances are all taken: looked at now and then, until there is one."""
 
 import errno
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ def test_what_is_put_into_a_directory_is_found(lab: Lab, monkeypatch: pytest.Mon
     def none_left(**_: Any) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("localvolume.agent.agent.BLIND_SECONDS", 0.2)
+    lab.paces = replace(lab.paces, blind=0.2)
     block = lab.add_class("block", volumeMode="Block")
     disks = [lab.raw_disk() for _ in range(3)]
     with monkeypatch.context() as taken:
@@ -33,7 +34,6 @@ def test_what_is_put_into_a_directory_is_found(lab: Lab, monkeypatch: pytest.Mon
         lab.published(other, "two")
         assert not lab.logged("directories are watched now")
     lab.until(lambda: lab.logged("directories are watched now"), bool)
-    monkeypatch.setattr("localvolume.agent.agent.BLIND_SECONDS", 3600.0)
     lab.link(disks[2], block.path("three"))
     lab.published(block, "three")
     assert sum("directories are watched now" in line for line in lab.log()) == 1

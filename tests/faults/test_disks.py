@@ -22,12 +22,9 @@ MIB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds in place of minutes."""
-    monkeypatch.setattr("localvolume.cleaning.limits._FIRST_WAIT", 0.5)
-    monkeypatch.setattr("localvolume.cleaning.limits._LONGEST_WAIT", 1.0)
-    monkeypatch.setattr("localvolume.static.plan.LOOK_AGAIN_SECONDS", 0.5)
-    monkeypatch.setattr("localvolume.static.facts.STALE_SECONDS", 0.3)
+    lab.hurry(first_wait=0.5, longest_wait=1.0, look_again=0.5, stale=0.3)
     monkeypatch.setattr("localvolume.cleaning.files._FIRST_SLICE", 1.0)
     monkeypatch.setattr("localvolume.cleaning.files.STEP_SECONDS", 1.0)
 

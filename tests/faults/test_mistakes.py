@@ -17,7 +17,7 @@ pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 def test_an_error_nobody_thought_of_is_logged_and_tried_again_ever_later(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("localvolume.cleaning.limits._FIRST_WAIT", 0.4)
+    lab.hurry(first_wait=0.4)
     fs = lab.add_class("fs")
     attempts: list[str] = []
     mistaken = True

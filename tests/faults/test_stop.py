@@ -188,13 +188,9 @@ def _free_inodes(where: Path) -> int:
     return os.statvfs(where).f_ffree
 
 
-def test_a_locked_directory_is_neither_cleaned_nor_offered(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_directory_is_neither_cleaned_nor_offered(lab: Lab) -> None:
     """As another agent has it in the midst of its cleaning."""
-    monkeypatch.setattr("localvolume.static.facts.STALE_SECONDS", 0.3)
-    monkeypatch.setattr("localvolume.static.plan.LOOK_AGAIN_SECONDS", 0.5)
-    monkeypatch.setattr("localvolume.cleaning.limits._FIRST_WAIT", 0.4)
+    lab.hurry(first_wait=0.4, look_again=0.5, stale=0.3)
     fs = lab.add_class("fs")
     used, fresh = (lab.mount(lab.disk(), fs.path(name)) for name in ("used", "fresh"))
     with _locked(fresh):

@@ -34,8 +34,8 @@ def prometheus(
 ) -> Iterator[Prometheus]:
     """Once everything that the dashboard shows has happened twice, and some trouble after it."""
     directory = tmp_path_factory.mktemp("monitoring")
-    with pytest.MonkeyPatch.context() as patch, lives_for(control_plane, directory) as lives:
-        patch.setattr("localvolume.cleaning.limits._FIRST_WAIT", 0.4)
+    with lives_for(control_plane, directory) as lives:
+        lives.static.hurry(first_wait=0.4)
         lives.begin()
         with Prometheus(directory / "prometheus", lives.targets(), _rules(directory)) as made:
             # A counter that begins with 1 shows no increase: the first round only makes it begin.

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from localvolume.agent.paces import Paces
 from localvolume.agent.reload import Reload
 from localvolume.agent.shared import Shared
 from localvolume.agent.telemetry import ProcessTelemetry
@@ -46,13 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STUCK_SECONDS = 120.0
-"""A look at the node that takes longer than this is stuck: the process asks to be restarted."""
-
 COMPONENT = "local-volume-provisioner"
-
-BLIND_SECONDS = 5.0
-"""Without inotify, how often the discovery directories are looked at and it is asked for again."""
 
 _LAST_WORDS_SECONDS = 2.0
 """How long the end of the process waits for Events that are not written yet."""
@@ -82,6 +77,7 @@ class AgentOptions:
     """How long what is wrong with a volume must last before it is said."""
     others: Others = field(default_factory=Others)
     """The provisioners for claims whose places are taken."""
+    paces: Paces = field(default_factory=Paces)
 
 
 class Agent:
@@ -89,6 +85,7 @@ class Agent:
 
     def __init__(self, options: AgentOptions) -> None:
         self._options = options
+        self._paces = options.paces
         self._process = ProcessTelemetry()
         self._telemetry = Telemetry(self._process.registry)
         self._workers = Workers()
@@ -214,7 +211,13 @@ class Agent:
             field_selector=f"metadata.name={self._options.node_name}",
             on_change=node_changed,
         )
-        jobs = JobWatch(client, self._options.namespace, self._options.node_name, changed)
+        jobs = JobWatch(
+            client,
+            self._options.namespace,
+            self._options.node_name,
+            changed,
+            self._paces.static.jobs_again,
+        )
         jobs.needed = configuration.use_job_for_cleaning
         role = StaticRole(
             client=client,
@@ -229,6 +232,7 @@ class Agent:
             job_image=self._options.job_image,
             configuration=configuration,
             grace_seconds=self._options.vanished_grace,
+            paces=self._paces.static,
             on_resync=self._watch_again,
         )
         for task in (volumes, classes, nodes, jobs):
@@ -361,7 +365,7 @@ class Agent:
                 "the kernel grants no inotify instance (%s): "
                 "the discovery directories are looked at every %g s instead",
                 error.strerror,
-                BLIND_SECONDS,
+                self._paces.blind,
             )
             tasks.create_task(self._look_blindly(watcher, paths, role))
 
@@ -370,7 +374,7 @@ class Agent:
     ) -> None:
         """Look at the directories now and then, until they can be watched or are others."""
         while True:
-            await asyncio.sleep(BLIND_SECONDS)
+            await asyncio.sleep(self._paces.blind)
             if self._directories is not watcher:
                 return
             with contextlib.suppress(OSError):
@@ -399,8 +403,9 @@ class Agent:
         return found
 
     def _not_healthy(self) -> dict[str, str]:
+        stuck = self._paces.stuck
         for role in (self._role, self._dynamic):
             since = role.looking_since if role else None
-            if since is not None and time.monotonic() - since > STUCK_SECONDS:
-                return {"discovery": f"a look at the node has been stuck for {STUCK_SECONDS:.0f} s"}
+            if since is not None and time.monotonic() - since > stuck:
+                return {"discovery": f"a look at the node has been stuck for {stuck:.0f} s"}
         return {}

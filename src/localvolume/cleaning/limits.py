@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-_FIRST_WAIT = 5.0
-_LONGEST_WAIT = 600.0
+FIRST_WAIT = 5.0
+LONGEST_WAIT = 600.0
 # 5 s doubled this often is beyond the longest wait; keeps the power small for any attempt.
 _DOUBLINGS = 7
 
@@ -86,13 +86,19 @@ class DeviceLimits:
             del self._devices[key]  # disks come and go; nothing is kept of an idle one
 
 
-def backoff(attempt: int, *, uniform: Callable[[], float] = random.random) -> float:
+def backoff(
+    attempt: int,
+    first: float = FIRST_WAIT,
+    longest: float = LONGEST_WAIT,
+    *,
+    uniform: Callable[[], float] = random.random,
+) -> float:
     """Seconds to wait after the failure of the given attempt (1 is the first).
 
-    5 s doubling up to 10 minutes, each time a quarter more or less, so that the volumes of one
+    `first`, doubling up to `longest`, each time a quarter more or less, so that the volumes of one
     sick disk do not all come back at once. `uniform` yields numbers from 0 to below 1.
     """
     if attempt < 1:
         raise ValueError(f"attempts are counted from 1, got {attempt}")
-    base: float = _FIRST_WAIT * 2 ** min(attempt - 1, _DOUBLINGS)
-    return min(_LONGEST_WAIT, base * (0.75 + 0.5 * uniform()))
+    base: float = first * 2 ** min(attempt - 1, _DOUBLINGS)
+    return min(longest, base * (0.75 + 0.5 * uniform()))

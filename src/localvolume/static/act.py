@@ -67,6 +67,7 @@ class Acts:
     """The steps, one method each; `saw(volume)` is told what the API server returned.
 
     `class_now` gives a class as the configuration has it that is in force now, if it does.
+    `job_look_seconds` is how often a Job that does not end is asked for.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Acts:
         asked: Asked,
         jobs: JobWatch,
         class_now: Callable[[str], ClassConfig | None],
+        job_look_seconds: float,
     ) -> None:
         self._client = client
         self._events = events
@@ -96,13 +98,21 @@ class Acts:
         """Set when the process ends: cleaning stops between two steps and is begun anew later."""
         self._jobs = jobs
         self._class_now = class_now
+        self._job_look_seconds = job_look_seconds
 
     @cached_property
     def _by_job(self) -> JobCleaner:
         # Imported when something is cleaned: an agent that idles need not carry it.
         from localvolume.static.jobclean import JobCleaner
 
-        return JobCleaner(self._client, self._jobs, self._confirm, self.cleaners, self.stop)
+        return JobCleaner(
+            self._client,
+            self._jobs,
+            self._confirm,
+            self.cleaners,
+            self.stop,
+            self._job_look_seconds,
+        )
 
     async def do(self, step: Step, around: Surroundings) -> None:
         """Raises Superseded, CleaningFailed, CleaningStopped, and the errors of kube.errors."""

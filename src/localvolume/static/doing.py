@@ -22,6 +22,7 @@ from localvolume.kube.events import EventRecorder
 from localvolume.static.act import Acts, log_fields
 from localvolume.static.confirm import Superseded
 from localvolume.static.model import Clean, Hold, Keep, Publish, Step
+from localvolume.static.paces import StaticPaces
 from localvolume.static.plan import EVENT_FAILED_DELETE
 from localvolume.static.surroundings import Surroundings
 from localvolume.static.telemetry import Telemetry
@@ -33,9 +34,6 @@ STOP_SECONDS = 5.0
 
 LONGEST_API_WAIT = 15.0
 """The longest wait, in seconds, after a failed request, unless the server asks for more."""
-
-PUBLISHERS = 16
-"""How many volumes are published at the same time; the client has no more requests in flight."""
 
 _SUPERSEDED_SECONDS = 0.2
 _LONGEST_SUPERSEDED = 2.0
@@ -54,11 +52,13 @@ class Doing:
         telemetry: Telemetry,
         *,
         wake: Callable[[], None],
+        paces: StaticPaces | None = None,
     ) -> None:
         self._acts = acts
         self._events = events
         self._telemetry = telemetry
         self._wake = wake
+        self._paces = paces or StaticPaces()
         # None: it waits for its turn to be published.
         self._busy: dict[str, asyncio.Task[None] | None] = {}
         self._waiting: deque[tuple[str, list[Step], Surroundings]] = deque()
@@ -100,7 +100,7 @@ class Doing:
         """Begin at once, but publish only so many at a time: a task that waits costs 5 kB."""
         if not _only_publishes(steps):
             self._busy[key] = asyncio.create_task(self._do(key, steps, around))
-        elif self._publishing < PUBLISHERS:
+        elif self._publishing < self._paces.publishers:
             self._publishing += 1
             self._busy[key] = asyncio.create_task(self._do(key, steps, around))
         else:
@@ -149,13 +149,13 @@ class Doing:
             self._failed(key, steps, error)
         except (ApiError, Hung) as error:
             # An API server that is back should not wait long for us; a disk may.
-            wait = min(LONGEST_API_WAIT, backoff(self._count(key)) / 5)
+            wait = min(LONGEST_API_WAIT, self._backoff(key) / 5)
             if isinstance(error, TryAgainLater) and error.after:
                 wait = max(wait, error.after)
             log.warning("%s: tried again in %.1f s: %s", key, wait, error)
             self._again(key, wait)
         except Exception:  # a mistake of ours about one volume must not end the others
-            wait = backoff(self._count(key))
+            wait = self._backoff(key)
             log.exception("%s: tried again in %.1f s: unexpected", key, wait)
             self._again(key, wait)
         else:
@@ -171,7 +171,7 @@ class Doing:
                 self._wake()
 
     def _failed(self, key: str, steps: Sequence[Step], error: CleaningFailed) -> None:
-        wait = backoff(self._count(key))
+        wait = self._backoff(key)
         text = f"cleaning failed, tried again in {wait:.0f} s: {error.reason}"
         fields = log_fields(steps[-1]) | {"reason": error.reason}
         log.error("%s: %s", key, text, extra=fields)
@@ -182,9 +182,10 @@ class Doing:
                 )
         self._again(key, wait)
 
-    def _count(self, key: str) -> int:
-        self._attempts[key] = self._attempts.get(key, 0) + 1
-        return self._attempts[key]
+    def _backoff(self, key: str) -> float:
+        """Count one more failure; how long to wait after it."""
+        attempt = self._attempts[key] = self._attempts.get(key, 0) + 1
+        return backoff(attempt, self._paces.first_wait, self._paces.longest_wait)
 
     def _again(self, key: str, seconds: float) -> None:
         self._not_before[key] = time.monotonic() + seconds

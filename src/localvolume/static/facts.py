@@ -21,21 +21,15 @@ from localvolume.host.entries import scan
 from localvolume.host.mounts import Mount, MountSnapshot, MountTable
 from localvolume.host.workers import Hung, Workers
 from localvolume.static.model import Content, Entry, Problem
+from localvolume.static.paces import StaticPaces
 from localvolume.static.probe import EMPTY, probe
 from localvolume.volumes.identity import is_within
 
-ENTRY_SECONDS = 5.0
-"""How long a disk may take to say what it is before it is held for dead."""
-
-DIRECTORY_SECONDS = 10.0
 READERS = 16
 """How many entries are read at the same time."""
 
 POD_MOUNTS = "/volumes/kubernetes.io~local-volume/"
 """Part of every path at which kubelet mounts a local volume for a pod."""
-
-STALE_SECONDS = 20.0
-"""After how long an unusable or unoffered entry is read again when somebody looks."""
 
 
 @dataclass(slots=True)
@@ -70,15 +64,20 @@ class _Known:
     mount: Mount | None
     read_at: float
 
-    def is_fresh(self, mount: Mount | None, offered: bool, changes: Changes) -> bool:
-        """Whether what was read still holds: the same mount, untouched, and nothing left open."""
+    def is_fresh(
+        self, mount: Mount | None, offered: bool, changes: Changes, stale_seconds: float
+    ) -> bool:
+        """Whether what was read still holds: the same mount, untouched, and nothing left open.
+
+        What is not usable or not offered holds for so long only.
+        """
         if self.mount != mount or changes.concern(self.entry):
             return False
         if not offered and self.entry.problem is None and self.entry.content is None:
             return False
         fit = self.entry.content == EMPTY and not self.entry.unwell
         settled = self.entry.problem is None and (offered or fit)
-        return settled or time.monotonic() - self.read_at < STALE_SECONDS
+        return settled or time.monotonic() - self.read_at < stale_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +91,9 @@ class Found:
 class Survey:
     """The discovery directories of the configured classes, with what is known of their entries."""
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: Workers, paces: StaticPaces | None = None) -> None:
         self._workers = workers
+        self._paces = paces or StaticPaces()
         self._known: dict[tuple[str, str], _Known] = {}
         self._names: dict[str, list[str]] = {}
         self._problems: dict[str, str] = {}
@@ -128,7 +128,7 @@ class Survey:
                 is_offered = entry.host_path in offered
                 if not is_offered and not config.matches(name):
                     entries.append(dataclasses.replace(entry, excluded=True))
-                elif known and known.is_fresh(mount, is_offered, changes):
+                elif known and known.is_fresh(mount, is_offered, changes, self._paces.stale):
                     entries.append(known.entry)
                 else:
                     unread.append((entry, mount))
@@ -143,7 +143,7 @@ class Survey:
         for config in classes.values():
             directory = config.mount_dir
             try:
-                listed = await self._workers.call(directory, DIRECTORY_SECONDS, scan, directory)
+                listed = await self._workers.call(directory, self._paces.directory, scan, directory)
             except (OSError, Hung) as error:
                 self._problems[config.name] = _directory_problem(config, error)
             else:
@@ -160,13 +160,13 @@ class Survey:
         async with self._reading:
             if self._snapshot is not None and not anew and self._snapshot.is_current():
                 return self._snapshot.table
-            snapshot = await self._workers.call("mount table", DIRECTORY_SECONDS, MountSnapshot)
+            snapshot = await self._workers.call("mount table", self._paces.directory, MountSnapshot)
             if self._snapshot is not None:
                 self._snapshot.close()
             self._snapshot = snapshot
         if not snapshot.table.settled:
             # What is not in it may still be mounted: nothing may be concluded from its absence.
-            raise Hung("mount table", DIRECTORY_SECONDS, "the mount table does not hold still")
+            raise Hung("mount table", self._paces.directory, "the mount table does not hold still")
         return snapshot.table
 
     async def _read_all(
@@ -195,7 +195,7 @@ class Survey:
         bare = Entry(entry.class_name, entry.name, entry.path, entry.host_path)
         try:
             fresh = await self._workers.call(
-                entry.path, ENTRY_SECONDS, lambda: probe(bare, mount, offered=offered)
+                entry.path, self._paces.entry, lambda: probe(bare, mount, offered=offered)
             )
         except Hung as error:
             return dataclasses.replace(bare, problem=Problem("unknown", str(error)))

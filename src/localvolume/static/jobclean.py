@@ -34,9 +34,6 @@ from localvolume.static.surroundings import Surroundings
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 30.0
-"""How often a Job that does not end is asked for, with its pod; else the watch tells."""
-
 GONE_SECONDS: Final = 60.0
 """How long a Job may take to go, with its pod, before that is told as a failure."""
 
@@ -44,7 +41,10 @@ Tell = Callable[[str], None]
 
 
 class JobCleaner:
-    """One cleaning is one call of `clean`; `stop` ends the waiting and leaves the Job to go on."""
+    """One cleaning is one call of `clean`; `stop` ends the waiting and leaves the Job to go on.
+
+    Each `look_seconds` a Job that does not end is asked for, with its pod; else the watch tells.
+    """
 
     def __init__(
         self,
@@ -53,12 +53,14 @@ class JobCleaner:
         confirm: Confirm,
         workers: Workers,
         stop: asyncio.Event,
+        look_seconds: float,
     ) -> None:
         self._ask = JobRequests(client, watch)
         self._watch = watch
         self._confirm = confirm
         self._workers = workers
         self._stop = stop
+        self._look_seconds = look_seconds
         self._told: set[str] = set()
         """UIDs of Jobs that came to nothing, as was told: they go before the next is made."""
 
@@ -192,7 +194,7 @@ class JobCleaner:
                     raise CleaningFailed(
                         f"{self._ask.named(job.name)} is being deleted, and its pod is still there"
                     )
-                await self._next(news, min(left, LOOK_SECONDS))
+                await self._next(news, min(left, self._look_seconds))
 
     # --- its end -------------------------------------------------------------------------------
 
@@ -200,7 +202,7 @@ class JobCleaner:
         """Return when it has succeeded. Raises CleaningFailed for every other end."""
         told: set[str] = set()
         loop = asyncio.get_running_loop()
-        look_at = loop.time() + LOOK_SECONDS
+        look_at = loop.time() + self._look_seconds
         now: CleaningJob | None = job
         async with self._watch.news() as news:
             while True:
@@ -220,7 +222,7 @@ class JobCleaner:
                 if late or now is None or now.uid != job.uid:
                     now = await self._ask.live(job.name)
                 if late:
-                    look_at = loop.time() + LOOK_SECONDS
+                    look_at = loop.time() + self._look_seconds
                     if now is not None and now.state == "unfinished":
                         await self._say_why_it_waits(now, told, waits)
 

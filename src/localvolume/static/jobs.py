@@ -26,19 +26,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ASK_AGAIN_SECONDS: Final = 30.0
-"""After which Jobs are asked for again where they are needed and the API server refuses them."""
-
 
 class JobWatch:
     """Run `run()` as a task; `known` is set once Jobs were listed, or it is known why not.
 
     `needed`: whether the configuration wants Jobs; an agent that may not see any is then in need of
-    an administrator, and without it simply has none.
+    an administrator, and without it simply has none. After `again_seconds` they are asked for again
+    where they are needed and the API server refuses them.
     """
 
     def __init__(
-        self, client: Client, namespace: str, node_name: str, on_change: Callable[[], None]
+        self,
+        client: Client,
+        namespace: str,
+        node_name: str,
+        on_change: Callable[[], None],
+        again_seconds: float,
     ) -> None:
         self.namespace: Final = namespace
         self.known: Final = asyncio.Event()
@@ -46,6 +49,7 @@ class JobWatch:
         self._client = client
         self._node_name = node_name
         self._on_change = on_change
+        self._again_seconds = again_seconds
         self._key = marks.node_key(node_name)
         self._own = f"{marks.NODE_LABEL}={self._key}"
         self._informer = Informer(
@@ -132,7 +136,7 @@ class JobWatch:
                     self._changed()
                 with contextlib.suppress(TimeoutError):
                     refused = self.needed and self._refused is not None
-                    async with asyncio.timeout(ASK_AGAIN_SECONDS if refused else None):
+                    async with asyncio.timeout(self._again_seconds if refused else None):
                         await self._again.wait()
         finally:
             if watching is not None:

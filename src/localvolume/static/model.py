@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from localvolume.config.model import ClassConfig
 from localvolume.kube.objects import PersistentVolume
+from localvolume.static.paces import StaticPaces
 from localvolume.volumes.identity import Identity
 from localvolume.volumes.manifest import NodeFacts, PublishingOptions
 
@@ -106,6 +107,7 @@ class Facts:
     missing_seconds: Mapping[str, float] = field(default_factory=dict)
     busy: Collection[str] = ()
     grace_seconds: float = 60.0
+    paces: StaticPaces = field(default_factory=StaticPaces)
     jobs: Sequence[CleaningJob] = ()
     """The cleaning Jobs of this node, ours and an older provisioner's."""
     use_jobs: bool = False

@@ -49,8 +49,6 @@ from localvolume.volumes.objects import (
 if TYPE_CHECKING:
     from localvolume.cleaning.jobs import CleaningJob
 
-LOOK_AGAIN_SECONDS = 30.0
-
 EVENT_FAILED_DELETE = "VolumeFailedDelete"
 EVENT_UNSUPPORTED_POLICY = "VolumeUnsupportedReclaimPolicy"
 EVENT_UNKNOWN_POLICY = "VolumeUnknownReclaimPolicy"
@@ -105,7 +103,7 @@ def being_deleted(world: World, volume: PersistentVolume) -> Answer:
         return [LetGo(key, "no claim ever held it", volume)]
     entry, obstacle = world.entry_of(volume), world.obstacle(volume)
     if entry is None or obstacle:
-        return [_cannot_clean(volume, obstacle or "its volume is not known")]
+        return [_cannot_clean(world, volume, obstacle or "its volume is not known")]
     if waits := _wait_for_job(world, volume):
         return [waits]
     return [_clean(world, volume, entry)]
@@ -126,7 +124,7 @@ def released(world: World, volume: PersistentVolume) -> Answer:
         return [Hold(key, text, "policy", volume, event=EVENT_UNKNOWN_POLICY)]
     entry, obstacle = world.entry_of(volume), world.obstacle(volume)
     if entry is None or obstacle:
-        return [_cannot_clean(volume, obstacle or "its volume is not known")]
+        return [_cannot_clean(world, volume, obstacle or "its volume is not known")]
     if needs := _adoption(volume, entry):
         return [needs]
     if waits := _wait_for_job(world, volume):
@@ -189,7 +187,7 @@ VOLUME_RULES: tuple[Callable[[World, PersistentVolume], Answer], ...] = (
 )
 
 
-def _cannot_clean(volume: PersistentVolume, reason: str) -> Hold:
+def _cannot_clean(world: World, volume: PersistentVolume, reason: str) -> Hold:
     text = f"not cleaned, the data stays: {reason}"
     return Hold(
         path_of(volume),
@@ -197,7 +195,7 @@ def _cannot_clean(volume: PersistentVolume, reason: str) -> Hold:
         "not-cleaned",
         volume,
         event=EVENT_FAILED_DELETE,
-        again_seconds=LOOK_AGAIN_SECONDS,
+        again_seconds=world.facts.paces.look_again,
     )
 
 
@@ -207,7 +205,7 @@ def _wait_for_job(world: World, volume: PersistentVolume) -> Hold | None:
         text = f"not cleaned yet: {_at_work(job)}"
         return Hold(path_of(volume), text, "job", volume, event=EVENT_WAITS)
     if world.facts.jobs_unknown:
-        return _cannot_clean(volume, world.facts.jobs_unknown)
+        return _cannot_clean(world, volume, world.facts.jobs_unknown)
     return None
 
 
@@ -252,7 +250,9 @@ def _health(world: World, volume: PersistentVolume, entry: Entry | None) -> Hold
     if reason := world.vanished(volume):
         return Hold(key, reason, "vanished", volume, entry, EVENT_VANISHED)
     if reason := world.unreadable(volume):
-        return Hold(key, reason, "unknown", volume, entry, again_seconds=LOOK_AGAIN_SECONDS)
+        return Hold(
+            key, reason, "unknown", volume, entry, again_seconds=world.facts.paces.look_again
+        )
     if world.class_of(volume) is None:
         return Hold(key, "its class is not in the configuration", "no-class", volume)
     if entry is None:
@@ -261,7 +261,7 @@ def _health(world: World, volume: PersistentVolume, entry: Entry | None) -> Hold
     comparison = world.identity(volume, entry)
     if comparison.verdict == "unknown":
         text = f"nobody can tell whether it is what was published: {comparison.reason}"
-        return Hold(key, text, "unknown", volume, entry, again_seconds=LOOK_AGAIN_SECONDS)
+        return Hold(key, text, "unknown", volume, entry, again_seconds=world.facts.paces.look_again)
     if comparison.verdict != "same":
         text = f"it is not the volume that was published: {comparison.reason}"
         return Hold(key, text, "replaced", volume, entry, EVENT_REPLACED)
@@ -294,10 +294,10 @@ def not_sayable(_world: World, entry: Entry) -> Answer:
     return None
 
 
-def not_usable(_world: World, entry: Entry) -> Answer:
+def not_usable(world: World, entry: Entry) -> Answer:
     if entry.problem is None:
         return None
-    again = LOOK_AGAIN_SECONDS if entry.problem.code == "unknown" else 0.0
+    again = world.facts.paces.look_again if entry.problem.code == "unknown" else 0.0
     return [_hold_entry(entry, entry.problem.text, entry.problem.code, again)]
 
 
@@ -312,7 +312,7 @@ def offered_elsewhere(world: World, entry: Entry) -> Answer:
     elsewhere = world.offered_elsewhere(entry)
     if elsewhere is None:
         return None
-    return [_hold_entry(entry, elsewhere, "duplicate", LOOK_AGAIN_SECONDS)]
+    return [_hold_entry(entry, elsewhere, "duplicate", world.facts.paces.look_again)]
 
 
 def known_under_its_name(world: World, entry: Entry) -> Answer:
@@ -323,7 +323,7 @@ def known_under_its_name(world: World, entry: Entry) -> Answer:
             continue
         if reason := _not_adoptable(world, holder, entry):
             text = f"the PersistentVolume {name} has its name and path, but {reason}"
-            return [_hold_entry(entry, text, "name-taken", LOOK_AGAIN_SECONDS)]
+            return [_hold_entry(entry, text, "name-taken", world.facts.paces.look_again)]
         known = marks.IDENTITY_ANNOTATION in holder.metadata.annotations
         identity = None if known else entry.identity
         return [Adopt(entry.host_path, "an older provisioner made it", holder, identity)]
@@ -339,11 +339,11 @@ def job_at_work(world: World, entry: Entry) -> Answer:
     return None
 
 
-def not_well(_world: World, entry: Entry) -> Answer:
+def not_well(world: World, entry: Entry) -> Answer:
     """What has failed already is offered to nobody, and not written to either."""
     if not entry.unwell:
         return None
-    return [_hold_entry(entry, entry.unwell, "unwell", LOOK_AGAIN_SECONDS)]
+    return [_hold_entry(entry, entry.unwell, "unwell", world.facts.paces.look_again)]
 
 
 def not_clean(world: World, entry: Entry) -> Answer:
@@ -363,25 +363,25 @@ def not_clean(world: World, entry: Entry) -> Answer:
     if content.state in ("holds", "unfinished") and first_use == "clean":
         if reason := _no_way_to_clean_first(entry, config):
             text = f"it holds {content.found} and is not cleaned: {reason}"
-            return [_hold_entry(entry, text, "not-empty", LOOK_AGAIN_SECONDS)]
+            return [_hold_entry(entry, text, "not-empty", world.facts.paces.look_again)]
         text = f"it holds {content.found}, and its class says firstUse: clean"
         return [CleanFirst(entry.host_path, text, entry, name)]
     if content.state == "unfinished":
         # Who writes such a note without having cleaned would otherwise decide what is destroyed.
         text = f"it holds {content.found}: wipe it, or let the class say firstUse: clean"
-        return [_hold_entry(entry, text, "not-empty", LOOK_AGAIN_SECONDS)]
+        return [_hold_entry(entry, text, "not-empty", world.facts.paces.look_again)]
     if content.state == "holds":
         text = f"it holds {content.found}: empty it, or let the class say firstUse: trust"
-        return [_hold_entry(entry, text, "not-empty", LOOK_AGAIN_SECONDS)]
+        return [_hold_entry(entry, text, "not-empty", world.facts.paces.look_again)]
     code = "in-use" if content.state == "busy" else "unknown"
-    return [_hold_entry(entry, content.found, code, LOOK_AGAIN_SECONDS)]
+    return [_hold_entry(entry, content.found, code, world.facts.paces.look_again)]
 
 
 def to_be_offered(world: World, entry: Entry) -> Answer:
     name = _free_name(world, entry)
     if name is None:
         text = "other volumes have both its names"
-        return [_hold_entry(entry, text, "name-taken", LOOK_AGAIN_SECONDS)]
+        return [_hold_entry(entry, text, "name-taken", world.facts.paces.look_again)]
     return [Publish(entry.host_path, "it is ready and not offered yet", entry, name)]
 
 

@@ -28,6 +28,7 @@ from localvolume.static.doing import Doing
 from localvolume.static.facts import Changes, Survey
 from localvolume.static.jobs import JobWatch
 from localvolume.static.model import ClassFacts, Facts, Hold, Step
+from localvolume.static.paces import StaticPaces
 from localvolume.static.plan import is_to_come, plan
 from localvolume.static.surroundings import Surroundings, surroundings
 from localvolume.static.telemetry import Telemetry
@@ -39,9 +40,6 @@ log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 60.0
 """How long a volume may be missing before the offer of it is withdrawn."""
-
-UDEV_SECONDS = 2.0
-"""How long udev may take to make the links to a device after the kernel has told of it."""
 
 _REST_FACTOR = 4.0
 """After a look, rest this many times as long as it took: looking never takes a fifth of a core."""
@@ -65,6 +63,7 @@ class StaticRole:
         job_image: str | None,
         configuration: Configuration,
         grace_seconds: float = GRACE_SECONDS,
+        paces: StaticPaces | None = None,
         on_resync: Callable[[], None] = lambda: None,
     ) -> None:
         self._telemetry = telemetry
@@ -76,8 +75,9 @@ class StaticRole:
         self._job_image = job_image
         self._configuration = configuration
         self._grace_seconds = grace_seconds
+        self._paces = paces = paces or StaticPaces()
         self._on_resync = on_resync
-        self._survey = Survey(workers)
+        self._survey = Survey(workers, paces)
         self._asked = Asked()
         acts = Acts(
             client=client,
@@ -89,10 +89,11 @@ class StaticRole:
             asked=self._asked,
             jobs=jobs,
             class_now=self._class_now,
+            job_look_seconds=paces.job_look,
         )
         self.cleaners = acts.cleaners
         """The threads of cleanings, for whoever shows what hangs."""
-        self._doing = Doing(acts, events, telemetry, wake=self.objects_changed)
+        self._doing = Doing(acts, events, telemetry, wake=self.objects_changed, paces=paces)
         self._wake = asyncio.Event()
         self._wake.set()
         self._changes = Changes(everything=True)
@@ -125,7 +126,7 @@ class StaticRole:
             self.look_at_everything()
             return
         self._look_at_device(device)
-        asyncio.get_running_loop().call_later(UDEV_SECONDS, self._look_at_device, device)
+        asyncio.get_running_loop().call_later(self._paces.udev, self._look_at_device, device)
 
     def _look_at_device(self, device: str) -> None:
         self._changes.devices.add(device)
@@ -223,6 +224,7 @@ class StaticRole:
             asked=self._asked.fresh(),
             busy=self._doing.busy,
             grace_seconds=self._grace_seconds,
+            paces=self._paces,
             jobs=self._jobs.jobs,
             use_jobs=around.jobs is not None,
             jobs_unknown=self._jobs.unknown if around.jobs else None,

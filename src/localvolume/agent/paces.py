@@ -1,0 +1,21 @@
+"""The paces of all that one agent does, for whoever starts it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from localvolume.static.paces import StaticPaces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paces:
+    """The roles' own, and those of the process, in seconds."""
+
+    static: StaticPaces = field(default_factory=StaticPaces)
+
+    stuck: float = 120.0
+    """A look at the node that takes longer is stuck: the process asks to be restarted."""
+
+    blind: float = 5.0
+    """Without inotify, how often the discovery directories are looked at and it is asked for
+    again."""

@@ -1,0 +1,42 @@
+"""How long the static role waits before it looks, asks or tries again, and for whom it waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localvolume.cleaning.limits import FIRST_WAIT, LONGEST_WAIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticPaces:
+    """In seconds, but for `publishers`."""
+
+    entry: float = 5.0
+    """How long a disk may take to say what it is before it is held for dead."""
+
+    directory: float = 10.0
+    """How long a discovery directory may take to be listed."""
+
+    stale: float = 20.0
+    """After how long an unusable or unoffered entry is read again when somebody looks."""
+
+    look_again: float = 30.0
+    """When to look again at what is held though nothing tells of its being put right."""
+
+    udev: float = 2.0
+    """How long udev may take to make the links to a device after the kernel has told of it."""
+
+    first_wait: float = FIRST_WAIT
+    longest_wait: float = LONGEST_WAIT
+    """Between two attempts at what failed: see `cleaning.limits.backoff`."""
+
+    publishers: int = 16
+    """How many volumes are published at the same time; the client has no more requests in
+    flight."""
+
+    jobs_again: float = 30.0
+    """After which Jobs are asked for again where they are needed and the API server refuses
+    them."""
+
+    job_look: float = 30.0
+    """How often a Job that does not end is asked for, with its pod; else the watch tells."""

@@ -9,6 +9,7 @@ from typing import Any
 from localvolume.controlplane import RequestFailed
 from localvolume.dynamic.capacity import CapacityFacts, ClassRoom, object_name
 from localvolume.dynamic.capacityrole import CapacityRole
+from localvolume.dynamic.paces import CapacityPaces
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
@@ -36,7 +37,13 @@ def node_facts(objects: Objects, name: str) -> NodeFacts:
 class Publisher:
     """The role of one node; `room` says what classes have from now on, in bytes."""
 
-    def __init__(self, objects: Objects, node: str, kubeconfig: Path | None = None) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        node: str,
+        kubeconfig: Path | None = None,
+        paces: CapacityPaces | None = None,
+    ) -> None:
         self.objects = objects
         self.node = node
         self.requests: list[tuple[str, str]] = []
@@ -44,6 +51,7 @@ class Publisher:
         self.before_write: list[Object] = []
         """Patches of our one object that somebody else makes just before our next write."""
         self._kubeconfig = kubeconfig or objects.plane.kubeconfig
+        self._paces = paces
         self._rooms: dict[str, tuple[int, ...]] = {}
         self._facts: NodeFacts | None = None
         self.role: CapacityRole | None = None
@@ -62,7 +70,7 @@ class Publisher:
                 label_selector=f"{NODE_LABEL}={self.node}",
                 on_change=lambda *_: role.objects_changed(),
             )
-            role = CapacityRole(client, informer, "default", events)
+            role = CapacityRole(client, informer, "default", events, self._paces)
             self._loop = get_running_loop()
             self.role = role
             async with TaskGroup() as tasks:
@@ -175,9 +183,14 @@ def copy_of(there: Object, **metadata: Any) -> Object:
 
 
 @contextlib.contextmanager
-def publishing(objects: Objects, node: str, kubeconfig: Path | None = None) -> Iterator[Publisher]:
+def publishing(
+    objects: Objects,
+    node: str,
+    kubeconfig: Path | None = None,
+    paces: CapacityPaces | None = None,
+) -> Iterator[Publisher]:
     """A role for this node, which stops in the end and whose objects then go."""
-    publisher = Publisher(objects, node, kubeconfig)
+    publisher = Publisher(objects, node, kubeconfig, paces)
     try:
         yield publisher
     finally:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from localvolume.controlplane import RequestFailed
+from localvolume.dynamic.paces import DynamicPaces
 from tests.cluster.support_agent import CLAIMS, CLASSES, MERGE, NODE_LABEL, VOLUMES, Lab
 from tests.cluster.support_objects import Objects
 
@@ -52,6 +53,10 @@ class DynamicLab(Lab):
         super().__init__(objects, unique, directory)
         self.settings = {"pools": {}}
         self.class_names: set[str] = set()
+
+    def hurry_dynamic(self, **dynamic: Any) -> None:
+        """Give the dynamic role of the agents that are started from now on these paces."""
+        self.paces = replace(self.paces, dynamic=DynamicPaces(**dynamic))
 
     # --- making things -------------------------------------------------------------------------
 

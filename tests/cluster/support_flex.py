@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from localvolume.controlplane import RequestFailed
+from localvolume.flexvolume.paces import FlexPaces
 from localvolume.host.mounts import read_mount_table
 from tests.cluster.support_agent import CLAIMS, FINALIZER, VOLUMES, Lab
 from tests.cluster.support_objects import Objects
@@ -45,6 +46,9 @@ class Answer:
     @property
     def message(self) -> str:
         return str(self.reply.get("message", self.text))
+
+
+QUICK = FlexPaces(rest=0.2, resync=1.0, again=0.5, watched=0.0)
 
 
 class FlexLab(Lab):

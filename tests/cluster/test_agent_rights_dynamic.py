@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from localvolume.dynamic import capacityrole
 from localvolume.dynamic.capacity import object_name
+from localvolume.dynamic.capacityrole import EVENT_REFUSED
+from localvolume.dynamic.paces import CapacityPaces
 from localvolume.kube import informer
 from localvolume.kube.backoff import Backoff
 from tests.chart.support_manifests import NAME, rules_of
@@ -141,10 +142,10 @@ def test_growing_takes_the_right_to_a_claims_status(dynamic: DynamicLab) -> None
 
 
 @pytest.fixture
-def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def soon_again(dynamic: DynamicLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the time between two attempts after a refusal."""
     monkeypatch.setattr(informer, "Backoff", lambda: Backoff(0.1, 0.5))
-    monkeypatch.setattr(capacityrole, "LONGEST_WAIT", 0.5)
+    dynamic.hurry_dynamic(capacities=CapacityPaces(longest_wait=0.5))
 
 
 @pytest.mark.usefixtures("soon_again")
@@ -171,7 +172,7 @@ def test_volumes_are_made_without_the_right_to_publish_room(
     assert status == 500
     assert "cannot " in text
     assert 'resource "csistoragecapacities"' in text
-    said = dynamic.event(dynamic.node, capacityrole.EVENT_REFUSED, why)
+    said = dynamic.event(dynamic.node, EVENT_REFUSED, why)
     assert said["type"] == "Warning"
     _grow(dynamic, claim, "12Mi")
     _grown(dynamic, claim, "12Mi")

@@ -10,6 +10,7 @@ import pytest
 from localvolume.controlplane import RequestFailed
 from localvolume.dynamic import capacity, capacityrole
 from localvolume.dynamic.capacity import object_name
+from localvolume.dynamic.paces import CapacityPaces
 from localvolume.volumes.capacity import GIB, MIB
 from tests.cluster.support_accounts import account, allow, rule
 from tests.cluster.support_agent import Lab
@@ -34,8 +35,9 @@ def node(objects: Objects, unique: str) -> str:
 
 
 @pytest.fixture
-def publisher(objects: Objects, node: str) -> Iterator[Publisher]:
-    with publishing(objects, node) as publisher:
+def publisher(objects: Objects, node: str, request: pytest.FixtureRequest) -> Iterator[Publisher]:
+    """With the paces that a test asks for as its parameter."""
+    with publishing(objects, node, paces=getattr(request, "param", None)) as publisher:
         yield publisher
 
 
@@ -52,7 +54,7 @@ def done(publisher: Publisher) -> list[tuple[str, str]]:
 def settled(publisher: Publisher) -> None:
     """Whatever the role is to do about what there is now, it has had the time for it."""
     publisher.look()
-    time.sleep(2 * capacityrole.PACE_SECONDS)
+    time.sleep(2 * CapacityPaces().between)
     publisher.look()
 
 
@@ -276,13 +278,11 @@ def test_growth_is_written_once_a_second_and_the_last_word_counts(publisher: Pub
         time.sleep(0.02)
     publisher.says(a="100Mi")
     took = time.monotonic() - began
-    assert len(publisher.requests) <= took / capacityrole.PACE_SECONDS + 1
+    assert len(publisher.requests) <= took / CapacityPaces().between + 1
 
 
-def test_what_shrinks_is_written_at_once(
-    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(capacityrole, "PACE_SECONDS", 3600.0)
+@pytest.mark.parametrize("publisher", [CapacityPaces(between=3600.0)], ids=[""], indirect=True)
+def test_what_shrinks_is_written_at_once(publisher: Publisher) -> None:
     publisher.room(a=(3 * GIB, 2 * GIB))
     publisher.says(a=("5Gi", "3Gi"))
     publisher.room(a=(3 * GIB, GIB))
@@ -313,7 +313,7 @@ def test_whoever_will_not_leave_off_is_answered_once_a_second(
         time.sleep(0.02)
     publisher.says(a="1Gi")
     eventually(lambda: publisher.requests[:1], bool)
-    assert len(publisher.requests) <= (took / capacityrole.PACE_SECONDS + 2) * 2
+    assert len(publisher.requests) <= (took / CapacityPaces().between + 2) * 2
 
 
 def test_nor_is_whoever_makes_again_what_is_not_wanted(
@@ -332,7 +332,7 @@ def test_nor_is_whoever_makes_again_what_is_not_wanted(
         time.sleep(0.02)
     publisher.says()
     eventually(lambda: done(publisher)[:1], bool)
-    assert len(done(publisher)) <= took / capacityrole.PACE_SECONDS + 2
+    assert len(done(publisher)) <= took / CapacityPaces().between + 2
 
 
 def test_an_api_server_that_is_away_is_waited_for(publisher: Publisher, objects: Objects) -> None:
@@ -357,12 +357,10 @@ WRITE = rule("csistoragecapacities", "create", "patch", "delete", group="storage
 EVENTS = rule("events", "create", "patch")
 
 
-def test_not_being_allowed_to_write_is_said_once_and_waited_out(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(capacityrole, "LONGEST_WAIT", 0.2)
+def test_not_being_allowed_to_write_is_said_once_and_waited_out(lab: Lab) -> None:
     kubeconfig = account(lab, [READ, EVENTS])
-    with publishing(lab.objects, lab.node, kubeconfig) as publisher:
+    soon = CapacityPaces(longest_wait=0.2)
+    with publishing(lab.objects, lab.node, kubeconfig, soon) as publisher:
         publisher.room(a=GIB, b=GIB)
         role = eventually_role(publisher)
         eventually(lambda: role.refused, bool)

@@ -16,11 +16,9 @@ def _failures(lab: DynamicLab, cls: str) -> float:
     return lab.metric(name, **labels) or 0
 
 
-def test_an_ordinary_failure_is_tried_again(
-    dynamic: DynamicLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ordinary_failure_is_tried_again(dynamic: DynamicLab) -> None:
     """L101, E12: what lies in the volume's place is not ours; it goes, and nothing else changes."""
-    monkeypatch.setattr("localvolume.dynamic.doing.FIRST_WAIT", 0.3)
+    dynamic.hurry_dynamic(first_wait=0.3)
     pool = dynamic.pool()
     pattern = "{{ .PVC.Namespace }}/{{ .PVC.Name }}"
     cls = dynamic.storage_class(parameters={"pathPattern": pattern})
@@ -38,12 +36,9 @@ def test_an_ordinary_failure_is_tried_again(
 
 
 @pytest.mark.needs("xfs")
-def test_what_cannot_be_done_is_tried_late(
-    dynamic: DynamicLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_done_is_tried_late(dynamic: DynamicLab) -> None:
     """L102, L103: an xfs of 16Mi can never be made; after the long wait it is tried once more."""
-    monkeypatch.setattr("localvolume.dynamic.doing.FIRST_WAIT", 0.1)
-    monkeypatch.setattr("localvolume.dynamic.doing.LONGEST_WAIT", 16.0)
+    dynamic.hurry_dynamic(first_wait=0.1, longest_wait=16.0)
     dynamic.pool(backend="image", size=256 << 20)
     cls = dynamic.storage_class(parameters={"fsType": "xfs"})
     dynamic.start()

@@ -14,10 +14,9 @@ HAS_OURS = (
 
 
 @pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatience(dynamic: DynamicLab) -> None:
     """Attempts follow each other soon."""
-    monkeypatch.setattr("localvolume.dynamic.doing.FIRST_WAIT", 0.2)
-    monkeypatch.setattr("localvolume.dynamic.doing.LONGEST_WAIT", 2.0)
+    dynamic.hurry_dynamic(first_wait=0.2, longest_wait=2.0)
 
 
 def _count(lab: DynamicLab, name: str, cls: str) -> float:

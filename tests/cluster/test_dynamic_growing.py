@@ -92,12 +92,9 @@ def test_the_claim_says_that_it_is_growing_as_long_as_it_is(dynamic: DynamicLab)
     assert _conditions(dynamic, claim) == {}
 
 
-def test_what_fails_half_way_has_its_old_size_and_is_tried_again(
-    dynamic: DynamicLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fails_half_way_has_its_old_size_and_is_tried_again(dynamic: DynamicLab) -> None:
     """There was room, and then the pool took no writing."""
-    monkeypatch.setattr("localvolume.dynamic.doing.FIRST_WAIT", 0.2)
-    monkeypatch.setattr("localvolume.dynamic.doing.LONGEST_WAIT", 2.0)
+    dynamic.hurry_dynamic(first_wait=0.2, longest_wait=2.0)
     pool = dynamic.pool()
     cls = dynamic.storage_class()
     dynamic.start()

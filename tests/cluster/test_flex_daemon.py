@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.cluster.support_flex import (
     HOSTNAME,
     OURS,
     PODS,
+    QUICK,
     FlexLab,
     finalized,
     flex_lab_for,
@@ -39,11 +41,8 @@ def lab(objects: Objects, unique: str, tmp_path: Path) -> Iterator[FlexLab]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localvolume.flexvolume.role.REST_SECONDS", 0.2)
-    monkeypatch.setattr("localvolume.flexvolume.role.RESYNC_SECONDS", 1.0)
-    monkeypatch.setattr("localvolume.flexvolume.role.AGAIN_SECONDS", 0.5)
-    monkeypatch.setattr("localvolume.flexvolume.collect.WATCHED_SECONDS", 0.0)
+def impatient(lab: FlexLab) -> None:
+    lab.paces = replace(lab.paces, flexvolume=QUICK)
 
 
 def affinity_of(volume: dict[str, object]) -> object:

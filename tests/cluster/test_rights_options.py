@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.cluster import test_jobs_cleaning as jobs
 from tests.cluster import test_jobs_of_others as others
 from tests.cluster import test_node_taint as taint
 from tests.cluster.support_agent import VOLUMES, Lab, lab_for
-from tests.cluster.support_flex import flex_lab_for
+from tests.cluster.support_flex import QUICK, flex_lab_for
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_pods import Kubelet, job_of, jobs_of
 from tests.cluster.support_rights import TEMPLATES, Flow, Rights, done_with, refusals
@@ -61,16 +62,10 @@ def lab(
 
 
 @pytest.fixture
-def impatient(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(lab: Lab) -> None:
     """Of the agent's roles, and of FlexVolume's."""
     lab.hurry(first_wait=0.4, job_look=0.5, jobs_again=0.5)
-    for name, value in (
-        ("flexvolume.role.REST_SECONDS", 0.2),
-        ("flexvolume.role.RESYNC_SECONDS", 1.0),
-        ("flexvolume.role.AGAIN_SECONDS", 0.5),
-        ("flexvolume.collect.WATCHED_SECONDS", 0.0),
-    ):
-        monkeypatch.setattr(f"localvolume.{name}", value)
+    lab.paces = replace(lab.paces, flexvolume=QUICK)
 
 
 @pytest.fixture(scope="module")

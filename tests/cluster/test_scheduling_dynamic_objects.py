@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.dynamic import capacityrole
+from localvolume.dynamic.paces import CapacityPaces
 from tests.cluster.support_agent import CLASSES
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_dynamic import DynamicLab
@@ -63,14 +63,12 @@ def test_they_go_with_the_pool_and_come_back_with_it(cluster: Cluster) -> None:
     cluster.until(lambda: _published(cluster), lambda found: found == both)
 
 
-def test_they_go_with_the_node_and_are_not_made_anew(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_they_go_with_the_node_and_are_not_made_anew(cluster: Cluster) -> None:
     """The garbage collector takes them, though the agent still runs; a new Node has its own."""
-    monkeypatch.setattr(capacityrole, "PACE_SECONDS", 0.1)
     a, b = cluster.labs.values()
     cls = cluster.storage_class()
     for lab in (a, b):
+        lab.hurry_dynamic(capacities=CapacityPaces(between=0.1))
         lab.start()
     both = {(a.node, cls), (b.node, cls)}
     cluster.until(lambda: _published(cluster), lambda found: found == both)

@@ -15,6 +15,7 @@ from localvolume.flexvolume.collect import Action, ForgetGone, Keep, NoteGone, R
 from localvolume.flexvolume.collecting import Collector, CollectorMetrics
 from localvolume.flexvolume.driver import Volume
 from localvolume.flexvolume.drivers.bindmount import BindDriver
+from localvolume.flexvolume.paces import FlexPaces
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.workers import Workers
 from localvolume.kube.auth import find_access
@@ -75,6 +76,7 @@ class Setting:
             self.turns,
             self.metrics,
             grace_seconds=GRACE,
+            watched_seconds=FlexPaces().watched,
             now=lambda: self.now,
             steady=lambda: self.steady,
         )

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from localvolume.backends.model import Record
-from localvolume.dynamic.live import NAMED_SECONDS, UNWANTED_SECONDS, Live, Superseded
+from localvolume.dynamic.live import NAMED_SECONDS, Live, Superseded
+from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.places import is_surely_elsewhere
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
@@ -28,6 +29,7 @@ from localvolume.volumes.marks import (
 )
 
 NODE = "node-1"
+UNWANTED_SECONDS = DynamicPaces().unwanted
 
 
 async def _claim(client: Client, *, node: str = NODE) -> Any:
@@ -72,7 +74,7 @@ async def _volume(
 
 
 def _live(client: Client, clock: Callable[[], float] = time.monotonic) -> Live:
-    return Live(client, NODE, lambda _: None, _is_elsewhere, clock)
+    return Live(client, NODE, lambda _: None, _is_elsewhere, UNWANTED_SECONDS, clock)
 
 
 def _is_elsewhere(volume: PersistentVolume) -> bool:

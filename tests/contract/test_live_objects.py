@@ -116,7 +116,7 @@ async def test_what_no_node_can_be_called_says_nothing_of_nodes(client: Client, 
 
 
 def _live(client: Client) -> Live:
-    return Live(client, "node-1", lambda _: None, lambda _: False)
+    return Live(client, "node-1", lambda _: None, lambda _: False, unwanted_seconds=3.0)
 
 
 async def test_what_is_going_may_go(client: Client) -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from localvolume.flexvolume.adopt import why_not
 from localvolume.flexvolume.collect import (
-    WATCHED_SECONDS,
     Action,
     Answer,
     Facts,
@@ -26,6 +25,7 @@ from localvolume.flexvolume.collect import (
 )
 from localvolume.flexvolume.driver import Owned
 from localvolume.flexvolume.drivers.lvmmarks import is_unmarked, owned_of, tags_of, unmarked_of
+from localvolume.flexvolume.paces import FlexPaces
 from localvolume.host.lvm import LogicalVolume
 from localvolume.kube.objects import (
     ClaimRef,
@@ -46,6 +46,7 @@ from localvolume.volumes.moments import written
 
 NOW = 1_800_000_000.0
 GRACE = 600.0
+WATCHED_SECONDS = FlexPaces().watched
 LONG = Gone(watched_seconds=GRACE, noted_here=True)
 TAGS = {
     "pv-uid": "uid-1",
@@ -77,6 +78,7 @@ def judged(
             in_use={volume.name} if in_use else frozenset(),
             now=now,
             grace_seconds=GRACE,
+            watched_seconds=WATCHED_SECONDS,
         )
     )
     return action

@@ -53,10 +53,10 @@ class Zygote:
         directory: Path,
         arguments: Sequence[str],
         environment: Mapping[str, str],
-        hurried: Mapping[str, float] | None = None,
+        hurried: Mapping[str, Mapping[str, float]] | None = None,
     ):
-        """`hurried` are constants ("module:NAME") of agents that are given a point or are to be
-        killed: short lives have no use for long waits."""
+        """`hurried` are paces, by role, of agents that are given a point or are to be killed: short
+        lives have no use for long waits."""
         self._arguments = ["agent", *arguments]
         self._environment = dict(environment)
         self._hurried = dict(hurried or {})
@@ -97,7 +97,7 @@ class Zygote:
             "log": str(self.log),
             "hits": str(self.hits),
             "point": point,
-            "constants": self._hurried if hurried else {},
+            "paces": self._hurried if hurried else {},
         }
         assert self._process.stdin
         self._process.stdin.write(json.dumps(order).encode() + b"\n")

@@ -64,11 +64,7 @@ _LIFE_SECONDS = 0.9
 #: Volumes are taken back that are made, and whose claims have gone before it was told of them.
 _FIRST = {"back": Point("create", 1), "unmake": Point("create", 1)}
 #: The waits of the agent that are longer than its lives.
-_HURRIED = {
-    "localvolume.dynamic.live:UNWANTED_SECONDS": 0.4,
-    "localvolume.dynamic.doing:UNWANTED_SECONDS": 0.4,
-    "localvolume.dynamic.doing:FIRST_WAIT": 0.2,
-}
+_HURRIED = {"dynamic": {"unwanted": 0.4, "first_wait": 0.2}}
 
 
 @pytest.fixture

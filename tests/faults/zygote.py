@@ -252,6 +252,18 @@ def _prepare(kind: str, point: Point) -> None:
         _WRONG[kind]()
 
 
+def _hurry(paces: dict[str, dict[str, float]]) -> None:
+    """Give the agent paces of its roles; a name that there is not is an error."""
+    from localvolume.agent.paces import Paces
+    from localvolume.cli import agent
+    from localvolume.dynamic.paces import DynamicPaces
+    from localvolume.flexvolume.paces import FlexPaces
+
+    classes: dict[str, Any] = {"dynamic": DynamicPaces, "flexvolume": FlexPaces}
+    made = {role: classes[role](**values) for role, values in paces.items()}
+    vars(agent)["run"] = partial(agent.run, paces=Paces(**made))
+
+
 def _live(order: dict[str, Any]) -> None:
     """The life of one agent, in the forked process; does not return."""
     _die_with_parent()
@@ -263,9 +275,7 @@ def _live(order: dict[str, Any]) -> None:
     os.environ.update(order["environment"])
     kind, n, when = order.get("point") or ("", 0, "")
     point = Point(n, when, order["hits"])
-    for constant, value in order["constants"].items():
-        module, _, name = constant.partition(":")
-        vars(importlib.import_module(module))[name] = value
+    _hurry(order["paces"])
     _prepare(kind, point)
     main = importlib.import_module("localvolume.cli.main").main
     status = 1

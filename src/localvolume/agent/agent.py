@@ -247,6 +247,7 @@ class Agent:
             nodes=nodes,
             node_name=self._options.node_name,
             namespace=self._options.namespace,
+            paces=self._paces,
         )
         self._process.watch_workers(self._workers, role.cleaners)
         self._health = self._tell_health(self._shared, configuration)

@@ -10,6 +10,7 @@ import asyncio
 from localvolume.agent.shared import Shared
 from localvolume.config.model import Configuration
 from localvolume.dynamic.capacityrole import CapacityRole
+from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.role import DynamicRole
 from localvolume.dynamic.telemetry import DynamicTelemetry
 from localvolume.kube.informer import Informer
@@ -27,6 +28,7 @@ def begin(
     The caller runs the role, and wakes it up when volumes, classes, the Node or mounts change.
     """
     role: DynamicRole | None = None
+    paces = shared.paces.dynamic or DynamicPaces()
 
     def changed(*_: object) -> None:
         if role is not None:
@@ -41,7 +43,9 @@ def begin(
         label_selector=own,
         on_change=lambda *_: capacities.objects_changed(),
     )
-    capacities = CapacityRole(shared.client, published, shared.namespace, shared.events)
+    capacities = CapacityRole(
+        shared.client, published, shared.namespace, shared.events, paces.capacities
+    )
     role = DynamicRole(
         client=shared.client,
         events=shared.events,
@@ -54,6 +58,7 @@ def begin(
         capacities=capacities,
         node_name=shared.node_name,
         configuration=configuration,
+        paces=paces,
     )
     tasks.create_task(claims.run())
     tasks.create_task(published.run())

@@ -10,6 +10,7 @@ import asyncio
 from localvolume.agent.shared import Shared
 from localvolume.config.model import Configuration
 from localvolume.flexvolume.collecting import CollectorMetrics
+from localvolume.flexvolume.paces import FlexPaces
 from localvolume.flexvolume.role import FlexRole
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.kube.informer import Informer
@@ -45,6 +46,7 @@ def begin(
         nodes=shared.nodes,
         node_name=shared.node_name,
         configuration=configuration,
+        paces=shared.paces.flexvolume or FlexPaces(),
     )
     tasks.create_task(claims.run())
     return role

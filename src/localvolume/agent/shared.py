@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from localvolume.agent.paces import Paces
 from localvolume.host.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
@@ -26,3 +27,4 @@ class Shared:
     nodes: Informer[Node]
     node_name: str
     namespace: str
+    paces: Paces

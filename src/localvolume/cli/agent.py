@@ -7,6 +7,7 @@ import os
 import sys
 
 from localvolume.agent.agent import Agent, AgentOptions
+from localvolume.agent.paces import Paces
 from localvolume.cli.logs import add_log_arguments, set_up
 from localvolume.cli.process import run_process
 from localvolume.config.durations import parse_duration
@@ -39,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_log_arguments(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, paces: Paces | None = None) -> int:
+    """`paces` are for who cannot wait as long as a node can."""
     set_up(arguments)
     try:
         environment = AgentEnvironment.read(os.environ)
@@ -67,5 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
         config_sync_period=arguments.config_sync_period,
         vanished_grace=arguments.vanished_grace,
         others=others,
+        paces=paces or Paces(),
     )
     return run_process("agent", Agent(options).run)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, NoReturn
 
@@ -28,6 +28,7 @@ from localvolume.dynamic.capacity import (
     plan_objects,
     shrinks,
 )
+from localvolume.dynamic.paces import CapacityPaces
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.ending import ended
@@ -49,19 +50,12 @@ log = logging.getLogger(__name__)
 
 EVENT_REFUSED = "CapacityNotPublished"
 
-PACE_SECONDS = 1.0
-"""The least time between two writes of an object of which the later does not promise less."""
-
-FIRST_WAIT = 0.5
-LONGEST_WAIT = 15.0
-"""Bounds, in seconds, of the time between two attempts; a server may ask for more."""
-
 
 @dataclass(slots=True)
 class _Class:
     """What is remembered of one class, for this process alone; times are the event loop's."""
 
-    backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_WAIT, LONGEST_WAIT))
+    backoff: Backoff
     task: asyncio.Task[None] | None = None
     not_before: float = 0.0
     written_at: float = -math.inf
@@ -82,11 +76,13 @@ class CapacityRole:
         informer: Informer[CSIStorageCapacity],
         namespace: str,
         events: EventRecorder | None = None,
+        paces: CapacityPaces | None = None,
     ) -> None:
         self._client: Final = client
         self._informer: Final = informer
         self._namespace: Final = namespace
         self._events: Final = events
+        self._paces: Final = paces or CapacityPaces()
         self._facts: CapacityFacts | None = None
         self._wake: Final = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
@@ -142,12 +138,15 @@ class CapacityRole:
         keys, soonest = set(), 0.0
         for key, group in groupby(steps, key=lambda step: step.key):
             keys.add(key)
-            known = self._classes.setdefault(key, _Class())
+            known = self._classes.get(key)
+            if known is None:
+                backoff = Backoff(self._paces.first_wait, self._paces.longest_wait)
+                known = self._classes[key] = _Class(backoff)
             if known.task is not None:
                 continue
             due = known.not_before
             if not shrinks(known.written, wanted.get(key)):
-                due = max(due, known.written_at + PACE_SECONDS)
+                due = max(due, known.written_at + self._paces.between)
             if due <= now:
                 act = self._do(known, wanted.get(key), list(group), facts.node)
                 known.task = asyncio.create_task(act)
@@ -156,7 +155,7 @@ class CapacityRole:
         for key, known in list(self._classes.items()):
             if key not in keys and known.task is None:
                 known.refused = ""
-                if key not in wanted and known.written_at + PACE_SECONDS <= now:
+                if key not in wanted and known.written_at + self._paces.between <= now:
                     del self._classes[key]
         self._say()
         self._wake_at(soonest)

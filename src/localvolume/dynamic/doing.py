@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from localvolume.backends.model import BackendFailed, GoesOn, Impossible, Record
 from localvolume.dynamic.act import Acts, log_fields
-from localvolume.dynamic.live import UNWANTED_SECONDS, Superseded
+from localvolume.dynamic.live import Superseded
 from localvolume.dynamic.model import (
     Ask,
     Delete,
@@ -31,6 +31,7 @@ from localvolume.dynamic.model import (
     Retire,
     Step,
 )
+from localvolume.dynamic.paces import DynamicPaces
 from localvolume.host.workers import Hung
 from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
 from localvolume.volumes.capacity import quantity
@@ -40,10 +41,6 @@ log = logging.getLogger(__name__)
 STOP_SECONDS = 5.0
 """How long the end of the process waits for acts under way to come to an end."""
 
-FIRST_WAIT = 1.0
-LONGEST_WAIT = 300.0
-"""After a failure, in seconds: doubled each time, half of it at random."""
-
 _SUPERSEDED_SECONDS = 0.1
 """Between two attempts whose facts had changed in between: never a tight loop."""
 
@@ -51,8 +48,9 @@ _SUPERSEDED_SECONDS = 0.1
 class Doing:
     """Starts the steps of a plan, and knows which are running or waiting for another attempt."""
 
-    def __init__(self, acts: Acts, *, wake: Callable[[], None]) -> None:
+    def __init__(self, acts: Acts, *, wake: Callable[[], None], paces: DynamicPaces) -> None:
         self._acts = acts
+        self._paces = paces
         self._wake = wake
         self._busy: dict[str, tuple[asyncio.Task[None], Step]] = {}
         self._attempts: dict[str, int] = {}
@@ -141,13 +139,13 @@ class Doing:
             self._attempts.pop(name, None)
             self._not_before.pop(name, None)
             if isinstance(step, Ask):
-                self._again(name, UNWANTED_SECONDS)
+                self._again(name, self._paces.unwanted)
         finally:
             del self._busy[name]
             self._wake()
 
     def _failed(self, step: Step, reason: str, *, never: bool = False) -> None:
-        wait = LONGEST_WAIT if never else self._wait(step.key)
+        wait = self._paces.longest_wait if never else self._wait(step.key)
         text = f"{reason}; tried again in {wait:.0f} s"
         self._acts.count_failure(step)
         match step:
@@ -176,7 +174,8 @@ class Doing:
 
     def _wait(self, name: str) -> float:
         attempt = self._attempts[name] = self._attempts.get(name, 0) + 1
-        longest: float = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(attempt - 1, 16))
+        doubled: float = self._paces.first_wait * 2 ** min(attempt - 1, 16)
+        longest = min(self._paces.longest_wait, doubled)
         return longest * (0.5 + 0.5 * random.random())  # noqa: S311 - jitter, no secret
 
     def _again(self, name: str, seconds: float) -> None:

@@ -22,10 +22,6 @@ from localvolume.volumes.objects import (
 FRESH_SECONDS = 10.0
 """How long an answer counts; the plan that asked for it is made anew at once."""
 
-UNWANTED_SECONDS = 3.0
-"""How long nobody may have wanted a volume before that is believed: a request that a killed agent
-sent may still be on its way through the API server."""
-
 NAMED_SECONDS = 60.0
 """For how long a PersistentVolume that was found, and that no watch of ours tells of, is not asked
 for again: nothing says that it will ever go."""
@@ -39,7 +35,9 @@ class Live:
     """The questions; `saw(volume)` is told what the API server returned.
 
     `is_elsewhere(volume)`: whether it surely lies on another node.
-    `clock` gives seconds.
+    `unwanted_seconds`: how long nobody may have wanted a volume before that is believed, as a
+    request that a killed agent sent may still be on its way through the API server. `clock` gives
+    seconds.
     """
 
     def __init__(
@@ -48,12 +46,14 @@ class Live:
         node_name: str,
         saw: Callable[[PersistentVolume], object],
         is_elsewhere: Callable[[PersistentVolume], bool],
+        unwanted_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._node_name = node_name
         self._saw = saw
         self._is_other_nodes = is_elsewhere
+        self._unwanted_seconds = unwanted_seconds
         self._clock = clock
         self._unwanted: dict[str, tuple[float, float, str]] = {}
         self._named: dict[str, float] = {}
@@ -168,12 +168,12 @@ class Live:
         counts = {
             name: uid
             for name, (since, _, uid) in self._unwanted.items()
-            if now - since >= UNWANTED_SECONDS
+            if now - since >= self._unwanted_seconds
         }
         waits = [
-            UNWANTED_SECONDS - (now - since)
+            self._unwanted_seconds - (now - since)
             for since, _, _ in self._unwanted.values()
-            if now - since < UNWANTED_SECONDS
+            if now - since < self._unwanted_seconds
         ]
         return set(counts), set(counts.values()), min(waits, default=0.0)
 

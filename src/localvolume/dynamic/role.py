@@ -23,6 +23,7 @@ from localvolume.dynamic.doing import Doing
 from localvolume.dynamic.live import Live
 from localvolume.dynamic.model import ClassFacts, Facts, Hold, Plan, Pool
 from localvolume.dynamic.orphans import orphans_of
+from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.parameters import read_class
 from localvolume.dynamic.patterns import unmatched
 from localvolume.dynamic.places import is_surely_elsewhere
@@ -75,6 +76,7 @@ class DynamicRole:
         capacities: CapacityRole,
         node_name: str,
         configuration: Configuration,
+        paces: DynamicPaces,
     ) -> None:
         self._telemetry = telemetry
         self._volumes = volumes
@@ -85,7 +87,9 @@ class DynamicRole:
         self._node_name = node_name
         self._configuration = configuration
         self._pools = Pools(workers)
-        self._live = Live(client, node_name, volumes.apply_own_write, self._is_elsewhere)
+        self._live = Live(
+            client, node_name, volumes.apply_own_write, self._is_elsewhere, paces.unwanted
+        )
         self._acts = acts = Acts(
             client=client,
             events=events,
@@ -99,7 +103,7 @@ class DynamicRole:
         )
         self.purgers = acts.purgers
         """The threads of purges, for whoever shows what hangs."""
-        self._doing = Doing(acts, wake=self.changed)
+        self._doing = Doing(acts, wake=self.changed, paces=paces)
         self._wake = asyncio.Event()
         self._wake.set()
         self._classes: dict[str, tuple[StorageClass, Served, ClassFacts]] = {}

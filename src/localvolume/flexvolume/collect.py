@@ -24,10 +24,6 @@ from localvolume.flexvolume.driver import (
 from localvolume.volumes.lvtags import PREFIX
 from localvolume.volumes.moments import moment, written
 
-WATCHED_SECONDS: Final = 30.0
-"""How long this process must itself have known a PersistentVolume to be gone, by a clock that
-nobody sets, before it believes what an earlier one has noted."""
-
 
 @dataclass(frozen=True, slots=True)
 class Gone:
@@ -63,13 +59,15 @@ _UNASKED: Final = Unknown("nobody has asked")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """`answers` about PersistentVolumes by name, `in_use` the names of volumes that somebody has
-    mounted or open, or of which nobody can tell. `now` in seconds since the epoch."""
+    mounted or open, or of which nobody can tell. `now` in seconds since the epoch. What an earlier
+    process has noted is believed once this one has known the same for `watched_seconds`."""
 
     volumes: Sequence[Owned]
     answers: Mapping[str, Answer]
     in_use: Collection[str] = field(default_factory=frozenset)
     now: float
     grace_seconds: float
+    watched_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,5 +166,5 @@ def _gone(volume: Owned, answer: Gone, facts: Facts) -> Action:
 def _left(since: float, answer: Gone, facts: Facts) -> float:
     """Seconds until it may be removed, by both clocks: the one of the day may be set forward."""
     grace = facts.grace_seconds
-    watched = grace if answer.noted_here else min(grace, WATCHED_SECONDS)
+    watched = grace if answer.noted_here else min(grace, facts.watched_seconds)
     return max(grace - (facts.now - since), watched - answer.watched_seconds)

@@ -62,6 +62,7 @@ class Collector:
         metrics: CollectorMetrics,
         *,
         grace_seconds: float,
+        watched_seconds: float,
         now: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -71,6 +72,7 @@ class Collector:
         self._turns = turns
         self._metrics = metrics
         self._grace = grace_seconds
+        self._watched = watched_seconds
         self._now = now
         self._steady = steady
         self._gone: dict[str, tuple[str, float]] = {}
@@ -94,7 +96,13 @@ class Collector:
             return []
         self._forget_but(volumes)
         answers = await self._answers(volumes, there)
-        facts = Facts(volumes=volumes, answers=answers, now=self._now(), grace_seconds=self._grace)
+        facts = Facts(
+            volumes=volumes,
+            answers=answers,
+            now=self._now(),
+            grace_seconds=self._grace,
+            watched_seconds=self._watched,
+        )
         due = [one.volume for one in judge(facts) if isinstance(one, Remove)]
         in_use = {volume.name for volume in due if await self._is_in_use(volume)}
         actions = judge(replace(facts, in_use=in_use))

@@ -22,6 +22,7 @@ from localvolume.flexvolume.collecting import Collector, CollectorMetrics
 from localvolume.flexvolume.driver import Driver, DriverFailed
 from localvolume.flexvolume.install import NotInstalled, install
 from localvolume.flexvolume.keeping import Keeping
+from localvolume.flexvolume.paces import FlexPaces
 from localvolume.flexvolume.protocol import Refused
 from localvolume.flexvolume.server import Server
 from localvolume.flexvolume.telemetry import FlexTelemetry
@@ -40,16 +41,8 @@ from localvolume.volumes.objects import is_being_deleted
 
 log = logging.getLogger(__name__)
 
-RESYNC_SECONDS = 60.0
-"""How often everything is looked at again, where nothing changes."""
-
-REST_SECONDS = 1.0
-LONGEST_REST = 10.0
 _REST_FACTOR = 4.0
-"""After a look, rest this many times as long as it took, within these bounds."""
-
-AGAIN_SECONDS = 10.0
-"""How soon what failed is tried again: installing, adopting, removing."""
+"""After a look, rest this many times as long as it took, within bounds."""
 
 INSTALL_SECONDS = 600.0
 INSTALL_DEADLINE = 60.0
@@ -71,6 +64,7 @@ class FlexRole:
         nodes: Informer[Node],
         node_name: str,
         configuration: Configuration,
+        paces: FlexPaces,
         call_seconds: float = CALL_SECONDS,
     ) -> None:
         self._client = client
@@ -83,6 +77,7 @@ class FlexRole:
         self._nodes = nodes
         self._node_name = node_name
         self._config = configuration.flexvolume
+        self._paces = paces
         self._call_seconds = call_seconds
         self._reconfigured = asyncio.Event()
         self._wake = asyncio.Event()
@@ -162,6 +157,7 @@ class FlexRole:
             turns,
             self._collector_metrics,
             grace_seconds=config.grace_seconds,
+            watched_seconds=self._paces.watched,
         )
         adoption = Adoption(
             self._client,
@@ -196,7 +192,7 @@ class FlexRole:
                 )
             except (NotInstalled, Hung, OSError) as error:
                 self._trouble("flexvolume client", f"the client is not installed: {error}")
-                await asyncio.sleep(AGAIN_SECONDS)
+                await asyncio.sleep(self._paces.again)
                 continue
             self._trouble("flexvolume client", "")
             for path in changed:
@@ -222,11 +218,14 @@ class FlexRole:
             wait = await self._look(config, keeping, collector)
             self.looks += 1
             took = time.monotonic() - began
-            await asyncio.sleep(min(LONGEST_REST, max(REST_SECONDS, _REST_FACTOR * took)))
+            await asyncio.sleep(self._rest_after(took))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait if adopted else min(wait, AGAIN_SECONDS)):
+                async with asyncio.timeout(wait if adopted else min(wait, self._paces.again)):
                     await self._wake.wait()
             self._wake.clear()
+
+    def _rest_after(self, took: float) -> float:
+        return min(self._paces.longest_rest, max(self._paces.rest, _REST_FACTOR * took))
 
     async def _adopt(self, keeping: Keeping, adoption: Adoption) -> bool:
         """Whether it is done: once, as our own mounts mark what they use."""
@@ -254,25 +253,25 @@ class FlexRole:
         node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
         if isinstance(node, str):
             self._trouble("flexvolume volumes", node)
-            return AGAIN_SECONDS
+            return self._paces.again
         volumes = dict(self._volumes.items)
         try:
             await keeping.look(node, volumes, self._claims.items)
         except (DriverFailed, Hung, OSError) as error:
             self._trouble("flexvolume volumes", f"they cannot be listed: {error}")
-            return AGAIN_SECONDS
+            return self._paces.again
         self._trouble("flexvolume volumes", "")
         there = {
             name: one.metadata.uid for name, one in volumes.items() if not is_being_deleted(one)
         }
         actions = await collector.sweep(there)
-        wait = RESYNC_SECONDS * (1 + random.random())  # noqa: S311 - jitter
+        wait = self._paces.resync * (1 + random.random())  # noqa: S311 - jitter
         if any(
             isinstance(one, NoteGone) or (isinstance(one, Keep) and one.waiting) for one in actions
         ):
-            wait = min(wait, max(REST_SECONDS, config.grace_seconds / 4))
+            wait = min(wait, max(self._paces.rest, config.grace_seconds / 4))
         if any(isinstance(one, Remove) for one in actions):
-            wait = min(wait, AGAIN_SECONDS)  # it may have failed, or go on
+            wait = min(wait, self._paces.again)  # it may have failed, or go on
         return wait
 
     def _trouble(self, what: str, text: str) -> None:

@@ -35,11 +35,7 @@ PATTERN = b"of the tenant before "
 GRACE = 0.5
 #: The waits of the agent that are longer than its lives.
 HURRIED = {
-    "localvolume.flexvolume.role:REST_SECONDS": 0.1,
-    "localvolume.flexvolume.role:LONGEST_REST": 0.2,
-    "localvolume.flexvolume.role:RESYNC_SECONDS": 1.5,
-    "localvolume.flexvolume.role:AGAIN_SECONDS": 0.2,
-    "localvolume.flexvolume.collect:WATCHED_SECONDS": 0.3,
+    "flexvolume": {"rest": 0.1, "longest_rest": 0.2, "resync": 1.5, "again": 0.2, "watched": 0.3}
 }
 
 

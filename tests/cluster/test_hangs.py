@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from localvolume.cleaning.paces import CleaningPaces
 from localvolume.static.facts import Survey
 from tests.cluster.support_agent import Lab
 from tests.host.support_devices import command
@@ -19,11 +20,9 @@ HUNG = "localvolume_host_calls_hung"
 
 
 @pytest.fixture(autouse=True)
-def short_deadlines(lab: Lab, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
-    lab.hurry(entry=0.5, directory=0.5)
-    monkeypatch.setattr("localvolume.cleaning.steps.STEP_SECONDS", 0.5)
-    monkeypatch.setattr("localvolume.cleaning.files.STEP_SECONDS", 0.5)
-    monkeypatch.setattr("localvolume.cleaning.files._FIRST_SLICE", 0.5)
+def short_deadlines(lab: Lab, impatient: None) -> None:
+    cleaning = CleaningPaces(step=0.5, first_slice=0.5)
+    lab.hurry(entry=0.5, directory=0.5, cleaning=cleaning)
 
 
 def test_a_dead_entry_stops_no_other(lab: Lab) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from localvolume.cleaning.method import Method
+from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import Progress, Receipt
 from localvolume.cleaning.run import clean
 from localvolume.cleaning.target import Held, Target
@@ -49,6 +50,7 @@ async def run_clean(
     progress: Callable[[Progress], None] = lambda _: None,
     timeout: float | None = None,
     workers: Workers | None = None,
+    paces: CleaningPaces | None = None,
 ) -> Receipt:
     mine = workers or Workers(limit=4)
     try:
@@ -59,6 +61,7 @@ async def run_clean(
             progress=progress,
             stop=stop or asyncio.Event(),
             timeout=timeout,
+            paces=paces,
         )
     finally:
         if workers is None:

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from localvolume.cleaning import proof
-from localvolume.cleaning import steps as steps_module
 from localvolume.cleaning.method import Method
+from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import (
     CleaningFailed,
     CleaningRefused,
@@ -222,12 +222,10 @@ async def test_longer_than_the_class_allows(
 
 
 @pytest.mark.needs("ext4")
-async def test_a_disk_that_stops_answering(
-    monkeypatch: pytest.MonkeyPatch, workers: Workers
-) -> None:
+async def test_a_disk_that_stops_answering(workers: Workers) -> None:
     """A real one: the filesystem under the loop device is frozen, its writes wait in the kernel."""
     method = OVERWRITE  # zeroing by the kernel punches holes, which a frozen ext4 allows
-    monkeypatch.setattr(steps_module, "STEP_SECONDS", 2.0)
+    paces = CleaningPaces(step=2.0)
     with (
         filesystem("ext4", size=256 * MIB) as below,
         loop_device(16 * MIB, backing=below / "disk") as disk,
@@ -238,20 +236,19 @@ async def test_a_disk_that_stops_answering(
         try:
             began = time.monotonic()
             with pytest.raises(CleaningFailed, match="no answer from the host") as failed:
-                await run_clean(target, method, workers=workers)
+                await run_clean(target, method, workers=workers, paces=paces)
             assert failed.value.touched
             with pytest.raises(CleaningFailed, match="still stuck"):
-                await run_clean(target, method, workers=workers)
+                await run_clean(target, method, workers=workers, paces=paces)
             assert time.monotonic() - began < 60
             # Its writes may land at any time: another agent could not clean or mount it either.
             assert not is_free(disk)
             with pytest.raises(CleaningRefused, match="in use"):
-                await run_clean(target, method)
+                await run_clean(target, method, paces=paces)
         finally:
             command("fsfreeze", "--unfreeze", below)
         # It is let go in one thread, and that the call has returned is told by another.
         await until(lambda: is_free(disk) and not workers.hung)
-        monkeypatch.undo()
         receipt = await run_clean(target, method, workers=workers)
         assert receipt.result == "proved"
         assert first_dirty(disk) is None
@@ -333,13 +330,13 @@ async def test_progress_is_told_once_a_second_and_only_grows(
 ) -> None:
     told: list[tuple[float, Progress]] = []
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(steps_module, "_PROGRESS_EVERY", 0.2)
     began = loop.time()
     with slowly(monkeypatch, 0.03):
         await run_clean(
             block_target(disk),
             Method("zero", passes=2),
             progress=lambda progress: told.append((loop.time(), progress)),
+            paces=CleaningPaces(progress=0.2),
         )
     # Opening it is told of only where it takes long.
     told = [(when, progress) for when, progress in told if progress.step != "opening"]
@@ -358,7 +355,7 @@ async def test_a_stuck_close_does_not_hold_up_the_answer(
     disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Time enough for each step of the cleaning, on a busy machine too.
-    monkeypatch.setattr(steps_module, "STEP_SECONDS", 4.0)
+    paces = CleaningPaces(step=4.0)
     answers = threading.Event()
     real = Held.close
 
@@ -378,7 +375,7 @@ async def test_a_stuck_close_does_not_hold_up_the_answer(
     heart = asyncio.create_task(beat())
     try:
         async with asyncio.timeout(60):
-            receipt = await run_clean(block_target(disk), DISCARD)
+            receipt = await run_clean(block_target(disk), DISCARD, paces=paces)
         assert receipt.result == "proved"
         assert not is_free(disk)
     finally:

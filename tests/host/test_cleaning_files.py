@@ -15,7 +15,7 @@ import pytest
 
 from localvolume.cleaning import files as files_module
 from localvolume.cleaning import priority
-from localvolume.cleaning import steps as steps_module
+from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import (
     CleaningFailed,
     CleaningRefused,
@@ -354,10 +354,13 @@ async def test_a_long_deletion_goes_on_in_slices_and_counts_all(
         fill(where, 1000)
         count = len(names(where))
         slow_deletion(monkeypatch, 0.005)
-        monkeypatch.setattr(files_module, "_FIRST_SLICE", 0.3)
         monkeypatch.setattr(files_module, "delete_contents", note)
-        monkeypatch.setattr(steps_module, "_PROGRESS_EVERY", 0.25)
-        receipt = await run_clean(mount_target(where), DELETE_FILES, progress=told.append)
+        receipt = await run_clean(
+            mount_target(where),
+            DELETE_FILES,
+            progress=told.append,
+            paces=CleaningPaces(first_slice=0.3, progress=0.25),
+        )
         assert not names(where)
     # Opening it is told of only where it takes long.
     told = [progress for progress in told if progress.step != "opening"]
@@ -371,11 +374,9 @@ async def test_a_long_deletion_goes_on_in_slices_and_counts_all(
 
 
 @EXT4
-async def test_a_filesystem_that_stops_answering(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_filesystem_that_stops_answering() -> None:
     # Time enough for what is not stuck, on a busy machine too.
-    monkeypatch.setattr(steps_module, "STEP_SECONDS", 2.0)
-    monkeypatch.setattr(files_module, "STEP_SECONDS", 2.0)
-    monkeypatch.setattr(files_module, "_FIRST_SLICE", 0.3)
+    paces = CleaningPaces(step=2.0, first_slice=0.3)
     workers = Workers(limit=4)
     try:
         with filesystem("ext4") as where:
@@ -384,15 +385,14 @@ async def test_a_filesystem_that_stops_answering(monkeypatch: pytest.MonkeyPatch
             command("fsfreeze", "--freeze", where)
             try:
                 with pytest.raises(CleaningFailed, match="no answer from the host"):
-                    await run_clean(target, DELETE_FILES, workers=workers)
+                    await run_clean(target, DELETE_FILES, workers=workers, paces=paces)
                 with pytest.raises(CleaningFailed, match="still stuck"):
-                    await run_clean(target, DELETE_FILES, workers=workers)
+                    await run_clean(target, DELETE_FILES, workers=workers, paces=paces)
             finally:
                 command("fsfreeze", "--unfreeze", where)
             async with asyncio.timeout(60):
                 while workers.hung:
                     await asyncio.sleep(0.02)
-            monkeypatch.undo()
             await run_clean(target, DELETE_FILES, workers=workers)
             assert names(where) == {"lost+found"}
     finally:

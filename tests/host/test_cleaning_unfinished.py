@@ -9,6 +9,7 @@ import pytest
 
 from localvolume.cleaning import unfinished
 from localvolume.cleaning.method import Method
+from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped, Progress
 from localvolume.host import blockdev
 from localvolume.host.blockdev import read_signature
@@ -39,16 +40,14 @@ async def _stop_after_first_step(device: str, method: Method) -> None:
         if progress.done_bytes:
             stop.set()
 
+    # Progress is told once a second at most: a device this small would be done by then.
+    paces = CleaningPaces(progress=0.0)
     with pytest.raises(CleaningStopped):
-        await run_clean(block_target(device), method, stop=stop, progress=told)
+        await run_clean(block_target(device), method, stop=stop, progress=told, paces=paces)
 
 
 @pytest.mark.parametrize("method", [ZERO, OVERWRITE], ids=str)
-async def test_it_is_recognised_until_the_end(
-    method: Method, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Progress is told once a second at most: a device this small would be done by then.
-    monkeypatch.setattr("localvolume.cleaning.steps._PROGRESS_EVERY", 0.0)
+async def test_it_is_recognised_until_the_end(method: Method) -> None:
     with loop_device(256 * MIB) as device:
         with Path(device.path).open("r+b") as raw:
             raw.seek(255 * MIB)

@@ -10,7 +10,7 @@ from typing import Final
 from localvolume.cleaning.device import Outcome
 from localvolume.cleaning.priority import at_idle
 from localvolume.cleaning.receipt import CleaningRefused
-from localvolume.cleaning.steps import STEP_SECONDS, Steps
+from localvolume.cleaning.steps import Steps
 from localvolume.host.deletion import (
     Deleted,
     DeletionIncomplete,
@@ -22,7 +22,6 @@ from localvolume.host.filesystems import looks_empty
 
 # Deleting is one long call. It is cut into slices, so that each has a deadline and a hanging disk
 # is noticed; each begins at the root again, hence they grow, lest a slice be spent on walking.
-_FIRST_SLICE: Final = 10.0
 _LONGEST_SLICE: Final = 300.0
 _LOOK_EVERY: Final = 0.25
 
@@ -54,7 +53,7 @@ async def delete_files(steps: Steps) -> Outcome:
     """Delete everything in the held filesystem, and look whether it is empty then."""
     steps.name = "deleting files"
     steps.touched = True
-    seconds = _FIRST_SLICE
+    seconds = steps.paces.first_slice
     try:
         while not await _delete_some(steps, seconds):
             seconds = min(_LONGEST_SLICE, seconds * 2)
@@ -78,7 +77,8 @@ async def _delete_some(steps: Steps, seconds: float) -> bool:
     part = _Slice()
     files, size = steps.done_files, steps.done_bytes
     until = time.monotonic() + seconds
-    call = asyncio.ensure_future(steps.do(part.run, steps.held.fd, seconds=seconds + STEP_SECONDS))
+    deadline = seconds + steps.paces.step
+    call = asyncio.ensure_future(steps.do(part.run, steps.held.fd, seconds=deadline))
     try:
         while not call.done():
             await asyncio.wait((call,), timeout=_LOOK_EVERY)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from localvolume.cleaning.method import Method
+from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import Progress, Receipt
 from localvolume.cleaning.steps import Steps
 from localvolume.cleaning.target import Target
@@ -30,6 +31,7 @@ async def clean(
     stop: asyncio.Event,
     timeout: float | None = None,
     confirm: Callable[[], Awaitable[object]] | None = None,
+    paces: CleaningPaces | None = None,
 ) -> Receipt:
     """Clean one volume, and return what was done and how far it is proved.
 
@@ -46,7 +48,7 @@ async def clean(
     """
     if (method.name == "delete-files") != (target.kind == "filesystem"):
         raise ValueError(f"{target.path}: {method} is no way to clean a {target.kind}")
-    steps = Steps(target, workers, progress, stop, timeout)
+    steps = Steps(target, workers, progress, stop, timeout, paces)
     try:
         await steps.open()
         if confirm is not None:

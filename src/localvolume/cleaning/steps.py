@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar, TypeVarTuple
 
+from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped, Progress
 from localvolume.cleaning.target import Held, Target
 from localvolume.host.workers import Hung, Workers
@@ -19,12 +20,8 @@ Ts = TypeVarTuple("Ts")
 
 MIB: Final = 1 << 20
 
-# Seconds a single step may take. A step aims at half a second; a disk that remaps bad sectors may
-# need tens of seconds for one, and the kernel's own timeouts and resets reach two minutes.
-STEP_SECONDS: Final = 180.0
 # Seconds that a stop waits for the step that runs.
 _STOP_GRACE: Final = 1.0
-_PROGRESS_EVERY: Final = 1.0
 _GONE = frozenset({errno.ENODEV, errno.ENXIO, errno.ENOMEDIUM})
 
 
@@ -58,8 +55,10 @@ class Steps:
         progress: Callable[[Progress], None],
         stop: asyncio.Event,
         timeout: float | None,
+        paces: CleaningPaces | None = None,
     ) -> None:
         self.held = Held(target)
+        self.paces = paces or CleaningPaces()
         self.stop = stop
         self.done_bytes = 0
         self.total_bytes: int | None = None
@@ -96,13 +95,13 @@ class Steps:
     async def do(self, fn: Callable[[*Ts], R], *args: *Ts, seconds: float | None = None) -> R:
         """Run `fn` in a worker while the volume is held open; OSError comes through.
 
-        `seconds` is its deadline, STEP_SECONDS where nothing is said.
+        `seconds` is its deadline, that of a step where nothing is said.
         Raises CleaningStopped soon after the stop, even when the call has not returned: it is left
         behind, and holds the volume until it does. Raises CleaningFailed when the device hangs.
         """
         self.check()
         if seconds is None:
-            seconds = STEP_SECONDS
+            seconds = self.paces.step
         call: asyncio.Future[R] = asyncio.ensure_future(
             self._workers.call(self._key, seconds, self.held.use, fn, *args)
         )
@@ -129,9 +128,9 @@ class Steps:
             await self._workers.call(self._key, 0.01, ended)
 
     def report(self) -> None:
-        """Tell the progress, at most once a second."""
+        """Tell the progress, unless that was just done."""
         now = time.monotonic()
-        if now - self._reported >= _PROGRESS_EVERY:
+        if now - self._reported >= self.paces.progress:
             self._reported = now
             self._progress(Progress(self.done_bytes, self.total_bytes, self.done_files, self.name))
 
@@ -167,7 +166,7 @@ class Steps:
     async def close(self) -> None:
         """Give the volume up; returns when it is closed, or when that hangs."""
         try:
-            await self._workers.call(self._key, STEP_SECONDS, self.held.close)
+            await self._workers.call(self._key, self.paces.step, self.held.close)
         except Hung:
             # A call that is still stuck closes it at last; a thread, in case nothing is stuck there
             # but the closing itself would block the loop.

@@ -10,6 +10,7 @@ import asyncio
 
 from localvolume.cleaning import device, proof
 from localvolume.cleaning.method import Method
+from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.signatures import signature
 from localvolume.cleaning.steps import Steps
 from localvolume.cleaning.target import Target
@@ -22,13 +23,20 @@ from localvolume.host.workers import Workers
 _ZEROING = frozenset({"discard", "zero", "overwrite"})
 
 
-async def verify(target: Target, method: Method, *, workers: Workers, stop: asyncio.Event) -> None:
+async def verify(
+    target: Target,
+    method: Method,
+    *,
+    workers: Workers,
+    stop: asyncio.Event,
+    paces: CleaningPaces | None = None,
+) -> None:
     """Return where the volume looks as this method leaves it; nothing is written.
 
     Raises CleaningRefused where it is not the volume that was planned or is in use (also by
     another cleaning), CleaningFailed where it is not clean, CleaningStopped after the stop.
     """
-    steps = Steps(target, workers, lambda _: None, stop, None)
+    steps = Steps(target, workers, lambda _: None, stop, None, paces)
     try:
         await steps.open()
         steps.name = "looking whether it is clean"

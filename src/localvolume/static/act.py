@@ -46,6 +46,7 @@ from localvolume.static.model import (
     Withdraw,
 )
 from localvolume.static.offer import offer
+from localvolume.static.paces import StaticPaces
 from localvolume.static.plan import EVENT_WAITS
 from localvolume.static.surroundings import Surroundings
 from localvolume.static.telemetry import Telemetry, capacity_label
@@ -67,7 +68,6 @@ class Acts:
     """The steps, one method each; `saw(volume)` is told what the API server returned.
 
     `class_now` gives a class as the configuration has it that is in force now, if it does.
-    `job_look_seconds` is how often a Job that does not end is asked for.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Acts:
         asked: Asked,
         jobs: JobWatch,
         class_now: Callable[[str], ClassConfig | None],
-        job_look_seconds: float,
+        paces: StaticPaces,
     ) -> None:
         self._client = client
         self._events = events
@@ -98,7 +98,7 @@ class Acts:
         """Set when the process ends: cleaning stops between two steps and is begun anew later."""
         self._jobs = jobs
         self._class_now = class_now
-        self._job_look_seconds = job_look_seconds
+        self._paces = paces
 
     @cached_property
     def _by_job(self) -> JobCleaner:
@@ -111,7 +111,7 @@ class Acts:
             self._confirm,
             self.cleaners,
             self.stop,
-            self._job_look_seconds,
+            self._paces,
         )
 
     async def do(self, step: Step, around: Surroundings) -> None:
@@ -286,6 +286,7 @@ class Acts:
                 stop=self.stop,
                 timeout=around.classes[planned.class_name].config.cleaning_timeout_seconds,
                 confirm=confirm,
+                paces=self._paces.cleaning,
             )
         log.info("cleaned: %s", receipt.summary(), extra=log_about | {"receipt": receipt.as_dict()})
         return receipt

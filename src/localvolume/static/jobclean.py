@@ -30,6 +30,7 @@ from localvolume.static.confirm import Confirm, Superseded, target_of
 from localvolume.static.jobrequests import JobRequests
 from localvolume.static.jobs import JobWatch
 from localvolume.static.model import Entry
+from localvolume.static.paces import StaticPaces
 from localvolume.static.surroundings import Surroundings
 
 log = logging.getLogger(__name__)
@@ -41,10 +42,7 @@ Tell = Callable[[str], None]
 
 
 class JobCleaner:
-    """One cleaning is one call of `clean`; `stop` ends the waiting and leaves the Job to go on.
-
-    Each `look_seconds` a Job that does not end is asked for, with its pod; else the watch tells.
-    """
+    """One cleaning is one call of `clean`; `stop` ends the waiting and leaves the Job to go on."""
 
     def __init__(
         self,
@@ -53,14 +51,14 @@ class JobCleaner:
         confirm: Confirm,
         workers: Workers,
         stop: asyncio.Event,
-        look_seconds: float,
+        paces: StaticPaces,
     ) -> None:
         self._ask = JobRequests(client, watch)
         self._watch = watch
         self._confirm = confirm
         self._workers = workers
         self._stop = stop
-        self._look_seconds = look_seconds
+        self._paces = paces
         self._told: set[str] = set()
         """UIDs of Jobs that came to nothing, as was told: they go before the next is made."""
 
@@ -88,7 +86,13 @@ class JobCleaner:
         await self._wait_for_end(job, volume, waits)
         entry = await self._confirm.still(planned, offered=True)
         try:
-            await verify(target_of(entry), method, workers=self._workers, stop=self._stop)
+            await verify(
+                target_of(entry),
+                method,
+                workers=self._workers,
+                stop=self._stop,
+                paces=self._paces.cleaning,
+            )
         except CleaningRefused:
             raise  # Somebody uses it: that says nothing of the Job, which is asked again later.
         except CleaningFailed as error:
@@ -194,7 +198,7 @@ class JobCleaner:
                     raise CleaningFailed(
                         f"{self._ask.named(job.name)} is being deleted, and its pod is still there"
                     )
-                await self._next(news, min(left, self._look_seconds))
+                await self._next(news, min(left, self._paces.job_look))
 
     # --- its end -------------------------------------------------------------------------------
 
@@ -202,7 +206,7 @@ class JobCleaner:
         """Return when it has succeeded. Raises CleaningFailed for every other end."""
         told: set[str] = set()
         loop = asyncio.get_running_loop()
-        look_at = loop.time() + self._look_seconds
+        look_at = loop.time() + self._paces.job_look
         now: CleaningJob | None = job
         async with self._watch.news() as news:
             while True:
@@ -222,7 +226,7 @@ class JobCleaner:
                 if late or now is None or now.uid != job.uid:
                     now = await self._ask.live(job.name)
                 if late:
-                    look_at = loop.time() + self._look_seconds
+                    look_at = loop.time() + self._paces.job_look
                     if now is not None and now.state == "unfinished":
                         await self._say_why_it_waits(now, told, waits)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from localvolume.cleaning.limits import FIRST_WAIT, LONGEST_WAIT
+from localvolume.cleaning.paces import CleaningPaces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticPaces:
     """In seconds, but for `publishers`."""
+
+    cleaning: CleaningPaces = field(default_factory=CleaningPaces)
 
     entry: float = 5.0
     """How long a disk may take to say what it is before it is held for dead."""

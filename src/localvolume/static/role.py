@@ -89,7 +89,7 @@ class StaticRole:
             asked=self._asked,
             jobs=jobs,
             class_now=self._class_now,
-            job_look_seconds=paces.job_look,
+            paces=paces,
         )
         self.cleaners = acts.cleaners
         """The threads of cleanings, for whoever shows what hangs."""

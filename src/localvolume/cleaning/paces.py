@@ -1,0 +1,20 @@
+"""How long a cleaning waits for the disk, and how often it says how far it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningPaces:
+    """In seconds."""
+
+    step: float = 180.0
+    """How long a single step may take. A step aims at half a second; a disk that remaps bad sectors
+    may need tens of seconds for one, and the kernel's own timeouts and resets reach two minutes."""
+
+    first_slice: float = 10.0
+    """How long the first call that deletes files goes on; each further one twice as long."""
+
+    progress: float = 1.0
+    """The least time between two words on the progress."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.host import commands
-from localvolume.host.commands import CommandMissing, CommandTimedOut, run
+from localvolume.host.commands import CommandMissing, CommandTimedOut, Ending, run
 from tests.host.support_devices import formatted, mounted
 
 
@@ -187,17 +187,15 @@ async def test_a_failing_callback_ends_the_program() -> None:
         await run(shell("echo $$"), timeout=20, on_line=on_line)
 
 
-async def test_a_callback_failing_on_what_a_child_says_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_callback_failing_on_what_a_child_says_later() -> None:
     # A slow machine may take its time over that child; a failure ends the wait for it.
-    monkeypatch.setattr(commands, "_SETTLE_SECONDS", 60.0)
+    ending = Ending(settle=60.0)
 
     def on_line(line: str) -> None:
         raise ValueError(line)
 
     with pytest.raises(ValueError, match="late"):
-        await run(shell("(sleep 0.1; echo late) &"), timeout=20, on_line=on_line)
+        await run(shell("(sleep 0.1; echo late) &"), timeout=20, on_line=on_line, ending=ending)
 
 
 async def test_lines_are_cut_whether_they_come_whole_or_in_pieces() -> None:
@@ -208,8 +206,8 @@ async def test_lines_are_cut_whether_they_come_whole_or_in_pieces() -> None:
     assert finished.stdout == "a" * 5000 + "\nb\n"
 
 
-async def test_a_hanging_program_is_ended_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "GRACE_SECONDS", 60.0)
+async def test_a_hanging_program_is_ended_in_time() -> None:
+    ending = Ending(grace=60.0)
     pids: list[int] = []
     began = time.monotonic()
     with pytest.raises(CommandTimedOut, match=r"sh: not finished after [0-9]+\.[0-9] s") as caught:
@@ -217,32 +215,34 @@ async def test_a_hanging_program_is_ended_in_time(monkeypatch: pytest.MonkeyPatc
             shell("echo $$; echo why >&2; sleep 300"),
             timeout=2.0,
             on_line=lambda line: pids.append(int(line)) if line.isdigit() else None,
+            ending=ending,
         )
-    assert time.monotonic() - began < 2.0 + commands.GRACE_SECONDS, "SIGTERM was enough"
+    assert time.monotonic() - began < 2.0 + ending.grace, "SIGTERM was enough"
     assert not alive(pids[0])
     assert not caught.value.still_running
     assert (caught.value.stdout, caught.value.stderr) == (f"{pids[0]}\n", "why\n")
 
 
-async def test_one_that_ignores_sigterm_is_killed_with_its_children(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(commands, "GRACE_SECONDS", 0.3)
+async def test_one_that_ignores_sigterm_is_killed_with_its_children() -> None:
     pids: list[int] = []
     script = "trap '' TERM; sleep 301 & echo $!; echo $$; sleep 300; sleep 300"
     began = time.monotonic()
     with pytest.raises(CommandTimedOut):
-        await run(shell(script), timeout=2.0, on_line=lambda line: pids.append(int(line)))
+        await run(
+            shell(script),
+            timeout=2.0,
+            on_line=lambda line: pids.append(int(line)),
+            ending=Ending(grace=0.3),
+        )
     assert 2.3 <= time.monotonic() - began < 60
     assert len(pids) == 2
     await until(lambda: not any(map(alive, pids)))
 
 
-async def test_one_that_can_tidy_up_at_sigterm_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "GRACE_SECONDS", 60.0)
+async def test_one_that_can_tidy_up_at_sigterm_may() -> None:
     script = "trap 'echo tidied; exit 0' TERM; echo ready; sleep 30 & wait"
     with pytest.raises(CommandTimedOut) as caught:
-        await run(shell(script), timeout=2.0)
+        await run(shell(script), timeout=2.0, ending=Ending(grace=60.0))
     assert caught.value.stdout == "ready\ntidied\n"
 
 
@@ -260,22 +260,17 @@ async def test_a_child_left_behind_with_the_pipe_open_is_ended() -> None:
     await until(lambda: not alive(pids[0]))
 
 
-async def test_a_child_left_behind_without_the_pipe_is_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(commands, "_SETTLE_SECONDS", 60.0)
-    finished = await run(shell("sleep 300 >/dev/null 2>&1 & echo $!"), timeout=120)
+async def test_a_child_left_behind_without_the_pipe_is_ended() -> None:
+    script = "sleep 300 >/dev/null 2>&1 & echo $!"
+    finished = await run(shell(script), timeout=120, ending=Ending(settle=60.0))
     assert finished.seconds < 60, "there was nothing to wait for"
     await until(lambda: not alive(int(finished.stdout)))
 
 
-async def test_one_that_left_the_group_and_keeps_the_pipe_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(commands, "GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(commands, "_KILL_SECONDS", 0.2)
+async def test_one_that_left_the_group_and_keeps_the_pipe_is_not_waited_for() -> None:
+    ending = Ending(grace=0.2, kill=0.2)
     before = set(os.listdir("/proc/self/fd"))
-    finished = await run(shell("setsid sleep 300 & echo $!"), timeout=120)
+    finished = await run(shell("setsid sleep 300 & echo $!"), timeout=120, ending=ending)
     daemon = int(finished.stdout)
     try:
         assert finished.returncode == 0
@@ -302,16 +297,14 @@ async def test_cancelling_ends_the_program_and_its_children() -> None:
     await until(lambda: not any(map(alive, pids)))
 
 
-async def test_cancelling_twice_does_not_wait_for_sigterm(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(commands, "GRACE_SECONDS", 30.0)
+async def test_cancelling_twice_does_not_wait_for_sigterm() -> None:
     pids: list[int] = []
     task = asyncio.create_task(
         run(
             shell("trap '' TERM; echo $$; sleep 300; sleep 300"),
             timeout=None,
             on_line=lambda line: pids.append(int(line)),
+            ending=Ending(grace=30.0),
         )
     )
     await until(lambda: len(pids) == 1)

@@ -28,11 +28,19 @@ from typing import NamedTuple
 
 from localvolume.host.output import OutputStream
 
-#: Seconds between asking a process group to end and killing it.
-GRACE_SECONDS = 2.0
-# Seconds: for output still in the pipes after the program's end, and for the kernel to kill it.
-_SETTLE_SECONDS = 0.5
-_KILL_SECONDS = 1.0
+
+class Ending(NamedTuple):
+    """For how long, in seconds, a program that ends or is to end is waited for."""
+
+    #: For output still in the pipes after its end.
+    settle: float = 0.5
+    #: Between asking its group to end and killing it.
+    grace: float = 2.0
+    #: For the kernel to kill it.
+    kill: float = 1.0
+
+
+ENDING = Ending()
 
 
 class Finished(NamedTuple):
@@ -87,6 +95,7 @@ async def run(
     on_line: Callable[[str], None] | None = None,
     nice_io: bool = False,
     pass_fds: Sequence[int] = (),
+    ending: Ending = ENDING,
 ) -> Finished:
     """Run ``argv`` without a shell, stdin empty, in a process group of its own, and wait for it.
 
@@ -96,11 +105,11 @@ async def run(
     program and is raised here. ``nice_io``: with idle disk priority and a lower processor priority.
 
     When the program ends, is cancelled or times out, whatever else is left of its group ends too:
-    SIGTERM, and SIGKILL after 2 s. Any exit status is returned; raises ``CommandMissing``,
-    ``CommandTimedOut``, and OSError when the exit status was lost.
+    SIGTERM, and SIGKILL after ``ending.grace``. Any exit status is returned; raises
+    ``CommandMissing``, ``CommandTimedOut``, and OSError when the exit status was lost.
     """
     began = time.monotonic()
-    running = _start(argv, output_limit, env, on_line, nice_io, pass_fds)
+    running = _start(argv, output_limit, env, on_line, nice_io, pass_fds, ending)
     clock = asyncio.timeout(timeout)
     try:
         async with clock:
@@ -139,9 +148,11 @@ class _Running:
         err: int,
         limit: int,
         on_line: Callable[[str], None] | None,
+        ending: Ending,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._process = process
+        self._ending = ending
         self._closed = False
         self._reaped = False
         self._error: BaseException | None = None
@@ -195,8 +206,9 @@ class _Running:
         streams = (self.out.ended, self.err.ended)
         # What the program itself wrote is in the pipes already. If there is no end to be read
         # then, a child of it holds them open.
-        await asyncio.wait(streams, timeout=_SETTLE_SECONDS)
-        for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
+        await asyncio.wait(streams, timeout=self._ending.settle)
+        grace, kill = self._ending.grace, self._ending.kill
+        for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, kill)):
             if not all(ended.done() for ended in streams):
                 self._signal(number)
                 await asyncio.wait(streams, timeout=seconds)
@@ -204,9 +216,11 @@ class _Running:
     async def end(self) -> None:
         """End the whole group: gently, then by force. Returns even if the kernel cannot."""
         self._signal(signal.SIGTERM)
-        await asyncio.wait((self.exited, self.out.ended, self.err.ended), timeout=GRACE_SECONDS)
+        await asyncio.wait(
+            (self.exited, self.out.ended, self.err.ended), timeout=self._ending.grace
+        )
         self._signal(signal.SIGKILL)
-        await asyncio.wait((self.exited,), timeout=_KILL_SECONDS)
+        await asyncio.wait((self.exited,), timeout=self._ending.kill)
 
     def close(self) -> None:
         """Let go of everything, at once; who is left of the group is killed."""
@@ -238,6 +252,7 @@ def _start(
     on_line: Callable[[str], None] | None,
     nice_io: bool,
     pass_fds: Sequence[int],
+    ending: Ending,
 ) -> _Running:
     environment = {**os.environ, **(env or {})}
     program = shutil.which(argv[0], path=environment.get("PATH", os.defpath))
@@ -264,7 +279,7 @@ def _start(
     finally:
         os.close(out_theirs)
         os.close(err_theirs)
-    return _Running(process, out, err, output_limit, on_line)
+    return _Running(process, out, err, output_limit, on_line, ending)
 
 
 @functools.cache

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host import commandsync
 from localvolume.host.commandsync import on_loop
 from localvolume.host.lvm import Lvm, LvmFailed, LvmUnfinished
 from localvolume.host.lvmgate import GatedLvm, gate_of
@@ -49,29 +48,26 @@ async def test_a_lost_exit_status(program: Path, unreaped: None) -> None:
         await asyncio.to_thread(Lvm(run, (str(program),)).volumes, "vg0")
 
 
-def test_a_command_of_which_nothing_is_heard(
-    program: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_of_which_nothing_is_heard(program: Path) -> None:
     """The loop is busy with something else, for longer than the command may take."""
-    monkeypatch.setattr(commandsync, "_BEYOND", 0.2)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     group = f"vg-unheard-{next(_numbers)}"
-    lvm = GatedLvm(on_loop(loop), (str(program),), group)
+    run = on_loop(loop, beyond=0.2)
+    lvm = GatedLvm(run, (str(program),), group)
+    hurried = GatedLvm(run, (str(program),), group, change_seconds=0.2)
     busy, asked = threading.Event(), Path(f"{program}.asked")
     try:
         lvm.create(group, "one", 512)
         assert not gate_of(group).unsafe
-        monkeypatch.setattr("localvolume.host.lvm.CHANGE_SECONDS", 0.2)
         loop.call_soon_threadsafe(busy.wait)
         with pytest.raises(LvmUnfinished, match="too busy") as error:
-            lvm.create(group, "two", 512)
+            hurried.create(group, "two", 512)
         assert isinstance(error.value, LvmFailed)
         assert gate_of(group).unsafe
         busy.set()
         asked.unlink()  # of the first
-        monkeypatch.setattr("localvolume.host.lvm.CHANGE_SECONDS", 30.0)
         lvm.create(group, "three", 512)
         assert not gate_of(group).unsafe
         first, *_, last = asked.read_text().splitlines()

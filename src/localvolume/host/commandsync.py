@@ -33,12 +33,10 @@ class Run(Protocol):
     ) -> Finished: ...
 
 
-# Seconds beyond a command's own limit: it is told to end, killed and given up within these.
-_BEYOND = 30.0
-
-
-def on_loop(loop: asyncio.AbstractEventLoop) -> Run:
+def on_loop(loop: asyncio.AbstractEventLoop, beyond: float = 30.0) -> Run:
     """Return a ``Run`` that any thread but the loop's own may call.
+
+    Within ``beyond`` seconds after its own limit a command is told to end, killed and given up.
 
     It raises as ``commands.run`` does, OSError (ECANCELED) when the loop ends meanwhile, and
     TimeoutError when nothing is heard of the command long after its own limit.
@@ -65,7 +63,7 @@ def on_loop(loop: asyncio.AbstractEventLoop) -> Run:
 
         future = asyncio.run_coroutine_threadsafe(unless_given_up(), loop)
         try:
-            return future.result(timeout + _BEYOND)
+            return future.result(timeout + beyond)
         except concurrent.futures.CancelledError:
             raise OSError(errno.ECANCELED, "the agent is ending", argv[0]) from None
         except TimeoutError:

@@ -50,11 +50,15 @@ class Lvm:
     """`prefix` goes before every command, to use the host's own LVM (nsenter ...).
 
     All methods raise LvmFailed (or a subclass), BadReport, and OSError. Sizes are bytes; LVM rounds
-    up to whole extents, and the caller learns the size by looking again.
+    up to whole extents, and the caller learns the size by looking again. A command that changes
+    something may take `change_seconds`.
     """
 
-    def __init__(self, run: Run, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self, run: Run, prefix: Sequence[str] = (), change_seconds: float = CHANGE_SECONDS
+    ) -> None:
         self._run = run
+        self._change_seconds = change_seconds
         self._prefix = tuple(prefix)
 
     # --- looking -------------------------------------------------------------------------------
@@ -219,14 +223,16 @@ class Lvm:
         return self._lvm([command, *how, *what], LOOK_SECONDS, REPORT_BYTES)
 
     def _change(self, argv: Sequence[str]) -> str:
-        return self._lvm(argv, CHANGE_SECONDS, OUTPUT_LIMIT)
+        return self._lvm(argv, self._change_seconds, OUTPUT_LIMIT)
 
     def _recovering(self, argv: Sequence[str]) -> str:
-        return self._lvm(argv, CHANGE_SECONDS, REPORT_BYTES)
+        return self._lvm(argv, self._change_seconds, REPORT_BYTES)
 
     def _dmsetup(self, argv: Sequence[str]) -> str:
         alone = () if self._prefix else ("--noudevsync", "--noudevrules")
-        return self._command("dmsetup", ["dmsetup", *alone, *argv], CHANGE_SECONDS, REPORT_BYTES)
+        return self._command(
+            "dmsetup", ["dmsetup", *alone, *argv], self._change_seconds, REPORT_BYTES
+        )
 
     def _lvm(self, argv: Sequence[str], seconds: float, most: int) -> str:
         command, *arguments = argv

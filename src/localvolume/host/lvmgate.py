@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from localvolume.host.commandsync import Run
-from localvolume.host.lvm import LvmUnfinished
+from localvolume.host.lvm import CHANGE_SECONDS, LvmUnfinished
 from localvolume.host.lvmextents import ExtentLvm
 
 log = logging.getLogger(__name__)
@@ -70,8 +70,14 @@ def gate_of(group: str) -> Gate:
 class GatedLvm(ExtentLvm):
     """LVM for one group; see the module."""
 
-    def __init__(self, run: Run, prefix: Sequence[str], group: str) -> None:
-        super().__init__(run, prefix)
+    def __init__(
+        self,
+        run: Run,
+        prefix: Sequence[str],
+        group: str,
+        change_seconds: float = CHANGE_SECONDS,
+    ) -> None:
+        super().__init__(run, prefix, change_seconds)
         self._group = group
         self._gate = gate_of(group)
         self._mine = threading.local()

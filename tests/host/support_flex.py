@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from localvolume.flexvolume.server import Route, Server
+from localvolume.flexvolume.server import READ_SECONDS, Route, Server
 
 
 async def raw(path: Path, data: bytes, *, end: bool = True) -> bytes:
@@ -48,8 +48,10 @@ async def ask(path: Path, method: str, target: str, body: Any = None) -> tuple[i
 
 
 @contextlib.asynccontextmanager
-async def serving(path: Path, routes: dict[str, tuple[str, Route]]) -> AsyncIterator[Server]:
-    server = Server(str(path), routes)
+async def serving(
+    path: Path, routes: dict[str, tuple[str, Route]], read_seconds: float = READ_SECONDS
+) -> AsyncIterator[Server]:
+    server = Server(str(path), routes, read_seconds)
     task = asyncio.create_task(server.run())
     try:
         async with asyncio.timeout(60):

@@ -103,11 +103,8 @@ async def test_the_longest_body_is_taken(path: Path) -> None:
         assert text == f'{{"got":{MOST_BYTES}}}\n'
 
 
-async def test_one_that_says_nothing_holds_up_nobody(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("localvolume.flexvolume.server.READ_SECONDS", 1.5)
-    async with serving(path, ROUTES):
+async def test_one_that_says_nothing_holds_up_nobody(path: Path) -> None:
+    async with serving(path, ROUTES, read_seconds=1.5):
         _, slow = await asyncio.open_unix_connection(str(path))
         slow.write(b"POST /mount HTTP/1.1\r\n")
         assert (await ask(path, "GET", "/init"))[0] == 200

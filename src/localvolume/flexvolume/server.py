@@ -85,10 +85,19 @@ class _Refused(Exception):
 
 
 class Server:
-    """`routes` by path, each with its method. `serving` is set while the socket is ours."""
+    """`routes` by path, each with its method. `serving` is set while the socket is ours.
 
-    def __init__(self, path: str, routes: Mapping[str, tuple[str, Route]]) -> None:
+    A client may take `read_seconds` to say what it wants, and to take the answer.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        routes: Mapping[str, tuple[str, Route]],
+        read_seconds: float = READ_SECONDS,
+    ) -> None:
         self._path = path
+        self._read_seconds = read_seconds
         self._routes = routes
         self._talks: set[asyncio.Task[None]] = set()
         self.serving = asyncio.Event()
@@ -187,14 +196,14 @@ class Server:
             answer = await self._answer(reader, writer)
             if answer is not None:
                 writer.write(answer.encode())
-                async with asyncio.timeout(READ_SECONDS):
+                async with asyncio.timeout(self._read_seconds):
                     await writer.drain()
         except (OSError, TimeoutError):
             log.debug("a client of %s went away", self._path)
         finally:
             writer.close()
             with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(READ_SECONDS):
+                async with asyncio.timeout(self._read_seconds):
                     await writer.wait_closed()
 
     async def _answer(
@@ -203,7 +212,7 @@ class Server:
         """None where the client said nothing, as one that only looks whether we are here."""
         try:
             uid = _uid_of(writer)
-            async with asyncio.timeout(READ_SECONDS):
+            async with asyncio.timeout(self._read_seconds):
                 asked = await _request(reader)
             if asked is None:
                 return None

@@ -164,12 +164,9 @@ def test_the_room_in_a_pool(tmp_path: Path) -> None:
         assert room.available_bytes == 0
 
 
-async def test_a_place_that_hangs_is_left_behind_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("localvolume.health.facts.LOOK_SECONDS", 1.0)
+async def test_a_place_that_hangs_is_left_behind_alone(tmp_path: Path) -> None:
     workers = Workers()
-    survey = Survey(workers)
+    survey = Survey(workers, look_seconds=1.0)
     places = {
         name: Place(path=str(tmp_path / name), kind="directory") for name in ("a", "dead", "z")
     }

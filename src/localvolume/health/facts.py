@@ -38,10 +38,16 @@ _FAILED: Final = frozenset({errno.EIO, errno.EUCLEAN, errno.ESHUTDOWN, errno.EBA
 
 
 class Survey:
-    """Looks at places; remembers those that hang, so that nobody waits for them again."""
+    """Looks at places; remembers those that hang, so that nobody waits for them again.
 
-    def __init__(self, workers: Workers, sys: str = SYS) -> None:
+    One volume may keep all the others waiting for `look_seconds`.
+    """
+
+    def __init__(
+        self, workers: Workers, sys: str = SYS, look_seconds: float = LOOK_SECONDS
+    ) -> None:
         self._workers = workers
+        self._look_seconds = look_seconds
         self._sys = sys
         self._turn = 0
         self._stuck: dict[str, str] = {}
@@ -58,7 +64,7 @@ class Survey:
             self._turn += 1
             call, turn = f"health {self._turn}", _Turn(left, self._sys)
             try:
-                await self._workers.call(call, LOOK_SECONDS + len(left) / 100, turn.run)
+                await self._workers.call(call, self._look_seconds + len(left) / 100, turn.run)
             except Hung as error:
                 turn.given_up.set()
                 key = turn.at

@@ -49,9 +49,9 @@ class Calls:
 
 
 @contextlib.asynccontextmanager
-async def watching(directory: Path, period: float | None = None) -> AsyncIterator[Calls]:
+async def watching(directory: Path, **seconds: float) -> AsyncIterator[Calls]:
     calls = Calls()
-    config_watcher = ConfigWatcher(str(directory), calls, period=period)
+    config_watcher = ConfigWatcher(str(directory), calls, **seconds)
     config_watcher.start()
     task = asyncio.create_task(config_watcher.run())
     try:
@@ -293,9 +293,8 @@ async def test_without_inotify_it_polls_and_says_so(
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(watcher, "Inotify", none_left)
-    monkeypatch.setattr(watcher, "_FALLBACK_SECONDS", 0.1)
     with caplog.at_level(logging.WARNING):
-        async with watching(config) as calls:
+        async with watching(config, fallback_seconds=0.1) as calls:
             await calls.next()
             await calls.next()
     (record,) = caplog.records
@@ -305,7 +304,6 @@ async def test_without_inotify_it_polls_and_says_so(
 async def test_without_watches_it_polls_until_there_are_some_again(
     config: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watcher, "_FALLBACK_SECONDS", 0.1)
     real = Inotify.add_watch
     refuse = True
 
@@ -315,7 +313,7 @@ async def test_without_watches_it_polls_until_there_are_some_again(
         return real(self, path, mask)
 
     monkeypatch.setattr(Inotify, "add_watch", add_watch)
-    async with watching(config) as calls:
+    async with watching(config, fallback_seconds=0.1) as calls:
         await calls.next()
         await calls.next()
         refuse = False

@@ -351,10 +351,14 @@ async def test_a_directory_that_hangs_holds_up_neither_the_loop_nor_the_others(
         return real(self, path, mask)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Inotify, "add_watch", hanging)
-    # Time enough for what does not hang, on a busy machine too.
-    monkeypatch.setattr("localvolume.host.inotify._DEADLINE_SECONDS", 2.0)
     workers = Workers(2)
-    watcher = DirectoryWatcher([f"{place}/dead", f"{place}/good"], seen, workers=workers)
+    watcher = DirectoryWatcher(
+        [f"{place}/dead", f"{place}/good"],
+        seen,
+        workers=workers,
+        # Time enough for what does not hang, on a busy machine too.
+        deadline_seconds=2.0,
+    )
     watcher.start()
     try:
         await seen.of(f"{place}/good", None)

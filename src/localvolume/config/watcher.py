@@ -29,7 +29,7 @@ _EVENTS = (
 _SETTLE_SECONDS = 0.1
 # Where the kernel grants no inotify instance (fs.inotify.max_user_instances is small on many
 # nodes and shared with the kubelet), upstream's own period is the fallback.
-_FALLBACK_SECONDS = 5.0
+FALLBACK_SECONDS = 5.0
 
 
 class ConfigWatcher:
@@ -37,15 +37,21 @@ class ConfigWatcher:
 
     `callback` is called in the event loop, without arguments and never concurrently; it may be
     called without a change, so it looks for itself. `period`, in seconds, calls it at least that
-    often, whether or not anything was noticed.
+    often, whether or not anything was noticed, and `fallback_seconds` where nothing can be.
     """
 
     def __init__(
-        self, directory: str, callback: Callable[[], None], *, period: float | None = None
+        self,
+        directory: str,
+        callback: Callable[[], None],
+        *,
+        period: float | None = None,
+        fallback_seconds: float = FALLBACK_SECONDS,
     ) -> None:
         self._directory = os.path.abspath(directory)
         self._callback = callback
         self._period = period
+        self._fallback_seconds = fallback_seconds
         self._wake = asyncio.Event()
         self._inotify: Inotify | None = None
         self._blind = False
@@ -98,7 +104,7 @@ class ConfigWatcher:
         """Wait for something noticed and let it settle, or for the period to pass."""
         period = self._period
         if self._blind:
-            period = min(period or _FALLBACK_SECONDS, _FALLBACK_SECONDS)
+            period = min(period or self._fallback_seconds, self._fallback_seconds)
         try:
             async with asyncio.timeout(period):
                 await self._wake.wait()
@@ -131,7 +137,7 @@ class ConfigWatcher:
                 "the kernel grants no inotify watch (%s): "
                 "the configuration is read every %g s instead",
                 error.strerror,
-                _FALLBACK_SECONDS,
+                self._fallback_seconds,
             )
         self._blind = True
 

@@ -28,7 +28,7 @@ _WATCHED = _ON_THE_WAY | Mask.ATTRIB
 _GONE = _SELF | Mask.UNMOUNT | Mask.IGNORED
 
 # Seconds that reaching a directory may take (it may lie on a dead network mount).
-_DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 10.0
 # Events handled per wake, so that a flood leaves the loop time for others.
 _BATCH = 256
 
@@ -42,7 +42,8 @@ class DirectoryWatcher:
     ``path`` is the watched directory as it was given, ``name`` the entry created, deleted, moved or
     of changed attributes; None means: look at the whole directory again. That comes after every
     (re-)arming, too, so that nothing done before the watch stood is missed. A directory need not
-    exist yet. Paths are absolute and normalised. The callback must not block.
+    exist yet. Paths are absolute and normalised. The callback must not block. Reaching a directory
+    may take ``deadline_seconds``.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class DirectoryWatcher:
         callback: Callable[[str, str | None], None],
         *,
         workers: Workers | None = None,
+        deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
+        self._deadline_seconds = deadline_seconds
         self._paths = tuple(dict.fromkeys(paths))
         for path in self._paths:
             if not os.path.isabs(path) or os.path.normpath(path) != path:
@@ -151,7 +154,7 @@ class DirectoryWatcher:
                 problem = ""
                 try:
                     roles, problem = await self._workers.call(
-                        f"watch {path}", _DEADLINE_SECONDS, _arm, inotify, path
+                        f"watch {path}", self._deadline_seconds, _arm, inotify, path
                     )
                 except Hung as hung:
                     # The watches there were stay: they may be right. The next refresh tries again.

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host import workers as workers_module
 from localvolume.host.workers import AllHung, Hung, Workers
 from tests.host.support_devices import formatted, mounted
 
@@ -236,9 +235,8 @@ async def test_cancelling_frees_the_caller_and_the_place_when_the_call_ends(fifo
     workers.close()
 
 
-async def test_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers_module, "IDLE_SECONDS", 0.05)
-    workers = Workers(3)
+async def test_idle_threads_end() -> None:
+    workers = Workers(3, idle_seconds=0.05)
     barrier = threading.Barrier(3, timeout=30)
 
     def together() -> threading.Thread:

@@ -68,14 +68,18 @@ class Workers:
     """A few threads for blocking calls of one event loop.
 
     ``limit`` calls run at once, further ones wait for their turn; a deadline counts from when the
-    call begins to run. Choose keys by what may hang: one per entry, device or mount.
+    call begins to run. Choose keys by what may hang: one per entry, device or mount. After
+    ``idle_seconds`` without any call, waiting threads end.
     """
 
-    def __init__(self, limit: int = 8, *, abandoned: int = 64) -> None:
+    def __init__(
+        self, limit: int = 8, *, abandoned: int = 64, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
         if limit < 1 or abandoned < 0:
             raise ValueError("limit must be at least 1 and abandoned at least 0")
         self._limit = limit
         self._abandoned = abandoned
+        self._idle_seconds = idle_seconds
         self._waiting: deque[_Job[Any]] = deque()
         self._queue: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._running = 0
@@ -190,7 +194,7 @@ class Workers:
             self._queue.put(None)
         self._begin()
         if not self._running and self._trim is None:
-            self._trim = job.loop.call_later(IDLE_SECONDS, self._end_idle)
+            self._trim = job.loop.call_later(self._idle_seconds, self._end_idle)
 
     def _end_idle(self) -> None:
         self._trim = None

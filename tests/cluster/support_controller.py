@@ -20,6 +20,7 @@ from localvolume.controller.leading import Pace
 from localvolume.controller.model import Policy
 from localvolume.controlplane import ControlPlane, RequestFailed
 from localvolume.controlplane.ports import free_ports
+from localvolume.kube.events import QUEUE
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER, FLEX_DRIVER
 from tests.cluster.support_endpoints import http, metric, samples
 from tests.cluster.support_objects import pause
@@ -120,6 +121,7 @@ class Ground:
         provisioners: Sequence[str] = (),
         flex_drivers: Sequence[str] = (),
         kubeconfig: Path | None = None,
+        room_for_events: int = QUEUE,
         wait: bool = True,
     ) -> None:
         """Start it with these classes opted in for deleting; returns once it leads."""
@@ -138,6 +140,7 @@ class Ground:
                 ),
                 kubeconfig=str(kubeconfig or self.plane.kubeconfig),
                 listen_address=ListenAddress("127.0.0.1", self.port),
+                room_for_events=room_for_events,
             )
         )
         self.adopt(f"{LEASES}/{self.lease}")

@@ -156,15 +156,11 @@ def test_many_volumes_of_many_nodes(ground: Ground) -> None:
     assert not ground.metric(FAILED, phase="Available")
 
 
-def test_a_crowd_of_lost_volumes_is_all_told_of(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crowd_of_lost_volumes_is_all_told_of(ground: Ground) -> None:
     """Marking is quicker than writing Events, and their queue has an end."""
-    monkeypatch.setattr("localvolume.kube.events.QUEUE", 30)
-    monkeypatch.setattr("localvolume.controller.voice.ROOM", 5)
     volumes = [ground.volume(f"{ground.unique}-gone", phase="") for _ in range(80)]
     # What is said of one depends on its phase: another is another Event.
     for volume in volumes:
         ground.in_phase(volume["metadata"]["name"], "Available")
-    ground.start()
+    ground.start(room_for_events=40)
     ground.until(lambda: len(ground.events()), lambda count: count == len(volumes))

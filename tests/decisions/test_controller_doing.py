@@ -7,10 +7,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-import pytest
-
 from localvolume.controller.agenda import Agenda
-from localvolume.controller.doing import Doing
+from localvolume.controller.doing import SETTLE_SECONDS, Doing
 from localvolume.kube.errors import LookAgain, TryAgainLater
 
 
@@ -27,11 +25,21 @@ class Other(One):
 class Judge:
     """Asks for a step about each name on the agenda, until nothing is to be done about it."""
 
-    def __init__(self, do: Callable[[One], Awaitable[None]], *, at_a_time: int = 4) -> None:
+    def __init__(
+        self,
+        do: Callable[[One], Awaitable[None]],
+        *,
+        at_a_time: int = 4,
+        settle_seconds: float = SETTLE_SECONDS,
+    ) -> None:
         self.agenda = Agenda()
         self.steps: dict[str, One] = {}
         self.doing = Doing[One](
-            do, self.agenda, at_a_time=at_a_time, state_of=lambda step: step.version
+            do,
+            self.agenda,
+            at_a_time=at_a_time,
+            state_of=lambda step: step.version,
+            settle_seconds=settle_seconds,
         )
 
     async def run(self) -> None:
@@ -119,8 +127,7 @@ async def test_what_is_asked_for_meanwhile_is_done_next() -> None:
     assert asyncio.get_running_loop().time() - began < 5
 
 
-async def test_a_conflict_waits_for_news_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localvolume.controller.doing.SETTLE_SECONDS", 30.0)
+async def test_a_conflict_waits_for_news_and_no_longer() -> None:
     seen = []
 
     async def do(step: One) -> None:
@@ -135,7 +142,7 @@ async def test_a_conflict_waits_for_news_and_no_longer(monkeypatch: pytest.Monke
         judge.steps["a"] = One("a", version)
         judge.agenda.add(["a"])
 
-    judge = Judge(do)
+    judge = Judge(do, settle_seconds=30.0)
     judge.steps = {"a": One("a", "1")}
     judge.agenda.add(["a"])
     await judge.until_idle()

@@ -24,7 +24,7 @@ from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, TellTheAdministrator
-from localvolume.kube.events import EventRecorder
+from localvolume.kube.events import QUEUE, EventRecorder
 from localvolume.kube.kinds import Kind
 from localvolume.kube.lease import Election, new_identity
 from localvolume.process.endpoints import serving
@@ -62,6 +62,8 @@ class ControllerOptions:
     kubeconfig: str | None = None
     listen_address: ListenAddress | None = None
     metrics_path: str = DEFAULT_METRICS_PATH
+    room_for_events: int = QUEUE
+    """How many Events may wait to be written."""
 
 
 class Controller:
@@ -127,7 +129,9 @@ class Controller:
                     await election.run(lambda: self._lead(client, cluster, demand))
 
     async def _lead(self, client: Client, cluster: Cluster, demand: Demand) -> None:
-        events = EventRecorder(client, COMPONENT, self._identity)
+        events = EventRecorder(
+            client, COMPONENT, self._identity, room=self._options.room_for_events
+        )
         means = Means(
             client=client,
             cluster=cluster,

@@ -68,11 +68,13 @@ class Doing(Generic[S]):
         *,
         at_a_time: int,
         state_of: Callable[[S], str] | None = None,
+        settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
         self._act = do
         self._agenda = agenda
         self._at_a_time = at_a_time
         self._state_of = state_of
+        self._settle_seconds = settle_seconds
         self._asked: set[str] = set()
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._waiting: OrderedDict[str, None] = OrderedDict()
@@ -125,7 +127,7 @@ class Doing(Generic[S]):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _do(self, name: str, step: S) -> None:
-        wait: float | None = SETTLE_SECONDS if self._state_of is None else None
+        wait: float | None = self._settle_seconds if self._state_of is None else None
         try:
             await self._act(step)
         except NotLeading as error:
@@ -167,6 +169,6 @@ class Doing(Generic[S]):
         failing = self._failing.setdefault(name, _Failing(type(step)))
         failing.outdated = None
         asked = error.after if isinstance(error, TryAgainLater) else None
-        wait = failing.backoff.next(max(SETTLE_SECONDS, asked or 0.0))
+        wait = failing.backoff.next(max(self._settle_seconds, asked or 0.0))
         failing.until = time.monotonic() + wait
         return wait + _ALSO

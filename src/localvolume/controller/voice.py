@@ -13,16 +13,13 @@ from localvolume.controller.model import (
 )
 from localvolume.controller.plan import follows, named
 from localvolume.kube.correlate import EventType
-from localvolume.kube.events import QUEUE, EventRecorder, ObjectRef
+from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.volumes.objects import is_held_by_claim
 
 EVENT_LOST = "ReferencedNodeDeleted"
 """Upstream's reason."""
 EVENT_RETURNED = "ReferencedNodeReturned"
 EVENT_ABANDONED = "VolumeAbandoned"
-
-ROOM = QUEUE // 2
-"""How many Events may be said before those who act wait until they are written."""
 
 _ROOM_SECONDS = 10.0
 
@@ -39,9 +36,9 @@ class Voice:
     async def room(self) -> None:
         """Wait while very much was said lately: a queue that overflows loses what is in it.
 
-        Not for ever: nothing depends on an Event.
+        Not for ever: nothing depends on an Event. Half of it is for those who are acting by then.
         """
-        if self._unwritten >= ROOM:
+        if self._unwritten >= self._events.room // 2:
             await self._events.flush(_ROOM_SECONDS)
             self._unwritten = 0
 

@@ -61,7 +61,7 @@ class EventRecorder:
         self._clock: Final = clock
         self._backoff: Final = backoff or Backoff(first=1.0)
         self._correlator: Final = correlator or Correlator()
-        self._room: Final = room
+        self.room: Final = room
         self._attempts: Final = attempts
         self._queue: Final[deque[Occurrence]] = deque()
         self._wake: Final = asyncio.Event()
@@ -73,7 +73,7 @@ class EventRecorder:
 
     def event(self, about: ObjectRef, type_: EventType, reason: str, message: str) -> None:
         """Say that something happened to an object. `reason` is CamelCase, for machines."""
-        if len(self._queue) >= self._room:
+        if len(self._queue) >= self.room:
             self._queue.popleft()
             self.lost += 1
         text = _shortened(message, _MESSAGE_BYTES)

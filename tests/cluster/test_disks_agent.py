@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +118,9 @@ def test_said_then_approved_then_done_then_offered(disks: Disks, lab: Lab) -> No
     lab.stop()
 
 
-def test_a_disk_that_somebody_looks_at_meanwhile_is_not_forgotten(
-    disks: Disks, lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_somebody_looks_at_meanwhile_is_not_forgotten(disks: Disks, lab: Lab) -> None:
     """Who looks has it to himself; nobody tells when he is through."""
-    monkeypatch.setattr("localvolume.disks.role.RECHECK_SECONDS", 3.0)
+    lab.paces = replace(lab.paces, disks_recheck=3.0)
     one, two = disks.add(), disks.add()
     disks.share()
     lab.configure()
@@ -141,7 +140,7 @@ def test_a_disk_that_somebody_looks_at_just_then_is_not_forgotten(
     disks: Disks, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the plan is carried out: nothing is done, and it is tried again by itself."""
-    monkeypatch.setattr("localvolume.disks.role.RECHECK_SECONDS", 3.0)
+    lab.paces = replace(lab.paces, disks_recheck=3.0)
     disk = disks.add()
     disks.share()
     lab.configure()

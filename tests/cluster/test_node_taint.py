@@ -1,6 +1,7 @@
 """The taint that keeps pods from a node without its volumes: removed in time, and once."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -235,7 +236,7 @@ async def test_a_patch_for_a_list_that_has_changed_is_refused_as_a_whole(lab: La
 def test_taints_that_change_meanwhile_are_looked_at_again(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(taint, "FIRST_WAIT", 0.1)
+    lab.paces = replace(lab.paces, taint_first_wait=0.1)
     switch(lab, on=True)
     lab.add_class("fs")
     put_on(lab, [OURS, OTHERS[0]])
@@ -311,11 +312,9 @@ VOLUMES_ONLY = [
 ]
 
 
-def test_not_being_allowed_to_is_said_and_stops_no_volume(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_not_being_allowed_to_is_said_and_stops_no_volume(lab: Lab) -> None:
     """Upstream ends when it may not read the Node. An administrator may allow it while we run."""
-    monkeypatch.setattr(taint, "LONGEST_WAIT", 0.5)
+    lab.paces = replace(lab.paces, taint_longest_wait=0.5)
     switch(lab, on=True)
     fs = lab.add_class("fs")
     lab.mount(lab.disk(), fs.path("one"))
@@ -348,7 +347,7 @@ def test_not_being_allowed_to_is_said_and_stops_no_volume(
 
 
 def test_a_mistake_of_ours_is_waited_out(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taint, "FIRST_WAIT", 0.1)
+    lab.paces = replace(lab.paces, taint_first_wait=0.1)
     switch(lab, on=True)
     fs = lab.add_class("fs")
     lab.mount(lab.disk(), fs.path("one"))

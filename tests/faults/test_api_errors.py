@@ -7,13 +7,13 @@ again. In the end there is one PersistentVolume, cleaning was done once, and nob
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from localvolume.agent.agent import AgentOptions
 from localvolume.config.environment import ListenAddress
-from localvolume.kube.informer import Informer
 from tests.cluster.support_agent import AgentThread, Class, Lab
 from tests.faults.support_proxy import Order, Proxy, proxy_for
 from tests.host.support_devices import tmpfs
@@ -46,6 +46,7 @@ class Scene:
                 config_directory=str(lab.config_directory),
                 kubeconfig=str(proxy.kubeconfig),
                 listen_address=ListenAddress("127.0.0.1", lab.port),
+                paces=lab.paces,
             )
         )
         lab.until(lab.looks, lambda looks: looks > 0)
@@ -191,14 +192,9 @@ def test_a_server_that_asks_us_to_stay_away(scene: Scene) -> None:
     assert len(scene.lab.volumes()) == 1
 
 
-def test_a_silent_watch_is_given_up(
-    lab: Lab, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_watch_is_given_up(lab: Lab, proxy: Proxy) -> None:
     """With times of seconds in place of the minutes that a watch may last."""
-    defaults = Informer.__init__.__kwdefaults__
-    assert defaults
-    monkeypatch.setitem(defaults, "watch_seconds", (1.0, 2.0))
-    monkeypatch.setattr("localvolume.kube.client.WATCH_GRACE_SECONDS", 1.0)
+    lab.paces = replace(lab.paces, watch=(1.0, 2.0), watch_grace=1.0)
     scene = Scene(lab, proxy)
     silent = Order("silence", ("watch",), "", times=6)
     proxy.orders.append(silent)

@@ -119,6 +119,8 @@ class Agent:
                     user_agent=COMPONENT,
                     concurrency=REQUESTS,
                     on_request=self._process.request,
+                    watch_seconds=self._paces.watch,
+                    watch_grace=self._paces.watch_grace,
                 ) as client:
                     await self._serve(client)
             finally:
@@ -283,6 +285,8 @@ class Agent:
                 complete=self._role.complete,
                 look=self._role.objects_changed,
                 configuration=configuration,
+                first_wait=self._paces.taint_first_wait,
+                longest_wait=self._paces.taint_longest_wait,
             )
             tasks.create_task(self._taint.run())
 

@@ -16,4 +16,5 @@ def begin(shared: Shared, configuration: Configuration) -> DisksRole:
         volumes=shared.volumes,
         node_name=shared.node_name,
         configuration=configuration,
+        recheck_seconds=shared.paces.disks_recheck,
     )

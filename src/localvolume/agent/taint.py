@@ -27,10 +27,6 @@ log = logging.getLogger(__name__)
 EVENT_REMOVED = "NodeTaintRemoved"
 EVENT_FAILED = "NodeTaintNotRemoved"
 
-FIRST_WAIT = 1.0
-LONGEST_WAIT = 60.0
-"""Bounds, in seconds, of the time between two attempts: an administrator may have to allow it."""
-
 
 class Due(NamedTuple):
     """A taint to be removed: of which Node, told from its namesakes, and by which key."""
@@ -66,7 +62,8 @@ class NotReadyTaint:
     Each Node is rid of each key once: what somebody sets later, by hand, stays. `nodes` is the
     informer's copy. `complete` is set by whoever looks at the volumes whenever a look found nothing
     left to be offered; it is cleared here, and `look` then has the volumes looked at again, so that
-    what counts is this Node with this configuration, and no look before it.
+    what counts is this Node with this configuration, and no look before it. The waits, in seconds,
+    bound the time between two attempts: an administrator may have to allow it.
     """
 
     def __init__(
@@ -79,6 +76,8 @@ class NotReadyTaint:
         complete: asyncio.Event,
         look: Callable[[], object],
         configuration: Configuration,
+        first_wait: float,
+        longest_wait: float,
     ) -> None:
         self._client = client
         self._events = events
@@ -87,6 +86,8 @@ class NotReadyTaint:
         self._complete = complete
         self._look = look
         self._configuration = configuration
+        self._first_wait = first_wait
+        self._longest_wait = longest_wait
         self._wake = asyncio.Event()
         self._wake.set()
         self._done: set[Due] = set()
@@ -137,7 +138,7 @@ class NotReadyTaint:
             self._complete.clear()
             self._look()
             await self._complete.wait()
-        backoff = Backoff(FIRST_WAIT, LONGEST_WAIT)
+        backoff = Backoff(self._first_wait, self._longest_wait)
         said = ""
         while True:
             after = None

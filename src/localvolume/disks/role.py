@@ -38,10 +38,6 @@ RESYNC_SECONDS: Final = 600.0
 REST_SECONDS: Final = 2.0
 """How long after a change the look begins: udev makes its links meanwhile."""
 
-RECHECK_SECONDS: Final = 30.0
-"""When it is looked at once more after the plan has become another: that may be no more than
-somebody having had a look, who has a disk to himself meanwhile (udev, `localvolume plan`)."""
-
 RETRY_SECONDS: Final = 600.0
 """How soon what failed is tried again."""
 
@@ -58,6 +54,7 @@ class DisksRole:
         volumes: Informer[PersistentVolume],
         node_name: str,
         configuration: Configuration,
+        recheck_seconds: float,
         rest_seconds: float = REST_SECONDS,
         by_id: str = BY_ID,
     ) -> None:
@@ -67,6 +64,7 @@ class DisksRole:
         self._volumes = volumes
         self._node_name = node_name
         self._configuration = configuration
+        self._recheck_seconds = recheck_seconds
         self._rest_seconds = rest_seconds
         self._by_id = by_id
         self._wake = asyncio.Event()
@@ -125,7 +123,7 @@ class DisksRole:
         self._telemetry.looked(found.rows)
         if found.digest != self._last_digest:
             self._last_digest = found.digest
-            asyncio.get_running_loop().call_later(RECHECK_SECONDS, self._wake.set)
+            asyncio.get_running_loop().call_later(self._recheck_seconds, self._wake.set)
         for row in found.rows:
             if row.verdict == "mount" and self._may_try(_attachment(row)):
                 outcome = await mount_again(row, self._workers)
@@ -152,7 +150,7 @@ class DisksRole:
             text = f"nothing was done of the plan {found.digest}: {changed}"
             self._say("Warning", "DiskPlanChanged", text)
             self._tried.pop(found.digest)
-            asyncio.get_running_loop().call_later(RECHECK_SECONDS, self._wake.set)
+            asyncio.get_running_loop().call_later(self._recheck_seconds, self._wake.set)
             return
         for outcome in outcomes:
             self._tell(outcome, "DiskFormatted", "DiskFormatFailed")

@@ -19,6 +19,8 @@ __all__ = ["BeforeWrite", "Client", "JsonPatch", "MergePatch", "OnRequest", "Pag
 
 T = TypeVar("T", bound=KubeObject)
 
+# Each watch asks for its own time in this range, so that a server's watches do not end together.
+WATCH_SECONDS: Final = (300.0, 600.0)
 # What a server may be late with closing a watch.
 WATCH_GRACE_SECONDS: Final = 15.0
 # Servers that send bookmarks send one a minute. Once one has come, this long without anything
@@ -45,9 +47,12 @@ class Client:
         concurrency: int = 16,
         on_request: OnRequest | None = None,
         before_write: BeforeWrite | None = None,
+        watch_seconds: tuple[float, float] = WATCH_SECONDS,
         watch_grace: float = WATCH_GRACE_SECONDS,
         bookmark_silence: float = BOOKMARK_SILENCE_SECONDS,
     ) -> None:
+        self.watch_seconds: Final = watch_seconds
+        """How long a watch is to last that goes on and on, at least and at most."""
         self._watch_grace: Final = watch_grace
         self._bookmark_silence: Final = bookmark_silence
         self.access: Final = access

@@ -35,8 +35,6 @@ _log = logging.getLogger(__name__)
 PAGE: Final = 500
 # A watch that lived as long as this says that all is well again.
 HEALTHY_SECONDS: Final = 10.0
-# Each watch asks for its own time in this range, so that a server's watches do not end together.
-WATCH_SECONDS: Final = (300.0, 600.0)
 
 
 class Informer(Generic[T]):
@@ -56,7 +54,6 @@ class Informer(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         on_change: Callable[[T | None, T | None], None],
-        watch_seconds: tuple[float, float] = WATCH_SECONDS,
         healthy_seconds: float = HEALTHY_SECONDS,
         backoff: Backoff | None = None,
     ) -> None:
@@ -65,7 +62,6 @@ class Informer(Generic[T]):
         self._namespace: Final = namespace
         self._label_selector: Final = label_selector
         self._field_selector: Final = field_selector
-        self._watch_seconds: Final = watch_seconds
         self._healthy_seconds: Final = healthy_seconds
         self._backoff: Final = backoff or Backoff()
         self._cache: Final[Cache[T]] = Cache(on_change)
@@ -161,7 +157,7 @@ class Informer(Generic[T]):
             resource_version=self._cache.version,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
-            timeout_seconds=random.uniform(*self._watch_seconds),  # noqa: S311 - not a secret
+            timeout_seconds=random.uniform(*self._client.watch_seconds),  # noqa: S311 - not a secret
             on_bytes=self._heard,
         )
         cache = self._cache

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from localvolume.cleaning.paces import JobPaces
 from tests.cluster.support_agent import Class, Lab, Volume
 from tests.cluster.support_pods import JOBS, PODS, Kubelet, job_of, real
 
@@ -253,12 +254,9 @@ def test_a_job_that_cannot_be_made_is_told(lab: Lab, kubelet: Kubelet) -> None:
     assert (lab.metric(FAILED, **FILES) or 0) >= 1
 
 
-def test_a_failed_job_is_not_kept_for_ever(
-    lab: Lab, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_job_is_not_kept_for_ever(lab: Lab, kubelet: Kubelet) -> None:
     """Not even where its object stays and nobody tries again: its time to live is over."""
-    monkeypatch.setattr("localvolume.cleaning.jobs.KEPT_SECONDS", 1)
-    lab.hurry(first_wait=600.0)
+    lab.hurry(first_wait=600.0, jobs=JobPaces(kept=1))
     kubelet.argv_of = lambda _: ["/bin/false"]
     _, volume, where = released_directory(lab)
     lab.event(volume["metadata"]["name"], "VolumeFailedDelete")
@@ -268,10 +266,8 @@ def test_a_failed_job_is_not_kept_for_ever(
     assert len(kubelet.began) == 1
 
 
-def test_the_deadline_ends_a_job_that_does_not(
-    lab: Lab, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("localvolume.cleaning.jobs.STARTING_SECONDS", 1)
+def test_the_deadline_ends_a_job_that_does_not(lab: Lab, kubelet: Kubelet) -> None:
+    lab.hurry(jobs=JobPaces(starting=1))
     block = lab.add_class(
         "block",
         volumeMode="Block",

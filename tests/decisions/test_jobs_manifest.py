@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from localvolume.cleaning.jobs import JobSettings, cleaning_job, deadline_seconds, mount_name
 from localvolume.cleaning.method import Method, choose_method
 from localvolume.cleaning.order import Order, add_order_arguments, read_order
+from localvolume.cleaning.paces import JobPaces
 from localvolume.config.model import ClassConfig
 from localvolume.kube.objects import Meta, PersistentVolume
 from localvolume.volumes import marks
@@ -47,6 +48,7 @@ def job(order: Order = DIRECTORY, **changes: Any) -> dict[str, Any]:
         changes.get("node", NODE),
         changes.get("settings", SETTINGS),
         NOW,
+        JobPaces(),
     )
 
 
@@ -137,7 +139,7 @@ def test_one_attempt_and_an_end_to_everything() -> None:
     ],
 )
 def test_its_deadline(order: Order, method: Method, seconds: int) -> None:
-    assert deadline_seconds(order, method) == seconds
+    assert deadline_seconds(order, method, JobPaces().starting) == seconds
     assert job(order, method=method)["spec"]["activeDeadlineSeconds"] == seconds
 
 

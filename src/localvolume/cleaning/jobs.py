@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from localvolume.cleaning.method import Method
+from localvolume.cleaning.paces import JobPaces
 from localvolume.config.model import JOB_RESOURCES, ClassConfig, Resources
 from localvolume.config.names import fault_of_label_value
 from localvolume.kube.objects import PersistentVolume
@@ -35,12 +36,6 @@ UDEV: Final = "/run/udev"
 LAST_WORDS: Final = "/termination-log"
 """Where the Job's container leaves its receipt. The default is in /dev, which is the host's here:
 the container runtime would make a file of that name on the host."""
-
-STARTING_SECONDS: Final = 600
-"""What a class's cleaningTimeout is lengthened by for the Job: to be scheduled and to start."""
-
-KEPT_SECONDS: Final = 3600
-"""How long a finished Job is kept. It goes earlier, with its PersistentVolume."""
 
 _SLOWEST_BYTES: Final = 10 << 20
 _A_DAY: Final = 86400
@@ -124,10 +119,10 @@ def is_upstreams(job: Job) -> bool:
     )
 
 
-def deadline_seconds(order: Order, method: Method) -> int:
+def deadline_seconds(order: Order, method: Method, starting_seconds: int) -> int:
     """How long the Job may live: the class's limit, or far beyond what a slow disk needs."""
     if order.timeout_seconds is not None:
-        seconds = order.timeout_seconds + STARTING_SECONDS
+        seconds = order.timeout_seconds + starting_seconds
     else:
         passes = max(1, method.passes) + (method.name == "overwrite")
         seconds = _A_DAY + passes * order.size_bytes / _SLOWEST_BYTES
@@ -142,6 +137,7 @@ def cleaning_job(
     node: NodeFacts,
     settings: JobSettings,
     now: datetime,
+    paces: JobPaces,
 ) -> dict[str, Any]:
     """The object to create. Its pod sees the disks as the agent does, and needs no API access."""
     meta = volume.metadata
@@ -167,8 +163,8 @@ def cleaning_job(
             "backoffLimit": 0,
             "parallelism": 1,
             "completions": 1,
-            "activeDeadlineSeconds": deadline_seconds(order, method),
-            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "activeDeadlineSeconds": deadline_seconds(order, method, paces.starting),
+            "ttlSecondsAfterFinished": paces.kept,
             "template": {
                 "metadata": {"labels": node_label | {VOLUME_UID_LABEL: meta.uid}},
                 "spec": _pod(order, config, node, settings),

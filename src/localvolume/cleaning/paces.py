@@ -18,3 +18,14 @@ class CleaningPaces:
 
     progress: float = 1.0
     """The least time between two words on the progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPaces:
+    """Of a Job that cleans, in seconds."""
+
+    starting: int = 600
+    """What a class's cleaningTimeout is lengthened by for the Job: to be scheduled and to start."""
+
+    kept: int = 3600
+    """How long a finished Job is kept. It goes earlier, with its PersistentVolume."""

@@ -174,7 +174,9 @@ class JobCleaner:
             command=config.block_cleaner_command if block else None,
         )
         now = datetime.now(UTC)
-        body = cleaning_job(order, method, volume, config, around.node, around.jobs, now)
+        body = cleaning_job(
+            order, method, volume, config, around.node, around.jobs, now, self._paces.jobs
+        )
         return await self._ask.make(body)
 
     async def _remove(self, job: CleaningJob) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from localvolume.cleaning.limits import FIRST_WAIT, LONGEST_WAIT
-from localvolume.cleaning.paces import CleaningPaces
+from localvolume.cleaning.paces import CleaningPaces, JobPaces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +13,7 @@ class StaticPaces:
     """In seconds, but for `publishers`."""
 
     cleaning: CleaningPaces = field(default_factory=CleaningPaces)
+    jobs: JobPaces = field(default_factory=JobPaces)
 
     entry: float = 5.0
     """How long a disk may take to say what it is before it is held for dead."""

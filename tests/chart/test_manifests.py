@@ -1,6 +1,5 @@
 """The plain manifests are what the chart renders, and can be applied, twice, and removed again."""
 
-import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import yaml
 from localvolume.controlplane import ControlPlane
 from tests.chart.support_helm import CHART, NAME, ROOT, Refused, helm
 from tests.chart.support_manifests import DEPLOY, rendered
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("go")
 
@@ -90,11 +90,12 @@ def _generations(plane: ControlPlane, files: list[str]) -> dict[str, Any]:
 def _wait_gone(plane: ControlPlane) -> None:
     """Pods on nodes that exist only as objects are ended by no kubelet."""
     forced = ("--all", "--force", "--grace-period=0", "--wait=false")
-    deadline = time.monotonic() + 60
-    while plane.kubectl("get", "namespace", NAME, "--ignore-not-found", "-o", "name"):
-        plane.kubectl("-n", NAME, "delete", "pods", *forced)
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    until(
+        lambda: plane.kubectl("get", "namespace", NAME, "--ignore-not-found", "-o", "name"),
+        lambda left: not left,
+        check=lambda: plane.kubectl("-n", NAME, "delete", "pods", *forced),
+        every=0.2,
+    )
 
 
 def test_values_of_the_manifests_are_beside_them() -> None:

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import termios
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from fcntl import ioctl
 from pathlib import Path
+
+from tests.suite.until import until
 
 DEMO = (sys.executable, "-m", "localvolume", "demo")
 #: Longer than it ever takes, for one output line or the end, in seconds.
@@ -128,10 +129,9 @@ def running(
 
 def residue(where: Path) -> list[str]:
     """What is left of demos that ran there, given a while to go."""
-    deadline = time.monotonic() + SETTLE
-    while (left := _residue(where)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return left
+    with contextlib.suppress(AssertionError):
+        return until(lambda: _residue(where), lambda left: not left, seconds=SETTLE)
+    return _residue(where)
 
 
 def _residue(where: Path) -> list[str]:

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from localvolume.controlplane.ports import free_ports
 from tests.cluster.support_controller import LEASES
 from tests.cluster.support_endpoints import http
 from tests.cluster.support_routing import DRIVERS
+from tests.suite.until import until
 
 
 def test_no_way_to_an_api_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,11 +64,16 @@ def test_sigterm_ends_it_quickly_and_gives_the_lease_up(
             stderr=subprocess.STDOUT,
         )
     try:
-        deadline = time.monotonic() + 90
-        while http(port, "/ready") != (200, "ok, leading\n"):
-            assert time.monotonic() < deadline, log.read_text()
+
+        def check() -> None:
             assert process.poll() is None, log.read_text()
-            time.sleep(0.05)
+
+        until(
+            lambda: http(port, "/ready"),
+            lambda answer: answer == (200, "ok, leading\n"),
+            check=check,
+            said=log.read_text,
+        )
         lease = control_plane.request("GET", f"{LEASES}/{unique}")
         assert lease["spec"]["holderIdentity"]
         process.send_signal(signal.SIGTERM)

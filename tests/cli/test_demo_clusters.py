@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import signal
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from localvolume.controlplane import ControlPlane
 from localvolume.sandbox.sandbox import Sandbox
 from tests.cli.support_demo import running
+from tests.suite.until import until
 
 KINDS = (
     "/api/v1/nodes",
@@ -35,13 +35,12 @@ def items(server: str, path: str) -> list[dict[str, Any]]:
 
 def until_bound(server: str, name: str) -> None:
     """Wait until a volume was made for the claim of that name."""
-    deadline = time.monotonic() + 90
-    while True:
-        found = items(server, "/api/v1/persistentvolumeclaims")
-        if {"Bound"} == {c["status"]["phase"] for c in found if c["metadata"]["name"] == name}:
-            return
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
+    until(
+        lambda: items(server, "/api/v1/persistentvolumeclaims"),
+        lambda found: (
+            {"Bound"} == {c["status"]["phase"] for c in found if c["metadata"]["name"] == name}
+        ),
+    )
 
 
 def server_of(kubeconfig: str) -> str:

@@ -9,14 +9,11 @@ import json
 import logging
 import os
 import sys
-import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
-
-import pytest
 
 import localvolume
 from localvolume.agent.agent import Agent, AgentOptions
@@ -29,6 +26,7 @@ from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
 from tests.cluster.support_thread import LoopThread
 from tests.host.support_devices import LoopDevice, formatted, loop_device, mounted
+from tests.suite.until import until
 
 T = TypeVar("T")
 
@@ -349,16 +347,19 @@ class Lab:
         self, read: Callable[[], T], wanted: Callable[[T], Any], seconds: float = SECONDS
     ) -> T:
         """What `read` returns once it is `wanted`; fails after `seconds`, or with the agent."""
-        deadline = time.monotonic() + seconds
-        while not wanted(last := read()):
+        __tracebackhide__ = True
+
+        def check() -> None:
             if self.agent is not None:
                 self.agent.check()
-            if time.monotonic() > deadline:
-                end = "\n".join(self.log()[-25:])
-                text = json.dumps(last, indent=1, default=str)
-                pytest.fail(f"not so after {seconds} s; last: {text}\nthe agent's log:\n{end}")
-            time.sleep(0.03)
-        return last
+
+        return until(
+            read,
+            wanted,
+            seconds=seconds,
+            check=check,
+            said=lambda: "\n".join(["the agent's log:", *self.log()[-25:]]),
+        )
 
     # --- volumes and claims --------------------------------------------------------------------
 

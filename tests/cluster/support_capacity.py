@@ -19,8 +19,9 @@ from localvolume.kube.kinds import STORAGE_CAPACITIES, Kind
 from localvolume.kube.objects import CSIStorageCapacity
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER, NODE_LABEL
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
 from tests.cluster.support_thread import LoopThread
+from tests.suite.until import until
 
 CAPACITIES = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
 MERGE = "application/merge-patch+json"
@@ -87,7 +88,7 @@ class Publisher:
         """From now on `requests` has what is written from now on: what is seen to be done may have
         its answer on its way still."""
         role = eventually_role(self)
-        eventually(lambda: [one.task for one in list(role._classes.values())], lambda t: not any(t))
+        until(lambda: [one.task for one in list(role._classes.values())], lambda t: not any(t))
         self.requests.clear()
 
     def _before(self) -> None:
@@ -142,7 +143,7 @@ class Publisher:
             name: sizes if isinstance(sizes, tuple) else (sizes, sizes)
             for name, sizes in wanted.items()
         }
-        eventually(self.sizes_or_twins, lambda found: found == pairs)
+        until(self.sizes_or_twins, lambda found: found == pairs)
 
     def sizes_or_twins(self) -> Any:
         self._thread.check()
@@ -159,7 +160,7 @@ class Publisher:
 
 
 def eventually_role(publisher: Publisher) -> CapacityRole:
-    eventually(lambda: publisher.role is not None, bool)
+    until(lambda: publisher.role is not None, bool)
     assert publisher.role is not None
     return publisher.role
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from localvolume.controlplane import ControlPlane
 from tests.cluster.support_agent import CLAIMS, EVENTS, NODE_LABEL, VOLUMES
-from tests.cluster.support_objects import Objects, eventually, written_by_controllers
+from tests.cluster.support_objects import Objects, written_by_controllers
 from tests.cluster.support_rights import sample_spec
+from tests.suite.until import until
 
 CAPACITIES = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -143,10 +144,8 @@ def belongings(
     # From now on nobody else writes to them.
     written_by_controllers(objects, f"{NODES}/{node}")
     for path in (made_for.volume, made_for.upstreams):
-        eventually(partial(objects.get, path), lambda one: one["status"]["phase"] == "Available")
-    eventually(
-        partial(objects.get, made_for.job), lambda one: bool(one["status"].get("conditions"))
-    )
+        until(partial(objects.get, path), lambda one: one["status"]["phase"] == "Available")
+    until(partial(objects.get, made_for.job), lambda one: bool(one["status"].get("conditions")))
     return made_for
 
 

@@ -5,14 +5,10 @@ Nodes are objects without a kubelet; what kube-controller-manager does to volume
 """
 
 import contextlib
-import json
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-
-import pytest
 
 from localvolume.config.environment import ListenAddress
 from localvolume.controller.controller import Controller, ControllerOptions, LeaseOptions
@@ -25,6 +21,7 @@ from localvolume.volumes.marks import DYNAMIC_PROVISIONER, FLEX_DRIVER
 from tests.cluster.support_endpoints import http, metric, samples
 from tests.cluster.support_objects import pause
 from tests.cluster.support_thread import LoopThread
+from tests.suite.until import until
 
 T = TypeVar("T")
 
@@ -343,16 +340,19 @@ class Ground:
         self, read: Callable[[], T], wanted: Callable[[T], Any], seconds: float = SECONDS
     ) -> T:
         """What `read` returns once it is `wanted`; fails after `seconds`."""
-        deadline = time.monotonic() + seconds
-        while not wanted(last := read()):
+        __tracebackhide__ = True
+
+        def check() -> None:
             if self.controller is not None:
                 self.controller.check()
-            if time.monotonic() > deadline:
-                end = "\n".join(self._log.messages[-25:])
-                text = json.dumps(last, indent=1, default=str)
-                pytest.fail(f"not so after {seconds} s; last: {text}\nits log:\n{end}")
-            time.sleep(0.05)
-        return last
+
+        return until(
+            read,
+            wanted,
+            seconds=seconds,
+            check=check,
+            said=lambda: "\n".join(["its log:", *self._log.messages[-25:]]),
+        )
 
     def log(self) -> list[str]:
         return list(self._log.messages)

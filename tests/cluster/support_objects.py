@@ -1,14 +1,10 @@
 """API objects by their JSON, made for one test and taken away again, and waiting for a state."""
 
-import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from localvolume.controlplane import ControlPlane, RequestFailed
+from tests.suite.until import until
 
 
 class Objects:
@@ -47,7 +43,7 @@ class Objects:
 
 def written_by_controllers(objects: Objects, path: str) -> None:
     """Wait until kube-controller-manager has written to a new Node what it writes to each."""
-    eventually(
+    until(
         lambda: objects.get(path)["metadata"].get("annotations", {}),
         lambda notes: "node.alpha.kubernetes.io/ttl" in notes,
     )
@@ -58,7 +54,7 @@ def pause(plane: ControlPlane, name: str) -> None:
     they do."""
     plane.pause(name)
     threads = Path(f"/proc/{plane.pids[name]}/task")
-    eventually(lambda: [one.name for one in threads.iterdir() if _runs(one)], lambda left: not left)
+    until(lambda: [one.name for one in threads.iterdir() if _runs(one)], lambda left: not left)
 
 
 def _runs(thread: Path) -> bool:
@@ -67,13 +63,3 @@ def _runs(thread: Path) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "T"
-
-
-def eventually(read: Callable[[], Any], wanted: Callable[[Any], bool], seconds: float = 90) -> Any:
-    """What `read` returns once it is `wanted`; fails with the last of it after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not wanted(last := read()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"not so after {seconds} s; last: {json.dumps(last, indent=1)}")
-        time.sleep(0.05)
-    return last

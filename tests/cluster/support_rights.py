@@ -5,7 +5,6 @@ namespace is the tests' own.
 """
 
 import inspect
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self
@@ -17,7 +16,8 @@ from localvolume.controlplane import ControlPlane
 from tests.chart.support_manifests import NAME, Object
 from tests.cluster.support_accounts import ACCOUNTS, RBAC, Caller, kubeconfig, token
 from tests.cluster.support_agent import ADMISSION, EVENTS, VOLUMES, Lab
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
+from tests.suite.until import until
 
 TEMPLATES = (
     "serviceaccounts.yaml",
@@ -80,15 +80,20 @@ class Rights:
     def _until_in_force(self) -> None:
         nobody = self.caller()
         about = {"kind": "PersistentVolume", "name": "none"}
-        samples = {
+        samples: dict[str, Object] = {
             VOLUMES: {"metadata": {"name": "none"}, "spec": sample_spec("nowhere")},
             EVENTS: {"metadata": {"name": "none"}, "involvedObject": about, "reason": "None"},
         }
-        deadline = time.monotonic() + 90
+
+        def wait_for(path: str, body: dict[str, Any]) -> None:
+            until(
+                lambda: nobody.refusal("POST", path, body),
+                lambda refusal: "names no node" in refusal,
+                said=lambda: f"{path} is not confined",
+            )
+
         for path, body in samples.items():
-            while "names no node" not in (said := nobody.refusal("POST", path, body)):
-                assert time.monotonic() < deadline, f"{path} is not confined: {said or 'taken'}"
-                time.sleep(0.1)
+            wait_for(path, body)
 
     def pod_on(self, node: str, account: str = "") -> Object:
         """The agent's pod on that node, which nothing runs."""
@@ -133,7 +138,7 @@ class Rights:
         def checked(policies: list[Object]) -> bool:
             return all("observedGeneration" in one.get("status", {}) for one in policies)
 
-        policies = eventually(self.policies, checked)
+        policies = until(self.policies, checked)
         assert policies
         for one in policies:
             assert one["status"]["typeChecking"].get("expressionWarnings", []) == []

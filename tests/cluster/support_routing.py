@@ -8,6 +8,7 @@ from typing import Any
 
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER, node_key
 from tests.cluster.support_controller import CLAIMS, NODE_LABEL, Claim, Ground, Volume
+from tests.suite.until import until
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 CAPACITIES = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
@@ -230,7 +231,5 @@ class Routing:
 def seconds_until(wanted: Any, limit: float, pause: float = 0.002) -> float:
     """How long it took; fails after the limit."""
     began = time.monotonic()
-    while not wanted():
-        assert time.monotonic() - began < limit
-        time.sleep(pause)
+    until(wanted, seconds=limit, every=pause)
     return time.monotonic() - began

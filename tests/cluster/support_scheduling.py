@@ -6,13 +6,9 @@ Pods are objects only: what counts is where the scheduler puts them, and where t
 from __future__ import annotations
 
 import contextlib
-import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-
-import pytest
 
 from localvolume.config.sources import Others
 from localvolume.controlplane import RequestFailed
@@ -23,6 +19,7 @@ from tests.cluster.support_controller import Ground
 from tests.cluster.support_dynamic import MIB, PROVISIONER, SELECTED, Claim, DynamicLab, Volume
 from tests.cluster.support_objects import Objects
 from tests.host.support_devices import unmount
+from tests.suite.until import until
 
 T = TypeVar("T")
 
@@ -285,17 +282,20 @@ class Cluster:
         self, read: Callable[[], T], wanted: Callable[[T], Any], seconds: float = SECONDS
     ) -> T:
         """What `read` returns once it is `wanted`; fails after `seconds`, or with what runs."""
-        deadline = time.monotonic() + seconds
-        while not wanted(last := read()):
+        __tracebackhide__ = True
+
+        def check() -> None:
             for one in (self.ground.controller, *(lab.agent for lab in self.labs.values())):
                 if one is not None:
                     one.check()
-            if time.monotonic() > deadline:
-                log = "\n".join(self.ground.log()[-60:])
-                text = json.dumps(last, indent=1, default=str)
-                pytest.fail(f"not so after {seconds} s; last: {text}\nthe logs:\n{log}")
-            time.sleep(0.05)
-        return last
+
+        return until(
+            read,
+            wanted,
+            seconds=seconds,
+            check=check,
+            said=lambda: "\n".join(["the logs:", *self.ground.log()[-60:]]),
+        )
 
     def _pods(self) -> list[Object]:
         query = f"labelSelector=test%3D{self.unique}"

@@ -10,7 +10,8 @@ import pytest
 from localvolume.cli.main import main
 from localvolume.controlplane import ControlPlane
 from tests.cluster.support_agent import MERGE
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
+from tests.suite.until import until
 
 PODS = "/api/v1/namespaces/default/pods"
 DAEMON_SETS = "/apis/apps/v1/namespaces/default/daemonsets"
@@ -49,7 +50,7 @@ class Seeing:
 
     def until_why(self, code: str, *words: str) -> dict[str, Any]:
         """Once that is the verdict."""
-        found: dict[str, Any] = eventually(
+        found: dict[str, Any] = until(
             lambda: self.why(*words), lambda answer: answer["code"] == code
         )
         return found
@@ -79,7 +80,7 @@ def agent_pod(
         },
     )
     query = f"{PODS}?labelSelector=node={node}"
-    found = eventually(
+    found = until(
         lambda: objects.get(query)["items"],
         lambda pods: len(pods) == 1 and bool(pods[0]["spec"].get("nodeName")),
     )

@@ -23,7 +23,8 @@ from tests.cluster.support_capacity import (
     publishing,
     remove,
 )
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
+from tests.suite.until import until
 
 MANAGER = "csi.storage.k8s.io/managed-by"
 
@@ -124,7 +125,7 @@ def test_what_goes_with_the_node_comes_again_with_a_new_one(
     def owners() -> list[str]:
         return [t["metadata"]["ownerReferences"][0]["uid"] for t in publisher.found()]
 
-    eventually(owners, lambda found: found == [uid])
+    until(owners, lambda found: found == [uid])
     settled(publisher)
     assert owners() == [uid]
     assert uids(publisher) != [before["metadata"]["uid"]]
@@ -136,7 +137,7 @@ def test_without_its_node_an_object_goes(publisher: Publisher, objects: Objects)
     publisher.says(a="1Gi")
     publisher.stop()
     objects.plane.request("DELETE", f"/api/v1/nodes/{publisher.node}")
-    eventually(publisher.found, lambda found: found == [])
+    until(publisher.found, lambda found: found == [])
 
 
 # --- what others do -------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ def test_what_others_delete_or_spoil_is_put_right(publisher: Publisher, objects:
     publisher.says(a="1Gi")
     (made,) = publisher.found()
     remove(objects, made)
-    eventually(lambda: uids(publisher), lambda found: found not in ([], [made["metadata"]["uid"]]))
+    until(lambda: uids(publisher), lambda found: found not in ([], [made["metadata"]["uid"]]))
     (made,) = publisher.found()
     change(objects, made, {"capacity": "7Ti", "maximumVolumeSize": None})
     publisher.says(a="1Gi")
@@ -163,9 +164,9 @@ def test_what_others_delete_or_spoil_is_put_right(publisher: Publisher, objects:
             return True
         return False
 
-    eventually(nobodys, bool)
+    until(nobodys, bool)
     publisher.says(a="1Gi")
-    eventually(
+    until(
         lambda: [there["metadata"] for there in publisher.found()],
         lambda found: [("ownerReferences" in meta) for meta in found] == [True],
     )
@@ -189,9 +190,9 @@ def test_objects_of_others_are_not_touched(publisher: Publisher, objects: Object
         )
     ]
     publisher.room(a=2 * GIB)
-    eventually(lambda: publisher.object_of("a")["capacity"], lambda text: text == "2Gi")
+    until(lambda: publisher.object_of("a")["capacity"], lambda text: text == "2Gi")
     publisher.room()
-    eventually(lambda: made["metadata"]["uid"] in uids(publisher), lambda there: not there)
+    until(lambda: made["metadata"]["uid"] in uids(publisher), lambda there: not there)
     settled(publisher)
     for there in theirs:
         assert objects.get(f"{CAPACITIES}/{there['metadata']['name']}") == there | {
@@ -214,12 +215,12 @@ def test_one_that_somebody_takes_over_is_theirs(
     theirs = change(objects, made, {"metadata": {"labels": labels}, "capacity": "7Ti"})
     objects.adopt(f"{CAPACITIES}/{made['metadata']['name']}")
     second = f"{CAPACITIES}/{object_name(publisher.node, 'a', 1)}"
-    eventually(
+    until(
         lambda: [t["metadata"]["name"] for t in publisher.found()],
         lambda names: second.rpartition("/")[2] in names,
     )
     publisher.room(a=2 * GIB)
-    eventually(lambda: objects.get(second)["capacity"], lambda text: text == "2Gi")
+    until(lambda: objects.get(second)["capacity"], lambda text: text == "2Gi")
     assert publisher.object_of("a") == theirs
 
 
@@ -235,7 +236,7 @@ def test_a_write_decided_before_somebody_took_it_over_is_not_made(
     publisher.forget_requests()
     publisher.before_write.append({"metadata": {"labels": {MANAGER: "someone-else"}}})
     publisher.room(a=2 * GIB if verb == "patch" else ())
-    eventually(lambda: publisher.requests[:1], bool)
+    until(lambda: publisher.requests[:1], bool)
     assert publisher.requests[0] == (verb, "Conflict")
     settled(publisher)
     there = publisher.object_of("a")
@@ -260,12 +261,10 @@ def test_one_that_somebody_holds_is_not_waited_for(publisher: Publisher, objects
     (made,) = publisher.found()
     change(objects, made, {"metadata": {"finalizers": ["example.com/held"]}})
     publisher.room()
-    eventually(lambda: "deletionTimestamp" in publisher.object_of("a")["metadata"], bool)
+    until(lambda: "deletionTimestamp" in publisher.object_of("a")["metadata"], bool)
     publisher.room(a=3 * GIB)
     second = object_name(publisher.node, "a", 1)
-    eventually(
-        lambda: [t["metadata"]["name"] for t in publisher.found()], lambda names: second in names
-    )
+    until(lambda: [t["metadata"]["name"] for t in publisher.found()], lambda names: second in names)
 
 
 # --- when it is written ---------------------------------------------------------------------------
@@ -312,7 +311,7 @@ def test_whoever_will_not_leave_off_is_answered_once_a_second(
         change(objects, made, {"capacity": "7Ti"})
         time.sleep(0.02)
     publisher.says(a="1Gi")
-    eventually(lambda: publisher.requests[:1], bool)
+    until(lambda: publisher.requests[:1], bool)
     assert len(publisher.requests) <= (took / CapacityPaces().between + 2) * 2
 
 
@@ -331,7 +330,7 @@ def test_nor_is_whoever_makes_again_what_is_not_wanted(
             objects.plane.request("POST", CAPACITIES, copy_of(made))
         time.sleep(0.02)
     publisher.says()
-    eventually(lambda: done(publisher)[:1], bool)
+    until(lambda: done(publisher)[:1], bool)
     assert len(done(publisher)) <= took / CapacityPaces().between + 2
 
 
@@ -342,7 +341,7 @@ def test_an_api_server_that_is_away_is_waited_for(publisher: Publisher, objects:
     objects.plane.stop_apiserver(0.0)
     try:
         publisher.update({"a": MIB, "b": GIB}, fresh=False)
-        eventually(lambda: len(publisher.requests), lambda count: count > 3)
+        until(lambda: len(publisher.requests), lambda count: count > 3)
         assert eventually_role(publisher).refused == ""
     finally:
         objects.plane.start_apiserver()
@@ -363,9 +362,9 @@ def test_not_being_allowed_to_write_is_said_once_and_waited_out(lab: Lab) -> Non
     with publishing(lab.objects, lab.node, kubeconfig, soon) as publisher:
         publisher.room(a=GIB, b=GIB)
         role = eventually_role(publisher)
-        eventually(lambda: role.refused, bool)
+        until(lambda: role.refused, bool)
         assert "cannot create resource" in role.refused
-        eventually(lambda: len(publisher.requests), lambda count: count > 8)
+        until(lambda: len(publisher.requests), lambda count: count > 8)
         said = lab.event(lab.node, capacityrole.EVENT_REFUSED, "cannot create resource")
         assert said["type"] == "Warning"
         assert said["count"] == 1
@@ -373,11 +372,11 @@ def test_not_being_allowed_to_write_is_said_once_and_waited_out(lab: Lab) -> Non
         assert len([line for line in lab.log() if line.startswith("ERROR")]) == 1
         # What is no longer wanted is no longer refused.
         publisher.room()
-        eventually(lambda: role.refused, lambda text: text == "")
+        until(lambda: role.refused, lambda text: text == "")
         allow(lab, [READ, WRITE, EVENTS])
         publisher.room(a=GIB, b=GIB)
         publisher.says(a="1Gi", b="1Gi")
-        eventually(lambda: role.refused, lambda text: text == "")
+        until(lambda: role.refused, lambda text: text == "")
 
 
 def test_what_need_not_be_written_any_more_is_no_longer_refused(lab: Lab) -> None:
@@ -389,10 +388,10 @@ def test_what_need_not_be_written_any_more_is_no_longer_refused(lab: Lab) -> Non
         with publishing(lab.objects, lab.node, kubeconfig) as publisher:
             publisher.room(a=2 * GIB)
             role = eventually_role(publisher)
-            eventually(lambda: role.refused, bool)
+            until(lambda: role.refused, bool)
             assert "cannot patch resource" in role.refused
             publisher.room(a=GIB)
-            eventually(lambda: role.refused, lambda text: text == "")
+            until(lambda: role.refused, lambda text: text == "")
 
 
 def test_not_being_allowed_to_read_is_said_and_waited_out(lab: Lab) -> None:
@@ -400,12 +399,12 @@ def test_not_being_allowed_to_read_is_said_and_waited_out(lab: Lab) -> None:
     with publishing(lab.objects, lab.node, kubeconfig) as publisher:
         publisher.room(a=GIB)
         role = eventually_role(publisher)
-        eventually(lambda: role.refused, bool)
+        until(lambda: role.refused, bool)
         assert "cannot list resource" in role.refused
         assert publisher.requests == []
         allow(lab, [READ, WRITE, EVENTS])
         publisher.says(a="1Gi")
-        eventually(lambda: role.refused, lambda text: text == "")
+        until(lambda: role.refused, lambda text: text == "")
 
 
 def test_a_mistake_of_ours_about_one_class_does_not_end_the_others(

@@ -10,7 +10,8 @@ from localvolume.controlplane import RequestFailed
 from localvolume.volumes.capacity import GIB, MIB
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER
 from tests.cluster.support_capacity import Object, Publisher, publishing
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
+from tests.suite.until import until
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
@@ -60,16 +61,14 @@ class Cluster:
         return str(meta.get("annotations", {}).get(SELECTED, ""))
 
     def is_sent_to(self, name: str, node: str) -> None:
-        assert eventually(lambda: self.selected(name), bool) == node
+        assert until(lambda: self.selected(name), bool) == node
 
     def is_refused(self, name: str) -> None:
         """Wait until the scheduler has judged the claim: there is no room, and no node is chosen.
 
         It says something else while its informers have the pod, and not its claim or class yet.
         """
-        eventually(
-            lambda: (self.selected(name), self._said(name)), lambda one: one[0] or FULL in one[1]
-        )
+        until(lambda: (self.selected(name), self._said(name)), lambda one: one[0] or FULL in one[1])
         assert self.selected(name) == ""
 
     def _said(self, name: str) -> str:
@@ -81,12 +80,12 @@ class Cluster:
 
         def refused() -> bool:
             name = self.pod("1Mi")
-            word = str(eventually(lambda: self._said(name) or self.selected(name), bool))
+            word = str(until(lambda: self._said(name) or self.selected(name), bool))
             for path in (f"{PODS}/{name}", f"{CLAIMS}/{name}"):
                 self.objects.plane.request("DELETE", path, {"gracePeriodSeconds": 0})
             return FULL in word
 
-        eventually(refused, bool)
+        until(refused, bool)
 
 
 def make_class(objects: Objects, name: str) -> None:
@@ -129,7 +128,7 @@ def rooms(cluster: Cluster, a: int | tuple[int, ...], b: int | tuple[int, ...]) 
 def publish(cluster: Cluster, publisher: Publisher, room: int | tuple[int, ...]) -> None:
     before = publisher.found()
     publisher.update({cluster.cls: room})
-    eventually(publisher.found, lambda found: found not in ([], before))
+    until(publisher.found, lambda found: found not in ([], before))
 
 
 def bind(cluster: Cluster, name: str, node: str, size: str) -> Object:
@@ -158,7 +157,7 @@ def test_a_pod_goes_where_its_volume_fits(cluster: Cluster) -> None:
         name = cluster.pod("2Gi")
         cluster.is_sent_to(name, cluster.b.node)
     bind(cluster, name, cluster.b.node, "2Gi")
-    placed = eventually(lambda: cluster.objects.get(f"{PODS}/{name}")["spec"].get("nodeName"), bool)
+    placed = until(lambda: cluster.objects.get(f"{PODS}/{name}")["spec"].get("nodeName"), bool)
     assert placed == cluster.b.node
 
 
@@ -214,6 +213,6 @@ def test_a_driver_that_does_not_tell_of_its_room_is_not_asked(
 
     def sent() -> str:
         name = cluster.pod("1Ti")
-        return str(eventually(lambda: cluster.selected(name) or cluster._said(name), bool))
+        return str(until(lambda: cluster.selected(name) or cluster._said(name), bool))
 
-    eventually(sent, lambda word: word.startswith(unique))
+    until(sent, lambda word: word.startswith(unique))

@@ -17,6 +17,7 @@ from localvolume.volumes.marks import DYNAMIC_PROVISIONER
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_routing import DRIVERS
 from tests.faults.support_proxy import Order, Proxy
+from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("controlplane")
 
@@ -91,9 +92,7 @@ async def test_a_doubt_about_leading_is_waited_out(ground: Ground) -> None:
     ground.adopt(PATH)
     async with Client(access, user_agent="test", before_write=check) as client:
         keeping = asyncio.create_task(keep_driver(client, 0.2))
-        async with asyncio.timeout(60):
-            while driver(ground) is None and not keeping.done():
-                await asyncio.sleep(0.1)
+        await until_async(lambda: driver(ground) is not None or keeping.done(), every=0.1)
         assert not keeping.done()
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)

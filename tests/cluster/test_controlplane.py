@@ -15,7 +15,8 @@ import pytest
 from localvolume.controlplane import ControlPlane, KubectlFailed, PlaneFailed, RequestFailed
 from localvolume.controlplane.access import Access
 from localvolume.controlplane.assets import build_directory
-from tests.cluster.support_objects import Objects, eventually, pause
+from tests.cluster.support_objects import Objects, pause
+from tests.suite.until import until
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 VOLUMES = "/api/v1/persistentvolumes"
@@ -99,7 +100,7 @@ def test_a_claim_is_bound_at_once(objects: Objects, unique: str) -> None:
     make_class(objects, unique, "Immediate")
     make_volume(objects, f"{unique}-v", node="nowhere")
     make_claim(objects, unique)
-    eventually(lambda: phase(objects, f"{CLAIMS}/{unique}"), lambda p: p == "Bound")
+    until(lambda: phase(objects, f"{CLAIMS}/{unique}"), lambda p: p == "Bound")
     assert objects.get(f"{VOLUMES}/{unique}-v")["spec"]["claimRef"]["name"] == unique
 
 
@@ -110,7 +111,7 @@ def test_a_claim_that_waits_is_bound_where_its_pod_goes(objects: Objects, unique
         objects.node(node)
     make_volume(objects, f"{unique}-v", node=f"{unique}-b")
     # Else the scheduler may just have told the pod that it is not: it tries again after minutes.
-    eventually(lambda: phase(objects, f"{VOLUMES}/{unique}-v"), lambda p: p == "Available")
+    until(lambda: phase(objects, f"{VOLUMES}/{unique}-v"), lambda p: p == "Available")
     make_claim(objects, unique)
     pod = {
         "metadata": {"name": unique},
@@ -120,14 +121,14 @@ def test_a_claim_that_waits_is_bound_where_its_pod_goes(objects: Objects, unique
         },
     }
     objects.make(PODS, pod)
-    node = eventually(lambda: objects.get(f"{PODS}/{unique}")["spec"].get("nodeName"), bool)
+    node = until(lambda: objects.get(f"{PODS}/{unique}")["spec"].get("nodeName"), bool)
     assert node == f"{unique}-b"
     # The scheduler waits for the binding, and not until its last word, the phase, is written.
-    eventually(lambda: phase(objects, f"{CLAIMS}/{unique}"), lambda p: p == "Bound")
+    until(lambda: phase(objects, f"{CLAIMS}/{unique}"), lambda p: p == "Bound")
 
     objects.plane.kubectl("delete", "pod", unique, "--force", "--grace-period=0")
     objects.plane.kubectl("delete", "pvc", unique)
-    eventually(lambda: phase(objects, f"{VOLUMES}/{unique}-v"), lambda p: p == "Released")
+    until(lambda: phase(objects, f"{VOLUMES}/{unique}-v"), lambda p: p == "Released")
 
 
 def test_a_made_node_is_ready_and_takes_pods(objects: Objects, unique: str) -> None:
@@ -267,10 +268,8 @@ def test_kill_of_the_parent_leaves_no_processes_and_no_files() -> None:
             assert Path(directory, "etcd").is_dir()
         finally:
             parent.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while any(alive(int(pid)) for pid in pids) or Path(directory).exists():
-        assert time.monotonic() < deadline, f"still there: {pids} {directory}"
-        time.sleep(0.05)
+    until(lambda: not any(alive(int(pid)) for pid in pids))
+    until(lambda: not Path(directory).exists())
 
 
 def alive(pid: int) -> bool:

@@ -5,14 +5,13 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from localvolume.controlplane import assets, build, ports
 from localvolume.controlplane.assets import COMPONENTS, ComponentsMissing
+from tests.suite.until import until
 
 # Behaves as far as we use it; what it is asked goes to the file GO_CALLS.
 FAKE_GO = """#!/bin/sh
@@ -107,7 +106,7 @@ def test_two_processes_build_it_once(machine: Path, monkeypatch: pytest.MonkeyPa
     for builder in builders:
         builder.start()
     try:
-        wait_for(other.exists)
+        until(other.exists)
     finally:
         other.touch()
         for builder in builders:
@@ -144,12 +143,12 @@ def test_an_interrupt_ends_the_compilers_too(machine: Path) -> None:
         [sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True
     ) as builder:
         try:
-            wait_for(lambda: (machine / "calls").exists() and bool(calls(machine, "build")))
-            wait_for(lambda: bool(sleepers()))
+            until(lambda: (machine / "calls").exists() and bool(calls(machine, "build")))
+            until(lambda: bool(sleepers()))
         finally:
             builder.send_signal(2)
             builder.wait(60)
-    wait_for(lambda: not sleepers())
+    until(lambda: not sleepers())
     assert cached(machine) == []
 
 
@@ -167,13 +166,6 @@ def sleepers() -> list[str]:
         except (FileNotFoundError, ProcessLookupError):
             continue
     return found
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_an_old_go_is_named_with_the_remedy(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

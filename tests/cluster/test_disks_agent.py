@@ -1,6 +1,5 @@
 """Raw disks and a whole agent: said first, done once it is approved, and offered as any volume."""
 
-import asyncio
 import json
 import os
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from localvolume.host.workers import Workers
 from tests.cluster.support_agent import Class, Lab
 from tests.host.support_devices import LoopDevice, command, unmount
 from tests.host.support_disks import odd_size, shared_directory
+from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
@@ -228,9 +228,7 @@ def test_an_approval_that_is_withdrawn_at_the_last_moment(
     ) -> list[Outcome]:
         disks.approved.clear()
         disks.settings()
-        async with asyncio.timeout(30):
-            while approved():
-                await asyncio.sleep(0.05)
+        await until_async(lambda: not approved())
         return await carry_out(plan, workers, by_id=by_id, approved=approved)
 
     monkeypatch.setattr("localvolume.disks.role.carry_out", late)

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from localvolume.host.blockdev import InUse
 from localvolume.host.loopattach import Loop, StillInUse, attached, detach
 from tests.cluster.support_dynamic import MIB, POOL, DynamicLab, MadePool, Volume
 from tests.host.support_devices import command, mounted
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
@@ -38,12 +38,13 @@ def _backing(loop: Loop) -> str:
 
 def _detach(pool: MadePool) -> None:
     # udev opens a device that was written to for a moment, and that may be long on a busy machine.
-    deadline = time.monotonic() + 60
-    while loops := _loops(pool):
-        for loop in loops:
+    def left() -> list[Loop]:
+        for loop in (loops := _loops(pool)):
             with contextlib.suppress(StillInUse, InUse):
                 detach(loop)
-        assert time.monotonic() < deadline, f"{loops} are still in use"
+        return loops
+
+    until(left, lambda loops: not loops)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from tests.cluster.support_routing import (
     Routing,
     seconds_until,
 )
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("controlplane")
 
@@ -29,9 +30,8 @@ def routing(ground: Ground) -> Routing:
 
 def heeded(routing: Routing, class_name: str, *nodes: str) -> None:
     """Wait until the scheduler heeds the room that is published for the class."""
-    while not _refused_for_room(routing, class_name, *nodes):
-        # It has yet to see the CSIDriver, and sent the claim to a node without asking for room.
-        pass
+    # Before it sees the CSIDriver, it sends the claim to a node without asking for room.
+    until(lambda: _refused_for_room(routing, class_name, *nodes))
 
 
 def _refused_for_room(routing: Routing, class_name: str, *nodes: str) -> bool:

@@ -12,8 +12,9 @@ from localvolume.controlplane import ControlPlane
 from localvolume.controlplane.assets import provide
 from tests.cluster.support_agent import Lab
 from tests.cluster.support_dynamic import DynamicLab
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
 from tests.host.support_devices import unmount
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("controlplane", "kubectl")
 
@@ -72,7 +73,7 @@ def test_the_plugin_is_found_and_named_as_people_call_it(
 
 def described(ctl: Kubectl, what: str, *reasons: str) -> str:
     """`kubectl describe`, once it tells of all of these."""
-    found: str = eventually(
+    found: str = until(
         lambda: ctl("describe", what), lambda text: all(one in text for one in reasons)
     )
     return found

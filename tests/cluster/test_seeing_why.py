@@ -12,10 +12,11 @@ from localvolume.controlplane import ControlPlane
 from tests.cluster.support_accounts import account, rule
 from tests.cluster.support_agent import CLAIMS, CLASSES, VOLUMES, Lab
 from tests.cluster.support_dynamic import DynamicLab
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
 from tests.cluster.support_seeing import Seeing, agent_pod
 from tests.host.support_devices import unmount
 from tests.host.support_disks import odd_size, shared_directory
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("controlplane")
 
@@ -213,9 +214,7 @@ class TestVolumes:
         unmount(where)
         # Which of the two is said depends on how long it is gone already.
         gone = ("bound-vanished", "bound-unhealthy")
-        found = eventually(
-            lambda: seeing.why(f"default/{claim}"), lambda answer: answer["code"] in gone
-        )
+        found = until(lambda: seeing.why(f"default/{claim}"), lambda answer: answer["code"] in gone)
         assert str(cls.path("one")) in found["verdict"]
         lab.delete_claim(claim)
         found = seeing.until_why("not-cleaned", f"pv/{name}")

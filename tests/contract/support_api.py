@@ -6,8 +6,7 @@ import asyncio
 import io
 import json
 import ssl as tls
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from localvolume.kube.sockets import Sockets
+from tests.suite.until import until_async
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -184,7 +184,7 @@ class ApiUnderTest:
         async def account() -> bool:
             return (await self.get(self.namespaced("serviceaccounts") + "/default")).status == 200
 
-        await eventually(account)
+        await until_async(account)
         return self.unique
 
     @asynccontextmanager
@@ -277,19 +277,6 @@ class Watching:
         """(type, name) of the next `count` events."""
         events = [await self.next() for _ in range(count)]
         return [(kind, body["metadata"]["name"]) for kind, body in events]
-
-
-async def eventually(
-    condition: Callable[[], Awaitable[Any]], seconds: float = 60.0, every: float = 0.02
-) -> Any:
-    """The first true result of `condition`; fails after `seconds`."""
-    end = time.monotonic() + seconds
-    while True:
-        result = await condition()
-        if result:
-            return result
-        assert time.monotonic() < end, f"not within {seconds} s: {condition}"
-        await asyncio.sleep(every)
 
 
 def volume(name: str, **spec: Any) -> Body:

@@ -206,10 +206,3 @@ def client_of(
 ) -> Client:
     access = Access(server.url, source="a test", token=token, tls=tls)
     return Client(access, user_agent="test", timeout=timeout, **rest)
-
-
-async def until(condition: Callable[[], object], timeout: float = 60.0) -> None:
-    """Wait for something to become true."""
-    async with asyncio.timeout(timeout):
-        while not condition():
-            await asyncio.sleep(0.005)

@@ -21,6 +21,7 @@ from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import CONFIG_MAPS
 from localvolume.kube.lease import Election, NotLeading
 from tests.contract.support_api import ApiUnderTest, Body
+from tests.suite.until import until_async
 
 #: Short, but not so short that a busy machine lets a lease run out by itself.
 TIMES: Final[dict[str, Any]] = {
@@ -128,12 +129,10 @@ class Program:
 
     async def stopped(self, timeout: float = 60.0) -> None:
         """Wait until the kernel shows it as stopped by a signal."""
-        async with asyncio.timeout(timeout):
-            while True:
-                stat = Path(f"/proc/{self.process.pid}/stat").read_text()
-                if stat.rpartition(")")[2].split()[0] == "T":
-                    return
-                await asyncio.sleep(0.01)
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        await until_async(
+            stat.read_text, lambda text: text.rpartition(")")[2].split()[0] == "T", seconds=timeout
+        )
 
 
 @asynccontextmanager

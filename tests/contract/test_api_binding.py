@@ -11,22 +11,18 @@ from tests.contract.support_api import (
     ApiUnderTest,
     Body,
     claim,
-    eventually,
     pod,
     storage_class,
     volume,
 )
+from tests.suite.until import until_async
 
 
 async def phase(api: ApiUnderTest, path: str, wanted: str) -> Body:
     """The object once it is in a phase."""
-
-    async def check() -> Body | None:
-        found = await api.now(path)
-        return found if found["status"].get("phase") == wanted else None
-
-    body: Body = await eventually(check)
-    return body
+    return await until_async(
+        lambda: api.now(path), lambda found: found["status"].get("phase") == wanted
+    )
 
 
 async def volumes(api: ApiUnderTest, **specs: dict[str, Any]) -> None:
@@ -106,7 +102,7 @@ async def test_what_does_not_fit(api: ApiUnderTest) -> None:
         return bool((await api.now(dying))["metadata"]["finalizers"] == held[1:])
 
     # The controllers hear of volumes and of claims apart: of this deletion before of the claim.
-    await eventually(seen)
+    await until_async(seen)
     # And who binds hears of volumes one after the other: of the deletion before of this one.
     await volumes(api, good={"capacity": {"storage": "5Gi"}, "labels": {"x": "1"}})
     wanted = claim(api.unique, api.unique, selector={"matchLabels": {"x": "1"}})
@@ -166,7 +162,7 @@ async def test_a_claim_goes_and_its_volume_is_released(
         async def free() -> bool:
             return str((await api.now(path))["status"]["phase"]) in {"Available", "Bound"}
 
-        await eventually(free)
+        await until_async(free)
 
 
 async def test_a_claim_whose_volume_is_gone_is_lost(api: ApiUnderTest) -> None:
@@ -194,7 +190,7 @@ async def test_a_deleted_volume_goes_with_its_claim(api: ApiUnderTest) -> None:
     async def gone() -> bool:
         return (await api.get(path)).status == 404
 
-    await eventually(gone)
+    await until_async(gone)
 
 
 async def test_the_first_consumer(api: ApiUnderTest) -> None:
@@ -211,7 +207,7 @@ async def test_the_first_consumer(api: ApiUnderTest) -> None:
         listed = await api.get(api.events, fieldSelector=about)
         return [item["reason"] for item in listed.body["items"]]
 
-    assert (await eventually(told))[0] == "WaitForFirstConsumer"
+    assert (await until_async(told))[0] == "WaitForFirstConsumer"
     await api.made(api.pods, pod(api.unique, api.unique))
     assert await bound(api) == "near"
 
@@ -219,7 +215,7 @@ async def test_the_first_consumer(api: ApiUnderTest) -> None:
         found = await api.now(f"{api.pods}/{api.unique}")
         return bool(found["spec"].get("nodeName") == node)
 
-    await eventually(placed)
+    await until_async(placed)
     found = await api.now(f"{VOLUMES}/{api.unique}-near")
     assert found["metadata"]["annotations"] == {"pv.kubernetes.io/bound-by-controller": "yes"}
 
@@ -246,7 +242,7 @@ async def test_a_claim_in_use_stays(api: ApiUnderTest) -> None:
         async def check() -> bool:
             return (await api.get(f"{api.claims}/{name}")).status == 404
 
-        await eventually(check)
+        await until_async(check)
 
     # Even a finished pod holds its claim; one without a node does not.
     done = {"status": {"phase": "Succeeded"}}
@@ -271,7 +267,7 @@ async def test_why_a_claim_is_pending(api: ApiUnderTest) -> None:
         found = {item["involvedObject"]["name"]: item["reason"] for item in items}
         return found if len(found) == 3 else None
 
-    assert await eventually(reasons) == {
+    assert await until_async(reasons) == {
         "no-class": "ProvisioningFailed",
         "no-volume": "ProvisioningFailed",
         "none": "FailedBinding",

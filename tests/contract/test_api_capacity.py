@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.support_api import NODES, TABLE, ApiUnderTest, Body, eventually
+from tests.contract.support_api import NODES, TABLE, ApiUnderTest, Body
+from tests.suite.until import until_async
 
 DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
 
@@ -111,7 +112,7 @@ async def test_it_goes_with_the_node_that_owns_it(api: ApiUnderTest) -> None:
     async def gone() -> bool:
         return (await api.get(f"{capacities(api)}/{api.unique}")).status == 404
 
-    await eventually(gone)
+    await until_async(gone)
 
 
 async def test_rows(api: ApiUnderTest) -> None:

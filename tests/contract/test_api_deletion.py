@@ -9,11 +9,11 @@ from tests.contract.support_api import (
     VOLUMES,
     ApiUnderTest,
     Body,
-    eventually,
     pod,
     storage_class,
     volume,
 )
+from tests.suite.until import until_async
 
 
 async def test_uid_and_version_preconditions(api: ApiUnderTest) -> None:
@@ -130,7 +130,7 @@ async def gone(api: ApiUnderTest, path: str) -> None:
     async def check() -> bool:
         return (await api.get(path)).status == 404
 
-    await eventually(check)
+    await until_async(check)
 
 
 async def test_dependents_follow_their_owner(api: ApiUnderTest) -> None:
@@ -172,7 +172,7 @@ async def test_a_foreground_deletion_waits_for_dependents(api: ApiUnderTest) -> 
     async def dependent_goes() -> bool:
         return "deletionTimestamp" in (await api.now(f"{path}-owned"))["metadata"]
 
-    await eventually(dependent_goes)
+    await until_async(dependent_goes)
     assert (await api.get(path)).status == 200
     await api.patch(f"{path}-owned", {"metadata": {"finalizers": None}})
     await gone(api, path)
@@ -212,7 +212,7 @@ async def test_a_namespace_takes_everything_along(api: ApiUnderTest) -> None:
     async def held_goes() -> bool:
         return "deletionTimestamp" in (await api.now(f"{api.config_maps}/held"))["metadata"]
 
-    await eventually(held_goes)
+    await until_async(held_goes)
     assert (await api.get(path)).status == 200
     await api.patch(f"{api.config_maps}/held", {"metadata": {"finalizers": None}})
     if not api.real:  # the real controller looks again only after some 15 seconds

@@ -12,7 +12,8 @@ import pytest
 
 from localvolume.controlplane import ControlPlane
 from localvolume.sandbox import Sandbox
-from tests.contract.support_api import ApiUnderTest, eventually
+from tests.contract.support_api import ApiUnderTest
+from tests.suite.until import until_async
 
 Forgetful = tuple[ApiUnderTest, Callable[[], Awaitable[None]]]
 
@@ -63,7 +64,7 @@ async def test_a_watch_from_a_forgotten_version(forgetful: Forgetful) -> None:
             return watch.status == 200
 
     # A real server that is ready says 429 for as long as its cache is not.
-    await eventually(serves)
+    await until_async(serves)
     async with api.watch(api.config_maps, resourceVersion=version) as watch:
         events = await watch.rest()
     assert watch.status == 200

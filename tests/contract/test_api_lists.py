@@ -2,16 +2,8 @@
 
 import pytest
 
-from tests.contract.support_api import (
-    NODES,
-    VOLUMES,
-    ApiUnderTest,
-    Body,
-    claim,
-    eventually,
-    pod,
-    volume,
-)
+from tests.contract.support_api import NODES, VOLUMES, ApiUnderTest, Body, claim, pod, volume
+from tests.suite.until import until_async
 
 
 async def numbered(api: ApiUnderTest, count: int) -> None:
@@ -77,7 +69,7 @@ async def test_what_remains_is_counted(api: ApiUnderTest) -> None:
         return (await api.get(f"{api.config_maps}/kube-root-ca.crt")).status == 200
 
     if api.real:  # whose controllers put it there, too
-        await eventually(root_ca)
+        await until_async(root_ca)
     total = len((await api.get(api.config_maps)).body["items"])
     first = (await api.get(api.config_maps, limit=1)).body
     assert first["metadata"]["remainingItemCount"] == total - 1
@@ -89,12 +81,12 @@ async def test_limits_do_not_bind_the_watch_cache(api: ApiUnderTest) -> None:
     await numbered(api, 3)
     query = {"limit": 1, "resourceVersion": "0", "labelSelector": f"test={api.unique}"}
 
-    async def whole() -> Body | None:
+    async def some() -> Body:
         found: Body = (await api.get(api.config_maps, **query)).body
-        return found if names(found) == ["0", "1", "2"] else None
+        return found
 
     # A real server's cache may be behind what was just made.
-    listed = await eventually(whole)
+    listed = await until_async(some, lambda found: names(found) == ["0", "1", "2"])
     assert "continue" not in listed["metadata"]
 
 
@@ -109,12 +101,12 @@ async def test_versions_asked_for(api: ApiUnderTest) -> None:
     assert (names(then), then["metadata"]["resourceVersion"]) == (["0", "1"], version)
     newer = {"resourceVersion": version, "resourceVersionMatch": "NotOlderThan"}
 
-    async def later() -> Body | None:
+    async def later() -> Body:
         found: Body = (await api.get(api.config_maps, labelSelector=selector, **newer)).body
-        return found if names(found) == ["1"] else None
+        return found
 
     # Not older, and no newer than a real server's cache is by now.
-    now = await eventually(later)
+    now = await until_async(later, lambda found: names(found) == ["1"])
     assert int(now["metadata"]["resourceVersion"]) > int(version)
 
 

@@ -11,10 +11,10 @@ from tests.contract.support_api import (
     ApiUnderTest,
     Body,
     claim,
-    eventually,
     storage_class,
     volume,
 )
+from tests.suite.until import until_async
 
 PROVISIONER = "disks.example.com"
 ASKED = {
@@ -32,31 +32,21 @@ async def reasons(api: ApiUnderTest, name: str) -> dict[str, Body]:
 
 
 async def told(api: ApiUnderTest, name: str, reason: str) -> Body:
-    async def look() -> Body | None:
-        return (await reasons(api, name)).get(reason)
-
-    found: Body = await eventually(look)
-    return found
+    return (await until_async(lambda: reasons(api, name), lambda found: reason in found))[reason]
 
 
 async def asked(api: ApiUnderTest, name: str) -> Body:
     """The claim once a provisioner is asked to serve it."""
-
-    async def look() -> Body | None:
-        found = await api.now(f"{api.claims}/{name}")
-        return found if ASKED.items() <= found["metadata"].get("annotations", {}).items() else None
-
-    found: Body = await eventually(look)
-    return found
+    return await until_async(
+        lambda: api.now(f"{api.claims}/{name}"),
+        lambda found: ASKED.items() <= found["metadata"].get("annotations", {}).items(),
+    )
 
 
 async def in_phase(api: ApiUnderTest, path: str, wanted: str) -> Body:
-    async def look() -> Body | None:
-        found = await api.now(path)
-        return found if found["status"].get("phase") == wanted else None
-
-    found: Body = await eventually(look)
-    return found
+    return await until_async(
+        lambda: api.now(path), lambda found: found["status"].get("phase") == wanted
+    )
 
 
 async def provided(api: ApiUnderTest, size: str = "1Gi", **fields: Any) -> Body:
@@ -145,7 +135,7 @@ async def test_a_volume_of_a_provisioner_stays_released(api: ApiUnderTest) -> No
     async def held() -> bool:
         return bool((await api.now(path))["metadata"]["finalizers"] == ["a.b/c"])
 
-    await eventually(held)
+    await until_async(held)
     assert (await api.now(path))["status"]["phase"] == "Released"
     await api.patch(path, {"metadata": {"finalizers": None}})
     assert (await api.get(path)).status == 404
@@ -181,7 +171,7 @@ async def test_only_bound_claims_of_classes_that_allow_it_grow(api: ApiUnderTest
     async def allowed() -> bool:
         return (await api.patch(path, more)).status == 200
 
-    await eventually(allowed)
+    await until_async(allowed)
     found = await api.now(path)
     assert found["spec"]["resources"]["requests"] == {"storage": "2Gi"}
     assert found["status"]["capacity"] == {"storage": "1Gi"}

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from localvolume.config.environment import ListenAddress
 from localvolume.process import endpoints
 from localvolume.process.endpoints import Endpoints
+from tests.suite.until import until_async
 
 
 class Served:
@@ -114,13 +115,12 @@ async def test_a_taken_port_is_an_error() -> None:
 async def test_the_port_is_free_again_once_closed() -> None:
     async with served() as it:
         pass
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def refused() -> int:
         with socket.socket() as one:
-            if one.connect_ex(("127.0.0.1", it.endpoints.port)) != 0:
-                return
-        await asyncio.sleep(0.02)
-    pytest.fail("somebody still listens")
+            return one.connect_ex(("127.0.0.1", it.endpoints.port))
+
+    await until_async(refused)
 
 
 async def test_a_loop_that_hangs_is_answered_for() -> None:
@@ -155,9 +155,7 @@ async def test_silent_clients_neither_pile_up_nor_keep_a_probe_out() -> None:
             server = it.endpoints._server
             assert server is not None
             # Those that were cut end when their threads get their turn.
-            async with asyncio.timeout(60):
-                while server._at_work > endpoints.CLIENTS:
-                    await asyncio.sleep(0.01)
+            await until_async(lambda: server._at_work, lambda count: count <= endpoints.CLIENTS)
             began = time.monotonic()
             assert (await get(it, "/healthz"))[0] == 200
             assert time.monotonic() - began < endpoints.CLIENT_SECONDS

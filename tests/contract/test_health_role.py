@@ -26,6 +26,7 @@ from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.sandbox.sandbox import Sandbox
 from localvolume.volumes import marks
 from tests.contract.support_api import volume
+from tests.suite.until import until_async
 
 QUICK = Patience(gone=0, over=0, again=0, rest=0.01, look=0.05, retry=0.05)
 NAMES = ("one", "two")
@@ -59,9 +60,7 @@ class Setting:
         ]
 
     async def until(self, wanted: Callable[[list[str]], bool]) -> None:
-        async with asyncio.timeout(30):
-            while not wanted(await self.said()):
-                await asyncio.sleep(0.01)
+        await until_async(self.said, wanted)
 
     def told(self) -> float:
         return sum(
@@ -126,9 +125,7 @@ async def test_what_is_refused_is_said_later_and_once(setting: Setting, status: 
     await setting.until(lambda said: said == [""] * 2)
     patches = setting.count("patch", "persistentvolumes")
     # Events are written beside all else.
-    async with asyncio.timeout(30):
-        while setting.count("create", "events") < 4:
-            await asyncio.sleep(0.01)
+    await until_async(lambda: setting.count("create", "events"), lambda count: count >= 4)
     await asyncio.sleep(0.3)
     assert setting.count("patch", "persistentvolumes") == patches == 4 + 4
     assert setting.count("create", "events") == 4, "of each volume that it began, and its end"
@@ -146,10 +143,9 @@ async def test_while_the_server_is_away_one_request_is_enough_for_a_look(setting
     setting.take_away()
     async with asyncio.timeout(30):
         await refused.hit.wait()
-        # A look may have been between the two when they went, and have seen the second go first.
-        tried = fault.hits
-        while refused.hits < 3:
-            await asyncio.sleep(0.01)
+    # A look may have been between the two when they went, and have seen the second go first.
+    tried = fault.hits
+    await until_async(lambda: refused.hits, lambda hits: hits >= 3)
     assert fault.hits == tried, "the second was not even tried"
     assert await setting.said() == ["", ""]
     assert setting.told() == 2, "the metric needs no API server"

@@ -26,9 +26,9 @@ from tests.contract.support_kube import (
     raw,
     status,
     stream,
-    until,
     volume,
 )
+from tests.suite.until import until_async
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ async def test_lists_in_pages_and_watches_from_there(server: FaultServer, client
 
     options: dict[str, Any] = {"label_selector": "x=y", "field_selector": "metadata.name=a"}
     async with running(client, on_change=on_change, **options) as informer:
-        await until(lambda: "c" in informer.items)
+        await until_async(lambda: "c" in informer.items)
         assert informer.synced.is_set()
         assert list(informer.items) == ["a", "b", "c"]
         assert informer.last_contact > 0
@@ -107,7 +107,7 @@ async def test_resumes_where_it_was(server: FaultServer, client: Client) -> None
         stream(then="hold"),
     ]
     async with running(client) as informer:
-        await until(lambda: server.count("watch") == 4)
+        await until_async(lambda: server.count("watch") == 4)
         assert set(informer.items) == {"a", "b"}
     assert [seen.query["resourceVersion"] for seen in server.of("watch")] == ["7", "8", "9", "30"]
     assert server.count("list") == 1
@@ -134,7 +134,7 @@ async def test_lists_again_and_tells_what_it_missed(
         changes.append((name_of(old), name_of(new)))
 
     async with running(client, on_change=on_change) as informer:
-        await until(lambda: server.count("watch") == 2)
+        await until_async(lambda: server.count("watch") == 2)
         assert set(informer.items) == {"kept", "changed", "new"}
     assert changes[3:] == [("missed", None), ("changed", "changed"), (None, "new")]
     assert server.of("watch")[1].query["resourceVersion"] == "40"
@@ -197,7 +197,7 @@ async def test_never_storms() -> None:
             server.lists = [answer(listing(7))]
             server.watches = [STORMS[storm]]
             async with running(client, hurry=False):
-                await until(lambda: server.count("watch"))
+                await until_async(lambda: server.count("watch"))
                 await asyncio.sleep(3)
             # The expectation is 4 rounds; more than 16 has a probability below one in a million.
             assert 1 <= server.count("watch") <= 16, storm
@@ -212,7 +212,7 @@ async def test_gets_over_a_storm(server: FaultServer, client: Client) -> None:
     server.lists = [answer(listing(7))]
     server.watches = [*STORMS.values(), stream(("ADDED", volume("z", 80)), then="hold")]
     async with running(client) as informer:
-        await until(lambda: "z" in informer.items)
+        await until_async(lambda: "z" in informer.items)
 
 
 async def test_retry_after_is_honoured(server: FaultServer, client: Client) -> None:
@@ -221,7 +221,7 @@ async def test_retry_after_is_honoured(server: FaultServer, client: Client) -> N
         stream(then="hold"),
     ]
     async with running(client):
-        await until(lambda: server.count("watch") == 2)
+        await until_async(lambda: server.count("watch") == 2)
     first, second = server.of("watch")
     assert second.at - first.at >= 0.95
 
@@ -245,7 +245,7 @@ async def test_a_restored_server_is_listed_again(server: FaultServer, client: Cl
     server.lists = [answer(listing(70, volume("a", 60))), answer(listing(7, volume("b", 1)))]
     server.watches = [late, stream(then="hold")]
     async with running(client) as informer:
-        await until(lambda: server.count("watch") == 2)
+        await until_async(lambda: server.count("watch") == 2)
         assert list(informer.items) == ["b"]
 
 
@@ -259,7 +259,7 @@ async def test_a_watch_that_lived_is_resumed_at_once(server: FaultServer, client
         backoff=Backoff(first=60, longest=60),
     )
     task = asyncio.create_task(informer.run())
-    await until(lambda: server.count("watch") == 4)
+    await until_async(lambda: server.count("watch") == 4)
     task.cancel()
 
 
@@ -273,7 +273,7 @@ async def test_a_failing_listener_does_not_stop_it(
     server.watches = [stream(("ADDED", volume("b", 8)), then="hold")]
     with caplog.at_level(logging.ERROR):
         async with running(client, on_change=on_change) as informer:
-            await until(lambda: len(informer.items) == 2)
+            await until_async(lambda: len(informer.items) == 2)
     assert "a listener failed on b" in caplog.text
 
 

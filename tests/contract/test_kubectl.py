@@ -13,12 +13,12 @@ from tests.contract.support_api import (
     ApiUnderTest,
     Body,
     claim,
-    eventually,
     kubectl,
     run_kubectl,
     storage_class,
     volume,
 )
+from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("kubectl")
 
@@ -48,7 +48,7 @@ async def test_apply_get_and_delete(api: ApiUnderTest) -> None:
     async def available() -> bool:
         return "Available" in await kubectl(api, "get", "pv", api.unique)
 
-    await eventually(available)
+    await until_async(available)
     header, row = (await kubectl(api, "get", "pv", "-l", f"test={api.unique}")).splitlines()
     columns = "NAME CAPACITY ACCESS MODES RECLAIM POLICY STATUS CLAIM STORAGECLASS"
     assert header.split() == [*columns.split(), "VOLUMEATTRIBUTESCLASS", "REASON", "AGE"]
@@ -105,7 +105,7 @@ async def test_describe(api: ApiUnderTest) -> None:
         told = await kubectl(api, "-n", api.namespace, "describe", "pvc", api.unique)
         return "ProvisioningFailed" in told
 
-    await eventually(reason, every=0.3)
+    await until_async(reason, every=0.3)
     for kind, collection, body in (
         ("storageclass", CLASSES, storage_class(api.unique)),
         ("node", NODES, {"metadata": {"name": api.unique}}),

@@ -11,8 +11,8 @@ import pytest
 
 from localvolume.kube.lease import NotLeading
 from tests.contract.support_api import ApiUnderTest, kubectl
-from tests.contract.support_kube import until
 from tests.contract.support_lease import TIMES, Seat
+from tests.suite.until import until_async
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ async def test_the_first_takes_the_lease_and_renews_it(seat: Seat) -> None:
     async with seat.candidate("one") as one:
         with pytest.raises(NotLeading):
             one.election.check()
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         one.election.check()
         assert one.election.leading
         assert (one.election.holder, one.election.transitions) == ("one", 0)
@@ -46,7 +46,7 @@ async def test_the_first_takes_the_lease_and_renews_it(seat: Seat) -> None:
 @pytest.mark.needs("kubectl")
 async def test_kubectl_shows_who_leads(seat: Seat) -> None:
     async with seat.candidate("one") as one:
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         out = await kubectl(seat.api, "get", "lease", seat.name, "-n", seat.api.namespace)
     assert out.splitlines()[1].split()[:2] == [seat.name, "one"]
 
@@ -58,9 +58,9 @@ async def test_a_released_lease_is_taken_at_once(seat: Seat) -> None:
         seat.candidate("one", slow_end=0.3, **times) as one,
         seat.candidate("two", **times) as two,
     ):
-        await until(lambda: one.at_work or two.at_work)
+        await until_async(lambda: one.at_work or two.at_work)
         leader, other = (one, two) if one.at_work else (two, one)
-        await until(lambda: other.election.holder == leader.election.identity)
+        await until_async(lambda: other.election.holder == leader.election.identity)
         assert not other.election.leading
         before = leader.election.transitions
         stopping = asyncio.create_task(leader.stop())
@@ -77,7 +77,7 @@ async def test_a_released_lease_is_taken_at_once(seat: Seat) -> None:
 
 async def test_the_last_one_leaves_the_lease_free(seat: Seat) -> None:
     async with seat.candidate("one") as one:
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         await one.stop()
         assert not one.election.leading
         assert (one.at_work, one.election.holder) == (False, "")
@@ -90,14 +90,14 @@ async def test_a_killed_leader_is_followed_when_its_lease_is_over(seat: Seat) ->
     async with seat.program("doomed") as doomed:
         await doomed.says("elected")
         async with seat.candidate("next") as follower:
-            await until(lambda: follower.election.holder == "doomed")
+            await until_async(lambda: follower.election.holder == "doomed")
             asked = before = time.monotonic()
             renewed = (await seat.spec())["renewTime"]
             while (await seat.spec())["renewTime"] == renewed:
                 before, asked = asked, time.monotonic()
             doomed.signal(signal.SIGKILL)
             await doomed.process.wait()
-            await until(lambda: follower.at_work)
+            await until_async(lambda: follower.at_work)
             # It was renewed later than that, and the follower has waited from then on.
             assert time.monotonic() - before > TIMES["lease_seconds"]
             assert (follower.election.holder, follower.election.transitions) == ("next", 1)
@@ -115,7 +115,7 @@ async def test_a_leader_that_was_paused_finds_out_before_it_writes(seat: Seat) -
         await paused.order("stop")
         await paused.stopped()
         async with seat.candidate("next") as follower:
-            await until(lambda: follower.at_work)
+            await until_async(lambda: follower.at_work)
             await api.patch(shared, {"data": {"by": "next"}})
             paused.signal(signal.SIGCONT)
             await paused.says("lost")
@@ -156,9 +156,7 @@ async def test_of_ten_at_most_one_ever_leads(seat: Seat) -> None:
             return working if working == now else []
 
         for _ in many:
-            async with asyncio.timeout(60):
-                while not (now := leaders()):
-                    await asyncio.sleep(0.001)
+            now = await until_async(leaders, every=0.001)
             led += now
             (leader,) = (one for one in many if one.election.identity == now[0])
             stopping = asyncio.create_task(leader.stop())
@@ -177,7 +175,7 @@ async def test_an_earlier_life_of_the_same_name_is_followed_at_once(seat: Seat) 
         await earlier.process.wait()
     before = await seat.spec()
     async with seat.candidate("same", lease_seconds=600.0) as later:
-        await until(lambda: later.at_work)
+        await until_async(lambda: later.at_work)
         after = await seat.spec()
     assert after["acquireTime"] == before["acquireTime"]
     assert after["leaseTransitions"] == before["leaseTransitions"] == 0

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.contract.support_api import ApiUnderTest
-from tests.contract.support_kube import until
 from tests.contract.support_lease import TIMES, Candidate, Seat
+from tests.suite.until import until_async
 
 
 @pytest.fixture
@@ -24,9 +24,9 @@ def seat(api: ApiUnderTest) -> Seat:
 async def two(seat: Seat, slow_end: float = 0.0) -> AsyncIterator[tuple[Candidate, Candidate]]:
     """One that leads, and one that knows it. Fails if both ever lead."""
     async with seat.candidate("one", slow_end=slow_end) as one:
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         async with seat.candidate("two") as other:
-            await until(lambda: other.election.holder == "one")
+            await until_async(lambda: other.election.holder == "one")
 
             async def watch() -> None:
                 while True:
@@ -45,12 +45,12 @@ async def test_a_lease_taken_away_stops_the_leader_at_once(seat: Seat) -> None:
     async with two(seat, slow_end=0.2) as (one, other):
         taken = time.monotonic()
         await seat.edit(holderIdentity="nobody you know")
-        await until(lambda: not one.election.leading)
+        await until_async(lambda: not one.election.leading)
         # Its proof by the clock would have gone on; it ends because of what it saw.
         assert one.election.holder == "nobody you know"
-        await until(lambda: not one.at_work)
+        await until_async(lambda: not one.at_work)
         # Whoever that is may be at work: the lease is waited for.
-        await until(lambda: one.at_work or other.at_work)
+        await until_async(lambda: one.at_work or other.at_work)
         assert time.monotonic() - taken > TIMES["lease_seconds"] - 0.1
         assert (await seat.spec())["leaseTransitions"] == 1
 
@@ -60,7 +60,7 @@ async def test_a_deleted_lease_goes_back_to_who_had_it(seat: Seat) -> None:
     async with two(seat) as (one, other):
         before = (await seat.api.now(seat.path))["metadata"]["uid"]
         assert (await seat.api.delete(seat.path)).status == 200
-        await until(lambda: one.terms == 2 and one.at_work)
+        await until_async(lambda: one.terms == 2 and one.at_work)
         assert (await seat.api.now(seat.path))["metadata"]["uid"] != before
         assert (await seat.spec())["holderIdentity"] == "one"
         assert other.terms == 0
@@ -69,7 +69,7 @@ async def test_a_deleted_lease_goes_back_to_who_had_it(seat: Seat) -> None:
 async def test_a_lease_cleared_by_hand_is_not_a_released_one(seat: Seat) -> None:
     async with two(seat) as (one, other):
         await seat.edit(holderIdentity="")
-        await until(lambda: one.terms == 2 and one.at_work)
+        await until_async(lambda: one.terms == 2 and one.at_work)
         assert other.terms == 0
 
 
@@ -77,9 +77,9 @@ async def test_a_leader_named_by_hand_waits_for_the_one_before(seat: Seat) -> No
     async with two(seat) as (one, other):
         named = time.monotonic()
         await seat.edit(holderIdentity="two")
-        await until(lambda: not one.election.leading)
-        await until(lambda: not one.at_work)
-        await until(lambda: one.at_work or other.at_work)
+        await until_async(lambda: not one.election.leading)
+        await until_async(lambda: not one.at_work)
+        await until_async(lambda: one.at_work or other.at_work)
         assert time.monotonic() - named > TIMES["lease_seconds"] - 0.5
 
 
@@ -125,7 +125,7 @@ async def test_a_broken_record_is_waited_for_and_told_once(
     await seat.api.made(collection, {"metadata": {"name": seat.name}, "spec": BROKEN[broken]})
     started = time.monotonic()
     async with seat.candidate("one") as one:
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         assert time.monotonic() - started > TIMES["lease_seconds"] - 0.1
     assert [record.message for record in caplog.records if "leadership" in record.message] == []
     assert len(caplog.records) == 1

@@ -19,9 +19,9 @@ from localvolume.kube.kinds import LEASES
 from localvolume.kube.lease import NotLeading, new_identity
 from localvolume.sandbox import Sandbox
 from localvolume.sandbox.faults import Fault, Verb
-from tests.contract.support_kube import until
 from tests.contract.support_lease import TIMES, Candidate
 from tests.suite.chance import SEED, rounds
+from tests.suite.until import until_async
 
 NAME = "seat"
 
@@ -55,14 +55,14 @@ async def test_without_the_server_leadership_ends_with_its_proof(
     sandbox: Sandbox, candidate: Callable[..., Candidate], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with candidate("one") as one:
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         sandbox.faults.drop(times=None)
         away = time.monotonic()
-        await until(lambda: not one.election.leading)
+        await until_async(lambda: not one.election.leading)
         lasted = time.monotonic() - away
         assert TIMES["renew_deadline"] - 2 * TIMES["retry_seconds"] < lasted
         assert lasted < TIMES["lease_seconds"]
-        await until(lambda: not one.at_work)
+        await until_async(lambda: not one.at_work)
         with pytest.raises(NotLeading, match="last seen: held by one"):
             one.election.check()
         before = len(sandbox.requests)
@@ -70,7 +70,7 @@ async def test_without_the_server_leadership_ends_with_its_proof(
         # Three ways (watch, read, write), each tried again no more often than it should.
         assert len(sandbox.requests) - before < 60
         sandbox.faults.clear()
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         assert one.terms == 2
     said = warnings(caplog)
     assert len([line for line in said if "cannot write it" in line]) == 1, said
@@ -80,22 +80,22 @@ async def test_a_server_that_says_nothing_is_no_proof(
     sandbox: Sandbox, candidate: Callable[..., Candidate]
 ) -> None:
     async with candidate("one") as one:
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         sandbox.faults.delay(60, times=None)
         away = time.monotonic()
-        await until(lambda: not one.at_work)
+        await until_async(lambda: not one.at_work)
         assert time.monotonic() - away < TIMES["lease_seconds"]
         await asyncio.sleep(TIMES["retry_seconds"])
         # Nor does a request that hangs hold up those that would not.
         sandbox.faults.clear()
-        await until(lambda: one.at_work, 40)
+        await until_async(lambda: one.at_work)
 
 
 async def test_a_short_absence_is_no_matter(
     sandbox: Sandbox, candidate: Callable[..., Candidate]
 ) -> None:
     async with candidate("one", lease_seconds=6.0, renew_deadline=4.0) as one:
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         sandbox.faults.drop(times=None)
         await asyncio.sleep(1.0)
         sandbox.faults.clear()
@@ -119,21 +119,21 @@ async def test_what_rbac_refuses_is_told_once(
 
     async with candidate("one") as one, candidate("two") as two:
         if verb in ("create", "get"):
-            await until(lambda: rule.hits > 6 and len(refused()) >= 2)
+            await until_async(lambda: rule.hits > 6 and len(refused()) >= 2)
             assert not one.election.leading
             assert not two.election.leading
             assert len(refused()) == 2
             sandbox.faults.clear()
-        await until(lambda: one.at_work or two.at_work)
+        await until_async(lambda: one.at_work or two.at_work)
         if verb == "patch":
             leader = one if one.at_work else two
-            await until(lambda: not leader.at_work)
+            await until_async(lambda: not leader.at_work)
             sandbox.faults.clear()
-            await until(lambda: one.at_work or two.at_work)
+            await until_async(lambda: one.at_work or two.at_work)
         # Without a watch, the other one sees the end of the lease by reading.
         leader, other = (one, two) if one.at_work else (two, one)
         await leader.stop()
-        await until(lambda: other.at_work)
+        await until_async(lambda: other.at_work)
 
 
 async def test_answers_that_were_lost_cost_no_leadership(
@@ -147,7 +147,7 @@ async def test_answers_that_were_lost_cost_no_leadership(
     times = {"lease_seconds": 60.0, "renew_deadline": 40.0}
     sandbox.faults.lose(verb="create", resource="leases")
     async with candidate("one", **times) as one:
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         assert one.election.transitions == 0
         for _ in range(3):
             await asyncio.wait_for(lose_one().hit.wait(), 60)
@@ -156,7 +156,8 @@ async def test_answers_that_were_lost_cost_no_leadership(
         await asyncio.wait_for(lose_one().hit.wait(), 60)
         await one.stop()
         async with candidate("two", **times) as two:
-            await until(lambda: two.at_work, times["lease_seconds"] / 2)
+            async with asyncio.timeout(times["lease_seconds"] / 2):
+                await until_async(lambda: two.at_work)
 
 
 async def test_a_lease_taken_in_the_last_moment_is_released_too(
@@ -179,11 +180,12 @@ async def test_a_watch_that_says_nothing_does_not_hide_a_release(
     sandbox.faults.silence_watch(resource="leases", times=None)
     times = {"lease_seconds": 60.0, "renew_deadline": 40.0}
     async with candidate("one", **times) as one:
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         async with candidate("two", **times) as two:
-            await until(lambda: two.election.holder == "one")
+            await until_async(lambda: two.election.holder == "one")
             await one.stop()
-            await until(lambda: two.at_work, times["lease_seconds"] / 2)
+            async with asyncio.timeout(times["lease_seconds"] / 2):
+                await until_async(lambda: two.at_work)
 
 
 async def test_a_second_process_of_the_same_identity_does_not_share_the_lease(
@@ -191,10 +193,10 @@ async def test_a_second_process_of_the_same_identity_does_not_share_the_lease(
 ) -> None:
     """A mistake. The later one wins, as in client-go; the other one sees that and stops."""
     async with candidate("same") as one:
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         async with candidate("same") as two:
-            await until(lambda: two.at_work)
-            await until(lambda: not one.at_work)
+            await until_async(lambda: two.at_work)
+            await until_async(lambda: not one.at_work)
             await asyncio.sleep(TIMES["lease_seconds"] + 0.5)
             assert (one.terms, one.election.leading, two.election.leading) == (1, False, True)
     assert len([said for said in warnings(caplog) if "somebody else wrote our" in said]) == 1
@@ -216,11 +218,11 @@ async def test_being_deposed_is_not_a_failure_of_the_work(
             group.create_task(write())
 
     async with candidate("one", lead=work) as one:
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         sandbox.faults.drop(times=None)
-        await until(lambda: not one.at_work)
+        await until_async(lambda: not one.at_work)
         sandbox.faults.clear()
-        await until(lambda: one.terms == 2 and one.at_work)
+        await until_async(lambda: one.terms == 2 and one.at_work)
 
 
 async def test_leadership_is_a_matter_of_the_clock_alone(
@@ -233,7 +235,7 @@ async def test_leadership_is_a_matter_of_the_clock_alone(
         return time.monotonic() + jump
 
     async with candidate("one", clock=clock, slow_end=1.0, retry_seconds=1.0) as one:
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         # A renewal that will still be done, as nobody took the lease.
         under_way = sandbox.faults.delay(0.3, verb="patch", resource="leases")
         await asyncio.wait_for(under_way.hit.wait(), 60)
@@ -246,7 +248,7 @@ async def test_leadership_is_a_matter_of_the_clock_alone(
         while one.at_work:
             assert not one.election.leading
             await asyncio.sleep(0)
-        await until(lambda: one.terms == 2)
+        await until_async(lambda: one.terms == 2)
 
 
 async def test_a_renewal_proves_from_when_it_was_sent(
@@ -259,7 +261,7 @@ async def test_a_renewal_proves_from_when_it_was_sent(
         return time.monotonic() + jump
 
     async with candidate("one", clock=clock) as one:
-        await until(lambda: one.at_work)
+        await until_async(lambda: one.at_work)
         late = sandbox.faults.delay(0.2, verb="patch", resource="leases")
         no_more = sandbox.faults.add(Fault("drop", "patch", "leases", left=None, skip=1))
         await asyncio.wait_for(late.hit.wait(), 60)
@@ -359,7 +361,7 @@ async def fight(
                 faults.clear()
                 assert not watching.done(), (SEED, watching)
             # And once it is well again, somebody leads.
-            await until(lambda: sum(one.at_work for one in many) == 1)
+            await until_async(lambda: sum(one.at_work for one in many) == 1)
             assert not watching.done(), (SEED, watching)
         finally:
             watching.cancel()

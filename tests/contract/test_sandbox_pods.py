@@ -13,11 +13,11 @@ from tests.contract.support_api import (
     ApiUnderTest,
     Body,
     claim,
-    eventually,
     pod,
     storage_class,
     volume,
 )
+from tests.suite.until import until_async
 
 
 @pytest.fixture
@@ -34,13 +34,10 @@ async def node(api: ApiUnderTest, name: str, **spec: object) -> None:
     await api.made(NODES, {"metadata": meta, "spec": spec, "status": status})
 
 
-async def until(api: ApiUnderTest, path: str, phase: str) -> Body:
-    async def check() -> Body | None:
-        found = await api.now(path)
-        return found if found["status"].get("phase") == phase else None
-
-    found: Body = await eventually(check)
-    return found
+async def in_phase(api: ApiUnderTest, path: str, phase: str) -> Body:
+    return await until_async(
+        lambda: api.now(path), lambda found: found["status"].get("phase") == phase
+    )
 
 
 async def test_a_tenant_comes_and_goes(api: ApiUnderTest) -> None:
@@ -52,14 +49,14 @@ async def test_a_tenant_comes_and_goes(api: ApiUnderTest) -> None:
     await api.patch(f"{NODES}/a-node", {"spec": {"unschedulable": True}})
     await api.made(api.claims, claim("mine", "fast"))
     await api.made(api.pods, pod("tenant", "mine"))
-    running = await until(api, f"{api.pods}/tenant", "Running")
+    running = await in_phase(api, f"{api.pods}/tenant", "Running")
     assert running["spec"]["nodeName"] == "b-node"
     assert running["status"]["containerStatuses"][0]["ready"] is True
     assert (await api.now(f"{api.claims}/mine"))["spec"]["volumeName"] == "b"
 
     await api.delete(f"{api.claims}/mine")
     await api.delete(f"{api.pods}/tenant")
-    await until(api, f"{VOLUMES}/b", "Released")
+    await in_phase(api, f"{VOLUMES}/b", "Released")
     assert (await api.get(f"{api.pods}/tenant")).status == 404
     assert (await api.get(f"{api.claims}/mine")).status == 404
 
@@ -75,14 +72,14 @@ async def test_nodes_that_do_not_take_a_pod(api: ApiUnderTest) -> None:
     await api.made(api.pods, pod("picky", nodeSelector={"disk": "fast"}))
     tolerations = [{"key": "k", "operator": "Exists"}]
     await api.made(api.pods, pod("tolerant", tolerations=tolerations))
-    tolerant = await until(api, f"{api.pods}/tolerant", "Running")
+    tolerant = await in_phase(api, f"{api.pods}/tolerant", "Running")
     assert tolerant["spec"]["nodeName"] == "a-tainted"
     for name in ("any", "picky"):
         assert "nodeName" not in (await api.now(f"{api.pods}/{name}"))["spec"]
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     await api.patch(f"{NODES}/c-not-ready/status", {"status": ready})
     for name in ("any", "picky"):
-        found = await until(api, f"{api.pods}/{name}", "Running")
+        found = await in_phase(api, f"{api.pods}/{name}", "Running")
         assert found["spec"]["nodeName"] == "c-not-ready"
     assert not (await api.now(f"{NODES}/c-not-ready"))["spec"].get("taints")
 
@@ -98,7 +95,7 @@ async def test_several_claims_need_several_volumes(api: ApiUnderTest) -> None:
     body = volume("a", storageClassName="fast")
     body["metadata"]["name"] = "a2"
     await api.made(VOLUMES, body)
-    await until(api, f"{api.pods}/both", "Running")
+    await in_phase(api, f"{api.pods}/both", "Running")
     names = {
         (await api.now(f"{api.claims}/{name}"))["spec"]["volumeName"] for name in ("one", "two")
     }
@@ -125,7 +122,7 @@ async def test_an_odd_pod_does_not_stop_the_others(
     assert answer.status == 201
     await node(api, "a-node")
     await api.made(api.pods, pod("even"))
-    await until(api, f"{api.pods}/even", "Running")
+    await in_phase(api, f"{api.pods}/even", "Running")
     assert "Nodes on pods ('default', 'odd')" in caplog.text
     answer = await api.post(api.pods, {"metadata": {"name": "flat"}, "spec": []})
     assert (answer.status, answer.body["reason"]) == (400, "BadRequest")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from localvolume.controller.agenda import Agenda
 from localvolume.controller.doing import SETTLE_SECONDS, Doing
 from localvolume.kube.errors import LookAgain, TryAgainLater
+from tests.suite.until import until_async
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,7 @@ class Judge:
     async def until_idle(self, seconds: float = 20.0) -> None:
         running = asyncio.create_task(self.run())
         try:
-            async with asyncio.timeout(seconds):
-                while self.steps:
-                    await asyncio.sleep(0.01)
+            await until_async(lambda: self.steps, lambda steps: not steps, seconds=seconds)
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

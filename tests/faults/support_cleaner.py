@@ -1,9 +1,8 @@
 """An administrator's cleaner that waits to be told, and writes down when it ran."""
 
-import time
 from pathlib import Path
 
-import pytest
+from tests.suite.until import until
 
 
 class Cleaner:
@@ -38,8 +37,6 @@ class Cleaner:
         return self._record.read_text().split() if self._record.exists() else []
 
     def wait_for(self, record: list[str], seconds: float = 90) -> None:
-        deadline = time.monotonic() + seconds
-        while (found := self.record()) != record:
-            if time.monotonic() > deadline:
-                pytest.fail(f"the cleaner's record is {found}, not {record}")
-            time.sleep(0.05)
+        """Wait until this is what the cleaner has written down."""
+        __tracebackhide__ = True
+        until(self.record, lambda found: found == record, seconds=seconds)

@@ -14,12 +14,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import pytest
+from typing import NamedTuple
 
 import localvolume
 from tests.suite.chance import rounds
+from tests.suite.until import until
 
 #: Of how many kills one is of an agent that was started as a program of its own.
 _EXECED_EVERY = 12
@@ -282,18 +281,20 @@ def until_settled(
     seconds: float = 180,
 ) -> None:
     """Wait until nothing is `wrong`, with an agent that lives."""
-    deadline = time.monotonic() + seconds
-    while found := wrong():
-        if zygote.died(0) is not None or violations or time.monotonic() > deadline:
-            log = zygote.log.read_text()[-6000:]
-            text = "\n".join(violations or found)
-            pytest.fail(f"{text}\nthe agent's log:\n{log}")
-        time.sleep(0.1)
+    __tracebackhide__ = True
 
+    def check() -> None:
+        assert not violations, "\n".join([*violations, "the agent's log:", log()])
+        status = zygote.died(0)
+        assert status is None, f"the agent ended with {status}; its log:\n{log()}"
 
-def until(is_so: Callable[[], Any], seconds: float = 90) -> None:
-    """Wait until it is so."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    def log() -> str:
+        return zygote.log.read_text()[-6000:]
+
+    until(
+        wrong,
+        lambda found: not found,
+        seconds=seconds,
+        check=check,
+        said=lambda: f"the agent's log:\n{log()}",
+    )

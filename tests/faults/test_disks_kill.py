@@ -14,7 +14,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from localvolume.host.mounts import read_mount_table
 from tests.host.support_devices import MIB, LoopDevice, command, loop_device
 from tests.host.support_disks import Bench, bench
 from tests.suite.chance import SEED, rounds
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "xfs")
 
@@ -86,10 +86,10 @@ class Stage:
 
     def _let_go(self) -> None:
         """Wait until nobody works on the disks: mkfs dies with its agent, but only after it."""
-        deadline = time.monotonic() + 60
-        while busy := [disk.path for disk in self.disks if _is_worked_on(disk)]:
-            assert time.monotonic() < deadline, f"{busy} stay in use"
-            time.sleep(0.01)
+        until(
+            lambda: [disk.path for disk in self.disks if _is_worked_on(disk)],
+            lambda busy: not busy,
+        )
 
     def contents(self) -> list[str]:
         """The canaries, byte for byte."""

@@ -23,11 +23,12 @@ import pytest
 from localvolume.controlplane import ControlPlane
 from tests.faults.support_claims import Claim, ClaimAdversary
 from tests.faults.support_contents import path_of
-from tests.faults.support_lives import Killing, Point, Zygote, until, until_settled
+from tests.faults.support_lives import Killing, Point, Zygote, until_settled
 from tests.faults.support_makings import MakingObserver
 from tests.faults.support_poolground import BY_NAME, NODE, MadePool, PoolGround, pool_ground
 from tests.faults.support_restless import CLAIMS, VOLUMES
 from tests.suite.chance import SEED
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

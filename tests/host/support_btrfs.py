@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from localvolume.backends.btrfs import BtrfsBackend
 from localvolume.backends.model import Record, Usage
 from localvolume.host import btrfs, btrfsquota
 from tests.host.support_devices import MIB, filesystem
+from tests.suite.until import until
 
 SIZE = 50 * MIB
 _ENABLE_SIMPLE = 4
@@ -71,10 +71,7 @@ class Pool:
 
     def has_groups(self, wanted: set[int]) -> None:
         """Once the kernel is through: a purge waits for it, but not for long."""
-        deadline = time.monotonic() + 120
-        while (found := self.groups()) != wanted:
-            assert time.monotonic() < deadline, f"{found} are left, not {wanted}"
-            time.sleep(0.02)
+        until(self.groups, lambda found: found == wanted, seconds=120)
 
 
 @contextlib.contextmanager

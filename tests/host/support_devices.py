@@ -18,7 +18,6 @@ import shutil
 import struct
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from tests import capabilities
+from tests.suite.until import until
 
 MIB = 1 << 20
 
@@ -55,16 +55,19 @@ def command(*argv: str | os.PathLike[str], stdin: str = "", wait: float = 30.0) 
     words = [os.fspath(word) for word in argv]
     if (reason := capabilities.lacking(words[0])) is not None:
         pytest.skip(reason)
-    deadline = time.monotonic() + wait
-    while True:
-        done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=60)
-        if done.returncode == 0:
-            return done.stdout
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=60)
+
+    def is_over(done: subprocess.CompletedProcess[str]) -> bool:
         told = done.stderr or done.stdout
         held = "busy" in told or "apparently in use" in told  # the latter is what mkfs says
-        if not held or time.monotonic() > deadline:
-            raise AssertionError(f"{argv} exited {done.returncode}: {told}")
-        time.sleep(0.05)
+        return done.returncode == 0 or not held
+
+    done = until(run, is_over, seconds=wait) if wait else run()
+    if done.returncode != 0:
+        raise AssertionError(f"{argv} exited {done.returncode}: {done.stderr or done.stdout}")
+    return done.stdout
 
 
 def flush(where: str | os.PathLike[str]) -> None:
@@ -152,13 +155,15 @@ def _backing_of(path: str) -> str:
 
 def _detach(path: str, backing: Path) -> None:
     """Detach ``path`` if it (still) is the device of this backing file, and wait for it."""
-    deadline = time.monotonic() + 60
     subprocess.run(["partx", "--delete", path], capture_output=True, timeout=60)
-    while _backing_of(path) == str(backing):
+
+    def detached() -> bool:
+        if _backing_of(path) != str(backing):
+            return True
         subprocess.run(["losetup", "--detach", path], capture_output=True, timeout=60)
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{path} is still in use by somebody")
-        time.sleep(0.01)
+        return False
+
+    until(detached, said=lambda: f"{path} is still in use by somebody")
 
 
 @contextlib.contextmanager
@@ -212,10 +217,10 @@ def spare_loop_name() -> Iterator[str]:
             yield f"/dev/loop{number}"
         finally:
             # Somebody, such as udev or an agent, may look at it just now.
-            deadline = time.monotonic() + 30
-            while not _remove_loop(control, number):
-                assert time.monotonic() < deadline, f"/dev/loop{number} stays in use"
-                time.sleep(0.02)
+            until(
+                lambda: _remove_loop(control, number),
+                said=lambda: f"/dev/loop{number} stays in use",
+            )
     finally:
         os.close(control)
 
@@ -271,14 +276,20 @@ def unmount(where: Path) -> None:
 
     Detaches it and raises AssertionError when it stays in use: a test forgot to close something.
     """
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+
+    def refusal() -> str:
         done = subprocess.run(["umount", str(where)], capture_output=True, text=True, timeout=60)
-        if done.returncode == 0 or "not mounted" in done.stderr or "no mount point" in done.stderr:
-            return
-        time.sleep(0.02)
-    subprocess.run(["umount", "--lazy", str(where)], capture_output=True, timeout=60)
-    raise AssertionError(f"{where} stayed in use: {done.stderr}")
+        return "" if done.returncode == 0 else done.stderr or f"umount exited {done.returncode}"
+
+    try:
+        until(
+            refusal,
+            lambda said: not said or "not mounted" in said or "no mount point" in said,
+            seconds=30,
+        )
+    except AssertionError:
+        subprocess.run(["umount", "--lazy", str(where)], capture_output=True, timeout=60)
+        raise
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests.host.support_devices import LoopDevice, command
 from tests.host.support_mounts import MNT_DETACH, mount, umount
+from tests.suite.until import until
 
 
 def count_an_error(device: LoopDevice | str) -> None:
@@ -20,13 +20,11 @@ def count_an_error(device: LoopDevice | str) -> None:
     name = os.path.basename(_node(device))
     assert name.startswith("loop")
     known = Path(f"/sys/fs/ext4/{name}")
-    before = int((known / "errors_count").read_text())
+    count = known / "errors_count"
+    before = count.read_text()
     (known / "trigger_fs_error").write_text("a test's\n")
     # It is counted by a worker of the kernel's.
-    deadline = time.monotonic() + 60
-    while int((known / "errors_count").read_text()) == before:
-        assert time.monotonic() < deadline, "the kernel counts no error"
-        time.sleep(0.01)
+    until(count.read_text, lambda now: now != before)
 
 
 def _node(device: LoopDevice | str) -> str:

@@ -3,7 +3,6 @@
 import errno
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from localvolume.config.pools import PoolConfig
 from localvolume.host import btrfs, btrfsquota
 from tests.host.support_btrfs import SIZE, fill, identity_of
 from tests.host.support_devices import MIB, command, filesystem, flush
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("root", "loop", "btrfs")
 
@@ -52,15 +52,13 @@ def asked(name: str) -> Record:
 def has_groups(root: Path, wanted: set[int]) -> None:
     """Once the kernel is through: a purge waits for it, but not for long."""
     fd = os.open(root, os.O_RDONLY)
-    deadline = time.monotonic() + 120
+
+    def found() -> set[int]:
+        btrfs.commit(fd)
+        return set(btrfsquota.read_quotas(fd).groups) - {5}
+
     try:
-        while True:
-            btrfs.commit(fd)
-            found = set(btrfsquota.read_quotas(fd).groups) - {5}
-            if found == wanted:
-                return
-            assert time.monotonic() < deadline, f"{found} are left, not {wanted}"
-            time.sleep(0.02)
+        until(found, lambda groups: groups == wanted, seconds=120)
     finally:
         os.close(fd)
 

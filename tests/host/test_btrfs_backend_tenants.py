@@ -5,8 +5,8 @@ import errno
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 import pytest
@@ -23,6 +23,7 @@ from tests.host.support_btrfs import (
     pool,
 )
 from tests.host.support_devices import MIB, command
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("root", "loop", "btrfs")
 
@@ -347,12 +348,12 @@ class TestKilled:
             here.purge(removed)
             assert os.listdir(here.root / ".localvolume/trash") == []
             # Those that the dead one deleted are the kernel's to end: it is waited for here.
-            for _ in range(500):
-                if not here.groups():
-                    break
-                btrfs.sync_and_clean(here.fd)
-                time.sleep(0.02)
-            here.has_groups(set())
+            until(
+                here.groups,
+                lambda groups: not groups,
+                seconds=120,
+                check=partial(btrfs.sync_and_clean, here.fd),
+            )
             if not died:
                 break
             at += 1

@@ -17,6 +17,7 @@ from localvolume.host import blockdev
 from localvolume.host.workers import Workers
 from tests.host.support_cleaning import block_target, fill, holds_secret, run_clean
 from tests.host.support_devices import MIB, LoopDevice, loop_device
+from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root", "loop")
 
@@ -51,9 +52,7 @@ def is_running(pid_file: Path) -> bool:
 
 
 async def until_written(path: Path) -> None:
-    async with asyncio.timeout(60):
-        while not path.exists() or not path.read_text().endswith("\n"):
-            await asyncio.sleep(0.02)
+    await until_async(lambda: path.exists() and path.read_text().endswith("\n"))
 
 
 async def test_it_gets_the_device_and_our_environment(
@@ -142,9 +141,7 @@ async def test_too_long_and_it_is_ended_with_all_its_children(
         await run_clean(block_target(disk), shell(script), timeout=2.5)
     assert time.monotonic() - began < 60
     # Whoever is killed goes in its own time.
-    async with asyncio.timeout(30):
-        while is_running(tmp_path / "child"):
-            await asyncio.sleep(0.02)
+    await until_async(lambda: not is_running(tmp_path / "child"))
 
 
 @pytest.mark.parametrize("how", ["stop", "cancel"])
@@ -188,9 +185,7 @@ async def test_what_it_leaves_running_keeps_the_volume_from_everybody(
         assert holds_secret(disk)
     finally:
         os.kill(int(pid.read_text()), 9)
-    async with asyncio.timeout(60):
-        while workers.hung:
-            await asyncio.sleep(0.02)
+    await until_async(lambda: not workers.hung)
     receipt = await run_clean(target, Method("zero", passes=1), workers=workers)
     assert receipt.result == "proved"
 

@@ -41,6 +41,7 @@ from tests.host.support_cleaning import (
     run_clean,
 )
 from tests.host.support_devices import MIB, LoopDevice, command, filesystem, loop_device
+from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root", "loop")
 
@@ -68,12 +69,6 @@ def is_free(device: LoopDevice) -> bool:
     except blockdev.InUse:
         return False
     return True
-
-
-async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 @contextmanager
@@ -119,7 +114,7 @@ async def test_stopped_in_the_middle(
     with slowly(monkeypatch, 0.05) as began:
         stop = asyncio.Event()
         task = asyncio.create_task(run_clean(block_target(disk), method, stop=stop))
-        await until(lambda: len(began) > 3)
+        await until_async(lambda: len(began) > 3)
         stop.set()
         asked = time.monotonic()
         with pytest.raises(CleaningStopped, match="stopped while"):
@@ -160,7 +155,7 @@ async def test_a_stop_does_not_wait_for_a_step_that_hangs(
     stop = asyncio.Event()
     task = asyncio.create_task(run_clean(block_target(disk), ZERO, stop=stop, workers=workers))
     try:
-        await until(lambda: bool(began))
+        await until_async(lambda: bool(began))
         stop.set()
         async with asyncio.timeout(60):
             with pytest.raises(CleaningStopped):
@@ -169,7 +164,7 @@ async def test_a_stop_does_not_wait_for_a_step_that_hangs(
         assert not is_free(disk)
     finally:
         answers.set()
-    await until(lambda: is_free(disk))
+    await until_async(lambda: is_free(disk))
     assert len(began) == 1
 
 
@@ -187,24 +182,24 @@ async def test_a_long_step_notices_that_nobody_waits(
 
     monkeypatch.setattr(os, "pwrite", wait)
     task = asyncio.create_task(run_clean(block_target(disk), OVERWRITE))
-    await until(lambda: bool(began))
+    await until_async(lambda: bool(began))
     task.cancel()  # in the first of four writes
     with pytest.raises(asyncio.CancelledError):
         await task
     cancelled.set()
-    await until(lambda: is_free(disk))
+    await until_async(lambda: is_free(disk))
     assert len(began) == 1
 
 
 async def test_cancelled_in_the_middle(disk: LoopDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     with slowly(monkeypatch, 0.1) as began:
         task = asyncio.create_task(run_clean(block_target(disk), ZERO))
-        await until(lambda: len(began) > 2)
+        await until_async(lambda: len(began) > 2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         steps = len(began)
-        await until(lambda: is_free(disk))
+        await until_async(lambda: is_free(disk))
         assert len(began) <= steps + 1, "none is begun after it but by chance"
 
 
@@ -248,7 +243,7 @@ async def test_a_disk_that_stops_answering(workers: Workers) -> None:
         finally:
             command("fsfreeze", "--unfreeze", below)
         # It is let go in one thread, and that the call has returned is told by another.
-        await until(lambda: is_free(disk) and not workers.hung)
+        await until_async(lambda: is_free(disk) and not workers.hung)
         receipt = await run_clean(target, method, workers=workers)
         assert receipt.result == "proved"
         assert first_dirty(disk) is None
@@ -312,10 +307,10 @@ async def test_a_disk_detached_in_the_middle_stays_ours_until_the_end(
     target = block_target(disk)
     with slowly(monkeypatch, 0.05) as began:
         task = asyncio.create_task(run_clean(target, ZERO))
-        await until(lambda: len(began) > 3)
+        await until_async(lambda: len(began) > 3)
         # The kernel detaches it when the last user has closed it, not before.
         detached = asyncio.create_task(asyncio.to_thread(disk.detach))
-        await until(lambda: len(began) > 10)
+        await until_async(lambda: len(began) > 10)
         assert not detached.done()
         receipt = await task
     await detached
@@ -383,4 +378,4 @@ async def test_a_stuck_close_does_not_hold_up_the_answer(
     heart.cancel()
     assert max(gaps) < 30, "the event loop was blocked"
     monkeypatch.undo()
-    await until(lambda: is_free(disk))
+    await until_async(lambda: is_free(disk))

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from localvolume.host import commands
 from localvolume.host.commands import CommandMissing, CommandTimedOut, Ending, run
 from tests.host.support_devices import formatted, mounted
+from tests.suite.until import until_async
 
 
 def alive(pid: int) -> bool:
@@ -35,12 +35,6 @@ def zombies() -> list[str]:
             if state == "Z" and int(parent) == os.getpid():
                 found.append(name)
     return found
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def python(script: str, *args: str) -> list[str]:
@@ -236,7 +230,7 @@ async def test_one_that_ignores_sigterm_is_killed_with_its_children() -> None:
         )
     assert 2.3 <= time.monotonic() - began < 60
     assert len(pids) == 2
-    await until(lambda: not any(map(alive, pids)))
+    await until_async(lambda: not any(map(alive, pids)))
 
 
 async def test_one_that_can_tidy_up_at_sigterm_may() -> None:
@@ -257,14 +251,14 @@ async def test_a_child_left_behind_with_the_pipe_open_is_ended() -> None:
     assert time.monotonic() - began < 15
     assert finished.returncode == 4
     assert finished.stdout == f"{pids[0]}\n"
-    await until(lambda: not alive(pids[0]))
+    await until_async(lambda: not alive(pids[0]))
 
 
 async def test_a_child_left_behind_without_the_pipe_is_ended() -> None:
     script = "sleep 300 >/dev/null 2>&1 & echo $!"
     finished = await run(shell(script), timeout=120, ending=Ending(settle=60.0))
     assert finished.seconds < 60, "there was nothing to wait for"
-    await until(lambda: not alive(int(finished.stdout)))
+    await until_async(lambda: not alive(int(finished.stdout)))
 
 
 async def test_one_that_left_the_group_and_keeps_the_pipe_is_not_waited_for() -> None:
@@ -290,11 +284,11 @@ async def test_cancelling_ends_the_program_and_its_children() -> None:
             on_line=lambda line: pids.append(int(line)),
         )
     )
-    await until(lambda: len(pids) == 2)
+    await until_async(lambda: len(pids) == 2)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await until(lambda: not any(map(alive, pids)))
+    await until_async(lambda: not any(map(alive, pids)))
 
 
 async def test_cancelling_twice_does_not_wait_for_sigterm() -> None:
@@ -307,16 +301,16 @@ async def test_cancelling_twice_does_not_wait_for_sigterm() -> None:
             ending=Ending(grace=30.0),
         )
     )
-    await until(lambda: len(pids) == 1)
+    await until_async(lambda: len(pids) == 1)
     began = time.monotonic()
     task.cancel()
     await asyncio.sleep(0.05)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await until(lambda: not alive(pids[0]))
+    await until_async(lambda: not alive(pids[0]))
     assert time.monotonic() - began < 30
-    await until(lambda: not Path(f"/proc/{pids[0]}").exists())  # no zombie stays, either
+    await until_async(lambda: not Path(f"/proc/{pids[0]}").exists())  # no zombie stays, either
 
 
 async def test_nothing_is_left_over() -> None:
@@ -326,7 +320,7 @@ async def test_nothing_is_left_over() -> None:
         await run(shell("exit 1"), timeout=10)
     # Fewer may be: what an earlier test left to the garbage collector is closed at any time.
     assert set(os.listdir("/proc/self/fd")) <= before
-    await until(lambda: zombies() == [])
+    await until_async(lambda: zombies() == [])
 
 
 async def test_many_at_once() -> None:
@@ -365,7 +359,7 @@ asyncio.run(run(argv, timeout=60, on_line=lambda line: print(line, flush=True)))
         pid = int(process.stdout.readline())
         assert alive(pid)
         process.kill()
-    await until(lambda: not alive(pid))
+    await until_async(lambda: not alive(pid))
 
 
 @pytest.mark.needs("root", "loop", "ext4")
@@ -380,5 +374,5 @@ async def test_one_that_cannot_be_killed_is_said_to_run_still() -> None:
             assert caught.value.still_running
         finally:
             subprocess.run(["fsfreeze", "--unfreeze", str(place)], check=True)
-        await until(lambda: not caught.value.still_running)
-        await until(lambda: zombies() == [])
+        await until_async(lambda: not caught.value.still_running)
+        await until_async(lambda: zombies() == [])

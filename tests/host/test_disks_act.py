@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from tests.host.support_devices import (
     mounted,
 )
 from tests.host.support_disks import GIB, Bench, bench
+from tests.suite.until import until, until_async
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 
@@ -434,10 +434,8 @@ class TestHanging:
         with pytest.raises(OSError, match=os.strerror(errno.EBUSY)):
             os.open(disk.path, os.O_RDONLY | os.O_EXCL)
         self.thaw()
-        deadline = time.monotonic() + 60
-        while is_device_locked(disk.path):
-            assert time.monotonic() < deadline, "it is held though nothing works on it any more"
-            time.sleep(0.01)
+        # Nothing works on it any more.
+        until(lambda: not is_device_locked(disk.path))
         (outcome,) = made.carry_out(made.plan())
         assert not outcome.failure
         assert os.path.ismount(outcome.path)
@@ -459,10 +457,8 @@ class TestHanging:
         async def cancelled() -> None:
             workers = Workers()
             task = asyncio.create_task(act.carry_out(found, workers, by_id=str(made.by_id)))
-            async with asyncio.timeout(60):
-                # Opened, read, and now written to: the third call, and the kernel has it.
-                while not (workers.calls_total == 3 and waits_for_a_disk()):
-                    await asyncio.sleep(0.01)
+            # Opened, read, and now written to: the third call, and the kernel has it.
+            await until_async(lambda: workers.calls_total == 3 and waits_for_a_disk())
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -15,6 +15,7 @@ import pytest
 from localvolume.flexvolume.protocol import BadCall
 from localvolume.flexvolume.server import MOST_BYTES, Failed, Route, Server
 from tests.host.support_flex import ask, raw, serving
+from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root")
 
@@ -210,9 +211,7 @@ async def test_what_is_no_socket_stays_where_it_is(path: Path) -> None:
     path.write_text("a file of somebody's")
     server = Server(str(path), ROUTES)
     task = asyncio.create_task(server.run())
-    async with asyncio.timeout(60):
-        while "is no socket" not in server.problem:
-            await asyncio.sleep(0.01)
+    await until_async(lambda: server.problem, lambda problem: "is no socket" in problem)
     await asyncio.sleep(0.7)  # it looks again, and again
     assert path.read_text() == "a file of somebody's"
     path.unlink()

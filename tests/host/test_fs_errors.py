@@ -1,6 +1,5 @@
 """What the kernel knows of failed filesystems and disks is found, by the path of a volume."""
 
-import asyncio
 import os
 import time
 from pathlib import Path
@@ -30,6 +29,7 @@ from tests.host.support_failing import (
     shut_down,
     starve,
 )
+from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 
@@ -186,8 +186,7 @@ async def test_a_place_that_hangs_is_left_behind_alone(tmp_path: Path) -> None:
     turn.given_up.set()
     turn.run()
     assert turn.found == {}
-    while workers.hung:
-        await asyncio.sleep(0.01)
+    await until_async(lambda: not workers.hung)
     assert await survey.look(places) == dict.fromkeys(places, WELL)
     workers.close()
 

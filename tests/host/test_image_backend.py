@@ -18,6 +18,7 @@ from localvolume.backends.model import BackendFailed, Impossible, NoRoom, NotThi
 from localvolume.backends.pool import PoolStore
 from localvolume.host import extsuper, loopattach
 from localvolume.host.commandsync import Run
+from tests.suite.until import until
 
 from .support_devices import filesystem, flush, formatted
 from .support_images import MIB, POOL_ID, ImagePool, command, fill, image_pool, mounted, running
@@ -311,12 +312,13 @@ def test_what_is_in_use_is_not_retired_and_stays_attached(pool: ImagePool) -> No
     with pytest.raises(BackendFailed, match="loop device"):
         pool.retire(record)
     command("losetup", "--detach", over)
-    for _ in range(100):
+
+    def retired() -> bool:
         with contextlib.suppress(BackendFailed):
             pool.retire(record)
-            break
-        time.sleep(0.02)
-    assert not pool.loops()
+        return not pool.loops()
+
+    until(retired)
 
 
 def test_a_removed_volume_goes_for_good(pool: ImagePool) -> None:

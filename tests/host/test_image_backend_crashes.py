@@ -15,6 +15,7 @@ import pytest
 from localvolume.backends.fstools import may_resize_mounted
 from localvolume.backends.image import ImageBackend
 from localvolume.backends.model import BackendFailed, NotThisVolume, Record
+from tests.suite.until import until
 
 from .support_images import MIB, ImagePool, image_pool, killed_at, mounted, run_here
 
@@ -185,13 +186,15 @@ def test_growing_that_dies_with_its_resize2fs(pool: ImagePool, kept: Record) -> 
 
 def unclaimed(node: str) -> None:
     """Wait until what worked on the device is dead."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
+
+    def is_free() -> bool:
+        try:
             os.close(os.open(node, os.O_RDONLY | os.O_EXCL))
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"{node} stays claimed")
+        except OSError:
+            return False
+        return True
+
+    until(is_free)
 
 
 def test_what_was_mounted_since_is_not_taken_back(pool: ImagePool, kept: Record) -> None:

@@ -13,6 +13,7 @@ from asyncinotify import Inotify
 from localvolume.host.inotify import DirectoryWatcher
 from localvolume.host.workers import Workers
 from tests.host.support_mounts import Mounts
+from tests.suite.until import until_async
 
 
 def watches() -> int:
@@ -36,18 +37,12 @@ class Seen:
 
     async def of(self, path: str, name: str | None) -> None:
         """Wait until this was told, then forget everything."""
-        await until(lambda: (path, name) in self.calls)
+        await until_async(lambda: (path, name) in self.calls)
         self.calls.clear()
 
     async def settled(self) -> None:
         await asyncio.sleep(0.05)
         self.calls.clear()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 @pytest.fixture
@@ -96,7 +91,7 @@ async def test_each_kind_of_change_is_told_by_name(place: str, seen: Seen, watch
     os.chmod(f"{disks}/v1", 0o700)
     await seen.of(disks, "v1")
     os.rename(f"{disks}/v1", f"{disks}/v2")
-    await until(lambda: {(disks, "v1"), (disks, "v2")} <= set(seen.calls))
+    await until_async(lambda: {(disks, "v1"), (disks, "v2")} <= set(seen.calls))
     await seen.settled()
     os.rename(f"{disks}/v2", f"{place}/elsewhere")
     await seen.of(disks, "v2")
@@ -131,12 +126,12 @@ async def test_a_directory_removed_and_made_again(place: str, seen: Seen, watch:
     for _ in range(3):
         shutil.rmtree(disks)
         await seen.of(disks, None)
-        await until(lambda: disks in watcher.problems)
+        await until_async(lambda: disks in watcher.problems)
         assert watcher.problems == {disks: f"{disks}: No such file or directory"}
         await seen.settled()
         os.mkdir(disks)
         await seen.of(disks, None)
-        await until(lambda: not watcher.problems)
+        await until_async(lambda: not watcher.problems)
         await seen.settled()
         os.mkdir(f"{disks}/v1")
         await seen.of(disks, "v1")
@@ -170,7 +165,7 @@ async def test_one_that_does_not_exist_yet_nor_its_parents(
     await seen.of(disks, None)
     assert disks in watcher.problems
     os.makedirs(disks)
-    await until(lambda: not watcher.problems)
+    await until_async(lambda: not watcher.problems)
     await seen.settled()
     os.mkdir(f"{disks}/v1")
     await seen.of(disks, "v1")
@@ -217,10 +212,10 @@ async def test_a_file_in_place_of_the_directory(place: str, seen: Seen, watch: W
     disks = f"{place}/disks"
     Path(disks).touch()
     watcher = watch(disks)
-    await until(lambda: watcher.problems == {disks: f"{disks}: Not a directory"})
+    await until_async(lambda: watcher.problems == {disks: f"{disks}: Not a directory"})
     os.unlink(disks)
     os.mkdir(disks)
-    await until(lambda: not watcher.problems)
+    await until_async(lambda: not watcher.problems)
 
 
 async def test_several_also_one_inside_the_other(place: str, seen: Seen, watch: Watch) -> None:
@@ -229,17 +224,17 @@ async def test_several_also_one_inside_the_other(place: str, seen: Seen, watch: 
     os.makedirs(inner)
     os.mkdir(beside)
     watch(outer, inner, beside, outer)
-    await until(lambda: len(seen.calls) == 3)
+    await until_async(lambda: len(seen.calls) == 3)
     await seen.settled()
     os.mkdir(f"{inner}/v")
     await seen.of(inner, "v")
     os.mkdir(f"{beside}/v")
     await seen.of(beside, "v")
     os.chmod(inner, 0o711)
-    await until(lambda: (outer, "inner") in seen.calls)
+    await until_async(lambda: (outer, "inner") in seen.calls)
     await seen.settled()
     shutil.rmtree(inner)
-    await until(lambda: {(outer, "inner"), (inner, None)} <= set(seen.calls))
+    await until_async(lambda: {(outer, "inner"), (inner, None)} <= set(seen.calls))
     os.mkdir(inner)
     await seen.settled()
     os.mkdir(f"{inner}/v")
@@ -298,7 +293,7 @@ async def test_a_bind_mount_over_a_parent_and_its_end(
 
 async def test_refreshing_what_is_right_tells_nothing(place: str, seen: Seen, watch: Watch) -> None:
     watcher = watch(place, f"{place}/missing")
-    await until(lambda: len(seen.calls) == 2)
+    await until_async(lambda: len(seen.calls) == 2)
     await seen.settled()
     for _ in range(5):
         watcher.refresh()
@@ -328,9 +323,9 @@ async def test_the_limit_of_watches_is_a_problem_with_a_name(
     with monkeypatch.context() as patched:
         patched.setattr(Inotify, "add_watch", full)
         watcher = watch(place)
-        await until(lambda: "max_user_watches" in watcher.problems.get(place, ""))
+        await until_async(lambda: "max_user_watches" in watcher.problems.get(place, ""))
     watcher.refresh()
-    await until(lambda: not watcher.problems)
+    await until_async(lambda: not watcher.problems)
     await seen.settled()
     os.mkdir(f"{place}/v1")
     await seen.of(place, "v1")
@@ -367,9 +362,9 @@ async def test_a_directory_that_hangs_holds_up_neither_the_loop_nor_the_others(
         await seen.of(f"{place}/good", "v1")
         monkeypatch.setattr(Inotify, "add_watch", real)
         watcher.refresh()
-        await until(lambda: "still stuck" in watcher.problems[f"{place}/dead"])
+        await until_async(lambda: "still stuck" in watcher.problems[f"{place}/dead"])
         os.close(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))
-        await until(lambda: not workers.hung)
+        await until_async(lambda: not workers.hung)
         watcher.refresh()
         await seen.of(f"{place}/dead", None)
         assert watcher.problems == {}

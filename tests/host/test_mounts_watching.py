@@ -10,6 +10,7 @@ import pytest
 
 from localvolume.host.mounts import MountSnapshot, MountWatcher, read_mount_table
 from tests.host.support_mounts import MS_RDONLY, MS_REMOUNT, Mounts, mount, mount_namespace
+from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root")
 
@@ -106,9 +107,7 @@ async def test_nothing_is_lost_in_a_burst(wakes: Wakes, mounts: Mounts, tmp_path
     watcher.start()
     try:
         await asyncio.to_thread(burst)
-        async with asyncio.timeout(30):
-            while seen[-1:] != ["the last"]:
-                await asyncio.sleep(0.005)
+        await until_async(lambda: seen[-1:], lambda last: last == ["the last"])
     finally:
         watcher.close()
 

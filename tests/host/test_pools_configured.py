@@ -19,6 +19,7 @@ from localvolume.dynamic.pools import Pools
 from localvolume.host.workers import Workers
 from tests.host.support_devices import filesystem
 from tests.host.support_pools import ON_EXT4, config_of, store_in, wish
+from tests.suite.until import until_async
 
 SECONDS = 60.0
 """More than anything here takes, and less than what was stopped would have taken."""
@@ -75,9 +76,7 @@ async def test_a_purge_makes_way_for_a_new_configuration_and_goes_on_with_it(whe
             return asyncio.create_task(pools.purge(config, gone, purgers, 600, unheard))
 
         purging = purge(slow)
-        async with asyncio.timeout(SECONDS):
-            while len(list(trash.iterdir())) == 300:
-                await asyncio.sleep(0.05)
+        await until_async(lambda: len(list(trash.iterdir())), lambda left: left < 300)
         fast = replace(slow, purge_files_per_second=None, reserve_bytes=1 << 20)
         pools.configure([fast], [])
         with pytest.raises(GoesOn, match="configured otherwise"):
@@ -131,8 +130,7 @@ async def test_what_waits_for_a_worker_does_not_open_a_closed_pool(where: Path) 
             assert end.wait(SECONDS)
 
         first = asyncio.create_task(pools._workers.call("else", SECONDS, occupy))
-        while not busy.is_set():
-            await asyncio.sleep(0.01)
+        await until_async(busy.is_set)
         waiting = asyncio.create_task(pools.call(config, "make", wish()))
         await asyncio.sleep(0)
         pools.configure([], [])

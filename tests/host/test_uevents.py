@@ -5,20 +5,14 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable
 
 import pytest
 
 from localvolume.host.uevents import UeventListener
 from tests.host.support_devices import MIB, command, loop_device
+from tests.suite.until import until_async
 
 Uevent = tuple[str, dict[str, str]]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.needs("root", "loop")
@@ -40,21 +34,21 @@ async def test_a_disk_attached_resized_partitioned_and_detached() -> None:
     try:
         with loop_device(4 * MIB) as device:
             number = device.number
-            await until(lambda: told(device.name, "change"))
+            await until_async(lambda: told(device.name, "change"))
             _, properties = next(e for e in seen if e[1]["DEVNAME"] == device.name)
             assert f"{properties['MAJOR']}:{properties['MINOR']}" == number
             assert properties["DEVTYPE"] == "disk"
 
             os.truncate(device.backing, 8 * MIB)
             command("losetup", "--set-capacity", device.path)
-            await until(lambda: told(device.name, "change", RESIZE="1"))
+            await until_async(lambda: told(device.name, "change", RESIZE="1"))
 
             device.partition("1M")
-            await until(lambda: told(f"{device.name}p1", "add", DEVTYPE="partition"))
+            await until_async(lambda: told(f"{device.name}p1", "add", DEVTYPE="partition"))
             device.forget_partitions()
-            await until(lambda: told(f"{device.name}p1", "remove"))
+            await until_async(lambda: told(f"{device.name}p1", "remove"))
             seen.clear()
-        await until(lambda: told(device.name, "change"))
+        await until_async(lambda: told(device.name, "change"))
         assert {properties["SUBSYSTEM"] for _, properties in seen} == {"block"}
     finally:
         listener.close()
@@ -73,7 +67,7 @@ async def test_other_subsystems_are_left_out() -> None:
             for path in ("/sys/class/mem/null/uevent", f"/sys/block/{device.name}/uevent"):
                 with open(path, "w") as file:
                     file.write("online")
-            await until(lambda: any(e[0] == "online" for e in seen))
+            await until_async(lambda: any(e[0] == "online" for e in seen))
         assert all(e[1]["SUBSYSTEM"] == "block" for e in seen)
     finally:
         listener.close()
@@ -90,13 +84,13 @@ async def test_lost_events_are_told_and_later_ones_heard() -> None:
             for _ in range(200):  # blocking the loop meanwhile: nothing is taken
                 os.write(asked, b"change")
             os.close(asked)
-            await until(lambda: ("overflow", {}) in seen)
+            await until_async(lambda: ("overflow", {}) in seen)
             assert len(seen) < 200
             await asyncio.sleep(0.05)
             seen.clear()
             with open(f"/sys/block/{device.name}/uevent", "w") as file:
                 file.write("offline")
-            await until(lambda: any(e[0] == "offline" for e in seen))
+            await until_async(lambda: any(e[0] == "offline" for e in seen))
             assert listener.listening
     finally:
         listener.close()
@@ -116,7 +110,7 @@ async def test_nobody_but_the_kernel_is_believed() -> None:
             with contextlib.suppress(PermissionError, ConnectionRefusedError):
                 forger.sendto(forged, (os.getpid(), 0))
         with loop_device(MIB) as device:
-            await until(lambda: any(e[1]["DEVNAME"] == device.name for e in seen))
+            await until_async(lambda: any(e[1]["DEVNAME"] == device.name for e in seen))
         assert "forged" not in {action for action, _ in seen}
     finally:
         listener.close()

@@ -8,13 +8,14 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from localvolume.host.workers import AllHung, Hung, Workers
 from tests.host.support_devices import formatted, mounted
+from tests.suite.until import until_async
 
 
 class Fifos:
@@ -65,12 +66,6 @@ async def workers() -> AsyncIterator[Workers]:
     made = Workers(4)
     yield made
     made.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def test_what_a_call_returns_and_raises_comes_back(workers: Workers) -> None:
@@ -136,7 +131,7 @@ async def test_its_key_fails_at_once_until_it_returns_others_go_on(
     assert await workers.call("disk-2", 5, str, 2) == "2"
 
     fifos.let_go(path)
-    await until(lambda: not workers.hung)
+    await until_async(lambda: not workers.hung)
     assert await workers.call("disk-1", 5, str, 1) == "1"
 
 
@@ -159,10 +154,10 @@ async def test_no_more_than_the_limit_wait_for_work_after_the_stuck_ones_return(
     await asyncio.gather(*hanging, return_exceptions=True)
     assert len(set(threading.enumerate()) - before) == 6
     fifos.let_all_go()
-    await until(lambda: not workers.hung)
-    await until(lambda: len(set(threading.enumerate()) - before) <= 2)
+    await until_async(lambda: not workers.hung)
+    await until_async(lambda: len(set(threading.enumerate()) - before) <= 2)
     workers.close()
-    await until(lambda: not set(threading.enumerate()) - before)
+    await until_async(lambda: not set(threading.enumerate()) - before)
 
 
 async def test_replacements_end_and_then_calls_fail_at_once(fifos: Fifos) -> None:
@@ -186,7 +181,7 @@ async def test_replacements_end_and_then_calls_fail_at_once(fifos: Fifos) -> Non
     assert len(set(threading.enumerate()) - before) == 5
 
     fifos.let_go(paths[0])
-    await until(lambda: "dead-0" not in workers.hung)
+    await until_async(lambda: "dead-0" not in workers.hung)
     assert await workers.call("good", 5, str, 1) == "1"
     workers.close()
 
@@ -216,7 +211,7 @@ async def test_cancelling_frees_the_caller_and_the_place_when_the_call_ends(fifo
     workers = Workers(1)
     path = fifos.make()
     task = asyncio.create_task(workers.call("disk", 1.5, open_and_close, path))
-    await until(lambda: workers.running == 1)
+    await until_async(lambda: workers.running == 1)
     waiting = asyncio.create_task(workers.call("other", 5, str, 1))
     await asyncio.sleep(0)
     waiting.cancel()
@@ -227,10 +222,10 @@ async def test_cancelling_frees_the_caller_and_the_place_when_the_call_ends(fifo
         await waiting
     assert workers.running == 1, "it still runs, and still has a deadline"
     assert workers.waiting == 0
-    await until(lambda: workers.hung == {"disk": 1})
+    await until_async(lambda: workers.hung == {"disk": 1})
     assert await workers.call("other", 5, str, 1) == "1"
     fifos.let_go(path)
-    await until(lambda: not workers.hung)
+    await until_async(lambda: not workers.hung)
     assert workers.running == 0
     workers.close()
 
@@ -245,7 +240,7 @@ async def test_idle_threads_end() -> None:
 
     used = await asyncio.gather(*(workers.call(f"k{n}", 30, together) for n in range(3)))
     assert len(set(used)) == 3
-    await until(lambda: not any(thread.is_alive() for thread in used))
+    await until_async(lambda: not any(thread.is_alive() for thread in used))
     assert await workers.call("k", 5, str, 1) == "1"
 
 
@@ -268,7 +263,7 @@ async def test_nothing_is_kept_alive_after_the_call(workers: Workers) -> None:
         return gone.is_set()
 
     # Its thread lets go of it after it has told the result.
-    await until(is_gone)
+    await until_async(is_gone)
 
 
 def test_a_hanging_call_does_not_hold_up_the_end_of_the_process(tmp_path: Path) -> None:
@@ -313,6 +308,6 @@ async def test_a_disk_that_stops_answering(workers: Workers) -> None:
             assert await workers.call("another", 5, str, 1) == "1"
         finally:
             subprocess.run(["fsfreeze", "--unfreeze", str(place)], check=True)
-        await until(lambda: not workers.hung)
+        await until_async(lambda: not workers.hung)
         await workers.call("frozen", 5, write, place / "file")
         assert (place / "file").read_text() == "x"

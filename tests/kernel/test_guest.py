@@ -2,9 +2,7 @@
 
 import os
 import shutil
-import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from tests.kernel.support_guest import (
     pytest_inside,
 )
 from tests.suite import measured
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("guest")
 
@@ -56,13 +55,6 @@ _GROUPS = (
     "test_lvm_store*.py",
 )
 _PASSED_ON = ("LOCALVOLUME_SEED", "LOCALVOLUME_SOAK_SECONDS")
-
-
-def until(told: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 300
-    while not told():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def files_of(group: str) -> list[Path]:
@@ -154,7 +146,7 @@ def test_a_guest_whose_command_fails_or_hangs_is_told(tmp_path: Path) -> None:
         assert guest.wait(300) == 3
         assert "said" in guest.console()
     with Guest(["sleep", "1000"], tmp_path) as guest:
-        until(lambda: "the guest runs" in guest.console())
+        until(guest.console, lambda console: "the guest runs" in console, seconds=300)
         with pytest.raises(GuestFailed) as failed:
             guest.wait(3)
     assert "not done after 3 s; its kernel says:" in str(failed.value)
@@ -164,7 +156,7 @@ def test_a_guest_whose_command_fails_or_hangs_is_told(tmp_path: Path) -> None:
 def test_a_guest_that_is_still_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(support_guest, "_STILL_SECONDS", 3.0)
     with Guest(["sleep", "1000"], tmp_path) as guest:
-        until(lambda: "the guest runs" in guest.console())
+        until(guest.console, lambda console: "the guest runs" in console, seconds=300)
         with pytest.raises(GuestFailed) as failed:
             guest.wait(600)
     assert "did nothing for 3 s; its kernel says:" in str(failed.value)
@@ -177,7 +169,7 @@ def test_a_kernel_that_answers_nobody_is_told_from_what_runs_in_it(
     """Here it is stopped; where it is stuck, nothing else can be seen of it either."""
     monkeypatch.setattr(support_guest, "_ANSWER_SECONDS", 2.0)
     with Guest(["sleep", "1000"], tmp_path) as guest:
-        until(lambda: "the guest runs" in guest.console())
+        until(guest.console, lambda console: "the guest runs" in console, seconds=300)
         guest.pause()
         with pytest.raises(KernelStuck):
             guest.wait(1)

@@ -16,6 +16,7 @@ from typing import Any, Self
 import yaml
 
 from localvolume.controlplane.ports import free_ports
+from tests.suite.until import until
 
 SECONDS = 150.0
 """A generous bound for what takes a second or two on a quiet machine."""
@@ -87,18 +88,21 @@ class Prometheus:
                 self._process.wait(15)
 
     def _until_ready(self) -> None:
-        deadline = time.monotonic() + SECONDS
-        while True:
-            assert self._process is not None
-            said = (self.directory / "log").read_text()
-            assert self._process.poll() is None, f"prometheus ended: {said}"
+        log = self.directory / "log"
+
+        def ready() -> bool:
             try:
                 url = f"http://127.0.0.1:{self.port}/-/ready"
                 with urllib.request.urlopen(url, timeout=5):
-                    return
+                    return True
             except OSError:
-                assert time.monotonic() < deadline, f"prometheus does not get ready: {said}"
-                time.sleep(0.1)
+                return False
+
+        def check() -> None:
+            assert self._process is not None
+            assert self._process.poll() is None, f"prometheus ended: {log.read_text()}"
+
+        until(ready, seconds=SECONDS, check=check, said=log.read_text)
 
     # --- asking --------------------------------------------------------------------------------
 
@@ -138,8 +142,4 @@ class Prometheus:
 
     def until(self, query: str, seconds: float = SECONDS) -> list[tuple[dict[str, str], float]]:
         """What an expression is, once it has a value; fails after `seconds`."""
-        deadline = time.monotonic() + seconds
-        while not (found := self.now(query)):
-            assert time.monotonic() < deadline, f"no value after {seconds:.0f} s: {query}"
-            time.sleep(0.2)
-        return found
+        return until(lambda: self.now(query), seconds=seconds, every=0.2, said=lambda: query)

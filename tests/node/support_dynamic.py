@@ -6,16 +6,16 @@ import contextlib
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.node import KubeletNode
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
 from tests.node.support_pods import CLAIMS, CLASSES, PODS, VOLUMES, log_of, pod_spec, pod_until
+from tests.suite.until import until
 
 LOCAL_PATH = "rancher.io/local-path"
 NATIVE = "dynamic.localvolume.dev"
@@ -151,7 +151,7 @@ class Tenant:
             self._gone(f"{PODS}?fieldSelector=metadata.name={name}")
 
     def _gone(self, path: str) -> None:
-        eventually(lambda: self.objects.get(path)["items"], lambda items: not items, 150)
+        until(lambda: self.objects.get(path)["items"], lambda items: not items, seconds=150)
 
     def volume(self) -> Object:
         """The claim's PersistentVolume."""
@@ -174,10 +174,12 @@ class Tenant:
         return sorted(set(listed) - {".localvolume", "lost+found"})
 
     def purged(self, place: Path) -> None:
-        deadline = time.monotonic() + 150
-        while left_in(self.ground.node, str(place)):
-            assert time.monotonic() < deadline, self.ground.logs()
-            time.sleep(0.1)
+        until(
+            lambda: left_in(self.ground.node, str(place)),
+            lambda left: not left,
+            seconds=150,
+            said=self.ground.logs,
+        )
 
 
 def left_in(node: KubeletNode, pool: str) -> list[str]:

@@ -12,8 +12,8 @@ from typing import Any
 
 from localvolume.controlplane import ControlPlane
 from localvolume.controlplane.node import KubeletNode
-from tests.cluster.support_objects import eventually
 from tests.node.support_dynamic import MIB
+from tests.suite.until import until
 
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "install.yaml"
 NAMESPACE = "local-volume-provisioner"
@@ -60,7 +60,7 @@ class Installed:
 
     def volume_until(self, class_name: str, phase: str, *, not_uid: str = "") -> Object:
         """The only volume of a class, once it is in that phase, and another object than that."""
-        (volume,) = eventually(
+        (volume,) = until(
             lambda: self.volumes(class_name),
             lambda found: (
                 [one["status"]["phase"] for one in found] == [phase]

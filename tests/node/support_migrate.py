@@ -14,9 +14,9 @@ from pathlib import Path
 from localvolume.controlplane import KubectlFailed
 from localvolume.controlplane.node import KubeletNode
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER, NODE_LABEL
-from tests.cluster.support_objects import eventually
 from tests.pages import MIGRATE, REPOSITORY, blocks_of
 from tests.suite import measured
+from tests.suite.until import until
 
 #: The longest that a page waits for within one block is three minutes.
 SECONDS = 600
@@ -112,8 +112,10 @@ class Walk:
     def agents_gone(self) -> None:
         """Wait until no pod of ours is left: an agent that ends may still put finalizers back."""
         pods = f"/api/v1/namespaces/{RELEASE}/pods"
-        eventually(
-            lambda: self._node.plane.request("GET", pods)["items"], lambda left: not left, 300
+        until(
+            lambda: self._node.plane.request("GET", pods)["items"],
+            lambda left: not left,
+            seconds=300,
         )
 
     def ends(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from localvolume.controlplane.node import KubeletNode
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
 from tests.node.support_pods import (
     BUSYBOX,
     CLAIMS,
@@ -17,6 +17,7 @@ from tests.node.support_pods import (
     pod_spec,
     pod_until,
 )
+from tests.suite.until import until
 
 SECONDS = 300
 
@@ -83,10 +84,10 @@ def volume_for(
     name = name or f"pvc-{meta['uid']}"
     metadata = {"name": name, "annotations": annotations, "labels": labels or {}}
     objects.make(VOLUMES, {"metadata": metadata, "spec": spec})
-    eventually(
+    until(
         lambda: objects.get(f"{CLAIMS}/{meta['name']}"),
         lambda one: one["status"]["phase"] == "Bound",
-        SECONDS,
+        seconds=SECONDS,
     )
     return name
 
@@ -104,10 +105,10 @@ class Tenant:
     def running(self) -> str:
         """What it found in its volume, once it runs."""
         pod_until(self._objects, self.name, "Running")
-        text: str = eventually(
+        text: str = until(
             lambda: log_of(self._node.plane, self.name),
             lambda log: log.endswith("ready\n"),
-            SECONDS,
+            seconds=SECONDS,
         )
         return text.removesuffix("ready\n")
 
@@ -120,15 +121,15 @@ class Tenant:
         path = f"{PODS}/{self.name}"
         self._objects.plane.request("DELETE", path, {"gracePeriodSeconds": 0})
         pods = f"{PODS}?fieldSelector=metadata.name={self.name}"
-        eventually(lambda: self._objects.get(pods)["items"], lambda left: not left, SECONDS)
+        until(lambda: self._objects.get(pods)["items"], lambda left: not left, seconds=SECONDS)
 
 
 def bound(objects: Objects, claim_name: str) -> dict[str, Any]:
     """The PersistentVolume that a claim has got."""
-    found = eventually(
+    found = until(
         lambda: objects.get(f"{CLAIMS}/{claim_name}"),
         lambda one: one["status"]["phase"] == "Bound",
-        SECONDS,
+        seconds=SECONDS,
     )
     return objects.get(f"{VOLUMES}/{found['spec']['volumeName']}")
 

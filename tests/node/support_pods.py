@@ -3,7 +3,8 @@
 from typing import Any
 
 from localvolume.controlplane import ControlPlane
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
+from tests.suite.until import until
 
 #: The image that the node of the tests always has.
 BUSYBOX = "localvolume.test/busybox:1"
@@ -32,7 +33,7 @@ def make_pod(objects: Objects, name: str, spec: dict[str, Any]) -> None:
 
 def pod_until(objects: Objects, name: str, phase: str) -> dict[str, Any]:
     """The pod once it is in that phase."""
-    found: dict[str, Any] = eventually(
+    found: dict[str, Any] = until(
         lambda: objects.get(f"{PODS}/{name}"),
         lambda pod: pod["status"]["phase"] == phase,
         seconds=150,
@@ -46,9 +47,7 @@ def log_of(plane: ControlPlane, name: str) -> str:
 
 def log_until(plane: ControlPlane, name: str, line: str) -> str:
     """A pod's log once it has that line."""
-    text: str = eventually(
-        lambda: log_of(plane, name), lambda log: line in log.splitlines(), seconds=90
-    )
+    text: str = until(lambda: log_of(plane, name), lambda log: line in log.splitlines(), seconds=90)
     return text
 
 
@@ -79,7 +78,7 @@ def make_local_volume(objects: Objects, name: str, node: str, path: str, mode: s
     )
     # The scheduler may see that it is available when it has just told the pod that it is not, and
     # tries again after minutes.
-    eventually(
+    until(
         lambda: objects.get(f"{VOLUMES}/{name}"), lambda one: one["status"]["phase"] == "Available"
     )
     wanted = {"requests": {"storage": "1Gi"}}

@@ -10,11 +10,11 @@ from shutil import which
 import pytest
 
 from localvolume.controlplane.node import KubeletNode
-from tests.cluster.support_objects import eventually
 from tests.node.support_installed import Object
 from tests.node.support_migrate import Walk, clear_release
 from tests.node.support_pods import BUSYBOX
 from tests.pages import REPOSITORY
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "image", "loop", "ext4")
 
@@ -56,7 +56,7 @@ def _phases(volumes: list[Object]) -> list[str]:
 def test_the_page_is_what_a_reader_sees(walk: Walk) -> None:
     walk.next("apply -f deploy/install.yaml")
     walk.next("mkfs.ext4")
-    (offered,) = eventually(
+    (offered,) = until(
         lambda: _volumes(walk, "fast-disks"), lambda found: _phases(found) == ["Available"]
     )
     assert offered["spec"]["capacity"]["storage"] == "973Mi"
@@ -64,7 +64,7 @@ def test_the_page_is_what_a_reader_sees(walk: Walk) -> None:
     walk.next("patch configmap")
     walk.next("kubectl logs writer")
     # The pod is ready before it has said anything.
-    said = eventually(
+    said = until(
         lambda: walk.run("kubectl logs writer"),
         lambda said: "/prepared" in said and "/made" in said,
     )
@@ -73,7 +73,7 @@ def test_the_page_is_what_a_reader_sees(walk: Walk) -> None:
     assert 90 < float(sizes["/made"][:-1]) < 110, said
     assert float(sizes["/prepared"][:-1]) > 900, said
     walk.next("kubectl delete pvc prepared made")
-    eventually(
+    until(
         lambda: _volumes(walk, "fast-disks"),
         lambda found: (
             _phases(found) == ["Available"]
@@ -81,8 +81,8 @@ def test_the_page_is_what_a_reader_sees(walk: Walk) -> None:
         ),
         seconds=150,
     )
-    eventually(lambda: _volumes(walk, "local"), lambda found: not found, seconds=150)
-    told = eventually(
+    until(lambda: _volumes(walk, "local"), lambda found: not found, seconds=150)
+    told = until(
         lambda: walk.run("kubectl get events -A --field-selector reason=VolumeCleaned"),
         lambda told: offered["metadata"]["name"] in told,
     )

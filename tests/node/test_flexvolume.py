@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,11 @@ import pytest
 from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.node import KubeletNode
 from tests.cli.support_flexclient import built
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
 from tests.node.conftest import Images
 from tests.node.support_pods import CLAIMS, PODS, VOLUMES, log_of, pod_spec, pod_until
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "go")
 
@@ -99,7 +99,7 @@ class Tenant:
         objects.plane.request("POST", VOLUMES, {"metadata": metadata, "spec": spec})
         claim = {**shared, "volumeName": name, "resources": {"requests": capacity}}
         objects.make(CLAIMS, {"metadata": {"name": name}, "spec": claim})
-        eventually(
+        until(
             lambda: objects.get(f"{CLAIMS}/{name}"), lambda one: one["status"]["phase"] == "Bound"
         )
 
@@ -132,7 +132,7 @@ class Tenant:
     def end(self, name: str) -> None:
         self.objects.plane.request("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 1})
         path = f"{PODS}?fieldSelector=metadata.name={name}"
-        eventually(lambda: self.objects.get(path)["items"], lambda items: not items, 150)
+        until(lambda: self.objects.get(path)["items"], lambda items: not items, seconds=150)
 
     def mounts(self) -> list[str]:
         """Where the volume is mounted in the node."""
@@ -140,10 +140,7 @@ class Tenant:
         return [line.split()[4] for line in table if line.split()[4].endswith(f"/{self.name}")]
 
     def unmounted(self) -> None:
-        deadline = time.monotonic() + 150
-        while self.mounts():
-            assert time.monotonic() < deadline, (self.mounts(), self.ground.logs())
-            time.sleep(0.1)
+        until(self.mounts, lambda mounts: not mounts, seconds=150, said=self.ground.logs)
 
     def file(self, name: str) -> Path:
         return self.ground.root / self.name / name
@@ -155,7 +152,7 @@ class Tenant:
         with contextlib.suppress(RequestFailed):
             self.objects.plane.request("DELETE", path)
         # The control plane is other tests' as well.
-        eventually(self.is_there, lambda is_there: not is_there, 150)
+        until(self.is_there, lambda is_there: not is_there, seconds=150)
 
     def is_there(self) -> bool:
         try:
@@ -187,12 +184,10 @@ def test_the_next_pod_reads_what_the_first_wrote(tenant: Tenant) -> None:
     # The claim goes, the volume is deleted as our controller does, and its directory goes too.
     tenant.objects.plane.request("DELETE", f"{CLAIMS}/{tenant.name}")
     path = f"{VOLUMES}/{tenant.name}"
-    eventually(lambda: tenant.objects.get(path)["status"]["phase"], lambda one: one == "Released")
+    until(lambda: tenant.objects.get(path)["status"]["phase"], lambda one: one == "Released")
     tenant.objects.plane.request("DELETE", path)
-    deadline = time.monotonic() + 150
-    while tenant.file("file").exists():
-        assert time.monotonic() < deadline, tenant.ground.logs()
-        time.sleep(0.1)
+    file = tenant.file("file")
+    until(lambda: not file.exists(), seconds=150, said=tenant.ground.logs)
 
 
 def test_a_user_without_rights_writes_by_its_group(tenant: Tenant) -> None:
@@ -210,7 +205,7 @@ def test_a_user_without_rights_writes_by_its_group(tenant: Tenant) -> None:
 def test_it_goes_on_over_restarts_of_kubelet_and_agent(tenant: Tenant) -> None:
     name = tenant.begin("echo of red > /data/file; sleep 600")
     tenant.wait(name, "Running")
-    eventually(tenant.file("file").exists, bool, 90)
+    until(tenant.file("file").exists, bool, seconds=90)
     tenant.ground.node.restart_kubelet()
     tenant.ground.stop()
     tenant.ground.start()
@@ -231,10 +226,10 @@ def test_a_pod_that_describes_the_volume_itself_gets_nothing(tenant: Tenant) -> 
     thief = f"{tenant.name}-thief"
     tenant.objects.make(PODS, {"metadata": {"name": thief}, "spec": spec})
     path = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={thief}"
-    eventually(
+    until(
         lambda: tenant.objects.get(path)["items"],
         lambda items: any("does not use the claim" in one["message"] for one in items),
-        150,
+        seconds=150,
     )
     assert tenant.objects.get(f"{PODS}/{thief}")["status"]["phase"] == "Pending"
     tenant.end(thief)

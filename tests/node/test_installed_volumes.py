@@ -11,7 +11,6 @@ import pytest
 
 from localvolume.controlplane.node import KubeletNode, NodeFailed
 from localvolume.volumes.marks import CLAIMED_ANNOTATION
-from tests.cluster.support_objects import eventually
 from tests.node.support_dynamic import MIB, left_in
 from tests.node.support_installed import (
     AGENT,
@@ -27,6 +26,7 @@ from tests.node.support_installed import (
     installed_on,
 )
 from tests.node.support_pods import BUSYBOX, pod_spec
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "image", "loop", "ext4")
 
@@ -63,7 +63,7 @@ def test_both_run_as_the_manifests_say(installed: Installed) -> None:
     for pod in (agent, *controllers):
         assert pod["spec"]["containers"][0]["image"].startswith("local-volume-provisioner:")
         # Not for the moment in which a configuration that has changed is taken up.
-        eventually(partial(_readiness, installed, pod), lambda said: said.startswith("ok"))
+        until(partial(_readiness, installed, pod), lambda said: said.startswith("ok"))
         assert "localvolume_" in installed.ask(pod, "/metrics")
         touched = "touch /file 2>&1 || true"
         assert "Read-only file system" in installed.execute(pod, "sh", "-c", touched)
@@ -96,7 +96,7 @@ def test_volumes_from_the_first_mount_to_the_next_tenant(
         for name in (STATIC, DYNAMIC):
             claim_and_write(installed, name)
         # The agent writes down who has it after it has heard of that.
-        eventually(
+        until(
             lambda: installed.volume_until(STATIC, "Bound")["metadata"]["annotations"],
             lambda annotations: CLAIMED_ANNOTATION in annotations,
         )
@@ -145,7 +145,7 @@ def claim_and_write(installed: Installed, name: str) -> None:
 def restart_agent(installed: Installed) -> None:
     (old,) = installed.pods(AGENT)
     installed.kubectl("delete", "pod", "-n", NAMESPACE, old["metadata"]["name"])
-    (new,) = eventually(lambda: installed.pods(AGENT), lambda pods: len(pods) == 1, seconds=150)
+    (new,) = until(lambda: installed.pods(AGENT), lambda pods: len(pods) == 1, seconds=150)
     assert new["metadata"]["uid"] != old["metadata"]["uid"]
     # The DaemonSet may still tell of the old one, which was ready.
     name = f"pod/{new['metadata']['name']}"
@@ -155,4 +155,4 @@ def restart_agent(installed: Installed) -> None:
 
 def purged(installed: Installed) -> None:
     """Nothing of the volume is left in its pool, and no device is attached."""
-    eventually(lambda: left_in(installed.node, POOL), lambda left: not left, seconds=150)
+    until(lambda: left_in(installed.node, POOL), lambda left: not left, seconds=150)

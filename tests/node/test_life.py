@@ -17,10 +17,11 @@ import pytest
 
 from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.node import KubeletNode
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
 from tests.cluster.support_pods import MERGE
 from tests.node.conftest import Images
 from tests.node.support_life import apply, manifests, remove, tenant
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "image", "loop", "ext4")
 
@@ -48,14 +49,14 @@ class Ground:
 
     def available(self, seconds: float = SECONDS) -> set[str]:
         """The UIDs of all the disks' PersistentVolumes, once each is Available."""
-        found = eventually(
+        found = until(
             lambda: {
                 one["metadata"]["uid"]: one["status"].get("phase")
                 for one in self.volumes()
                 if "deletionTimestamp" not in one["metadata"]
             },
             lambda phases: list(phases.values()) == ["Available"] * DISKS,
-            seconds,
+            seconds=seconds,
         )
         return set(found)
 
@@ -63,12 +64,12 @@ class Ground:
         """What each pod of a new tenant said that it found, once all have written."""
         body = tenant(name, self.name, image, mode=mode, replicas=DISKS)
         self.objects.make(f"/apis/apps/v1/namespaces/{self.name}/statefulsets", body)
-        eventually(
+        until(
             lambda: self.objects.get(
                 f"/apis/apps/v1/namespaces/{self.name}/statefulsets/{name}"
             ).get("status", {}),
             lambda status: status.get("readyReplicas") == DISKS,
-            SECONDS,
+            seconds=SECONDS,
         )
         logs = [
             self.node.plane.kubectl("logs", "-n", self.name, f"{name}-{number}")
@@ -159,13 +160,13 @@ def test_the_next_tenant_finds_nothing(
     ground.end_tenant("red")
     second = ground.available()
     assert not first & second, "each is offered as a new object"
-    receipts = eventually(lambda: ground.receipts(first), lambda found: len(found) == DISKS)
+    receipts = until(lambda: ground.receipts(first), lambda found: len(found) == DISKS)
     assert all(("delete-files" if mode == "Filesystem" else "zero") in text for text in receipts)
     assert all("proved" in text for text in receipts)
     # Their controller tells of them beside all else.
     wanted = DISKS if jobs else 0
-    eventually(ground.completed_jobs, lambda ended: ended >= wanted)
+    until(ground.completed_jobs, lambda ended: ended >= wanted)
     assert ground.completed_jobs() == wanted
     every_job = f"/apis/batch/v1/namespaces/{ground.name}/jobs"
-    eventually(lambda: ground.objects.get(every_job)["items"], lambda left: not left, SECONDS)
+    until(lambda: ground.objects.get(every_job)["items"], lambda left: not left, seconds=SECONDS)
     assert ground.run_tenant("blue", mode, images.busybox) == ["found: nothing"] * DISKS

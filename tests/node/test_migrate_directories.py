@@ -11,7 +11,7 @@ import pytest
 
 from localvolume.controlplane.node import KubeletNode
 from localvolume.volumes.marks import FINALIZER, NODE_LABEL
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
 from tests.node.support_migrate import Walk
 from tests.node.support_old import (
     SECONDS,
@@ -24,6 +24,7 @@ from tests.node.support_old import (
     workload,
 )
 from tests.node.support_pods import CLAIMS, VOLUMES
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "go", "image")
 
@@ -158,12 +159,12 @@ def test_replaced_and_put_back(
         walk.next(about)
     walk.next("helm install")
     for name in (volume, kept):
-        eventually(
+        until(
             lambda name=name: (  # type: ignore[misc]
                 objects.get(f"{VOLUMES}/{name}")["metadata"].get("labels", {}).get(NODE_LABEL)
             ),
             lambda label: label == node.name,
-            SECONDS,
+            seconds=SECONDS,
         )
     looked = walk.next("kubectl get pv")
     assert "pvc-" not in looked
@@ -179,7 +180,7 @@ def test_replaced_and_put_back(
     tenant.end()
     assert (place / "rows").read_text() == PRECIOUS
     objects.plane.request("DELETE", f"{CLAIMS}/ledger")
-    eventually(lambda: volumes_left(objects, volume), lambda left: not left, SECONDS)
+    until(lambda: volumes_left(objects, volume), lambda left: not left, seconds=SECONDS)
     assert not place.exists()
 
     assert kept in walk.next("uninstall")

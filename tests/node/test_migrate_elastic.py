@@ -19,10 +19,11 @@ from localvolume.volumes.marks import (
     NODE_LABEL,
 )
 from tests.cli.support_flexclient import built
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
 from tests.node.support_migrate import Walk
 from tests.node.support_old import SECONDS, Tenant, claim, storage_class, volume_for, workload
 from tests.node.support_pods import VOLUMES
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "go", "image")
 
@@ -85,25 +86,25 @@ def test_replaced_and_put_back(
     assert "daemonset.apps/driver" in walk.next("delete daemonset")
     walk.next("helm install")
     for one in (volume, lost):
-        eventually(
+        until(
             lambda one=one: objects.get(f"{VOLUMES}/{one}")["metadata"]["labels"].get(NODE_LABEL),  # type: ignore[misc]
             lambda label: label == node.name,
-            SECONDS,
+            seconds=SECONDS,
         )
-    eventually(
+    until(
         lambda: objects.get(f"{VOLUMES}/{volume}")["metadata"]["annotations"],
         lambda annotations: CLAIMED_ANNOTATION in annotations,
-        SECONDS,
+        seconds=SECONDS,
     )
     # It is listed whose directory is not there, and nobody's else.
     assert [line.split()[0] for line in walk.next("kubectl get pv").splitlines()] == [lost]
     tenant = Tenant(objects, node, "bank", "ledger")
     assert tenant.running() == "precious\n"
     tenant.end()
-    eventually(
+    until(
         lambda: objects.get(f"{VOLUMES}/{volume}")["metadata"].get("finalizers", []),
         lambda finalizers: FINALIZER in finalizers,
-        SECONDS,
+        seconds=SECONDS,
     )
 
     assert volume in walk.next("uninstall")

@@ -14,11 +14,12 @@ import yaml
 from localvolume.controlplane.node import KubeletNode
 from localvolume.volumes.marks import FINALIZER, NODE_LABEL
 from localvolume.volumes.names import volume_name
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
 from tests.node.support_migrate import RELEASE as OURS
 from tests.node.support_migrate import Walk
 from tests.node.support_old import SECONDS, Tenant, bound, claim, volume_for, volumes_left
 from tests.node.support_pods import CLAIMS, CLASSES, VOLUMES
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "go", "image", "loop", "ext4")
 
@@ -104,10 +105,10 @@ def test_replaced_under_a_tenant(
     walk.next("helm install")
     walk.next("localvolume status")
     walk.ends()
-    found = eventually(
+    found = until(
         lambda: objects.get(f"{VOLUMES}/{volume}"),
         lambda one: one["metadata"].get("labels", {}).get(NODE_LABEL) == node.name,
-        SECONDS,
+        seconds=SECONDS,
     )
     tenant.never_stopped()
     # And the other one is offered, and can be had.
@@ -118,10 +119,10 @@ def test_replaced_under_a_tenant(
     # What upstream published is cleaned and offered anew by ours.
     tenant.end()
     objects.plane.request("DELETE", f"{CLAIMS}/ledger")
-    eventually(
+    until(
         lambda: objects.get(f"{VOLUMES}?fieldSelector=metadata.name={volume}")["items"],
         lambda items: bool(items) and items[0]["metadata"]["uid"] != found["metadata"]["uid"],
-        SECONDS,
+        seconds=SECONDS,
     )
     again = node.run(["ls", "-A", str(disks / "one")]).split()
     assert again in ([], ["lost+found"])
@@ -155,7 +156,7 @@ def _back(objects: Objects, node: KubeletNode, helm: Path, tenant: Tenant, direc
     planned = walk.next("localvolume plan")
     assert two["metadata"]["name"] in planned
     assert " hold " not in planned
-    found = eventually(
+    found = until(
         lambda: _volumes(objects, node),
         lambda them: sorted(one["status"]["phase"] for one in them) == ["Available", "Bound"],
     )
@@ -181,7 +182,7 @@ def _back(objects: Objects, node: KubeletNode, helm: Path, tenant: Tenant, direc
     # Nobody of ours is left to let an object go: it goes all the same.
     (free,) = [name for name in names if name != two["metadata"]["name"]]
     objects.plane.request("DELETE", f"{VOLUMES}/{free}")
-    eventually(lambda: volumes_left(objects, free), lambda left: not left, SECONDS)
+    until(lambda: volumes_left(objects, free), lambda left: not left, seconds=SECONDS)
     walk.next("install")
     walk.ends()
     assert objects.get(f"{CLASSES}/{CLASS}")["provisioner"] == "kubernetes.io/no-provisioner"

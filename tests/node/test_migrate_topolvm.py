@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from localvolume.controlplane.node import KubeletNode
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
 from tests.node.support_migrate import Walk
 from tests.node.support_old import SECONDS, Tenant, bound, claim, storage_class, volume_for
 from tests.node.support_pods import BUSYBOX, CLAIMS, CLASSES, JOBS
 from tests.node.support_topolvm import LVMD
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "go", "image")
 
@@ -86,4 +87,4 @@ def test_a_claim_is_moved(
     tenant.end()
     objects.plane.request("DELETE", f"{JOBS}/move-ledger?propagationPolicy=Background")
     objects.plane.request("DELETE", f"{CLAIMS}/ledger-moved")
-    eventually(moved.exists, lambda there: not there, SECONDS)
+    until(moved.exists, lambda there: not there, seconds=SECONDS)

@@ -4,7 +4,7 @@ import pytest
 
 from localvolume.controlplane import ControlPlane
 from localvolume.controlplane.node import KubeletNode
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
 from tests.node.support_pods import (
     JOBS,
     PODS,
@@ -14,6 +14,7 @@ from tests.node.support_pods import (
     pod_spec,
     pod_until,
 )
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet")
 
@@ -30,7 +31,7 @@ print(urllib.request.urlopen(request, context=trust).status)
 
 def test_the_node_is_ready(node_plane: ControlPlane, kubelet_node: KubeletNode) -> None:
     # A controller takes them away after it has heard that the node is ready.
-    node = eventually(
+    node = until(
         lambda: node_plane.request("GET", f"/api/v1/nodes/{kubelet_node.name}"),
         lambda node: "taints" not in node["spec"],
     )
@@ -55,7 +56,7 @@ def test_a_deleted_pod_is_gone_soon(
     pod_until(objects, unique, "Running")
     objects.plane.request("DELETE", f"{PODS}/{unique}")
     path = f"{PODS}?fieldSelector=metadata.name={unique}"
-    eventually(lambda: objects.get(path)["items"], lambda items: not items, seconds=150)
+    until(lambda: objects.get(path)["items"], lambda items: not items, seconds=150)
 
 
 def test_a_job_completes_and_its_last_words_are_in_the_api(
@@ -64,7 +65,7 @@ def test_a_job_completes_and_its_last_words_are_in_the_api(
     spec = pod_spec("printf 'all is clean' > /dev/termination-log")
     body = {"metadata": {"name": unique}, "spec": {"template": {"spec": spec}, "backoffLimit": 0}}
     objects.make(JOBS, body)
-    eventually(
+    until(
         lambda: objects.get(f"{JOBS}/{unique}")["status"],
         lambda status: status.get("succeeded") == 1,
         seconds=150,
@@ -79,7 +80,7 @@ def test_a_failed_job_says_so(kubelet_node: KubeletNode, objects: Objects, uniqu
     spec = pod_spec("echo no luck; exit 3", terminationMessagePolicy="FallbackToLogsOnError")
     body = {"metadata": {"name": unique}, "spec": {"template": {"spec": spec}, "backoffLimit": 0}}
     objects.make(JOBS, body)
-    eventually(
+    until(
         lambda: objects.get(f"{JOBS}/{unique}")["status"],
         lambda status: any(one["type"] == "Failed" for one in status.get("conditions", ())),
         seconds=150,

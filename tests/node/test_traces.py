@@ -15,8 +15,9 @@ from localvolume.controlplane import ControlPlane
 from localvolume.controlplane.node import KubeletClient, KubeletNode, NodeFailed
 from localvolume.controlplane.node.cgroups import PREFIX, layout
 from localvolume.host.loops import loops_on
-from tests.cluster.support_objects import Objects, eventually
+from tests.cluster.support_objects import Objects
 from tests.node.support_pods import make_local_volume, make_pod, pod_spec, pod_until
+from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "loop")
 
@@ -165,15 +166,15 @@ def test_a_stopped_node_leaves_nothing_and_starts_again(
     finally:
         node.stop()
     # The kernel takes a network's links away a little after its last process.
-    eventually(traces.left, lambda left: not left)
+    until(traces.left, lambda left: not left)
     # By what it stands on: without the node's mounts, its path says nothing.
-    eventually(lambda: loops_on(disk), lambda left: not left)
+    until(lambda: loops_on(disk), lambda left: not left)
     assert machine() == before
 
     with node:
         traces = Traces.of(node.holder, str(node.directory))
         assert node.run(["findmnt", "-n", "-o", "SOURCE", "/run"]).strip() == "localvolume-node"
-    eventually(traces.left, lambda left: not left)
+    until(traces.left, lambda left: not left)
     assert machine() == before
 
 
@@ -188,8 +189,8 @@ def test_a_killed_owner_takes_the_node_along() -> None:
         traces = Traces.of(holder, directory)
         assert len(traces.left()["processes"]) >= 4
         owner.kill()
-    eventually(traces.left, lambda left: not left)
-    eventually(
+    until(traces.left, lambda left: not left)
+    until(
         lambda: [path for path in (directory, plane_directory) if os.path.exists(path)],
         lambda left: not left,
     )
@@ -204,14 +205,14 @@ def test_what_a_killed_keeper_leaves_goes_with_the_next_start(
     objects.adopt(f"/api/v1/nodes/{unique}")
     traces = Traces.of(node.holder, str(node.directory))
     os.kill(int(traces.groups.split("-")[-2]), signal.SIGKILL)
-    eventually(traces.left, lambda left: left.keys() == {"groups"})
+    until(traces.left, lambda left: left.keys() == {"groups"})
     with pytest.raises(NodeFailed, match="-9"):
         node.stop()
     assert traces.left()
 
     with node:
         pass
-    eventually(traces.left, lambda left: not left)
+    until(traces.left, lambda left: not left)
 
 
 def test_a_program_in_the_node_can_be_treated_as_the_program_itself(
@@ -227,8 +228,8 @@ def test_a_program_in_the_node_can_be_treated_as_the_program_itself(
     for number in (signal.SIGTERM, signal.SIGKILL):
         process = subprocess.Popen(kubelet_node.enter(sleep))
         # Between its fork and its exec it is not yet the program, and nothing ends it with us.
-        eventually(inside, lambda found: [one.split()[1] for one in found] == ["sleep"])
+        until(inside, lambda found: [one.split()[1] for one in found] == ["sleep"])
         os.kill(process.pid, number)
         assert process.wait(timeout=90) == -number
-        eventually(inside, lambda found: not found)
+        until(inside, lambda found: not found)
     assert subprocess.run(kubelet_node.enter(["sh", "-c", "exit 7"])).returncode == 7

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from localvolume.controlplane import RequestFailed
 from localvolume.host.lvm import LogicalVolume, Lvm
 from tests.cluster.support_agent import CLAIMS, CLASSES, MERGE, VOLUMES
+from tests.suite.until import until
 
 from .support_flex_agents import LvmZygote
 from .support_kills import Orders
@@ -137,11 +138,13 @@ class Ground:
 
     def until(self, done: Callable[[], Any]) -> None:
         """Wait, with an agent that lives or is revived."""
-        deadline = time.monotonic() + self.seconds
-        while not done():
-            self.revive()
-            assert time.monotonic() < deadline, f"{self.faults()}\n{state()}\n{self.log()}"
-            time.sleep(0.1)
+        __tracebackhide__ = True
+        until(
+            done,
+            seconds=self.seconds,
+            check=self.revive,
+            said=lambda: f"{self.faults()}\n{state()}\n{self.log()}",
+        )
 
     def looking(self, look: Callable[[], T]) -> T:
         """What it finds, with an agent that lives or is revived.
@@ -158,10 +161,13 @@ class Ground:
                 found.set_exception(error)
 
         threading.Thread(target=run, daemon=True).start()
-        deadline = time.monotonic() + self.seconds
-        while not wait([found], 1).done:
-            self.revive()
-            assert time.monotonic() < deadline, f"{halves()} hold a look up\n{self.log()}"
+        until(
+            lambda: wait([found], 1).done,
+            seconds=self.seconds,
+            every=0,
+            check=self.revive,
+            said=lambda: f"{halves()} hold a look up\n{self.log()}",
+        )
         return found.result()
 
     # --- the kubelet ---------------------------------------------------------------------------
@@ -386,11 +392,14 @@ class Ground:
 
     def until_whole(self) -> None:
         """Wait until nothing is wrong: an agent at work passes through much."""
-        deadline = time.monotonic() + self.seconds
-        while found := self.faults():
-            self.revive()
-            assert time.monotonic() < deadline, f"{found}\n{self.log()}"
-            time.sleep(0.1)
+        __tracebackhide__ = True
+        until(
+            self.faults,
+            lambda found: not found,
+            seconds=self.seconds,
+            check=self.revive,
+            said=self.log,
+        )
 
     def end(self) -> None:
         """Leave nothing mounted and nobody alive."""

@@ -7,7 +7,6 @@ import fcntl
 import itertools
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from tests.kernel.inside.support_quota import (
     fill,
     formatted,
 )
+from tests.suite.until import until
 
 LIMIT = 20 * MIB
 NOTHING = ProjectUsage(0, 0, 0, 0)
@@ -70,12 +70,8 @@ def volume(new_volume: NewVolume) -> tuple[int, int]:
 
 
 def settled(fd: int, project: int, wanted: Callable[[ProjectUsage], bool]) -> ProjectUsage:
-    """What is read once it is as wanted, or after 60 s: xfs frees in the background."""
-    deadline = time.monotonic() + 60
-    while not wanted(found := projectquota.read(fd, project)) and time.monotonic() < deadline:
-        os.sync()
-        time.sleep(0.05)
-    return found
+    """What is read once it is as wanted: xfs frees in the background."""
+    return until(lambda: projectquota.read(fd, project), wanted, check=os.sync)
 
 
 def probed(where: Path) -> str | None:

@@ -333,3 +333,30 @@ def test_nor_by_its_records(state: str) -> None:
 def test_a_bound_volume_in_a_pool_with_a_problem_is_not_complained_about_each_time() -> None:
     held = a(Hold, step(volume(), bound(), pool(problem="not mounted")))
     assert held.event == ""
+
+
+# --- what an earlier agent of this node has not let go of ---------------------------------------
+
+TAKEN: dict[str, Any] = {"problem": "another agent works there", "taken": True}
+
+
+def test_a_claim_in_the_hands_of_an_earlier_agent_waits_for_it() -> None:
+    """That one may just be making its volume: no other pool is taken, nothing is given back."""
+    held = a(Hold, step(claim(), pool(**TAKEN), pool(name="b")))
+    assert (held.reason, held.event) == ("pool fast: another agent works there", "")
+    assert held.claim == claim()
+
+
+def test_a_pool_that_is_not_for_the_claim_holds_nobody_up() -> None:
+    steps = planned(claim(), old_pool(**TAKEN), pool())
+    assert made_in(steps) == {"pvc-1": "fast"}
+
+
+def test_a_volume_that_an_earlier_agent_works_at_does_not_grow_and_nobody_complains() -> None:
+    held = a(Hold, step(bound(size="3Gi"), volume(), pool(**TAKEN)))
+    assert (held.reason, held.event) == ("pool fast: another agent works there", "")
+
+
+def test_nor_is_it_removed_and_nobody_complains() -> None:
+    held = a(Hold, step(volume(phase="Released"), pool(**TAKEN), **deny()))
+    assert (held.reason, held.event) == ("pool fast: another agent works there", "")

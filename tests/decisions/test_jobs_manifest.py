@@ -227,6 +227,12 @@ ORDERS = st.builds(
 )
 
 
+def parsed(words: list[str], **environ: str) -> Order:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_order_arguments(parser)
+    return read_order(parser.parse_args(words), environ)
+
+
 @given(ORDERS)
 def test_an_order_survives_its_command_line(order: Order) -> None:
     """Whatever the administrator's words look like, none is taken for one of ours."""
@@ -237,3 +243,44 @@ def test_an_order_survives_its_command_line(order: Order) -> None:
     arguments = outer.parse_args(["clean", "--termination-log", "/x", *order.arguments()])
     assert arguments.termination_log == "/x"
     assert read_order(arguments, {order.variable: order.path}) == order
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "why"),
+    [
+        ("--device", "8", "no device"),
+        ("--device", "8:1:2", "no device"),
+        ("--device", "/dev/sda", "no device"),
+        ("--size", "-1", "no number of bytes"),
+        ("--size", "20Gi", "no number of bytes"),
+        ("--size", "\N{SUPERSCRIPT TWO}", "no number of bytes"),
+        ("--identity", "{}", "would fit any volume"),
+        ("--identity", "[]", "--identity"),
+        ("--timeout", "0s", "leaves no time"),
+        ("--timeout", "soon", "--timeout"),
+        ("--kind", "object", "invalid choice"),
+    ],
+)
+def test_an_order_that_tells_no_volume_for_sure_is_refused(word: str, value: str, why: str) -> None:
+    """A Job whose words were changed by hand, or by another version, empties nothing."""
+    words = replace(DEVICE, timeout_seconds=60).arguments()
+    assert parsed(words, LOCAL_PV_BLKDEVICE="/discovery/disk").device == "8:1"
+    at = words.index(word)
+    # As one word, or "-1" would look like an option.
+    words[at : at + 2] = [f"{word}={value}"]
+    with pytest.raises(argparse.ArgumentError, match=why):
+        parsed(words, LOCAL_PV_BLKDEVICE="/discovery/disk")
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"LOCAL_PV_BLKDEVICE": ""},
+        {"LOCAL_PV_BLKDEVICE": "discovery/disk"},
+        {"LOCAL_PV_FILESYSTEM": "/discovery/disk"},
+    ],
+)
+def test_an_order_without_the_path_of_its_kind_is_refused(environ: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="LOCAL_PV_BLKDEVICE must be the absolute path"):
+        parsed(DEVICE.arguments(), **environ)

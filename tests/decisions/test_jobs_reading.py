@@ -132,6 +132,11 @@ def test_anything_else_is_no_receipt(pods: list[Pod]) -> None:
     [
         ([], ""),
         ([terminated(1, "no luck\ntoday\n")], "ended with 1: no luck | today"),
+        ([terminated(0, "all well", "Completed")], ""),
+        (
+            [terminated(0, "all well", "Completed"), terminated(2, "no luck")],
+            "ended with 2: no luck",
+        ),
         ([terminated(137, "", "OOMKilled")], "ended with 137 (OOMKilled)"),
         ([pod(reason="Evicted", message="low on disk")], "Evicted: low on disk"),
         ([terminated(1, "a\x1b[31m\x00b")], "ended with 1: a [31m b"),

@@ -231,6 +231,15 @@ class TestNames:
         assert stable({"wwn": "naa.5", "partUuid": "P"}) == {"wwn": "naa.5", "partUuid": "P"}
         assert stable({"model": "M", "sizeBytes": "5"}) == {}
 
+    def test_a_loop_device_is_told_by_its_file_and_where_that_begins(self) -> None:
+        there = {"loopFile": "/srv/disk.img", "loopInode": "42", "loopOffset": "4096"}
+        assert stable(there | {"model": "M"}) == there
+        assert stable({"loopFile": "/srv/disk.img"}) == {"loopFile": "/srv/disk.img"}
+        assert stable(there | {"serial": "S"}) == {"serial": "S"}
+        named = [entry_name(disk(identity={**there, "loopInode": inode})) for inode in "12"]
+        assert all(name.startswith("loop-_srv_disk.img-") for name in named)
+        assert named[0] != named[1], "another file at the same path is another disk"
+
     def test_names_that_are_made_fit_stay_different(self) -> None:
         one, two = (disk(identity={"wwn": f"t10.A{sign}B"}) for sign in "/:")
         assert entry_name(one) != entry_name(two)

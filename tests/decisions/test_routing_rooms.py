@@ -146,6 +146,13 @@ def test_several_pools() -> None:
     assert choose(offers, 3 * GIB, OURS, {}, ()) is None
 
 
+def test_a_node_that_may_not_be_taken_says_why_whatever_its_room() -> None:
+    barred = Offer("a", "a", 9 * GIB, 9 * GIB, why_not="it is cordoned")
+    assert choose([barred], GIB, OURS, {}, ()) is None
+    text = why_none([barred, Offer("b", "b", GIB, GIB)], 2 * GIB, OURS, {}, {"b"})
+    assert text == "no node takes 2Gi: a: it is cordoned; b: it gave the claim back"
+
+
 def test_many_nodes_are_not_all_named() -> None:
     offers = [Offer(f"n{n}", f"n{n}", 0, 0) for n in range(1000)]
     text = why_none(offers, GIB, OURS, {}, ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 import time
@@ -73,7 +74,9 @@ async def test_without_the_server_leadership_ends_with_its_proof(
         await until_async(lambda: one.at_work)
         assert one.terms == 2
     said = warnings(caplog)
-    assert len([line for line in said if "cannot write it" in line]) == 1, said
+    assert [line for line in said if "cannot write it" in line], said
+    # On a busy machine an attempt may end with its time, and not with the connection.
+    assert all(line != following for line, following in itertools.pairwise(said)), said
 
 
 async def test_a_server_that_says_nothing_is_no_proof(

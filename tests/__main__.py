@@ -32,6 +32,8 @@ _OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 
 def main(arguments: list[str]) -> int:
     """The exit code: 0 where everything passed, else that of the first that failed."""
+    # A shell has what it runs in the background ignore Ctrl-C, and tests of it would wait for ever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if arguments:
         return subprocess.call([*_PYTEST, *arguments])
     shutil.rmtree(_RESULTS, ignore_errors=True)

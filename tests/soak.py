@@ -135,6 +135,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
     options = parser.parse_args(arguments)
     capabilities.build()
+    # See tests/__main__.py: in the background of a shell it would be ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     print(f"soaking for {options.minutes:g} minutes with seed {options.seed}", flush=True)
     end = time.monotonic() + 60 * options.minutes
     files = list(marked())

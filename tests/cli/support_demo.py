@@ -48,7 +48,8 @@ class Run:
             stdin = subprocess.DEVNULL
             self._reading, stdout = os.pipe()
         self._process = subprocess.Popen(
-            argv,
+            # nohup has whatever it runs ignore SIGHUP.
+            ["env", "--default-signal=HUP", *argv],
             stdin=stdin,
             stdout=stdout,
             stderr=stdout,

@@ -24,10 +24,7 @@ from tests.cluster import test_vanished as vanished
 from tests.cluster.support_replaced import KINDS
 from tests.cluster.support_rights import Flow, Rights, done_with
 
-pytestmark = [
-    pytest.mark.needs("root", "loop", "ext4", "controlplane"),
-    pytest.mark.usefixtures("impatient"),
-]
+pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
 STATIC: list[Flow] = [
     publishing.test_the_whole_round_without_anybody_waiting,
@@ -58,6 +55,16 @@ def _name(flow: Callable[..., None]) -> str:
     return whole.__name__.removeprefix("test_") + more
 
 
-@pytest.mark.parametrize("flow", [*STATIC, *DYNAMIC], ids=_name)
-def test_an_agent_needs_no_more(flow: Flow, rights: Rights, request: pytest.FixtureRequest) -> None:
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("flow", STATIC, ids=_name)
+def test_an_agent_that_publishes_needs_no_more(
+    flow: Flow, rights: Rights, request: pytest.FixtureRequest
+) -> None:
+    done_with(rights, flow, request)
+
+
+@pytest.mark.parametrize("flow", DYNAMIC, ids=_name)
+def test_an_agent_that_makes_volumes_needs_no_more(
+    flow: Flow, rights: Rights, request: pytest.FixtureRequest
+) -> None:
     done_with(rights, flow, request)

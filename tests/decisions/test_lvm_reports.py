@@ -16,7 +16,7 @@ from localvolume.host.lvmerrors import failed
 from localvolume.host.lvmnames import check_name, check_names
 from localvolume.host.lvmparts import read_parts
 from localvolume.host.lvmrecovery import read_devices
-from localvolume.host.lvmreport import read_groups, read_volumes
+from localvolume.host.lvmreport import read_groups, read_volumes, read_whole
 from tests.host.support_images import run_here
 
 _VOLUME = {
@@ -170,6 +170,38 @@ def test_no_groups_and_no_volumes_are_none() -> None:
     assert read_volumes('{"report": [{"lv": []}]}') == []
 
 
+# --- groups with their volumes ---------------------------------------------------------------
+
+
+def whole(**changed: list[dict[str, str]]) -> str:
+    """As LVM 2.03.16 reports: what nobody asked for stands beside it."""
+    lvs = [{key: value for key, value in _VOLUME.items() if key != "zero"}]
+    segments = [{"lv_uuid": _VOLUME["lv_uuid"], "zero": "zero"}] * 2
+    parts = {"vg": [_GROUP], "pv": [{"pv_name": "/dev/sda"}], "lv": lvs, "seg": segments}
+    return json.dumps({"report": [{**parts, **changed}]})
+
+
+def test_a_group_is_read_with_its_volumes() -> None:
+    ((group, volumes),) = read_whole(whole())
+    assert group.name == "vg0"
+    assert [(one.name, one.zeroes) for one in volumes] == [("one", True)]
+    assert read_whole('{"report": []}') == []
+
+
+def test_a_volume_without_segments_hands_out_nothing_zeroed() -> None:
+    ((_, volumes),) = read_whole(whole(seg=[]))
+    assert [(one.name, one.zeroes) for one in volumes] == [("one", False)]
+
+
+@pytest.mark.parametrize("part", ["vg", "lv", "seg"])
+def test_a_group_of_which_a_part_is_not_reported_is_a_bad_report(part: str) -> None:
+    """Without volumes would say that there are none."""
+    report = json.loads(whole())
+    del report["report"][0][part]
+    with pytest.raises(BadReport, match=f"reports no {part}"):
+        read_whole(json.dumps(report))
+
+
 # --- bad reports -----------------------------------------------------------------------------
 
 
@@ -177,7 +209,7 @@ def test_no_groups_and_no_volumes_are_none() -> None:
     "text",
     ["", "{", "[]", "null", "No such command.", '{"report": 1}', '{"log": []}', '{"report":[1]}'],
 )
-@pytest.mark.parametrize("read", [read_groups, read_volumes, read_parts])
+@pytest.mark.parametrize("read", [read_groups, read_volumes, read_whole, read_parts])
 def test_what_is_no_report_is_not_an_empty_one(read: Callable[[str], Any], text: str) -> None:
     with pytest.raises(BadReport):
         read(text)
@@ -208,7 +240,7 @@ def test_a_percentage_that_is_no_number_is_a_bad_report() -> None:
 
 @given(st.text())
 def test_any_text_is_read_or_is_a_bad_report(text: str) -> None:
-    for read in (read_groups, read_volumes, read_parts):
+    for read in (read_groups, read_volumes, read_whole, read_parts):
         try:
             read(text)
         except BadReport:

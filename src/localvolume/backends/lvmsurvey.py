@@ -18,8 +18,7 @@ def survey(config: PoolConfig, run: Run) -> PoolReport:
     lvm = Lvm(run, config.lvm.command_prefix)
     try:
         with told(config.name):
-            volumes = lvm.volumes(config.lvm.group)
-            seen = view_of(config.lvm, lvm.group(config.lvm.group), volumes)
+            seen = view_of(config.lvm, *lvm.whole(config.lvm.group))
             return report_of(config.name, seen, abilities=Abilities(enforce=True))
     except BackendFailed as error:
         return PoolReport(name=config.name, problem=str(error))

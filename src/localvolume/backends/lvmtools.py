@@ -44,9 +44,7 @@ class Tools:
 
     def read(self) -> View:
         """The pool as it is now. Raises NoPool, LvmFailed, BadReport, OSError."""
-        # In this order: what was made in between is missing, and its room too.
-        volumes = self.lvm.volumes(self.of.group)
-        return view_of(self.of, self.lvm.group(self.of.group), volumes)
+        return view_of(self.of, *self.lvm.whole(self.of.group))
 
     def made(self, seen: View, name: str) -> LogicalVolume:
         """What LVM says that it has just made; raises BackendFailed where it is not there."""

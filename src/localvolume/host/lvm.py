@@ -80,6 +80,14 @@ class Lvm:
         text = self._report("lvs", lvmreport.VOLUME_FIELDS, check_name(group))
         return lvmreport.read_volumes(text)
 
+    def whole(self, name: str) -> tuple[VolumeGroup, list[LogicalVolume]]:
+        """That volume group and all its logical volumes, of one moment; raises GroupMissing."""
+        text = self._told("fullreport", *lvmreport.WHOLE, check_name(name))
+        for group, volumes in lvmreport.read_whole(text):
+            if group.name == name:
+                return group, volumes
+        raise GroupMissing(f"volume group {name} is not among what LVM reports")
+
     def volume(self, group: str, name: str) -> LogicalVolume | None:
         """That logical volume, None where there is none; raises GroupMissing."""
         check_name(name)
@@ -219,8 +227,11 @@ class Lvm:
     # --- running -------------------------------------------------------------------------------
 
     def _report(self, command: str, fields: str, *what: str) -> str:
-        how = ["--reportformat", "json", "--units", "b", "--nosuffix", "--options", fields]
-        return self._lvm([command, *how, *what], LOOK_SECONDS, REPORT_BYTES)
+        return self._told(command, "--options", fields, *what)
+
+    def _told(self, command: str, *arguments: str) -> str:
+        how = ("--reportformat", "json", "--units", "b", "--nosuffix")
+        return self._lvm([command, *how, *arguments], LOOK_SECONDS, REPORT_BYTES)
 
     def _change(self, argv: Sequence[str]) -> str:
         return self._lvm(argv, self._change_seconds, OUTPUT_LIMIT)

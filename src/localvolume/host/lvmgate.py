@@ -104,7 +104,7 @@ class GatedLvm(ExtentLvm):
         if getattr(self._mine, "recovering", False):
             return super()._command(command, argv, seconds, most)
         # Looking changes nothing, and opens no volume.
-        if command not in ("lvs", "vgs"):
+        if command not in ("lvs", "vgs", "fullreport"):
             self.put_right()
         with self._gate.passing():
             try:

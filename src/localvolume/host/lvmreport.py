@@ -11,11 +11,22 @@ GROUP_FIELDS: Final = (
     "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_tags,vg_missing_pv_count,vg_permissions,"
     "vg_exported"
 )
-VOLUME_FIELDS: Final = (
+_OF_VOLUMES: Final = (
     "lv_name,lv_uuid,vg_name,lv_size,lv_layout,lv_role,lv_tags,lv_active,lv_device_open,"
-    "lv_suspended,lv_path,pool_lv,origin,data_percent,metadata_percent,lv_health_status,zero,"
+    "lv_suspended,lv_path,pool_lv,origin,data_percent,metadata_percent,lv_health_status,"
     "lv_permissions,lv_kernel_major,lv_kernel_minor,lv_snapshot_invalid"
 )
+VOLUME_FIELDS: Final = f"{_OF_VOLUMES},zero"
+WHOLE: Final = (
+    *("--configreport", "vg", "--options", GROUP_FIELDS),
+    *("--configreport", "lv", "--options", _OF_VOLUMES),
+    # It does not ask segments where it asks volumes, as `lvs` does.
+    *("--configreport", "seg", "--options", "lv_uuid,zero"),
+    # Of what nobody asks for, it would tell everything.
+    *("--configreport", "pv", "--options", "pv_name"),
+    *("--configreport", "pvseg", "--options", "pvseg_start"),
+)
+"""The options of `fullreport`: what `vgs` and `lvs` tell with the fields above."""
 
 Kind = Literal["thick", "thin", "pool", "snapshot", "other"]
 
@@ -99,6 +110,18 @@ def read_volumes(text: str) -> list[LogicalVolume]:
     return list(found.values())
 
 
+def read_whole(text: str) -> list[tuple[VolumeGroup, list[LogicalVolume]]]:
+    """What `fullreport` (WHOLE) reports: each group with its volumes. Raises BadReport."""
+    found = []
+    for part in _reports(text):
+        if missing := {"vg", "lv", "seg"} - part.keys():
+            raise BadReport(f"LVM reports no {', '.join(sorted(missing))}")
+        zero = {row.get("lv_uuid", ""): row.get("zero", "") for row in part["seg"]}
+        told = [_volume(row | {"zero": zero.get(row.get("lv_uuid", ""), "")}) for row in part["lv"]]
+        found += [(_group(row), told) for row in part["vg"]]
+    return found
+
+
 class _Report(msgspec.Struct, frozen=True):
     """What stands beside the reports ("log", in newer releases) is left out."""
 
@@ -110,11 +133,14 @@ _decode: Final = msgspec.json.Decoder(_Report).decode
 
 def rows(text: str, kind: str) -> list[dict[str, str]]:
     """The rows of a report: of groups ("vg") or volumes ("lv"). Raises BadReport."""
+    return [row for report in _reports(text) for row in report.get(kind, [])]
+
+
+def _reports(text: str) -> list[dict[str, list[dict[str, str]]]]:
     try:
-        reports = _decode(text.encode()).report
+        return _decode(text.encode()).report
     except msgspec.MsgspecError as error:
         raise BadReport(f"no report of LVM: {error}") from error
-    return [row for report in reports for row in report.get(kind, [])]
 
 
 def _group(row: dict[str, str]) -> VolumeGroup:

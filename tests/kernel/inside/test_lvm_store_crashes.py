@@ -15,7 +15,7 @@ from tests.host.support_images import run_here
 from .support_lvm import MIB
 from .support_lvm_store import Pool, pool_on, read, write
 
-_LOOKS = frozenset({"lvs", "vgs", "pvs", "dmsetup", "stat <2>"})
+_LOOKS = frozenset({"fullreport", "lvs", "vgs", "pvs", "dmsetup", "stat <2>"})
 
 
 class Dying:

@@ -170,19 +170,20 @@ def test_only_what_nobody_ever_had_is_taken_away(either: Pool) -> None:
 
 
 def test_from_an_unreadable_report_nothing_is_concluded(thick: Pool) -> None:
-    """OpenEBS takes an error of lvs for "there is none"."""
+    """OpenEBS takes an error of LVM for "there is none"."""
     offered = thick.offer(volume_mode="Block")
     said: str | None = None
 
     def run(argv: Sequence[str], timeout: float, **more: Any) -> Finished:
-        if said is not None and "lvs" in argv:
+        if said is not None and "fullreport" in argv:
             return Finished(tuple(argv), 0 if said else 5, said, "", False, 0.0)
         return run_here(argv, timeout, **more)
 
     thick.store.close()
     pool = pool_on(thick.group, Path(thick.store.locks), run=run)
     assert pool.store.look().records == {"pvc-1": offered}
-    for said in ("", "garbage", '{"report": [{"lv": [{"lv_name": "x"}]}]}'):
+    group = '"vg": [{"vg_name": "vg0"}]'
+    for said in ("", "garbage", f'{{"report": [{{{group}, "lv": [], "seg": []}}]}}'):
         report = pool.store.look()
         assert report.problem, said
         assert not report.records

@@ -16,7 +16,12 @@ import pytest
 from localvolume.controlplane import ControlPlane
 from tests import capabilities
 
-pytest_plugins = ("tests.suite.chance", "tests.suite.costs", "tests.suite.order")
+pytest_plugins = (
+    "tests.suite.chance",
+    "tests.suite.costs",
+    "tests.suite.order",
+    "tests.suite.traced",
+)
 
 #: Nothing may go untested where this says so.
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}

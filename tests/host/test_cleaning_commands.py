@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.cleaning.method import Method
+from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped
 from localvolume.host import blockdev
 from localvolume.host.workers import Workers
@@ -22,6 +23,8 @@ from tests.suite.until import until_async
 pytestmark = pytest.mark.needs("root", "loop")
 
 LOGGER = "localvolume.cleaning.command"
+#: Writes to every pipe that the shell has.
+CHATTER = 'for fd in /proc/self/fd/*; do if [ -p "$fd" ]; then echo word > "$fd"; fi; done'
 
 
 @pytest.fixture
@@ -169,16 +172,17 @@ async def test_a_stop_ends_it(disk: LoopDevice, tmp_path: Path, how: str) -> Non
 async def test_what_it_leaves_running_keeps_the_volume_from_everybody(
     disk: LoopDevice, tmp_path: Path, workers: Workers
 ) -> None:
-    """A daemon that left the process group may still be writing."""
+    """A daemon that left the process group may still be writing, also to what it inherited."""
     pid = tmp_path / "pid"
     target = block_target(disk)
     method = shell(
-        f"setsid sh -c 'echo $$ > {pid}; exec sleep 300' >/dev/null 2>&1 &"
+        f"setsid sh -c 'echo $$ > {pid}; while :; do {CHATTER}; sleep 0.05; done' >/dev/null 2>&1 &"
         f" until test -s {pid}; do sleep 0.05; done"
     )
+    paces = CleaningPaces(gone=0.3)
     try:
         with pytest.raises(CleaningFailed, match="processes it started are still running"):
-            await run_clean(target, method, workers=workers)
+            await run_clean(target, method, workers=workers, paces=paces)
         assert is_running(pid)
         with pytest.raises(CleaningFailed, match="still stuck"):
             await run_clean(target, Method("zero", passes=1), workers=workers)
@@ -188,6 +192,19 @@ async def test_what_it_leaves_running_keeps_the_volume_from_everybody(
     await until_async(lambda: not workers.hung)
     receipt = await run_clean(target, Method("zero", passes=1), workers=workers)
     assert receipt.result == "proved"
+
+
+async def test_what_it_writes_to_descriptors_it_finds_is_nobodys(
+    disk: LoopDevice, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Upstream's cleaners run with a pipe of ours open; what has ended has ended all the same."""
+    caplog.set_level(logging.INFO, logger=LOGGER)
+    receipt = await run_clean(block_target(disk), shell(f"{CHATTER}; echo '  '; echo end"))
+    assert receipt.result == "done"
+    said = [record.getMessage() for record in caplog.records]
+    assert [line for line in said if "cleaner:" in line and "word" not in line] == [
+        f"{disk.path}: cleaner: end"
+    ]
 
 
 @pytest.mark.parametrize("program", ["/no/such/cleaner", "no-such-cleaner", "/etc/passwd"])

@@ -19,6 +19,9 @@ class CleaningPaces:
     progress: float = 1.0
     """The least time between two words on the progress."""
 
+    gone: float = 2.0
+    """How long what a command left running may take to end, whose process group was killed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPaces:

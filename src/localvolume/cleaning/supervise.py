@@ -11,9 +11,6 @@ from localvolume.cleaning.steps import Steps
 from localvolume.host import commands
 from localvolume.host.commands import Finished
 
-# Seconds for what a program left running to end; its process group was killed already.
-_GONE_SECONDS = 2.0
-
 
 async def run_command(
     steps: Steps,
@@ -38,18 +35,15 @@ async def run_command(
     # gone, even one that left the process group.
     alive, theirs = os.pipe()
     # The same for other agents, also after us: the lock is theirs as long as they live.
-    if steps.held.lock_fd >= 0:
-        pass_fds = (*pass_fds, steps.held.lock_fd)
+    pass_fds = (*pass_fds, steps.held.lock_fd, theirs)
     try:
         finished = await _run_or_stop(
             steps,
-            commands.run(
-                argv, timeout=timeout, env=env, on_line=on_line, pass_fds=(*pass_fds, theirs)
-            ),
+            commands.run(argv, timeout=timeout, env=env, on_line=on_line, pass_fds=pass_fds),
         )
     finally:
         os.close(theirs)
-        gone = await _ended(alive)
+        gone = await _ended(alive, steps.paces.gone)
         if gone:
             os.close(alive)
         else:
@@ -75,24 +69,30 @@ async def _run_or_stop(steps: Steps, command: Coroutine[None, None, Finished]) -
         await asyncio.wait((running,))  # until its processes were told to end, and killed
 
 
-async def _ended(alive: int) -> bool:
-    """Whether the other end of the pipe is closed everywhere, within a little while."""
+async def _ended(alive: int, seconds: float) -> bool:
+    """Whether the other end of the pipe is closed everywhere, within so many seconds."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    loop.add_reader(alive, ended.set)
+
+    def look() -> None:
+        # A program may write to any descriptor it finds.
+        if not os.read(alive, 4096):
+            ended.set()
+
+    loop.add_reader(alive, look)
     try:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GONE_SECONDS):
+            async with asyncio.timeout(seconds):
                 await ended.wait()
     finally:
         loop.remove_reader(alive)
-    return ended.is_set() and not os.read(alive, 1)
+    return ended.is_set()
 
 
 def _wait_for_end(alive: int) -> None:
     """Block until the last process is gone; in a worker thread, which is left behind with it."""
     try:
-        while os.read(alive, 4096):  # a program may write to any descriptor it finds
+        while os.read(alive, 4096):
             pass
     finally:
         os.close(alive)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from localvolume.cleaning.target import Target
+from localvolume.cleaning.receipt import CleaningRefused
+from localvolume.cleaning.target import Held, Target
 
 
 @pytest.mark.parametrize(
@@ -20,3 +21,12 @@ def test_a_target_says_all_it_takes_to_check_it(
     kind, path, device, mount_id, identity = target
     with pytest.raises(ValueError, match=why):
         Target(kind, path, device, mount_id, identity=identity)  # type: ignore[arg-type]
+
+
+def test_what_was_given_up_is_not_begun() -> None:
+    """A call that waited for a thread, until nobody waited for it any more."""
+    held = Held(Target("block", "/dev/null", "1:3", identity={"kind": "block"}))
+    held.close()
+    with pytest.raises(CleaningRefused, match="/dev/null: given up before it began"):
+        held.open()
+    assert held.fd == -1

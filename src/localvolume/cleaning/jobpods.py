@@ -50,12 +50,8 @@ def last_words(pods: Iterable[Pod]) -> str:
     """Why the container failed, as far as its pod tells; "" where it tells nothing."""
     pods = list(pods)
     for ended in _ended(pods):
-        if not ended.exit_code:
-            continue
-        how = f"ended with {ended.exit_code}"
-        if ended.reason not in ("", "Error"):
-            how += f" ({ended.reason})"
-        return f"{how}: {_shown(ended.message)}" if ended.message else how
+        if ended.exit_code:
+            return _how(ended)
     for pod in pods:
         words = [text for text in (pod.status.reason, pod.status.message) if text]
         if words:
@@ -92,6 +88,13 @@ def _ended(pods: Iterable[Pod]) -> Iterator[ContainerTerminated]:
         for status in _cleaners(pod):
             if status.state.terminated is not None:
                 yield status.state.terminated
+
+
+def _how(ended: ContainerTerminated) -> str:
+    how = f"ended with {ended.exit_code}"
+    if ended.reason not in ("", "Error"):
+        how += f" ({ended.reason})"
+    return f"{how}: {_shown(ended.message)}" if ended.message else how
 
 
 def _cleaners(pod: Pod) -> Iterator[ContainerStatus]:

@@ -100,9 +100,9 @@ class Receipt:
 
 def human_size(size_bytes: int) -> str:
     """A size for people, in binary units: 1536 is `1.5 KiB`."""
-    size = float(size_bytes)
-    for unit in _UNITS:
-        if size < 1024 or unit == _UNITS[-1]:
+    size, unit = float(size_bytes), _UNITS[0]
+    for larger in _UNITS[1:]:
+        if size < 1024:
             break
-        size /= 1024
+        size, unit = size / 1024, larger
     return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from localvolume.controller.rooms import REFUSED_SECONDS
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER, node_key
 from localvolume.volumes.moments import written
 from tests.cluster.support_controller import CLAIMS, HOSTNAME, NODE_LABEL, VOLUMES, Ground
@@ -261,6 +262,10 @@ def test_a_claim_that_is_given_back(ground: Ground, routing: Routing) -> None:
     routing.change(claim, {REFUSED: f"{nodes[1]} {written(time.time())}"}, {NODE_LABEL: None})
     ground.event(claim, "ProvisioningFailed", f"{nodes[0]}: it gave the claim back; {nodes[1]}: it")
     assert routing.label(claim) is None
+    # After a while it is asked again.
+    earlier = written(time.time() - REFUSED_SECONDS)
+    routing.change(claim, {REFUSED: f"{nodes[1]} {earlier}"}, {NODE_LABEL: None})
+    routing.routed(claim, nodes[1])
 
 
 def test_the_node_of_an_immediate_claim_goes(ground: Ground, routing: Routing) -> None:

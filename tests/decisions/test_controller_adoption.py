@@ -13,7 +13,15 @@ from localvolume.controller.plan import Facts, decide
 from localvolume.controller.trimmed import NODES, VOLUMES
 from localvolume.kube.wire import codec
 from localvolume.volumes import marks
-from tests.decisions.support_controller import a, node, on_hosts, step, volume
+from tests.decisions.support_controller import (
+    a,
+    node,
+    on_hosts,
+    requirement,
+    step,
+    term,
+    volume,
+)
 
 
 @pytest.mark.parametrize("uid", ["", "-0d3f8ed4-6c5e-4b0f-9f3a-111111111111"])
@@ -42,6 +50,14 @@ def test_where_both_may_be_meant_nobody_is() -> None:
 def test_a_node_that_did_not_make_it_does_not_get_it() -> None:
     made = volume(on_hosts("n1"), provisioner="local-volume-provisioner-n2-u", label=None)
     assert "n2" in a(Keep, step(made, [node("n1"), node("n2")])).reason
+
+
+def test_one_that_another_label_means_was_made_on_no_node_that_it_names() -> None:
+    """Every node of that zone could serve it, and nothing tells which has it."""
+    shared = term(requirement("zone", "In", "a"))
+    made = volume(shared, provisioner="local-volume-provisioner-n1-u", label=None)
+    found = a(Keep, step(made, [node("n1", zone="a")]))
+    assert found.reason == "not adopted: no node that its affinity names is there"
 
 
 def test_what_has_a_label_keeps_it() -> None:

@@ -155,10 +155,12 @@ class Acts:
         if step.abandons:
             self._voice.abandoned(step)
         # Its deletion has others write to it too: they take their own finalizers away.
-        for left in reversed(range(_ATTEMPTS)):
+        left = _ATTEMPTS
+        while True:
             try:
                 await self._let_go(LetGo(step.volume, step.reason, step.abandons))
             except LookAgain:
+                left -= 1
                 if not left:
                     raise
             else:

@@ -15,18 +15,22 @@ from localvolume.kube.informer import Informer, unready
 from localvolume.volumes import affinity, marks
 
 
+def _nobody(_old: object, _new: object) -> None:
+    """Hears of changes until somebody wants to."""
+
+
 class Cluster:
     """`listener` is called with the names of the PersistentVolumes that are to be judged again.
 
-    `on_volume` and `on_node`, where set, hear of every change that is not a heartbeat.
+    `on_volume` and `on_node` hear of every change that is not a heartbeat.
     """
 
     def __init__(self, client: Client) -> None:
         self.volumes = Informer(client, VOLUMES, on_change=self._volume_changed)
         self.nodes = Informer(client, NODES, on_change=self._node_changed)
         self.listener: Callable[[Iterable[str]], None] | None = None
-        self.on_volume: Callable[[KnownVolume | None, KnownVolume | None], None] | None = None
-        self.on_node: Callable[[KnownNode | None, KnownNode | None], None] | None = None
+        self.on_volume: Callable[[KnownVolume | None, KnownVolume | None], None] = _nobody
+        self.on_node: Callable[[KnownNode | None, KnownNode | None], None] = _nobody
         self._naming: dict[str, set[str]] = {}
         self._unnamed: set[str] = set()
         self._now: Nodes | None = None
@@ -59,16 +63,14 @@ class Cluster:
             self._forget(name, before)
             self._remember(name, after)
         self._tell((name,))
-        if self.on_volume is not None:
-            self.on_volume(old, new)
+        self.on_volume(old, new)
 
     def _node_changed(self, old: KnownNode | None, new: KnownNode | None) -> None:
         same = old is not None and new is not None and old.metadata.labels == new.metadata.labels
         if same and old.spec == new.spec:  # type: ignore[union-attr]  # both are there
             return  # a heartbeat: kubelet sends some every minute
         self._now = None
-        if self.on_node is not None:
-            self.on_node(old, new)
+        self.on_node(old, new)
         if same:
             return  # whether it takes pods now is nothing to a volume that is there
         concerned = set(self._unnamed)
@@ -96,10 +98,11 @@ class Cluster:
         for host in named or ():
             if not host:
                 self._unnamed.discard(name)
-            elif (those := self._naming.get(host)) is not None:
+            else:
+                those = self._naming.get(host, set())
                 those.discard(name)
                 if not those:
-                    del self._naming[host]
+                    self._naming.pop(host, None)
 
 
 def _named_by(volume: KnownVolume | None) -> frozenset[str] | None:

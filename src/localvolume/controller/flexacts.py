@@ -33,6 +33,9 @@ from localvolume.volumes.patches import secured
 
 log = logging.getLogger(__name__)
 
+Due = Provision | Delete
+"""What there is to do; of all else that can be decided, people are told at most."""
+
 _SOURCE = ""
 """The library's label `source` tells what a claim is filled from; ours are never filled."""
 
@@ -60,13 +63,12 @@ class FlexActs:
         self._saw = saw
         self._cannot = cannot
 
-    async def do(self, step: Step) -> None:
+    async def do(self, step: Due) -> None:
         """Raises Superseded, NotLeading, and the errors of kube.errors."""
-        match step:
-            case Provision():
-                await self._provision(step)
-            case Delete():
-                await self._delete(step)
+        if isinstance(step, Provision):
+            await self._provision(step)
+        else:
+            await self._delete(step)
 
     # --- claims --------------------------------------------------------------------------------
 

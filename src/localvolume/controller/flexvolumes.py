@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from localvolume.controller.doing import Doing
-from localvolume.controller.flexacts import FlexActs
+from localvolume.controller.flexacts import Due, FlexActs
 from localvolume.controller.leading import Leading, Means
 from localvolume.controller.rooms import allows
 from localvolume.controller.trimmed import KnownVolume
@@ -43,7 +43,7 @@ AT_A_TIME: Final = 16
 """How many claims and volumes something is done about at the same time."""
 
 
-class FlexVolumes(Leading[Step]):
+class FlexVolumes(Leading[Due]):
     """The claims of FlexVolume's classes, and the PersistentVolumes made for them."""
 
     def __init__(self, means: Means) -> None:
@@ -58,7 +58,7 @@ class FlexVolumes(Leading[Step]):
             saw=means.cluster.volumes.apply_own_write,
             cannot=self._cannot,
         )
-        self._doing = Doing[Step](acts.do, self._agenda, at_a_time=AT_A_TIME, state_of=_state_of)
+        self._doing = Doing[Due](acts.do, self._agenda, at_a_time=AT_A_TIME, state_of=_state_of)
         self._open: dict[str, str] = {}
         self._namesakes: dict[str, str] = {}
         self._said: dict[str, str] = {}
@@ -197,11 +197,7 @@ class FlexVolumes(Leading[Step]):
         self._events.event(about, "Warning", reason, step.reason)
 
 
-def _state_of(step: Step) -> str:
+def _state_of(step: Due) -> str:
     """The resourceVersion that a step was decided from."""
-    match step:
-        case Provision():
-            return step.claim.metadata.resource_version
-        case Delete():
-            return step.volume.metadata.resource_version
-    return ""
+    about = step.claim if isinstance(step, Provision) else step.volume
+    return about.metadata.resource_version

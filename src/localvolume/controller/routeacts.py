@@ -13,7 +13,7 @@ from localvolume.config.names import fault_of_object_name
 from localvolume.controller import patches
 from localvolume.controller.live import Superseded
 from localvolume.controller.nodes import Nodes
-from localvolume.controller.routing import Keep, Nowhere, Reschedule, Route, Step, Unroute
+from localvolume.controller.routing import Reschedule, Route, Step, Unroute
 from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.trimmed import NODES, KnownNode
 from localvolume.controller.trimmedclaims import CLAIMS, KnownClaim
@@ -23,6 +23,9 @@ from localvolume.kube.errors import NotThere
 from localvolume.kube.objects import PersistentVolumeClaim
 
 log = logging.getLogger(__name__)
+
+Due = Route | Unroute | Reschedule
+"""What there is to do about a claim; of all else people are told at most."""
 
 
 class RouteActs:
@@ -44,19 +47,16 @@ class RouteActs:
         self._saw = saw
         self._told = told
 
-    async def do(self, step: Step) -> None:
+    async def do(self, step: Due) -> None:
         """Raises Superseded, NotLeading, and the errors of kube.errors."""
-        match step:
-            case Route():
-                await self._must_be_gone(step.claim, step.gone)
-                await self._patch(step, patches.routed(step.claim, step.key), "routed")
-            case Unroute():
-                await self._must_be_gone(step.claim, step.gone)
-                await self._patch(step, patches.routed(step.claim, None), "unrouted")
-            case Reschedule():
-                await self._reschedule(step)
-            case Keep() | Nowhere():
-                return
+        if isinstance(step, Reschedule):
+            await self._reschedule(step)
+            return
+        await self._must_be_gone(step.claim, step.gone)
+        if isinstance(step, Route):
+            await self._patch(step, patches.routed(step.claim, step.key), "routed")
+        else:
+            await self._patch(step, patches.routed(step.claim, None), "unrouted")
 
     async def _reschedule(self, step: Reschedule) -> None:
         node = await self._node(step.node)

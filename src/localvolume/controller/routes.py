@@ -16,7 +16,7 @@ from localvolume.controller.leading import Leading, Means
 from localvolume.controller.ledger import Held, Ledger
 from localvolume.controller.nodes import Nodes
 from localvolume.controller.rooms import REFUSED_SECONDS
-from localvolume.controller.routeacts import RouteActs
+from localvolume.controller.routeacts import Due, RouteActs
 from localvolume.controller.routing import (
     EVENT_FAILED,
     Facts,
@@ -25,6 +25,7 @@ from localvolume.controller.routing import (
     Reschedule,
     Route,
     Step,
+    Unroute,
     decide,
     refusal,
 )
@@ -40,7 +41,7 @@ AT_A_TIME: Final = 16
 """How many labels are being written at the same time."""
 
 
-class Routes(Leading[Step]):
+class Routes(Leading[Due]):
     """The claims: each to the node that shall serve it."""
 
     def __init__(self, means: Means) -> None:
@@ -52,7 +53,7 @@ class Routes(Leading[Step]):
             saw=means.demand.claims.apply_own_write,
             told=self._told,
         )
-        self._doing = Doing[Step](
+        self._doing = Doing[Due](
             acts.do,
             self._agenda,
             at_a_time=AT_A_TIME,
@@ -126,10 +127,10 @@ class Routes(Leading[Step]):
             self._nowhere.pop(name, None)
             self._said.pop(name, None)
         match step:
-            case None | Keep() | Nowhere():
-                self._doing.forget(name)
-            case _:
+            case Route() | Unroute() | Reschedule():
                 self._doing.begin(name, step)
+            case _:
+                self._doing.forget(name)
         if claim is None or claim.spec.volume_name:
             self._refused.pop(name, None)
 

@@ -135,3 +135,16 @@ async def test_one_whose_options_are_not_in_order_is_not_bound(setting: Setting)
     with pytest.raises(Refused, match="mountOptions: 'bind' is no mount option"):
         await setting.bind()
     assert setting.patches() == 0
+
+
+async def test_to_a_node_without_a_hostname_nothing_is_bound(setting: Setting) -> None:
+    """Its affinity would name nobody: the volume could be mounted anywhere."""
+    patch = MergePatch({"metadata": {"labels": {marks.HOSTNAME_LABEL: None}}})
+    await setting.client.patch(NODES, NODE, patch)
+    setting.binding = Binding(
+        setting.client, NODE, lambda: setting.client.get(NODES, NODE), lambda _: None
+    )
+    setting.sandbox.requests.clear()
+    with pytest.raises(Refused, match=f"{NODE}' has no label {marks.HOSTNAME_LABEL}"):
+        await setting.bind()
+    assert setting.patches() == 0

@@ -2,11 +2,14 @@
 
 import contextlib
 import ctypes
+import itertools
 import os
 import subprocess
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
+
+import pytest
 
 MS_RDONLY = 1
 MS_REMOUNT = 32
@@ -83,6 +86,22 @@ class Mounts:
     def umount(self, target: str, *, lazily: bool = False) -> None:
         """Undo the topmost mount of ``target``."""
         umount(target, MNT_DETACH if lazily else 0)
+
+
+@contextlib.contextmanager
+def restless(mounts: Mounts, base: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Mount something new below ``base`` whenever a table of mounts has been read to its end."""
+    real_read, number = os.read, itertools.count()
+
+    def read_and_mount(descriptor: int, size: int) -> bytes:
+        data = real_read(descriptor, size)
+        if not data:
+            mounts.tmpfs(f"{base}-{next(number)}")
+        return data
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "read", read_and_mount)
+        yield
 
 
 @contextlib.contextmanager

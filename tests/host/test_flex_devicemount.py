@@ -15,12 +15,13 @@ import pytest
 from localvolume.backends.devicefs import make_filesystem
 from localvolume.backends.model import BackendFailed
 from localvolume.flexvolume.driver import DriverFailed
-from localvolume.flexvolume.drivers.devicemount import Filesystem, mount, unmount
+from localvolume.flexvolume.drivers.devicemount import Filesystem, give_to_group, mount, unmount
 from localvolume.host.commands import Finished
 from localvolume.host.mounts import read_mount_table
 from tests.host.support_devices import LoopDevice, formatted, loop_device
 from tests.host.support_images import run_here
-from tests.host.support_mounts import MNT_DETACH, umount
+from tests.host.support_mounts import MNT_DETACH, MS_BIND, Mounts, restless, umount
+from tests.host.support_mounts import mount as bind
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 
@@ -134,6 +135,78 @@ def test_read_only_is_each_mounts_own(host: Host, device: LoopDevice, target: st
     with pytest.raises(OSError, match="Read-only"):
         Path(target, "file").touch()
     assert host.ran()[1:] == [["mount", "-o", "remount,bind,ro", "--", target]]
+
+
+def test_a_device_that_takes_no_writes_is_mounted_so(
+    host: Host, device: LoopDevice, target: str
+) -> None:
+    mount(host, held(device, writable=False), target)
+    assert host.ran() == [["mount", "-t", "ext4", "-o", "ro", "--", device.path, target]]
+
+
+def test_what_no_repair_would_help_names_none(host: Host, device: LoopDevice, target: str) -> None:
+    with pytest.raises(DriverFailed, match=r"no-such cannot be mounted: mount: .*does not") as why:
+        mount(host, held(device, node="/dev/no-such"), target)
+    assert "to repair it" not in str(why.value)
+
+
+def test_what_somebody_unmounts_in_between_is_not_said_to_be_mounted(
+    host: Host, device: LoopDevice, target: str
+) -> None:
+    def and_gone(argv: Sequence[str], timeout: float, **more: Any) -> Finished:
+        done = host(argv, timeout, **more)
+        umount(target)
+        return done
+
+    with pytest.raises(DriverFailed, match=f"was mounted at {target}, and is not there now"):
+        mount(and_gone, held(device), target)
+
+
+def test_what_cannot_be_made_read_only_is_an_error(
+    host: Host, device: LoopDevice, target: str
+) -> None:
+    """The pod may not write to it: better that it does not start."""
+
+    def not_again(argv: Sequence[str], timeout: float, **more: Any) -> Finished:
+        return host(["false"] if "remount,bind,ro" in argv else argv, timeout, **more)
+
+    with pytest.raises(DriverFailed, match=f"{target} cannot be made read-only: exit status 1"):
+        mount(not_again, held(device, read_only=True), target)
+
+
+def test_another_devices_directory_is_given_to_no_group(
+    host: Host, device: LoopDevice, target: str
+) -> None:
+    """Unmounted, or mounted over, between the mount and this."""
+    mount(host, held(device), target)
+    before = os.stat(target)
+    with pytest.raises(DriverFailed, match=f"is not mounted at {target} any more"):
+        give_to_group("7:99999", target, 2000)
+    assert os.stat(target) == before
+
+
+def test_a_target_that_is_mounted_again_and_again_is_given_up(
+    host: Host, device: LoopDevice, target: str
+) -> None:
+    mount(host, held(device), target)
+    for _ in range(16):
+        bind(target, target, flags=MS_BIND)
+    with pytest.raises(DriverFailed, match=f"{target} is mounted again and again"):
+        unmount(host, target, {device.number})
+    assert unmount(host, target, {device.number})
+    assert read_mount_table().at(target) is None
+
+
+def test_while_mounts_keep_changing_nothing_is_mounted(
+    host: Host, device: LoopDevice, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        Mounts() as others,
+        restless(others, str(tmp_path / "late"), monkeypatch),
+        pytest.raises(DriverFailed, match="keep changing: ask again"),
+    ):
+        mount(host, held(device), target)
+    assert host.ran() == []
 
 
 def test_a_filesystem_is_made_by_one_command(host: Host) -> None:

@@ -138,7 +138,7 @@ def test_nobody_ever_meets_half_of_it(config: FlexVolumeConfig) -> None:
     assert seen
 
 
-@pytest.mark.parametrize("what", ["missing", "empty", "a directory"])
+@pytest.mark.parametrize("what", ["missing", "empty", "a directory", "too large"])
 def test_without_a_client_it_is_said(config: FlexVolumeConfig, what: str) -> None:
     client = Path(config.client)
     client.unlink()
@@ -146,7 +146,11 @@ def test_without_a_client_it_is_said(config: FlexVolumeConfig, what: str) -> Non
         client.touch()
     elif what == "a directory":
         client.mkdir()
-    with pytest.raises(NotInstalled, match="client"):
+    elif what == "too large":
+        with client.open("xb") as file:
+            file.truncate((64 << 20) + 1)
+    said = "larger than 64 MiB" if what == "too large" else "client"
+    with pytest.raises(NotInstalled, match=said):
         install(config)
     assert not Path(config.plugin_directory).exists()
 

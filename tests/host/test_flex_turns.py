@@ -110,6 +110,28 @@ async def test_a_cancelled_call_keeps_its_turn_until_it_ends(turns: Turns) -> No
     assert done == ["slow"]
 
 
+async def test_where_all_that_runs_is_cancelled_nobody_waits_for_a_call(turns: Turns) -> None:
+    """As asyncio does in the end, with whatever is left of an agent."""
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        began.set()
+        assert go_on.wait(20)
+
+    async def act() -> None:
+        async with turns.of("a", 20) as turn:
+            await turn.call(slow)
+
+    task = asyncio.create_task(act())
+    await asyncio.to_thread(began.wait, 20)
+    for one in asyncio.all_tasks() - {asyncio.current_task()}:
+        one.cancel()
+    done, _ = await asyncio.wait({task}, timeout=10)
+    go_on.set()
+    assert done, "it waits for the call"
+    assert task.cancelled()
+
+
 @pytest.mark.parametrize("steps", range(8))
 async def test_cancelled_at_any_step_it_ends(turns: Turns, steps: int) -> None:
     """Also where the turn comes in the same moment: an agent that is told to stop must stop."""

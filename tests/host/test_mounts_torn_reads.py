@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.host.mounts import read_mount_table
-from tests.host.support_mounts import Mounts
+from tests.host.support_mounts import Mounts, restless
 
 pytestmark = pytest.mark.needs("root")
 
@@ -69,7 +69,9 @@ def test_a_change_during_the_reading_is_noticed_and_read_again(
     assert left[0] == 0
     assert table.at(f"{place}/late-0") is not None, "mounted after the first and second reading"
 
-    left[0] = 1000
-    with Mounts() as mounts:
-        restless = read_mount_table()
-    assert not restless.settled
+
+def test_mounts_that_never_hold_still_are_said_to_be_so(
+    mounts: Mounts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with restless(mounts, f"{os.path.realpath(tmp_path)}/late", monkeypatch):
+        assert not read_mount_table().settled

@@ -152,8 +152,6 @@ class Collector:
                 if found is None or found[0] != volume.id:
                     found = self._gone[volume.name] = (volume.id, steady)
                 return Gone(steady - found[1], (volume.name, volume.id) in self._noted)
-            case Unknown():
-                pass
         return answer
 
     async def _is_in_use(self, volume: Owned) -> bool:

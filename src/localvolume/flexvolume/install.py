@@ -24,7 +24,7 @@ from localvolume.host.trees import (
 )
 
 SOCKET_FILE: Final = ".socket"
-_MOST_BYTES: Final = 256 << 20
+_MOST_BYTES: Final = 64 << 20
 _DIRECTORY_MODE: Final = 0o755
 _PROGRAM_MODE: Final = 0o755
 _FILE_MODE: Final = 0o644

@@ -41,6 +41,7 @@ from localvolume.kube.client import Client
 from localvolume.kube.correlate import EventType
 from localvolume.kube.errors import ApiError, LookAgain, NotThere
 from localvolume.kube.events import EventRecorder, ObjectRef
+from localvolume.kube.informer import PAGE
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import growing, marks
@@ -58,7 +59,8 @@ ACT_SECONDS: Final = 120.0
 
 
 class Keeping:
-    """`saw_volume` and `saw_claim` are told what the API server returns."""
+    """`saw_volume` and `saw_claim` are told what the API server returns; lists are read in pages of
+    so many objects."""
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class Keeping:
         node_name: str,
         saw_volume: Callable[[PersistentVolume], object],
         saw_claim: Callable[[PersistentVolumeClaim], object],
+        page: int = PAGE,
     ) -> None:
         self._client = client
         self._events = events
@@ -86,6 +89,7 @@ class Keeping:
         self._node_name = node_name
         self._saw_volume = saw_volume
         self._saw_claim = saw_claim
+        self._page = page
         self._said: dict[str, str] = {}
 
     # --- looking -------------------------------------------------------------------------------
@@ -281,6 +285,7 @@ class Keeping:
             page = await self._client.list_page(
                 PERSISTENT_VOLUMES,
                 label_selector=f"{marks.ELASTIC_NODE_LABEL}={self._node_name}",
+                limit=self._page,
                 cont=cont,
             )
             found.update({one.metadata.name: one for one in page.items})

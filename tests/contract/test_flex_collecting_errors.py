@@ -1,0 +1,117 @@
+"""FlexVolume's collector and adoption on a host that fails, or changes while they look: kept, said,
+and tried again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from localvolume.flexvolume.adopt import Adoption
+from localvolume.flexvolume.binding import Binding
+from localvolume.flexvolume.collect import Keep, NoteGone, Remove
+from localvolume.flexvolume.protocol import Refused
+from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
+from localvolume.volumes import marks
+from tests.contract.test_flex_collecting import NODE, Setting, adoption, due, manifest, setting
+from tests.host.support_mounts import MS_BIND, MS_RDONLY, MS_REMOUNT, mount, umount
+
+__all__ = ["setting"]
+
+pytestmark = pytest.mark.needs("root")
+
+
+@contextmanager
+def read_only(where: Path) -> Iterator[None]:
+    """As a filesystem becomes that has found an error in itself."""
+    mount(str(where), str(where), flags=MS_BIND)
+    try:
+        mount("none", str(where), flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
+        yield
+    finally:
+        umount(str(where))
+
+
+async def test_what_cannot_be_noted_is_not_taken_for_noted(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The grace period begins when it is on disk that it has begun."""
+    await setting.delete()
+    with read_only(setting.root / "volumes"):
+        assert isinstance(await setting.sweep(), NoteGone)
+        assert "not done: " in caplog.text
+        setting.later(600)
+        assert isinstance(await setting.sweep(), NoteGone)
+    assert isinstance(await setting.sweep(), NoteGone)
+    assert isinstance(await setting.sweep(), Keep)
+    assert setting.counted("remove_failed_total") == 0
+    assert setting.has_data()
+
+
+async def test_a_removal_that_fails_is_counted_said_and_tried_again(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    await due(setting)
+    with read_only(setting.root / "volumes"):
+        assert isinstance(await setting.sweep(), Remove)
+    assert "not done: " in caplog.text
+    assert (setting.counted("remove_failed_total"), setting.counted("removed_total")) == (1, 0)
+    assert setting.has_data()
+    assert isinstance(await setting.sweep(), Remove)
+    assert (setting.counted("remove_failed_total"), setting.counted("removed_total")) == (1, 1)
+
+
+# --- adoption ------------------------------------------------------------------------------------
+
+
+async def test_without_its_node_nothing_is_adopted(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    (setting.root / "volumes/pvc-2").mkdir()
+    await setting.client.create(PERSISTENT_VOLUMES, manifest("pvc-2"))
+    setting.sandbox.requests.clear()
+    one = Adoption(
+        setting.client,
+        setting.driver,
+        setting.workers,
+        setting.turns,
+        Binding(setting.client, NODE, lambda: setting.client.get(NODES, NODE), lambda _: None),
+        names=marks.FLEX_DRIVERS,
+        node=lambda: "there is no Node 'node-1'",
+    )
+    adopted = await one.run()
+    assert (adopted.names, adopted.complete) == ([], False)
+    assert list(setting.sandbox.requests) == []
+    assert "nothing is adopted: there is no Node 'node-1'" in caplog.text
+
+
+async def test_what_goes_while_it_is_adopted_is_not_said_to_be(setting: Setting) -> None:
+    """Its object has our marks by then, and so its end is heard of."""
+    directory = setting.root / "volumes/pvc-2"
+    directory.mkdir()
+    await setting.client.create(PERSISTENT_VOLUMES, manifest("pvc-2"))
+    one = await adoption(setting)
+
+    def gone(verb: str, *_: object) -> None:
+        if verb == "patch":
+            shutil.rmtree(directory)
+
+    setting.client.on_request = gone
+    adopted = await one.run()
+    assert (adopted.names, adopted.complete) == ([], True)
+    assert {owned.name for owned in setting.driver.list_volumes()} == {"pvc-1"}
+    live = await setting.client.get(PERSISTENT_VOLUMES, "pvc-2")
+    assert marks.FINALIZER in live.metadata.finalizers
+
+
+async def test_to_a_node_without_a_hostname_nothing_is_bound(setting: Setting) -> None:
+    """Its affinity would name nobody."""
+    await setting.client.create(NODES, {"metadata": {"name": NODE}})
+    live = await setting.client.create(PERSISTENT_VOLUMES, manifest("pvc-2"))
+    binding = Binding(setting.client, NODE, lambda: setting.client.get(NODES, NODE), lambda _: None)
+    with pytest.raises(Refused, match=r"'node-1' has no label kubernetes\.io/hostname"):
+        await binding.adopt(live)
+    assert (await setting.client.get(PERSISTENT_VOLUMES, "pvc-2")) == live

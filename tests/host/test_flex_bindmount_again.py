@@ -1,0 +1,104 @@
+"""Directories as FlexVolume volumes: what is asked for that is so already, or cannot be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localvolume.flexvolume import mounting
+from localvolume.flexvolume.driver import TAG_POLICY, DriverFailed
+from localvolume.flexvolume.drivers.bindmount import BindDriver
+from localvolume.host.mounts import read_mount_table
+from tests.host.support_mounts import MNT_DETACH, MS_BIND, Mounts, mount, restless, umount
+from tests.host.test_flex_bindmount import NAME, record, volume
+
+pytestmark = pytest.mark.needs("root")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = tmp_path / "volumes"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[Path]:
+    made = tmp_path / "target"
+    made.mkdir()
+    yield made
+    while read_mount_table().at(str(made)) is not None:
+        umount(str(made), MNT_DETACH)
+
+
+@pytest.fixture
+def driver(root: Path) -> BindDriver:
+    return BindDriver(str(root))
+
+
+def test_a_target_that_is_mounted_again_and_again_is_given_up(
+    driver: BindDriver, root: Path, target: Path
+) -> None:
+    driver.mount(volume(), str(target))
+    for _ in range(16):
+        mount(str(root / NAME), str(target), flags=MS_BIND)
+    with pytest.raises(DriverFailed, match=f"{target} is mounted again and again"):
+        driver.unmount(NAME, str(target))
+    driver.unmount(NAME, str(target))
+    assert read_mount_table().at(str(target)) is None
+
+
+def test_what_a_pod_still_uses_is_not_unmounted(driver: BindDriver, target: Path) -> None:
+    driver.mount(volume(), str(target))
+    refused = pytest.raises(DriverFailed, match=f"{target} cannot be unmounted: Device or resource")
+    with (target / "file").open("w"), refused:
+        driver.unmount(NAME, str(target))
+    assert read_mount_table().at(str(target)) is not None
+    driver.unmount(NAME, str(target))
+
+
+def test_options_are_given_to_mounts_alone(target: Path) -> None:
+    """What was unmounted meanwhile: the directory below it is nobody's to change."""
+    with pytest.raises(OSError, match="Invalid argument") as failed:
+        mounting.set_options(str(target), frozenset({"nodev"}), read_only=True)
+    assert failed.value.filename == str(target)
+
+
+def test_while_mounts_keep_changing_nothing_is_mounted(
+    driver: BindDriver, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that was not read whole may lack the mount that is there already."""
+    with (
+        Mounts() as others,
+        restless(others, str(tmp_path / "late"), monkeypatch),
+        pytest.raises(DriverFailed, match="keep changing: ask again"),
+    ):
+        driver.mount(volume(), str(target))
+    assert read_mount_table().at(str(target)) is None
+    driver.mount(volume(), str(target))
+
+
+def test_what_is_noted_already_is_not_written(driver: BindDriver, root: Path, target: Path) -> None:
+    driver.mount(volume(), str(target))
+    before = record(root).stat()
+    driver.note(NAME, {TAG_POLICY: "Delete"})
+    assert record(root).stat() == before
+    driver.note(NAME, {TAG_POLICY: "Retain"})
+    assert record(root).stat().st_ino != before.st_ino
+
+
+def test_what_is_not_there_does_not_grow(driver: BindDriver, root: Path) -> None:
+    with pytest.raises(DriverFailed, match=f"there is no volume {NAME}"):
+        driver.grow(NAME, 1 << 30)
+    assert not any(root.iterdir())
+
+
+def test_a_group_that_has_it_already_changes_nothing(driver: BindDriver, target: Path) -> None:
+    """A pod that starts again must not wake those who watch the directory."""
+    driver.mount(volume(fs_group=2000), str(target))
+    before = os.stat(target).st_ctime_ns
+    driver.mount(volume(fs_group=2000), str(target))
+    assert os.stat(target).st_ctime_ns == before

@@ -78,7 +78,7 @@ async def test_what_a_claim_has_is_not_let_go(ground: Ground) -> None:
     ground.mounted(volume)
     await ground.delete(volume)
     await ground.look(ground.keeping())
-    assert ground.writes() == []
+    assert list(ground.sandbox.requests) == []
     assert "ended" not in ground.owned().tags
 
 

@@ -91,8 +91,9 @@ async def _ended(alive: int, seconds: float) -> bool:
 
 def _wait_for_end(alive: int) -> None:
     """Block until the last process is gone; in a worker thread, which is left behind with it."""
+    said = b"?"
     try:
-        while os.read(alive, 4096):
-            pass
+        while said:
+            said = os.read(alive, 4096)
     finally:
         os.close(alive)

@@ -29,7 +29,7 @@ async def test_a_mount_that_comes_while_files_are_deleted(
     slow_deletion(monkeypatch, 0.02)
     with Mounts() as mounts:
         where = Path(mounts.tmpfs(str(tmp_path.resolve() / "volume")))
-        for number in range(80):
+        for number in range(1000):  # more than go before it is looked at
             (where / str(number)).touch()
         inside = where / "inside"
 

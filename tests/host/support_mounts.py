@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import itertools
 import os
 import subprocess
 from collections.abc import Iterator
@@ -89,18 +88,19 @@ class Mounts:
 
 
 @contextlib.contextmanager
-def restless(mounts: Mounts, base: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Mount something new below ``base`` whenever a table of mounts has been read to its end."""
-    real_read, number = os.read, itertools.count()
+def restless(place: str) -> Iterator[None]:
+    """Each time that the mount table has been read, it is changed: at `place`, made for that."""
+    real_read = os.read
 
-    def read_and_mount(descriptor: int, size: int) -> bytes:
+    def read_and_change(descriptor: int, size: int) -> bytes:
         data = real_read(descriptor, size)
-        if not data:
-            mounts.tmpfs(f"{base}-{next(number)}")
+        if not data and os.readlink(f"/proc/self/fd/{descriptor}").endswith("/mountinfo"):
+            mounts.tmpfs(place)
+            mounts.umount(place)
         return data
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "read", read_and_mount)
+    with Mounts() as mounts, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "read", read_and_change)
         yield
 
 

@@ -12,7 +12,7 @@ from localvolume.flexvolume import mounting
 from localvolume.flexvolume.driver import TAG_POLICY, DriverFailed
 from localvolume.flexvolume.drivers.bindmount import BindDriver
 from localvolume.host.mounts import read_mount_table
-from tests.host.support_mounts import MNT_DETACH, MS_BIND, Mounts, mount, restless, umount
+from tests.host.support_mounts import MNT_DETACH, MS_BIND, mount, umount
 from tests.host.test_flex_bindmount import NAME, record, volume
 
 pytestmark = pytest.mark.needs("root")
@@ -65,20 +65,6 @@ def test_options_are_given_to_mounts_alone(target: Path) -> None:
     with pytest.raises(OSError, match="Invalid argument") as failed:
         mounting.set_options(str(target), frozenset({"nodev"}), read_only=True)
     assert failed.value.filename == str(target)
-
-
-def test_while_mounts_keep_changing_nothing_is_mounted(
-    driver: BindDriver, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A table that was not read whole may lack the mount that is there already."""
-    with (
-        Mounts() as others,
-        restless(others, str(tmp_path / "late"), monkeypatch),
-        pytest.raises(DriverFailed, match="keep changing: ask again"),
-    ):
-        driver.mount(volume(), str(target))
-    assert read_mount_table().at(str(target)) is None
-    driver.mount(volume(), str(target))
 
 
 def test_what_is_noted_already_is_not_written(driver: BindDriver, root: Path, target: Path) -> None:

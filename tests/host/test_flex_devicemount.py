@@ -20,7 +20,7 @@ from localvolume.host.commands import Finished
 from localvolume.host.mounts import read_mount_table
 from tests.host.support_devices import LoopDevice, formatted, loop_device
 from tests.host.support_images import run_here
-from tests.host.support_mounts import MNT_DETACH, MS_BIND, Mounts, restless, umount
+from tests.host.support_mounts import MNT_DETACH, MS_BIND, umount
 from tests.host.support_mounts import mount as bind
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
@@ -195,18 +195,6 @@ def test_a_target_that_is_mounted_again_and_again_is_given_up(
         unmount(host, target, {device.number})
     assert unmount(host, target, {device.number})
     assert read_mount_table().at(target) is None
-
-
-def test_while_mounts_keep_changing_nothing_is_mounted(
-    host: Host, device: LoopDevice, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with (
-        Mounts() as others,
-        restless(others, str(tmp_path / "late"), monkeypatch),
-        pytest.raises(DriverFailed, match="keep changing: ask again"),
-    ):
-        mount(host, held(device), target)
-    assert host.ran() == []
 
 
 def test_a_filesystem_is_made_by_one_command(host: Host) -> None:

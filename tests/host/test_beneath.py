@@ -135,6 +135,15 @@ def test_other_mounts_are_not_entered(root: int, tmp_path: Path, kind: str) -> N
     os.close(open_beneath(root, path, os.O_RDONLY))
 
 
+@pytest.mark.needs("root")
+def test_what_is_mounted_there_is_not_even_opened(root: int, tmp_path: Path) -> None:
+    """Opening a device may do something to it, and opening a FIFO waits for its other end."""
+    os.mkfifo(tmp_path / "fifo")
+    # Opened so, a FIFO that nobody reads is ENXIO.
+    with bind(tmp_path / "fifo", tmp_path / "a/b/file"), pytest.raises(LeadsOutside):
+        open_beneath(root, "a/b/file", os.O_WRONLY | os.O_NONBLOCK)
+
+
 def test_no_descriptors_are_left(root: int) -> None:
     before = set(os.listdir("/proc/self/fd"))
     for path in ("out/passwd", "a/here/file", "a/nothing/x", "a/b/file/x"):

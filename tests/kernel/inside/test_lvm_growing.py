@@ -91,6 +91,21 @@ def test_what_a_filesystem_has_not_grown_into_is_told(
     assert (begun(either), left(either)) == (0, before - 12)
 
 
+def test_a_growth_at_which_another_agent_was_killed_is_not_taken_for_done(thick: Pool) -> None:
+    """LVM has the new size on record, and the kernel's device is as small as before."""
+    offered = thick.offer(mib=8)
+    thick.store.close()
+    thick.lvm.extend(thick.there("pvc-1"), 16 * MIB)
+    device = f"{thick.group}-pvc--1"
+    table = command("dmsetup", "table", device).split()
+    table[1] = str(8 * MIB // 512)
+    command("dmsetup", "load", device, "--table", " ".join(table))
+    command("dmsetup", "suspend", device)
+    command("dmsetup", "resume", device)
+    assert thick.store.grow(offered, 16 * MIB).size_bytes == 16 * MIB
+    assert len(read(thick.node("pvc-1"), 17 * MIB)) == 16 * MIB
+
+
 def test_what_is_let_go_of_keeps_no_room_to_grow_by(thick: Pool) -> None:
     offered = thick.offer(mib=8, volume_mode="Block")
     begin(thick, offered, 16)

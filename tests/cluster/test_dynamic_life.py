@@ -1,6 +1,8 @@
 """A claim's volume from its making to its removal, on a real filesystem and API server."""
 
+import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.cluster.support_dynamic import (
     MadePool,
     Volume,
 )
+from tests.faults.support_proxy import Order, proxy_for
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
@@ -109,3 +112,24 @@ def _of_another(lab: DynamicLab, cls: str, pool: MadePool) -> Volume:
             },
         },
     )
+
+
+def test_from_the_request_on_a_volume_counts_as_offered(
+    dynamic: DynamicLab, tmp_path: Path
+) -> None:
+    """Whether its object came about is not known yet: whoever takes it for nobody's destroys it."""
+    with proxy_for(dynamic.plane, tmp_path) as proxy:
+        dynamic.kubeconfig = proxy.kubeconfig
+        pool = dynamic.pool()
+        cls = dynamic.storage_class()
+        dynamic.start()
+        publishing = Order("hold", ("post",), "persistentvolumes")
+        proxy.orders.append(publishing)
+        claim = dynamic.claim(cls)
+        dynamic.until(lambda: publishing.met, bool)
+        (name,) = pool.records()
+        written = json.loads((pool.directory / ".localvolume" / "records" / name).read_text())
+        assert written["record"]["state"] == "offered"
+        publishing.release()
+        dynamic.made(claim)
+        dynamic.stop()

@@ -6,19 +6,26 @@ In the sandbox without controllers, where an object can be made again while nobo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.controller import live
 from localvolume.controller.model import Keep
 from localvolume.dynamic.live import Live
 from localvolume.dynamic.live import Superseded as NotToBeRemoved
 from localvolume.host.workers import Workers
+from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
+from localvolume.sandbox import Sandbox
+from localvolume.sandbox.kinds import PERSISTENT_VOLUMES as VOLUMES
 from localvolume.static.confirm import Confirm, Superseded
 from localvolume.static.facts import Survey
+from localvolume.static.model import Entry
+from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.marks import FINALIZER, HOSTNAME_LABEL
 
 #: Keeps the object there once ours is gone.
@@ -110,6 +117,32 @@ async def test_what_no_node_can_be_called_says_nothing_of_nodes(client: Client, 
     volume = await _made(client, hostname=name)
     with pytest.raises(live.Superseded, match="is no name of a node"):
         await live.look(client, Keep(volume, "it is looked at"))
+
+
+async def test_what_the_last_of_many_objects_names_is_not_cleaned(tmp_path: Path) -> None:
+    """The API server tells of them page by page."""
+    workers = Workers()
+    async with Sandbox(controllers=False) as sandbox:
+        for number in range(501):
+            body = {
+                "metadata": {"name": f"pv-{number:03}"},
+                "spec": {
+                    "capacity": {"storage": "1Gi"},
+                    "accessModes": ["ReadWriteOnce"],
+                    "hostPath": {"path": f"/mnt/{number}"},
+                },
+            }
+            sandbox.api.create(VOLUMES, body)
+        access = find_access(str(sandbox.kubeconfig(tmp_path / "config")))
+        async with Client(access, user_agent="test") as client:
+            confirm = Confirm(client, Survey(workers), workers, lambda _: None)
+            node = NodeFacts("node-1", "uid", "node-1")
+            await confirm.named_by_none(Entry("", "free", "/seen/free", "/mnt/free"), node)
+            for number in (0, 500):
+                entry = Entry("", str(number), f"/seen/{number}", f"/mnt/{number}")
+                with pytest.raises(CleaningRefused, match=f"pv-{number:03} names /mnt/{number}"):
+                    await confirm.named_by_none(entry, node)
+    workers.close()
 
 
 # --- volumes that were made for a claim ---------------------------------------------------------

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from tests.cluster.support_agent import NODE_LABEL
-from tests.cluster.support_dynamic import SELECTED, DynamicLab
+from tests.cluster.support_agent import NODE_LABEL, VOLUMES
+from tests.cluster.support_dynamic import PROVISIONED_BY, PROVISIONER, SELECTED, DynamicLab
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
@@ -74,6 +74,33 @@ def test_no_room_after_all_sends_it_elsewhere(
     dynamic.until(given_back, bool)
     dynamic.until(pool.records, lambda left: left == [])
     assert list((pool.directory / ".localvolume" / "images").iterdir()) == []
+
+
+def test_another_object_of_its_name_is_not_taken_for_its_own(dynamic: DynamicLab) -> None:
+    """Made for the same claim, but in another pool: by another node, or from a backup."""
+    dynamic.hurry_dynamic(first_wait=0.1)
+    dynamic.pool()
+    claim = dynamic.claim(dynamic.storage_class())
+    name = f"pvc-{claim['metadata']['uid']}"
+    ref = {"namespace": "default", "name": claim["metadata"]["name"]}
+    there = dynamic.objects.make(
+        VOLUMES,
+        {
+            "metadata": {"name": name, "annotations": {PROVISIONED_BY: PROVISIONER}},
+            "spec": {
+                # Too little for the claim, which is thus not bound to it.
+                "capacity": {"storage": "1Mi"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": claim["spec"]["storageClassName"],
+                "hostPath": {"path": "/nowhere"},
+                "claimRef": {**ref, "uid": claim["metadata"]["uid"]},
+            },
+        },
+    )
+    dynamic.start()
+    dynamic.claim_event(claim, "ProvisioningFailed", "another PersistentVolume has the name")
+    dynamic.plane.request("DELETE", f"{VOLUMES}/{name}")
+    assert dynamic.made(claim)["metadata"]["uid"] != there["metadata"]["uid"]
 
 
 def test_both_roles_read_the_same_informers(dynamic: DynamicLab) -> None:

@@ -124,6 +124,13 @@ def test_tags_that_cannot_be_read_are_left_alone(thick: Pool) -> None:
     assert thick.lvm_names() == ["pvc-1"]
 
 
+def test_a_volume_of_another_claim_is_not_handed_over(thick: Pool) -> None:
+    offered = thick.offer()
+    with pytest.raises(NotThisVolume, match="made for another claim"):
+        thick.store.make(thick.record(claim_uid="another"))
+    assert thick.store.look().records == {"pvc-1": offered}
+
+
 def test_removing_proves_what_it_removes(thick: Pool) -> None:
     gone = thick.store.retire(thick.offer(volume_mode="Block"))
     seen = thick.there("pvc-1")

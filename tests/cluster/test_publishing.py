@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.support_agent import Lab
+from tests.faults.support_proxy import Order, proxy_for
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
@@ -102,6 +103,25 @@ def test_a_refused_creation_is_repeated_until_it_succeeds(lab: Lab) -> None:
     assert lab.volumes() == []
     (where / "found").unlink()
     lab.published(fs, "one")
+
+
+def test_what_comes_in_before_its_turn_is_not_offered(lab: Lab, tmp_path: Path) -> None:
+    """A volume was empty when all were looked at, and others are published first."""
+    lab.hurry(publishers=1)
+    fs = lab.add_class("fs")
+    places = [lab.mount(lab.disk(), fs.path(name)) for name in ("one", "two")]
+    with proxy_for(lab.plane, tmp_path) as proxy:
+        lab.kubeconfig = proxy.kubeconfig
+        publishing = Order("hold", ("post",), "persistentvolumes", times=1)
+        proxy.orders.append(publishing)
+        lab.start()
+        lab.until(lambda: publishing.met, bool)
+        for place in places:
+            (place / "found").write_text("somebody's")
+        publishing.release()
+        lab.until(lambda: lab.logged("it holds found") or len(lab.volumes()) > 1, bool)
+        assert len(lab.volumes()) == 1
+        lab.stop()
 
 
 @pytest.mark.usefixtures("impatient")

@@ -65,6 +65,28 @@ def test_a_node_that_no_watch_told_of(ground: Ground, proxy: Proxy, how: str) ->
     ground.until(lambda: [ground.mark(used), ground.mark(unused)], lambda m: m == [None, None])
 
 
+def test_what_is_going_is_held_for_a_node_that_no_watch_told_of(
+    ground: Ground, proxy: Proxy
+) -> None:
+    """Let go, it would be nobody's to clean on the node that has it."""
+    volume = ground.volume(f"{ground.unique}-node")
+    ground.plane.request("DELETE", f"{VOLUMES}/{volume['metadata']['name']}")
+    mark = Order("hold", ("patch",), "persistentvolumes", times=1)
+    proxy.orders += [Order("silence", ("watch",), "nodes"), mark]
+    ground.start(ground.cls, kubeconfig=proxy.kubeconfig)
+    ground.until(lambda: mark.met, bool)
+    before = proxy.asked("nodes", "get")
+    ground.node("node")
+    mark.release()
+
+    def judged_again() -> bool:
+        return proxy.asked("nodes", "get") >= before + 2 or ground.again(volume) is None
+
+    ground.until(judged_again, bool)
+    assert ground.again(volume) is not None
+    assert ground.mark(volume) is not None
+
+
 def test_a_new_node_that_no_watch_told_of_is_not_said_to_be_lost(
     ground: Ground, proxy: Proxy
 ) -> None:

@@ -1,11 +1,14 @@
 """From an entry of a discovery directory to its PersistentVolume, and round again."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.support_agent import Lab
 from tests.faults.support_proxy import Order, proxy_for
+from tests.host.support_devices import LoopDevice
+from tests.host.support_failing import count_an_error
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
@@ -105,21 +108,34 @@ def test_a_refused_creation_is_repeated_until_it_succeeds(lab: Lab) -> None:
     lab.published(fs, "one")
 
 
-def test_what_comes_in_before_its_turn_is_not_offered(lab: Lab, tmp_path: Path) -> None:
-    """A volume was empty when all were looked at, and others are published first."""
+def write_to(_disk: LoopDevice, where: Path) -> str:
+    (where / "found").write_text("somebody's")
+    return "it holds found"
+
+
+def damage(disk: LoopDevice, _where: Path) -> str:
+    count_an_error(disk)
+    return "counts errors"
+
+
+@pytest.mark.parametrize("meanwhile", [write_to, damage])
+def test_what_happens_before_its_turn_is_seen(
+    lab: Lab, tmp_path: Path, meanwhile: Callable[[LoopDevice, Path], str]
+) -> None:
+    """A volume was empty and well when all were looked at, and others are published first."""
     lab.hurry(publishers=1)
     fs = lab.add_class("fs")
-    places = [lab.mount(lab.disk(), fs.path(name)) for name in ("one", "two")]
+    disks = {name: lab.disk() for name in ("one", "two")}
+    places = {name: lab.mount(disk, fs.path(name)) for name, disk in disks.items()}
     with proxy_for(lab.plane, tmp_path) as proxy:
         lab.kubeconfig = proxy.kubeconfig
         publishing = Order("hold", ("post",), "persistentvolumes", times=1)
         proxy.orders.append(publishing)
         lab.start()
         lab.until(lambda: publishing.met, bool)
-        for place in places:
-            (place / "found").write_text("somebody's")
+        (said,) = {meanwhile(disks[name], places[name]) for name in disks}
         publishing.release()
-        lab.until(lambda: lab.logged("it holds found") or len(lab.volumes()) > 1, bool)
+        lab.until(lambda: lab.logged(said) or len(lab.volumes()) > 1, bool)
         assert len(lab.volumes()) == 1
         lab.stop()
 

@@ -1,0 +1,117 @@
+"""What a pool of logical volumes refuses to do, whoever asks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localvolume.backends.lvmstore import LvmStore
+from localvolume.backends.lvmsurvey import survey
+from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume
+from localvolume.config.pools import LvmConfig
+from localvolume.host.lvm import BadName
+from tests.host.support_lvm_told import POOL, Told, at_look, raw, told_pool
+
+
+@pytest.fixture
+def thin(tmp_path: Path) -> Iterator[Told]:
+    with told_pool(tmp_path) as told:
+        yield told
+
+
+@pytest.fixture
+def thick(tmp_path: Path) -> Iterator[Told]:
+    with told_pool(tmp_path, thin=False) as told:
+        yield told
+
+
+def test_a_volume_of_another_claim_is_not_handed_on(thin: Told) -> None:
+    store, lvm = thin
+    made = store.make(raw())
+    with pytest.raises(NotThisVolume, match="another claim"):
+        store.make(raw(claim_uid="somebody-elses"))
+    assert store.make(raw()) == made
+    # Nor one that was removed and holds its data still.
+    store.retire(made)
+    with pytest.raises(NotThisVolume, match="removed, and is not purged yet"):
+        store.make(raw())
+    assert "pvc-1" in lvm.rows
+
+
+@pytest.mark.parametrize("state", ["made", "offered"])
+def test_only_what_was_removed_is_purged(thin: Told, state: str) -> None:
+    store, lvm = thin
+    made = store.make(raw())
+    if state == "offered":
+        made = store.offered(made)
+    with pytest.raises(NotThisVolume, match=f"is {state}: nothing of it is purged"):
+        store.purge(made, stop=threading.Event())
+    assert "pvc-1" in lvm.rows
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": "Capital"}, "the volume's name"),
+        ({"backend": "image"}, "image volumes are not made"),
+        ({"directory": "ns/claim"}, "has no directory"),
+        ({"size_bytes": 0}, "at least one byte"),
+        ({"option_class": "fast"}, "no options called 'fast'"),
+    ],
+)
+def test_what_can_never_be_made(thin: Told, fields: dict[str, Any], said: str) -> None:
+    store, lvm = thin
+    with pytest.raises(Impossible, match=said):
+        store.make(replace(raw(), **fields))
+    assert list(lvm.rows) == [POOL]
+
+
+def test_a_pool_without_a_group(thin: Told) -> None:
+    """A pattern that matches none."""
+    store, lvm = thin
+    for of in (None, LvmConfig(group="")):
+        config = replace(store.config, lvm=of)
+        with pytest.raises(Impossible, match="names no volume group"):
+            LvmStore(config, lvm)
+        assert "no volume group matches" in survey(config, lvm).problem
+
+
+def test_a_second_thing_with_one_volume(thin: Told) -> None:
+    store, lvm = thin
+    said: list[str] = []
+
+    def retire() -> None:
+        with pytest.raises(BackendFailed) as error:
+            store.retire(raw())
+        said.append(str(error.value))
+
+    at_look(lvm, 1, retire)
+    store.make(raw())
+    assert said == ["something else is being done with pvc-1"]
+
+
+def test_a_pool_that_is_closed_while_it_is_looked_at(thin: Told) -> None:
+    store, lvm = thin
+    at_look(lvm, 1, store.close)
+    report = store.look()
+    assert ("closed meanwhile" in report.problem, report.taken) == (True, True)
+    assert not store.look().problem
+
+
+def test_an_id_that_is_no_name_of_a_lock(thick: Told, tmp_path: Path) -> None:
+    store, lvm = thick
+    lvm.uuid = "../elsewhere"
+    assert "no UUID of LVM's" in store.look().problem
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_that_lvm_knows_no_such_of(thin: Told) -> None:
+    store, _ = thin
+    with pytest.raises(Impossible) as error:
+        store.snapshot(store.make(raw()), "no name")
+    assert isinstance(error.value.__cause__, BadName)

@@ -27,6 +27,13 @@ def test_what_was_written_is_read() -> None:
     assert decode(forged(json.dumps(FIELDS).encode())) == CLAIM
 
 
+def test_what_does_not_fit_is_not_written() -> None:
+    """A part of it would be taken for data by the next agent."""
+    assert len(encode(Claim("d", "u", {"wwn": "x" * 3900}))) == BLOCK
+    with pytest.raises(ValueError, match="too long"):
+        encode(Claim("d", "u", {"wwn": "x" * 4000}))
+
+
 @pytest.mark.parametrize(
     "block",
     [

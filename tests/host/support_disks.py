@@ -6,11 +6,14 @@ Other tests have loop devices at the same time; the filters here mean one size t
 import asyncio
 import contextlib
 import dataclasses
+import os
 import random
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 from localvolume.config.disks import DiskFilter, DiskMatch, DisksConfig
 from localvolume.config.model import ClassConfig
@@ -112,7 +115,9 @@ class Bench:
         self.approved |= {self.plan().digest}
         return self.plan()
 
-    def carry_out(self, approved: DiskPlan, *answers: bool) -> list[act.Outcome]:
+    def carry_out(
+        self, approved: DiskPlan, *answers: bool, reclaim_seconds: float = act.RECLAIM_SECONDS
+    ) -> list[act.Outcome]:
         """`answers`: whether it is still approved, each time that is asked; always, without any."""
         told = iter(answers)
 
@@ -124,6 +129,7 @@ class Bench:
                     workers,
                     by_id=str(self.by_id),
                     approved=lambda: next(told) if answers else True,
+                    reclaim_seconds=reclaim_seconds,
                 )
             finally:
                 workers.close()
@@ -158,3 +164,16 @@ def bench(tmp_path: Path, fs_type: str = "ext4", **keys: object) -> Iterator[Ben
     with shared_directory(tmp_path / "fast") as directory:
         made = Bench(directory.resolve(), odd_size(), by_id, fs_type)
         yield dataclasses.replace(made, **keys)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def in_place_of(
+    program: str, script: str, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Let a shell script be found in place of a program."""
+    directory.mkdir()
+    (directory / program).write_text(f"#!/bin/sh\n{script}\n")
+    (directory / program).chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+        yield

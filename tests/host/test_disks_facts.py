@@ -264,6 +264,12 @@ class TestPlace:
         made.directory = made.directory / "none"
         assert made.row(disk).code == "place"
 
+    def test_it_is_a_file(self, made: Bench, disk: LoopDevice) -> None:
+        made.directory = made.directory / "file"
+        made.directory.write_text("somebody's")
+        row = made.row(disk)
+        assert (row.code, "is not a directory" in row.reason) == ("place", True)
+
 
 class TestPartitions:
     def test_only_where_they_are_asked_for(self, made: Bench, stack: contextlib.ExitStack) -> None:

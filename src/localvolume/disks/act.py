@@ -48,8 +48,8 @@ R = TypeVar("R")
 SECONDS: Final = 60.0
 """How long one step on one disk may take, mkfs excepted."""
 
-_RECLAIM_SECONDS: Final = 10.0
-"""How long others (udev looks at each new filesystem) may have the disk open after mkfs."""
+RECLAIM_SECONDS: Final = 10.0
+"""See `carry_out`."""
 
 # What may go wrong with one disk, in words.
 _FAILURES: Final = (
@@ -80,11 +80,13 @@ async def carry_out(
     *,
     by_id: str = BY_ID,
     approved: Callable[[], bool] = lambda: True,
+    reclaim_seconds: float = RECLAIM_SECONDS,
 ) -> list[Outcome]:
     """Do all that an approved plan says. Raises PlanChanged before anything is done, if at all.
 
     A disk that fails on the way is told in its outcome, and the others go on. `approved` is asked
-    before each disk is touched: looking takes its time, and an approval may be withdrawn.
+    before each disk is touched: looking takes its time, and an approval may be withdrawn. Others
+    (udev looks at each new filesystem) may have a disk open for `reclaim_seconds` after mkfs.
     """
     if not plan.approved:
         raise PlanChanged("the plan is not approved")
@@ -99,7 +101,7 @@ async def carry_out(
             try:
                 if not approved():
                     raise ValueError(WITHDRAWN)
-                path = await _do(hold, plan.digest, workers, by_id)
+                path = await _do(hold, plan.digest, workers, by_id, reclaim_seconds)
                 outcomes.append(Outcome(hold.judged, path=path))
             except (*_FAILURES, MkfsFailed) as error:
                 outcomes.append(Outcome(hold.judged, failure=str(error)))
@@ -178,7 +180,7 @@ def _read(hold: Hold) -> Inside:
     return read_inside(hold.exclusive, hold.judged.disk, idle=True)
 
 
-async def _do(hold: Hold, digest: str, workers: Workers, by_id: str) -> str:
+async def _do(hold: Hold, digest: str, workers: Workers, by_id: str, reclaim_seconds: float) -> str:
     """Make a volume of a disk that is held; returns its path."""
     disk, wanted = hold.judged.disk, hold.judged.filter
     if wanted is None:
@@ -191,7 +193,7 @@ async def _do(hold: Hold, digest: str, workers: Workers, by_id: str) -> str:
     await _call(hold, workers, _begin, Claim(digest, uuid, stable(disk.identity)))
     hold.share()
     await make_filesystem(hold.pin, wanted.fs_type, uuid, wanted.mkfs_options)
-    await _call(hold, workers, _finish, wanted.fs_type, uuid)
+    await _call(hold, workers, _finish, wanted.fs_type, uuid, reclaim_seconds)
     hold.let_go()
     return await workers.call(
         *(_key(disk), SECONDS, attach.mount, disk, wanted.fs_type, uuid),
@@ -208,10 +210,10 @@ def _begin(hold: Hold, made: Claim) -> None:
     claim.write(hold.exclusive, size, made)
 
 
-def _finish(hold: Hold, fs_type: str, uuid: str) -> None:
+def _finish(hold: Hold, fs_type: str, uuid: str, reclaim_seconds: float) -> None:
     """See that the filesystem is there, and take the claim away: from now on it is finished."""
     disk = hold.judged.disk
-    hold.exclusive = _retaken(hold, disk)
+    hold.exclusive = _retaken(hold, disk, reclaim_seconds)
     mark = read_mark(hold.exclusive)
     if mark is None or (mark.fs_type, mark.uuid) != (fs_type, uuid):
         raise NotABlockDevice(f"mkfs has ended, but {disk.node} does not hold what it should")
@@ -219,8 +221,8 @@ def _finish(hold: Hold, fs_type: str, uuid: str) -> None:
     claim.erase(hold.exclusive, disk.size_bytes)
 
 
-def _retaken(hold: Hold, disk: Disk) -> int:
-    deadline = time.monotonic() + _RECLAIM_SECONDS
+def _retaken(hold: Hold, disk: Disk, seconds: float) -> int:
+    deadline = time.monotonic() + seconds
     while True:
         try:
             return exclusive_open(f"/proc/self/fd/{hold.pin}", device=disk.device)

@@ -56,6 +56,7 @@ class DisksRole:
         configuration: Configuration,
         recheck_seconds: float,
         rest_seconds: float = REST_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
         by_id: str = BY_ID,
     ) -> None:
         self._events = events
@@ -66,6 +67,7 @@ class DisksRole:
         self._configuration = configuration
         self._recheck_seconds = recheck_seconds
         self._rest_seconds = rest_seconds
+        self._retry_seconds = retry_seconds
         self._by_id = by_id
         self._wake = asyncio.Event()
         self._said: set[tuple[str, str]] = set()
@@ -165,7 +167,7 @@ class DisksRole:
     def _may_try(self, what: str) -> bool:
         """Whether it is due: what failed after a while, what succeeded never again in this life."""
         now = time.monotonic()
-        if what in self._tried and now - self._tried[what] < RETRY_SECONDS:
+        if what in self._tried and now - self._tried[what] < self._retry_seconds:
             return False
         self._tried[what] = now
         return True

@@ -1,0 +1,228 @@
+"""What a node says of its disks, and when it tries again: real disks, and an API in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from localvolume.config.model import Configuration
+from localvolume.disks.role import DisksRole
+from localvolume.host.workers import Workers
+from localvolume.kube.auth import find_access
+from localvolume.kube.client import Client
+from localvolume.kube.events import EventRecorder
+from localvolume.kube.informer import Informer
+from localvolume.kube.kinds import PERSISTENT_VOLUMES
+from localvolume.sandbox.sandbox import Sandbox
+from tests.host.support_devices import LoopDevice, command
+from tests.host.support_disks import NODE, Bench, bench, in_place_of
+from tests.suite.until import until_async
+
+pytestmark = pytest.mark.needs("root", "loop", "ext4")
+
+
+class Recorder(EventRecorder):
+    """Keeps what is said, and says it."""
+
+    said: list[tuple[str, str]]
+
+    def event(self, about: Any, type_: Any, reason: str, message: str) -> None:
+        self.said.append((reason, message))
+        super().event(about, type_, reason, message)
+
+
+@dataclass
+class Setting:
+    """A role of the bench's disks."""
+
+    bench: Bench
+    client: Client
+    said: list[tuple[str, str]] = field(default_factory=list)
+
+    def configuration(self, **fields: Any) -> Configuration:
+        classes = {one.name: one for one in self.bench.classes}
+        known = {"storage_classes": classes, "disks": self.bench.config}
+        return Configuration(**{**known, **fields})
+
+    def reasons(self) -> list[str]:
+        return [reason for reason, _ in self.said]
+
+    async def until_said(self, reason: str) -> str:
+        await until_async(self.reasons, lambda reasons: reason in reasons)
+        return next(text for known, text in self.said if known == reason)
+
+    @contextlib.asynccontextmanager
+    async def role(
+        self, configuration: Configuration | None = None, *, looked: bool = True, **paces: float
+    ) -> AsyncIterator[DisksRole]:
+        """One life of it, once it has `looked` for the first time."""
+        events = Recorder(self.client, "test", NODE)
+        events.said = self.said
+        volumes = Informer(self.client, PERSISTENT_VOLUMES, on_change=lambda old, new: None)
+        workers = Workers()
+        role = DisksRole(
+            events=events,
+            workers=workers,
+            registry=CollectorRegistry(),
+            volumes=volumes,
+            node_name=NODE,
+            configuration=configuration or self.configuration(),
+            by_id=str(self.bench.by_id),
+            **{"recheck_seconds": 60.0, "rest_seconds": 0.0, **paces},
+        )
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(volumes.run()), group.create_task(role.run())]
+            try:
+                await until_async(lambda: role.looks or not looked)
+                yield role
+            finally:
+                for task in tasks:
+                    task.cancel()
+        workers.close()
+
+    async def look(self, role: DisksRole) -> None:
+        """Have it look once more, to the end."""
+        seen = role.looks
+        role.changed()
+        await until_async(lambda: role.looks > seen)
+
+
+@pytest.fixture
+def stack() -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+async def setting(tmp_path: Path, stack: contextlib.ExitStack) -> AsyncIterator[Setting]:
+    with bench(tmp_path) as made:
+        async with Sandbox(controllers=False) as sandbox:
+            access = find_access(str(sandbox.kubeconfig(tmp_path / "config")))
+            async with Client(access, user_agent="test") as client:
+                yield Setting(made, client)
+
+
+async def plan_of(setting: Setting) -> str:
+    return (await asyncio.to_thread(setting.bench.plan)).digest
+
+
+async def approve(setting: Setting) -> None:
+    setting.bench.approved |= {await plan_of(setting)}
+
+
+def is_mounted(setting: Setting) -> bool:
+    return any(os.path.ismount(path) for path in setting.bench.directory.iterdir())
+
+
+async def test_the_same_is_said_once(setting: Setting, stack: contextlib.ExitStack) -> None:
+    setting.bench.disk(stack)
+    async with setting.role() as role:
+        await setting.look(role)
+        await setting.look(role)
+    assert setting.reasons() == ["DisksNotApproved"]
+
+
+async def test_without_filters_no_disk_is_looked_at(
+    setting: Setting, stack: contextlib.ExitStack
+) -> None:
+    setting.bench.disk(stack)
+    async with setting.role(setting.configuration(disks=None)) as role:
+        await setting.look(role)
+        assert setting.said == []
+        # They come by a change of the configuration.
+        role.reconfigure(setting.configuration())
+        await setting.until_said("DisksNotApproved")
+
+
+async def test_a_disk_that_failed_is_tried_again_after_a_while_and_not_before(
+    setting: Setting,
+    stack: contextlib.ExitStack,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    good, bad = setting.bench.disk(stack), setting.bench.disk(stack)
+    await approve(setting)
+    mkfs, tried = shutil.which("mkfs.ext4"), tmp_path / "tried"
+    # The second one fails, each time.
+    script = (
+        f'echo x >> {tried}; [ "$(wc -l < {tried})" = 1 ] || {{ echo "no" >&2; exit 1; }};'
+        f' exec {mkfs} "$@"'
+    )
+    with in_place_of("mkfs.ext4", script, tmp_path / "bin", monkeypatch):
+        async with setting.role() as role:
+            assert (await setting.until_said("DiskFormatFailed")).endswith("mkfs.ext4: no")
+            await setting.look(role)
+            await setting.look(role)
+            assert setting.reasons().count("DiskFormatFailed") == 1
+            assert tried.read_text() == "x\nx\n"
+    assert sorted(reason for reason in setting.reasons() if "Format" in reason) == [
+        "DiskFormatFailed",
+        "DiskFormatted",
+    ]
+    async with setting.role(retry_seconds=0.0):
+        await until_async(lambda: setting.reasons().count("DiskFormatted") == 2)
+    assert {holds(good), holds(bad)} == {"ext4"}
+
+
+async def test_a_finished_disk_that_cannot_be_mounted_is_told_of(
+    setting: Setting, stack: contextlib.ExitStack
+) -> None:
+    disk = setting.bench.disk(stack)
+    await approve(setting)
+    async with setting.role():
+        await setting.until_said("DiskFormatted")
+    (place,) = setting.bench.directory.iterdir()
+    command("umount", place)
+    with open(disk.path, "r+b") as file:
+        file.seek(4096)
+        descriptors = file.read(4096)
+        file.seek(4096)
+        file.write(b"\xff" * 4096)
+    async with setting.role(retry_seconds=0.0) as role:
+        said = await setting.until_said("DiskMountFailed")
+        assert os.path.basename(disk.path) in said
+        await setting.look(role)
+        assert setting.reasons().count("DiskMountFailed") == 1
+        assert not is_mounted(setting)
+        # Somebody mends it.
+        with open(disk.path, "r+b") as file:
+            file.seek(4096)
+            file.write(descriptors)
+        await setting.look(role)
+        await setting.until_said("DiskMounted")
+        assert is_mounted(setting)
+
+
+async def test_an_approval_outlives_a_change_of_something_else(
+    setting: Setting,
+    stack: contextlib.ExitStack,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the first of two disks is being formatted, say: the second would be left."""
+    for _ in range(2):
+        setting.bench.disk(stack)
+    await approve(setting)
+    begun, go_on = tmp_path / "begun", tmp_path / "go-on"
+    wait = f": > {begun}; while ! [ -e {go_on} ]; do sleep 0.01; done"
+    script = f'{wait}; exec {shutil.which("mkfs.ext4")} "$@"'
+    with in_place_of("mkfs.ext4", script, tmp_path / "bin", monkeypatch):
+        async with setting.role(looked=False) as role:
+            await until_async(begun.exists)
+            role.reconfigure(setting.configuration(use_node_name_only=True))
+            go_on.touch()
+            await until_async(lambda: setting.reasons().count("DiskFormatted") == 2)
+    assert "DiskFormatFailed" not in setting.reasons()
+
+
+def holds(disk: LoopDevice) -> str:
+    return command("blkid", "-p", "-s", "TYPE", "-o", "value", disk.path).strip()

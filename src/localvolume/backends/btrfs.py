@@ -51,16 +51,20 @@ from localvolume.host.inodeflags import unlock, unlock_subvolume
 from localvolume.host.syscalls import fstatfs
 from localvolume.host.trees import opened
 
-# Seconds to wait for everything to be counted: when asked what can be done, when making.
 _COUNTING_SHORT, _COUNTING_LONG = 1.0, 30.0
 
 
 class BtrfsBackend:
-    """Volumes as subvolumes. One object may be used for many pools and by many threads."""
+    """Volumes as subvolumes. One object may be used for many pools and by many threads.
+
+    `counting` is for how many seconds it is waited until everything is counted: when asked what
+    can be done, and when making.
+    """
 
     name: BackendName = "btrfs"
 
-    def __init__(self) -> None:
+    def __init__(self, counting: tuple[float, float] = (_COUNTING_SHORT, _COUNTING_LONG)) -> None:
+        self._counting_short, self._counting_long = counting
         # Looking puts limits right, with records that may be older than the last growth: the
         # largest size that a volume, by name and id, was ever given here counts.
         self._changing = threading.Lock()
@@ -77,7 +81,7 @@ class BtrfsBackend:
                 why_not = "its filesystem is not btrfs"
                 return _unable(why_not, filesystem=False)
             try:
-                quotas = have_counted(fd, _COUNTING_SHORT)
+                quotas = have_counted(fd, self._counting_short)
             except OSError as error:
                 why_not = f"quotas cannot be switched on or read: {error.strerror}"
                 return _unable(why_not)
@@ -90,7 +94,7 @@ class BtrfsBackend:
         with _readable(pool) as fd:
             if not is_btrfs(fd):
                 raise Impossible("the pool's filesystem is not btrfs")
-            if not have_counted(fd, _COUNTING_LONG).consistent:
+            if not have_counted(fd, self._counting_long).consistent:
                 raise BackendFailed(_COUNTING)
             with opened(fd, f"{OURS}/{MAKING}") as making, self._changing:
                 # What a crash left was nobody's yet, and may lack anything.
@@ -123,7 +127,7 @@ class BtrfsBackend:
             if read_limit(fd, record.inode) == most:
                 return
             # Somebody changed it, or quotas were off meanwhile.
-            have_counted(fd, _COUNTING_SHORT)
+            have_counted(fd, self._counting_short)
             with self._changing:
                 set_limit(fd, record.inode, most)
             commit(fd)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -113,36 +115,52 @@ class TestTools:
         (outcome,) = made.carry_out(made.plan())
         assert os.path.ismount(outcome.path)
 
+    @pytest.mark.parametrize("briefly", [True, False])
     def test_somebody_has_the_disk_afterwards(
-        self, made: Bench, disk: LoopDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        made: Bench,
+        disk: LoopDevice,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        briefly: bool,
     ) -> None:
-        """udev, for a moment; whoever has it for longer is told of."""
+        """udev, for a moment, and that is waited for; whoever has it for longer is told of."""
         approved = made.approve()
-        ended, held = tmp_path / "ended", tmp_path / "held"
+        ended, held, over = tmp_path / "ended", tmp_path / "held", threading.Event()
         script = (
             f'{shutil.which("mkfs.ext4")} "$@" || exit; : > {ended};'
             f" while ! [ -e {held} ]; do sleep 0.01; done"
         )
-        fds: list[int] = []
 
         def hold() -> None:
             until(ended.exists)
-            fds.append(os.open(disk.path, os.O_RDONLY | os.O_EXCL))
+            fd = os.open(disk.path, os.O_RDONLY | os.O_EXCL)
             held.touch()
+            until(waits_for_the_disk if briefly else over.is_set)
+            os.close(fd)
 
         holder = threading.Thread(target=hold)
         holder.start()
         try:
             with in_place_of("mkfs.ext4", script, tmp_path / "bin", monkeypatch):
-                (outcome,) = made.carry_out(approved, reclaim_seconds=0.05)
+                (outcome,) = made.carry_out(approved, reclaim_seconds=60.0 if briefly else 0.05)
         finally:
+            over.set()
             holder.join()
-            for fd in fds:
-                os.close(fd)
-        assert "is in use" in outcome.failure
-        assert made.row(disk).begun
-        (outcome,) = made.carry_out(made.plan())
+        if not briefly:
+            assert "is in use" in outcome.failure
+            assert made.row(disk).begun
+            (outcome,) = made.carry_out(made.plan())
         assert os.path.ismount(outcome.path)
+
+
+def waits_for_the_disk() -> bool:
+    """Whether a thread of ours rests before it tries again to have a disk for itself."""
+    return any(
+        frame.f_code.co_name == "_retaken"
+        and "time.sleep" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        for frame in sys._current_frames().values()
+    )
 
 
 class TestAttaching:
@@ -156,8 +174,13 @@ class TestAttaching:
         other = stack.enter_context(loop_device(made.size))
         other.format("ext4", "-U", uuid)
         swapped = replace(row.disk, node=other.path)
-        with pytest.raises(NotABlockDevice, match="another device by now"):
-            attach.mount(swapped, "ext4", uuid, str(made.directory), "volume")
+        # It is not even tried to mount it, which would say that it is in use.
+        holder = os.open(other.path, os.O_RDONLY | os.O_EXCL)
+        try:
+            with pytest.raises(NotABlockDevice, match="another device by now"):
+                attach.mount(swapped, "ext4", uuid, str(made.directory), "volume")
+        finally:
+            os.close(holder)
         assert not (made.directory / "volume").exists()
 
     def test_a_link_that_leads_to_another_disk_by_now(

@@ -177,8 +177,7 @@ def _marker(
                 " should be: its disk is not mounted, or this is another disk"
             )
         _write_marker(pool, config)
-        marker = _read_marker(pool)
-        if marker is None:
+        if (marker := _read_marker(pool)) is None:
             raise PoolUnusable(f"{OURS}/{MARKER} was written and is gone again")
     if known_ids and marker.id not in known_ids:
         raise PoolUnusable(

@@ -129,9 +129,7 @@ class DisksRole:
         for row in found.rows:
             if row.verdict == "mount" and self._may_try(_attachment(row)):
                 outcome = await mount_again(row, self._workers)
-                if outcome.path:
-                    self._tried[_attachment(row)] = math.inf
-                self._tell(outcome, "DiskMounted", "DiskMountFailed")
+                self._ended(outcome, "DiskMounted", "DiskMountFailed")
         if found.digest and not found.approved:
             self._tell_unapproved(found)
         elif found.digest and found.digest not in self._carried_out:
@@ -155,10 +153,7 @@ class DisksRole:
             asyncio.get_running_loop().call_later(self._recheck_seconds, self._wake.set)
             return
         for outcome in outcomes:
-            self._tell(outcome, "DiskFormatted", "DiskFormatFailed")
-            # Who unmounts it later has a reason to.
-            if outcome.path:
-                self._tried[_attachment(outcome.judged)] = math.inf
+            self._ended(outcome, "DiskFormatted", "DiskFormatFailed")
         if all(outcome.path for outcome in outcomes):
             self._carried_out.add(found.digest)
             self._known_digest = ""
@@ -171,6 +166,12 @@ class DisksRole:
             return False
         self._tried[what] = now
         return True
+
+    def _ended(self, outcome: Outcome, done: str, failed: str) -> None:
+        if outcome.path:
+            # Who unmounts it later has a reason to.
+            self._tried[_attachment(outcome.judged)] = math.inf
+        self._tell(outcome, done, failed)
 
     # --- saying it -----------------------------------------------------------------------------
 

@@ -183,17 +183,20 @@ class TestGround:
         assert (where / ".localvolume/pool.json").exists()
 
     def test_closed_while_the_disk_does_not_answer(self, store: PoolStore, where: Path) -> None:
-        """Who waits for it lets go of what he has: the pool can be opened anew, by anybody."""
+        """Who waits for it lets go of what is his, and of nothing that others work with."""
         store.open()
         problems: list[str] = []
         thread = threading.Thread(target=lambda: problems.append(store.look().problem))
-        with dead_filesystem(where):
-            thread.start()
-            task = Path(f"/proc/self/task/{thread.native_id}/stat")
-            until(lambda: task.read_text().rpartition(")")[2].split()[0], lambda now: now == "D")
-            store.close()
-        thread.join()
-        assert problems != [""]
+        with store._entrance.using():
+            with dead_filesystem(where):
+                thread.start()
+                task = Path(f"/proc/self/task/{thread.native_id}/stat")
+                until(task.read_text, lambda told: told.rpartition(")")[2].split()[0] == "D")
+                store.close()
+            thread.join()
+            assert problems != [""]
+            with store_in(where, must_be_mounted=False) as other:
+                assert other.look().taken
         with store_in(where, must_be_mounted=False) as other:
             assert not other.look().problem
 

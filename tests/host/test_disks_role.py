@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
-from localvolume.kube.kinds import PERSISTENT_VOLUMES
+from localvolume.kube.kinds import EVENTS, PERSISTENT_VOLUMES
 from localvolume.sandbox.sandbox import Sandbox
 from tests.host.support_devices import LoopDevice, command
 from tests.host.support_disks import NODE, Bench, bench, in_place_of
@@ -30,47 +30,41 @@ from tests.suite.until import until_async
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 
 
-class Recorder(EventRecorder):
-    """Keeps what is said, and says it."""
-
-    said: list[tuple[str, str]]
-
-    def event(self, about: Any, type_: Any, reason: str, message: str) -> None:
-        self.said.append((reason, message))
-        super().event(about, type_, reason, message)
-
-
 @dataclass
 class Setting:
     """A role of the bench's disks."""
 
     bench: Bench
     client: Client
-    said: list[tuple[str, str]] = field(default_factory=list)
+    events: EventRecorder
 
     def configuration(self, **fields: Any) -> Configuration:
         classes = {one.name: one for one in self.bench.classes}
         known = {"storage_classes": classes, "disks": self.bench.config}
         return Configuration(**{**known, **fields})
 
-    def reasons(self) -> list[str]:
-        return [reason for reason, _ in self.said]
+    async def said(self) -> list[tuple[str, str]]:
+        """The reasons and messages of all Events, each as often as it was said."""
+        assert await self.events.flush(60)
+        page = await self.client.list_page(EVENTS)
+        return [(one.reason, one.message) for one in page.items for _ in range(one.count or 1)]
 
-    async def until_said(self, reason: str) -> str:
-        await until_async(self.reasons, lambda reasons: reason in reasons)
-        return next(text for known, text in self.said if known == reason)
+    async def times(self, reason: str) -> int:
+        return [known for known, _ in await self.said()].count(reason)
+
+    async def until_said(self, reason: str, times: int = 1) -> str:
+        await until_async(lambda: self.times(reason), lambda found: found >= times)
+        return next(text for known, text in await self.said() if known == reason)
 
     @contextlib.asynccontextmanager
     async def role(
         self, configuration: Configuration | None = None, *, looked: bool = True, **paces: float
     ) -> AsyncIterator[DisksRole]:
         """One life of it, once it has `looked` for the first time."""
-        events = Recorder(self.client, "test", NODE)
-        events.said = self.said
         volumes = Informer(self.client, PERSISTENT_VOLUMES, on_change=lambda old, new: None)
         workers = Workers()
         role = DisksRole(
-            events=events,
+            events=self.events,
             workers=workers,
             registry=CollectorRegistry(),
             volumes=volumes,
@@ -108,7 +102,9 @@ async def setting(tmp_path: Path, stack: contextlib.ExitStack) -> AsyncIterator[
         async with Sandbox(controllers=False) as sandbox:
             access = find_access(str(sandbox.kubeconfig(tmp_path / "config")))
             async with Client(access, user_agent="test") as client:
-                yield Setting(made, client)
+                events = EventRecorder(client, "test", NODE)
+                async with events.speaking(60):
+                    yield Setting(made, client, events)
 
 
 async def plan_of(setting: Setting) -> str:
@@ -128,7 +124,7 @@ async def test_the_same_is_said_once(setting: Setting, stack: contextlib.ExitSta
     async with setting.role() as role:
         await setting.look(role)
         await setting.look(role)
-    assert setting.reasons() == ["DisksNotApproved"]
+    assert [reason for reason, _ in await setting.said()] == ["DisksNotApproved"]
 
 
 async def test_without_filters_no_disk_is_looked_at(
@@ -137,7 +133,7 @@ async def test_without_filters_no_disk_is_looked_at(
     setting.bench.disk(stack)
     async with setting.role(setting.configuration(disks=None)) as role:
         await setting.look(role)
-        assert setting.said == []
+        assert await setting.said() == []
         # They come by a change of the configuration.
         role.reconfigure(setting.configuration())
         await setting.until_said("DisksNotApproved")
@@ -162,14 +158,11 @@ async def test_a_disk_that_failed_is_tried_again_after_a_while_and_not_before(
             assert (await setting.until_said("DiskFormatFailed")).endswith("mkfs.ext4: no")
             await setting.look(role)
             await setting.look(role)
-            assert setting.reasons().count("DiskFormatFailed") == 1
+            assert await setting.times("DiskFormatFailed") == 1
             assert tried.read_text() == "x\nx\n"
-    assert sorted(reason for reason in setting.reasons() if "Format" in reason) == [
-        "DiskFormatFailed",
-        "DiskFormatted",
-    ]
+    assert await setting.times("DiskFormatted") == 1
     async with setting.role(retry_seconds=0.0):
-        await until_async(lambda: setting.reasons().count("DiskFormatted") == 2)
+        await setting.until_said("DiskFormatted", 2)
     assert {holds(good), holds(bad)} == {"ext4"}
 
 
@@ -191,7 +184,7 @@ async def test_a_finished_disk_that_cannot_be_mounted_is_told_of(
         said = await setting.until_said("DiskMountFailed")
         assert os.path.basename(disk.path) in said
         await setting.look(role)
-        assert setting.reasons().count("DiskMountFailed") == 1
+        assert await setting.times("DiskMountFailed") == 1
         assert not is_mounted(setting)
         # Somebody mends it.
         with open(disk.path, "r+b") as file:
@@ -220,8 +213,8 @@ async def test_an_approval_outlives_a_change_of_something_else(
             await until_async(begun.exists)
             role.reconfigure(setting.configuration(use_node_name_only=True))
             go_on.touch()
-            await until_async(lambda: setting.reasons().count("DiskFormatted") == 2)
-    assert "DiskFormatFailed" not in setting.reasons()
+            await setting.until_said("DiskFormatted", 2)
+    assert not await setting.times("DiskFormatFailed")
 
 
 def holds(disk: LoopDevice) -> str:

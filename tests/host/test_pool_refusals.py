@@ -157,7 +157,9 @@ class TestGround:
     def test_a_marker_that_is_no_file(self, store: PoolStore, where: Path) -> None:
         marker = where / ".localvolume/pool.json"
         marker.mkdir(0o700, parents=True)
-        assert "Is a directory" in store.look().problem
+        problem = store.look().problem
+        assert "Is a directory" in problem
+        assert "not ours" not in problem
         assert os.listdir(where / ".localvolume") == ["pool.json"]
 
     def test_a_marker_that_is_missing_where_no_volume_ever_was(

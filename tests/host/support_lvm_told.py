@@ -98,11 +98,13 @@ class ToldLvm:
 
     def _answer(self, words: list[str]) -> str:
         command, where = words[0], words[-1].rpartition("/")[2]
-        if command == "vgs":
-            return _report("vg", [self._group()])
+        rows = list(self.rows.values())
+        if command == "fullreport":
+            segments = [{"lv_uuid": row["lv_uuid"], "zero": row.get("zero", "")} for row in rows]
+            return _report(vg=[self._group()], lv=rows, seg=segments)
         if command == "lvs":
             # Looking for what killed commands left finds nothing.
-            return _report("lv", [] if "--all" in words else list(self.rows.values()))
+            return _report(lv=[] if "--all" in words else rows)
         if command == "lvcreate":
             name, tags = _after("--name", words)[0], _after("--addtag", words)
             size = int((_after("--size", words) + _after("--virtualsize", words))[0][:-1])
@@ -147,8 +149,8 @@ def _after(option: str, words: list[str]) -> list[str]:
     return [value for word, value in pairwise(words) if word == option]
 
 
-def _report(kind: str, rows: list[dict[str, str]]) -> str:
-    return json.dumps({"report": [{kind: rows}]})
+def _report(**parts: list[dict[str, str]]) -> str:
+    return json.dumps({"report": [parts]})
 
 
 Told = tuple[LvmStore, ToldLvm]
@@ -190,7 +192,7 @@ def at_look(lvm: ToldLvm, number: int, act: Callable[[], object]) -> None:
 
     def before(words: list[str]) -> None:
         nonlocal seen
-        if words[0] == "lvs" and "--all" not in words:
+        if words[0] in ("lvs", "fullreport") and "--all" not in words:
             seen += 1
             if seen == number:
                 act()

@@ -23,9 +23,6 @@ REMAINING = {
     "host/test_flex_bindmount.py",
     "host/test_pool_ground.py",
     "kernel/inside/test_image_growing.py",
-    "kernel/inside/test_lvm_dynamic.py",
-    "kernel/inside/test_lvm_growing.py",
-    "kernel/inside/test_lvm_store.py",
     "node/test_requirements.py",
 }
 

@@ -7,7 +7,6 @@ where it was.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from localvolume.backends import devicefs
 from localvolume.backends.layout import fault_of_volume_name
@@ -19,9 +18,6 @@ from localvolume.backends.lvmwipe import zero_for
 from localvolume.backends.model import GoesOn, Impossible, NotThisVolume, Record
 from localvolume.host.lvm import LogicalVolume, LvmFailed, LvmUnfinished, check_name
 from localvolume.volumes.lvtags import decode, encode
-
-ZEROING_SECONDS: Final = 60.0
-"""How long one call zeroes: less than a caller waits for it."""
 
 
 def fs_of(record: Record) -> str:
@@ -140,7 +136,7 @@ def zero(tools: Tools, volume: LogicalVolume) -> None:
     """
     fields = decode(volume.tags)
     start = int(fields.get(ZEROED, "0"))
-    at, done = zero_for(volume.path, volume.device, start, ZEROING_SECONDS)
+    at, done = zero_for(volume.path, volume.device, start, tools.zeroing)
     if done:
         return
     tools.retag(volume, {**fields, ZEROED: str(at)})

@@ -30,6 +30,7 @@ from localvolume.backends.model import (
     Progress,
     Record,
 )
+from localvolume.backends.zeroing import Zeroing
 from localvolume.config.pools import PoolConfig
 from localvolume.host.commandsync import Run
 from localvolume.host.lvm import device_path
@@ -42,16 +43,23 @@ class LvmStore:
     """One pool of logical volumes; see ``store.Store``.
 
     `run` runs host commands for a worker thread. `locks` is a directory of the machine in which its
-    agents keep out of each other's pools.
+    agents keep out of each other's pools. `zeroing` says how much of a raw volume one call zeroes.
     """
 
-    def __init__(self, config: PoolConfig, run: Run, *, locks: str = LOCKS) -> None:
+    def __init__(
+        self,
+        config: PoolConfig,
+        run: Run,
+        *,
+        locks: str = LOCKS,
+        zeroing: Zeroing | None = None,
+    ) -> None:
         if config.lvm is None or not config.lvm.group:
             raise Impossible(f"the pool {config.name} names no volume group")
         self.config = config
         self.locks = locks
         lvm = GatedLvm(run, config.lvm.command_prefix, config.lvm.group)
-        self.tools = Tools(config, config.lvm, lvm, run)
+        self.tools = Tools(config, config.lvm, lvm, run, zeroing or Zeroing())
         self._entrance = LvmEntrance(self.tools, locks)
         self._attached = False
 

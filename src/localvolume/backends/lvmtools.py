@@ -10,6 +10,7 @@ from typing import Protocol
 from localvolume.backends.ground import PoolUnusable
 from localvolume.backends.lvmview import NoPool, View, view_of
 from localvolume.backends.model import BackendFailed, Impossible, NoRoom, NotThisVolume
+from localvolume.backends.zeroing import Zeroing
 from localvolume.config.pools import LvmConfig, PoolConfig
 from localvolume.host.blockdev import InUse, NotABlockDevice
 from localvolume.host.commandsync import Run
@@ -41,6 +42,7 @@ class Tools:
     of: LvmConfig
     lvm: GatedLvm
     run: Run
+    zeroing: Zeroing
 
     def read(self) -> View:
         """The pool as it is now. Raises NoPool, LvmFailed, BadReport, OSError."""

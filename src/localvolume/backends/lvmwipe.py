@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from localvolume.backends.model import BackendFailed
+from localvolume.backends.zeroing import PIECE, Zeroing
 from localvolume.host import blockdev
 
-PIECE: Final = 16 << 20
 _DISCARD_PIECE: Final = 1 << 30
 _READ_PIECE: Final = 1 << 20
 _THIN_PIECE: Final = 64 << 10
@@ -28,16 +28,16 @@ Told = Callable[[int], None]
 """Told of the bytes done so far."""
 
 
-def zero_for(node: str, device: str, start: int, seconds: float) -> tuple[int, bool]:
-    """Zero from `start` on for about so long: up to where it is now zeros on disk, and whether that
-    is the end.
+def zero_for(node: str, device: str, start: int, zeroing: Zeroing) -> tuple[int, bool]:
+    """Zero from `start` on for about as long as `zeroing` says: up to where it is now zeros on
+    disk, and whether that is the end.
     """
-    until = time.monotonic() + seconds
+    until = time.monotonic() + zeroing.seconds
     fd = blockdev.exclusive_open(node, device=device)
     try:
         size = blockdev.size_bytes(fd)
         while start < size:
-            length = min(PIECE, size - start)
+            length = min(zeroing.piece, size - start)
             blockdev.zero_out(fd, start, length)
             start += length
             # Looked at only now: whoever comes late to begin with gets on all the same.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from localvolume.backends.zeroing import Zeroing
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityPaces:
@@ -27,5 +29,8 @@ class DynamicPaces:
 
     unwanted: float = 3.0
     """How long nobody may have wanted a volume before that is believed."""
+
+    zeroing: Zeroing = field(default_factory=Zeroing)
+    """Of raw logical volumes."""
 
     capacities: CapacityPaces = field(default_factory=CapacityPaces)

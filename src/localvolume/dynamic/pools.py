@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from localvolume.backends.model import BackendFailed, GoesOn, PoolReport, Progress, Record
 from localvolume.backends.pool import PoolStore
 from localvolume.backends.store import Store
+from localvolume.backends.zeroing import Zeroing
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.model import Pool
 from localvolume.dynamic.orphans import places_of_adopted
@@ -40,8 +41,9 @@ Call = Literal["make", "offered", "grow", "retire", "forget", "take_away"]
 class Pools:
     """The open stores, by the pool's name. Use from one event loop."""
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: Workers, zeroing: Zeroing | None = None) -> None:
         self._workers = workers
+        self._zeroing = zeroing
         self._stores: dict[str, Store] = {}
         self._configs: dict[str, PoolConfig] = {}
         self._reports: dict[str, PoolReport] = {}
@@ -145,7 +147,8 @@ class Pools:
             case "lvm":
                 from localvolume.backends.lvmstore import LvmStore
 
-                return LvmStore(config, on_loop(asyncio.get_running_loop()))
+                run = on_loop(asyncio.get_running_loop())
+                return LvmStore(config, run, zeroing=self._zeroing)
 
     # --- looking -------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ class DynamicRole:
         self._capacities = capacities
         self._node_name = node_name
         self._configuration = configuration
-        self._pools = Pools(workers)
+        self._pools = Pools(workers, paces.zeroing)
         self._live = Live(
             client, node_name, volumes.apply_own_write, self._is_elsewhere, paces.unwanted
         )

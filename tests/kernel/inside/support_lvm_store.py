@@ -13,13 +13,14 @@ import pytest
 
 from localvolume.backends.lvmstore import LvmStore
 from localvolume.backends.model import Record
+from localvolume.backends.zeroing import Zeroing
 from localvolume.config.pools import LvmConfig, PoolConfig
 from localvolume.host.commandsync import Run
 from localvolume.host.lvm import LogicalVolume, Lvm
 from tests.host.support_devices import mounted
 from tests.host.support_images import run_here
 
-from .support_lvm import MIB
+from .support_lvm import EXTENT, MIB
 
 
 @dataclass
@@ -55,6 +56,17 @@ class Pool:
 
     def purge(self, record: Record) -> None:
         self.store.purge(record, stop=threading.Event())
+
+    @contextlib.contextmanager
+    def in_pieces(self, size: int = EXTENT) -> Iterator[LvmStore]:
+        """The pool's store for an agent of which each call zeroes so much."""
+        self.store.close()
+        zeroing = Zeroing(piece=size, seconds=0.0)
+        store = LvmStore(self.store.config, run_here, locks=self.store.locks, zeroing=zeroing)
+        try:
+            yield store
+        finally:
+            store.close()
 
     def end(self) -> None:
         """Let go of it; what can be deactivated need not be taken away by force."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from localvolume.backends.zeroing import Zeroing
 from localvolume.health.model import Patience
 from localvolume.host.lvm import Lvm
 from tests.cluster.support_agent import MERGE, VOLUMES
@@ -81,16 +82,10 @@ def test_the_life_of_a_filesystem(thin: bool, lab: LvmLab, volume_group: str, lv
     [(False, "overwrite"), pytest.param(True, "discard", marks=pytest.mark.soak)],
 )
 def test_the_life_of_a_raw_device(
-    thin: bool,
-    removal: str,
-    lab: LvmLab,
-    volume_group: str,
-    lvm: Lvm,
-    monkeypatch: pytest.MonkeyPatch,
+    thin: bool, removal: str, lab: LvmLab, volume_group: str, lvm: Lvm
 ) -> None:
     """Zeroed in pieces, of which nobody hears as of a failure."""
-    monkeypatch.setattr("localvolume.backends.lvmwipe.PIECE", 4 * MIB)
-    monkeypatch.setattr("localvolume.backends.lvmmake.ZEROING_SECONDS", 1e-6)
+    lab.hurry_dynamic(zeroing=Zeroing(piece=4 * MIB, seconds=1e-6))
     # What an earlier tenant left on the group's disk.
     old = "old"
     lvm.create(volume_group, old, 64 * MIB)

@@ -1,7 +1,5 @@
 """Growing and making that end early: what they have taken of the group is known, told and used."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ from localvolume.backends import devicefs
 from localvolume.backends.lvmrecord import growth_name
 from localvolume.backends.model import BackendFailed, GoesOn, NoRoom, Record
 from localvolume.backends.rooms import room
+from localvolume.backends.zeroing import Zeroing
 from localvolume.host.lvm import Lvm
 from tests.host.support_devices import command
 
@@ -20,19 +19,10 @@ from .support_lvm_store import Pool, pool_on, read
 __all__ = ["lab"]
 
 
-@contextlib.contextmanager
-def in_pieces(size: int = EXTENT) -> Iterator[None]:
-    """Each call zeroes so much."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("localvolume.backends.lvmmake.ZEROING_SECONDS", 0.0)
-        patch.setattr("localvolume.backends.lvmwipe.PIECE", size)
-        yield
-
-
 def begin(pool: Pool, record: Record, mib: int) -> None:
     """Begin to let a raw volume grow, and end early."""
-    with in_pieces(MIB), pytest.raises(GoesOn):
-        pool.store.grow(record, mib * MIB)
+    with pool.in_pieces(MIB) as store, pytest.raises(GoesOn):
+        store.grow(record, mib * MIB)
 
 
 def begun(pool: Pool) -> int:
@@ -124,14 +114,14 @@ def test_a_raw_volume_of_no_whole_extents_goes_on_as_it_is_reported(thick: Pool)
     wanted = thick.record(mib=size / MIB, volume_mode="Block")
     assert wanted.size_bytes == size
     found = []
-    with in_pieces():
+    with thick.in_pieces() as store:
         for _ in range(2):
             with pytest.raises(GoesOn, match="zeroed up to"):
-                thick.store.make(wanted)
+                store.make(wanted)
             # As the plan has it from then on.
-            wanted = thick.store.look().records["pvc-1"]
+            wanted = store.look().records["pvc-1"]
             found.append(thick.there("pvc-1").uuid)
-        made = thick.store.make(wanted)
+        made = store.make(wanted)
     assert (made.state, made.size_bytes) == ("made", 12 * MIB)
     assert {*found} == {thick.there("pvc-1").uuid}
 
@@ -159,15 +149,15 @@ def test_an_agent_ends_what_was_begun_in_the_room_that_is_left(
     lvm.create(volume_group, "full", lvm.group(volume_group).free_bytes - 24 * MIB)
     lab.group(volume_group)
     cls = lab.storage_class()
-    with in_pieces():
-        lab.start()
-        claim = lab.claim(cls, size=str(9 * MIB + 1), volumeMode="Block")
-        volume = lab.made(claim)
-        made = lab.lv(volume)
-        assert made is not None
-        assert made.size_bytes == 12 * MIB
-        lab.ask(claim, str(21 * MIB))
-        lab.until(lambda: lab.has(claim), lambda size: size == "24Mi")
-        lab.stop()
+    lab.hurry_dynamic(zeroing=Zeroing(piece=EXTENT, seconds=0.0))
+    lab.start()
+    claim = lab.claim(cls, size=str(9 * MIB + 1), volumeMode="Block")
+    volume = lab.made(claim)
+    made = lab.lv(volume)
+    assert made is not None
+    assert made.size_bytes == 12 * MIB
+    lab.ask(claim, str(21 * MIB))
+    lab.until(lambda: lab.has(claim), lambda size: size == "24Mi")
+    lab.stop()
     assert read(f"/dev/{volume_group}/{volume['metadata']['name']}", 24 * MIB) == bytes(24 * MIB)
     assert {one["type"] for one in lab.events(claim["metadata"]["name"])} == {"Normal"}

@@ -5,7 +5,6 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -149,16 +148,14 @@ def test_a_raw_volume_shows_nobody_what_was_in_its_extents(thick: Pool) -> None:
     assert set(thick.lvm_names()) == {"pvc-1"}
 
 
-def test_zeroing_goes_on_where_it_was_left(thick: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zeroing_goes_on_where_it_was_left(thick: Pool) -> None:
     litter(thick, 12)
     wanted = thick.record(mib=12, volume_mode="Block")
-    monkeypatch.setattr("localvolume.backends.lvmwipe.PIECE", 4 * MIB)
-    clock = iter([0.0, 100.0])
-    with monkeypatch.context() as patch:
-        time = SimpleNamespace(monotonic=lambda: next(clock))
-        patch.setattr("localvolume.backends.lvmwipe.time", time)
-        with pytest.raises(GoesOn, match="zeroed up to 4194304 of 12582912 bytes"):
-            thick.store.make(wanted)
+    with (
+        thick.in_pieces(4 * MIB) as store,
+        pytest.raises(GoesOn, match="zeroed up to 4194304 of 12582912 bytes"),
+    ):
+        store.make(wanted)
     report = thick.store.look()
     assert report.records["pvc-1"].state == "making"
     write(thick.node("pvc-1"), b"zeroed before")
@@ -168,16 +165,11 @@ def test_zeroing_goes_on_where_it_was_left(thick: Pool, monkeypatch: pytest.Monk
     assert content == b"zeroed before".ljust(12 * MIB, b"\0")
 
 
-def test_growing_a_raw_volume_is_ended_by_the_next_attempt(
-    thick: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_growing_a_raw_volume_is_ended_by_the_next_attempt(thick: Pool) -> None:
     litter(thick, 24)
     offered = thick.offer(mib=8, volume_mode="Block")
-    with monkeypatch.context() as patch:
-        patch.setattr("localvolume.backends.lvmmake.ZEROING_SECONDS", 0.0)
-        patch.setattr("localvolume.backends.lvmwipe.PIECE", MIB)
-        with pytest.raises(GoesOn):
-            thick.store.grow(offered, 16 * MIB)
+    with thick.in_pieces(MIB) as store, pytest.raises(GoesOn):
+        store.grow(offered, 16 * MIB)
     # What has been set aside is no volume, nobody's orphan, and its room is taken.
     report = thick.store.look()
     assert (set(report.records), list(report.orphans)) == ({"pvc-1"}, [])
@@ -186,11 +178,8 @@ def test_growing_a_raw_volume_is_ended_by_the_next_attempt(
     assert grown.size_bytes == 20 * MIB
     assert read(thick.node("pvc-1"), 20 * MIB) == bytes(20 * MIB)
     # And it goes with its volume.
-    with monkeypatch.context() as patch:
-        patch.setattr("localvolume.backends.lvmmake.ZEROING_SECONDS", 0.0)
-        patch.setattr("localvolume.backends.lvmwipe.PIECE", MIB)
-        with pytest.raises(GoesOn):
-            thick.store.grow(offered, 24 * MIB)
+    with thick.in_pieces(MIB) as store, pytest.raises(GoesOn):
+        store.grow(offered, 24 * MIB)
     thick.purge(thick.store.retire(grown))
     assert thick.lvm_names() == []
 

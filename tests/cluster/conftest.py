@@ -1,12 +1,14 @@
 """Shared by the tests on a real control plane."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localvolume.cleaning import run
+from localvolume.cleaning.receipt import Receipt
 from localvolume.controlplane import ControlPlane
 from tests.chart.support_manifests import installed
 from tests.cluster.support_agent import Lab, lab_for
@@ -71,17 +73,16 @@ def impatient(lab: Lab) -> None:
 
 
 @pytest.fixture
-def before_cleaning(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+def before_cleaning(lab: Lab) -> list[Callable[[], object]]:
     """What the test puts in here happens once, after all was looked at and before the cleaning."""
     todo: list[Callable[[], object]] = []
-    real = run.clean
 
-    async def clean(*args: Any, **kwargs: Any) -> object:
+    async def clean(*args: Any, **kwargs: Any) -> Receipt:
         while todo:
             todo.pop(0)()
-        return await real(*args, **kwargs)
+        return await run.clean(*args, **kwargs)
 
-    monkeypatch.setattr("localvolume.static.act.clean", clean)
+    lab.deeds = replace(lab.deeds, clean=clean)
     return todo
 
 

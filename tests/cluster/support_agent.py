@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 
 import localvolume
 from localvolume.agent.agent import Agent, AgentOptions
+from localvolume.agent.deeds import Deeds
 from localvolume.agent.paces import Paces
 from localvolume.config.environment import ListenAddress
 from localvolume.controlplane import RequestFailed
@@ -106,6 +107,8 @@ class Lab:
         self.job_image: str | None = None
         self.paces = Paces()
         """Of the agents that are started from now on in this process."""
+        self.deeds = Deeds()
+        """Theirs too."""
         self._log = _Log()
         self._count = 0
         self._written = 0
@@ -254,6 +257,7 @@ class Lab:
                 listen_address=ListenAddress("127.0.0.1", self.port),
                 job_image=self.job_image,
                 paces=self.paces,
+                deeds=self.deeds,
                 **options,
             )
         )

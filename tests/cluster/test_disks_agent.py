@@ -136,9 +136,7 @@ def test_a_disk_that_somebody_looks_at_meanwhile_is_not_forgotten(disks: Disks, 
     lab.stop()
 
 
-def test_a_disk_that_somebody_looks_at_just_then_is_not_forgotten(
-    disks: Disks, lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_somebody_looks_at_just_then_is_not_forgotten(disks: Disks, lab: Lab) -> None:
     """When the plan is carried out: nothing is done, and it is tried again by itself."""
     lab.paces = replace(lab.paces, disks_recheck=3.0)
     disk = disks.add()
@@ -158,7 +156,7 @@ def test_a_disk_that_somebody_looks_at_just_then_is_not_forgotten(
         finally:
             os.close(looker)
 
-    monkeypatch.setattr("localvolume.disks.role.carry_out", while_somebody_looks)
+    lab.deeds = replace(lab.deeds, carry_out=while_somebody_looks)
     lab.start()
     assert "nothing was done of the plan" in disks.until_said("DiskPlanChanged")
     lab.until(lambda: disks.counted("done"), lambda n: n == 1)
@@ -216,9 +214,7 @@ def test_what_somebody_does_between_plan_and_deed_is_said(disks: Disks, lab: Lab
     lab.stop()
 
 
-def test_an_approval_that_is_withdrawn_at_the_last_moment(
-    disks: Disks, lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_approval_that_is_withdrawn_at_the_last_moment(disks: Disks, lab: Lab) -> None:
     """The disks are held already: looking at them takes its time."""
     disk = disks.add()
     disks.share()
@@ -231,7 +227,7 @@ def test_an_approval_that_is_withdrawn_at_the_last_moment(
         await until_async(lambda: not approved())
         return await carry_out(plan, workers, by_id=by_id, approved=approved)
 
-    monkeypatch.setattr("localvolume.disks.role.carry_out", late)
+    lab.deeds = replace(lab.deeds, carry_out=late)
     lab.start()
     digest = disks.until_said("DisksNotApproved").rpartition("adding ")[2].split()[0]
     disks.approve(digest)

@@ -1,6 +1,9 @@
 """Failures while a volume is made: what is tried again soon, what late, what elsewhere."""
 
+import os
+import shutil
 import time
+from pathlib import Path
 
 import pytest
 
@@ -55,14 +58,20 @@ def test_what_cannot_be_done_is_tried_late(dynamic: DynamicLab) -> None:
 
 
 def test_no_room_after_all_sends_it_elsewhere(
-    dynamic: DynamicLab, monkeypatch: pytest.MonkeyPatch
+    dynamic: DynamicLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E13: the books were wrong, the disk said so while it was made: nothing stays behind."""
-    monkeypatch.setattr("localvolume.backends.rooms._OF_IMAGES", 1000)
+    """E13: the disk was filled while it was made: nothing stays behind."""
     pool = dynamic.pool(backend="image", size=64 << 20)
     cls = dynamic.storage_class()
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    mkfs = programs / "mkfs.ext4"
+    full, real = pool.directory / "others", shutil.which("mkfs.ext4")
+    mkfs.write_text(f'#!/bin/sh\nfallocate -l 40M "{full}" && exec "{real}" "$@"\n')
+    mkfs.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     dynamic.start()
-    claim = dynamic.claim(cls, size="128Mi", annotations={SELECTED: dynamic.node})
+    claim = dynamic.claim(cls, size="32Mi", annotations={SELECTED: dynamic.node})
     dynamic.claim_event(claim, "ProvisioningFailed", "another node is to be chosen")
 
     def given_back() -> bool:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from localvolume.static.jobclean import JobCleaner
 from tests.cluster.support_accounts import account, allow, may, rule
 from tests.cluster.support_agent import Class, Lab, Volume
 from tests.cluster.support_pods import Kubelet, job_of, jobs_of
+from tests.faults.support_proxy import Order, proxy_for
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),
@@ -113,7 +113,7 @@ def test_switched_on_while_the_process_cleans(lab: Lab, kubelet: Kubelet) -> Non
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_another_agents_job_comes_while_the_process_cleans(
-    lab: Lab, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch, when: str
+    lab: Lab, kubelet: Kubelet, tmp_path: Path, when: str
 ) -> None:
     """Two agents of two configurations: the object is not let go while a Job may still begin."""
     fs = lab.add_class("fs")
@@ -126,29 +126,24 @@ def test_another_agents_job_comes_while_the_process_cleans(
     lab.delete_claim(claim)
     job = lab.until(lambda: job_of(lab, volume), bool)
     lab.stop()
-    # The next agent's list does not have it yet, as if it were made only while that one cleans.
-    monkeypatch.setattr("localvolume.static.jobs.JobWatch.jobs", [])
-    if when == "after":
-        real = JobCleaner.check_none_is_left
-        asked: list[bool] = []
-
-        async def late(self: JobCleaner, about: Any) -> None:
-            asked.append(True)
-            if len(asked) > 1:
-                await real(self, about)
-
-        monkeypatch.setattr(JobCleaner, "check_none_is_left", late)
     lab.settings["useJobForCleaning"] = False
-    # The first agent says the same of a Job that waits.
-    said = sum("is not finished" in line for line in lab.log())
-    lab.start()
-    lab.until(lambda: sum("is not finished" in line for line in lab.log()), lambda n: n >= said + 2)
-    assert (where / "data").exists() == (when == "before")
-    (found,) = lab.volumes()
-    assert found["metadata"]["uid"] == volume["metadata"]["uid"]
-    monkeypatch.undo()
-    kubelet.admit = lambda _: True
-    lab.published(fs, "one", unlike=volume["metadata"]["uid"])
+    with proxy_for(lab.plane, tmp_path) as proxy:
+        lab.kubeconfig = proxy.kubeconfig
+        # The next agent's list does not have it yet, as if it were made while that one cleans.
+        proxy.orders.append(Order("hide", ("list",), "jobs"))
+        if when == "after":
+            absent = Order("answer", ("get",), "jobs", times=1, status=404, reason="NotFound")
+            proxy.orders.append(absent)
+        # The first agent says the same of a Job that waits.
+        said = sum("is not finished" in line for line in lab.log())
+        lab.start()
+        lab.until(lambda: sum("is not finished" in line for line in lab.log()), lambda n: n > said)
+        assert (where / "data").exists() == (when == "before")
+        (found,) = lab.volumes()
+        assert found["metadata"]["uid"] == volume["metadata"]["uid"]
+        kubelet.admit = lambda _: True
+        lab.published(fs, "one", unlike=volume["metadata"]["uid"])
+        lab.stop()
     assert job is not None
     assert len(kubelet.began) == 1
 

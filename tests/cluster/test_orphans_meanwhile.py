@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.model import PoolReport
-from localvolume.backends.survey import survey
 from localvolume.cli import main
-from localvolume.config.pools import PoolConfig
 from tests.cluster.support_dynamic import DynamicLab
 from tests.faults.support_proxy import Order, Proxy, proxy_for
 
@@ -24,29 +21,24 @@ def _orphans(lab: DynamicLab, proxy: Proxy) -> int:
     return main.main(["orphans", *asked, "--kubeconfig", str(proxy.kubeconfig)])
 
 
-def test_what_is_made_once_the_pools_were_looked_at(
-    dynamic: DynamicLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with proxy_for(dynamic.plane, tmp_path) as proxy:
+def test_what_is_made_once_the_pools_were_looked_at(dynamic: DynamicLab, tmp_path: Path) -> None:
+    with proxy_for(dynamic.plane, tmp_path) as proxy, ThreadPoolExecutor(1) as pool:
         dynamic.kubeconfig = proxy.kubeconfig
         dynamic.pool()
         cls = dynamic.storage_class()
         dynamic.start()
         publishing = Order("hold", ("post",), "persistentvolumes")
-        proxy.orders.append(publishing)
-        claims = []
-
-        def surveyed(config: PoolConfig) -> PoolReport:
-            # Right before, so that the look sees what came about since the lists, if they were
-            # read before it.
-            claims.append(dynamic.claim(cls))
-            dynamic.until(lambda: publishing.met, bool)
-            return survey(config)
-
-        monkeypatch.setattr("localvolume.cli.orphans.survey", surveyed)
-        assert _orphans(dynamic, proxy) == 0
+        # As it was when the pools had been looked at, or, were that too early, before.
+        reading = Order("keep", ("list",), "persistentvolumeclaims", times=1)
+        proxy.orders += [publishing, reading]
+        asking = pool.submit(_orphans, dynamic, proxy)
+        dynamic.until(lambda: reading.answered, bool)
+        claim = dynamic.claim(cls)
+        dynamic.until(lambda: publishing.met, bool)
+        reading.release()
+        assert asking.result(60) == 0
         publishing.release()
-        dynamic.made(claims[0])
+        dynamic.made(claim)
         dynamic.stop()
 
 

@@ -2,7 +2,6 @@
 requests."""
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +9,11 @@ import pytest
 
 from localvolume.cli.main import main
 from localvolume.controlplane import ControlPlane
-from localvolume.kube.client import Client
 from tests.cluster.support_accounts import account, rule
 from tests.cluster.support_agent import Lab
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_seeing import Seeing, agent_pod
+from tests.faults.support_proxy import Proxy
 
 pytestmark = pytest.mark.needs("controlplane")
 
@@ -119,14 +118,13 @@ def test_nothing_at_all_is_an_error(lab: Lab, capsys: pytest.CaptureFixture[str]
     assert "forbidden" in said.err
 
 
-def test_it_lists_in_pages_and_writes_nothing(
-    objects: Objects, unique: str, seeing: Seeing, monkeypatch: pytest.MonkeyPatch
+def test_it_asks_a_little_and_writes_nothing(
+    objects: Objects, unique: str, capsys: pytest.CaptureFixture[str], proxy: Proxy
 ) -> None:
-    monkeypatch.setattr("localvolume.kube.listing.PAGE", 2)
     node = f"{unique}-node"
     objects.node(node)
     term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
-    for number in range(5):
+    for number in range(2):
         objects.make(
             "/api/v1/persistentvolumes",
             {
@@ -145,21 +143,11 @@ def test_it_lists_in_pages_and_writes_nothing(
                 },
             },
         )
-    asked: Counter[str] = Counter()
-    init = Client.__init__
-
-    def counting(self: Client, *args: Any, **kwargs: Any) -> None:
-        def count(verb: str, kind: Any, *_: object) -> None:
-            asked[f"{verb} {kind.plural}"] += 1
-
-        init(self, *args, **{**kwargs, "on_request": count})
-
-    monkeypatch.setattr(Client, "__init__", counting)
-    status = seeing.ask("status", "--node", node, "-o", "json").json
-    assert len(status["volumes"]) == 5
-    assert asked["list persistentvolumes"] >= 3
-    assert {line.split()[0] for line in asked} == {"list", "get"}
-    assert len(asked) == 11
+    words = ("status", "--node", node, "-o", "json", "--kubeconfig", str(proxy.kubeconfig))
+    assert main(words) == 0
+    assert len(json.loads(capsys.readouterr().out)["volumes"]) == 2
+    assert {one.verb for one in proxy.seen} == {"list", "get"}
+    assert len({one.resource for one in proxy.seen}) == 11
 
 
 def test_pods_of_another_label_are_found_by_it(

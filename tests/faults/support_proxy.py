@@ -21,7 +21,7 @@ from aiohttp import web
 from localvolume.controlplane import ControlPlane
 from localvolume.kube.sockets import Sockets
 
-Does = Literal["answer", "lose", "delay", "hold", "silence", "end", "gone"]
+Does = Literal["answer", "lose", "delay", "hold", "keep", "hide", "silence", "end", "gone"]
 
 
 class Seen(NamedTuple):
@@ -38,8 +38,10 @@ class Order:
 
     `answer`: with `status`, unseen by the server. `lose`: the server carries it out, and the
     connection is cut instead of its answer. `delay`: passed on after `seconds`. `hold`: passed on
-    once the test has called `release`. For watches: `silence`: opened, and then nothing; `end`: it
-    ends well, at once; `gone`: its first event says that the resourceVersion is too old.
+    once the test has called `release`. `keep`: passed on at once, and answered after `release`.
+    `hide`: a list is answered as if there were nothing. For watches: `silence`: opened, and then
+    nothing; `end`: it ends well, at once; `gone`: its first event says that the resourceVersion is
+    too old.
 
     `met` counts the requests that it has met, `answered` those of them that the server answered.
     """
@@ -174,6 +176,10 @@ class Proxy:
             self._watches.pop(id(request), None)
         if order is not None:
             order.answered += 1
+        while order is not None and order.does == "keep" and not order.released.is_set():
+            await asyncio.sleep(0.01)
+        if order is not None and order.does == "hide":
+            text = json.dumps({**json.loads(text), "items": []}).encode()
         if order is not None and order.does == "lose":
             _cut(request)
         return web.Response(body=text, status=answer.status, content_type="application/json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -355,10 +356,10 @@ def test_a_removal_that_was_cut_short_is_finished_and_never_mounted(
     driver.unmount(NAME, str(target))
 
     def power_cut(*_args: object, **_keys: object) -> None:
-        raise OSError("power cut")
+        raise OSError(errno.EIO, "power cut")
 
     with monkeypatch.context() as cut:
-        cut.setattr("localvolume.flexvolume.drivers.bindmount.delete_directory", power_cut)
+        cut.setattr(os, "unlink", power_cut)
         with pytest.raises(DriverFailed, match="power cut"):
             driver.remove(driver.list_volumes()[0])
     with pytest.raises(DriverFailed, match="being removed"):

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from localvolume.backends.directory import DirectoryBackend
-from localvolume.backends.ground import Ground, why_not_mounted
+from localvolume.backends.entrance import Entrance
+from localvolume.backends.ground import Ground, PoolTaken, why_not_mounted
 from localvolume.backends.model import BackendFailed, NotThisVolume
 from localvolume.backends.pool import PoolStore
 from localvolume.host.mounts import MountTable, parse_mount_table
@@ -255,22 +256,24 @@ class TestOnlyOne:
                 thread.join()
                 assert second.look().problem == ""
 
-    def test_what_is_closed_while_it_is_opened_is_waited_for(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_is_closed_while_it_is_opened_is_waited_for(self) -> None:
         """Were it a problem like others, volumes would be made in another pool meanwhile."""
 
         def closing(*args: Any) -> Ground:
-            store.close()
+            if not closed:
+                closed.append(True)
+                entrance.close()
             return Ground(*args)
 
-        with pool_on() as (store, _):
-            with monkeypatch.context() as patch:
-                patch.setattr("localvolume.backends.entrance.Ground", closing)
-                report = store.look()
-            assert "closed meanwhile" in report.problem
-            assert report.taken
-            assert store.look().problem == ""
+        closed: list[bool] = []
+        with filesystem("ext4") as where:
+            entrance = Entrance(config_of(where), (), closing)
+            with pytest.raises(BackendFailed, match="closed meanwhile") as told, entrance.using():
+                pass
+            assert isinstance(told.value.__cause__, PoolTaken)
+            with entrance.using() as using:
+                assert using.ground.id
+            entrance.close()
 
     def test_two_things_at_once_with_one_volume(self) -> None:
         class Slow(DirectoryBackend):

@@ -42,17 +42,13 @@ def test_the_layout_of_control_groups_is_read(text: str, wanted: Layout, tmp_pat
 
 
 @pytest.mark.needs("kubelet")
-def test_absent_programs_are_told_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "localvolume.controlplane.node.requirements.shutil.which", lambda *_, **__: None
-    )
-    told = missing()
+def test_absent_programs_are_told_with_their_packages(tmp_path: Path) -> None:
+    told = missing(str(tmp_path))
     assert told is not None
     assert "install busybox-static containerd " in told
 
 
 @pytest.mark.needs("kubelet")
-def test_absent_plugins_are_told_with_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    places = "localvolume.controlplane.node.requirements.PLUGIN_PLACES"
-    monkeypatch.setattr(places, ("/nonexistent",))
-    assert missing() == "there are no CNI plugins: install containernetworking-plugins"
+def test_absent_plugins_are_told_with_their_package(tmp_path: Path) -> None:
+    told = missing(plugin_places=[str(tmp_path)])
+    assert told == "there are no CNI plugins: install containernetworking-plugins"

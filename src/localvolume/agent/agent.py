@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from localvolume.agent.deeds import Deeds
 from localvolume.agent.paces import Paces
 from localvolume.agent.reload import Reload
 from localvolume.agent.shared import Shared
@@ -78,6 +79,7 @@ class AgentOptions:
     others: Others = field(default_factory=Others)
     """The provisioners for claims whose places are taken."""
     paces: Paces = field(default_factory=Paces)
+    deeds: Deeds = field(default_factory=Deeds)
 
 
 class Agent:
@@ -235,6 +237,7 @@ class Agent:
             configuration=configuration,
             grace_seconds=self._options.vanished_grace,
             paces=self._paces.static,
+            clean=self._options.deeds.clean,
             on_resync=self._watch_again,
         )
         for task in (volumes, classes, nodes, jobs):
@@ -320,7 +323,7 @@ class Agent:
             # Imported now: an agent that formats nothing need not carry it.
             from localvolume.agent import disks
 
-            self._disks = disks.begin(self._shared, configuration)
+            self._disks = disks.begin(self._shared, configuration, self._options.deeds)
             tasks.create_task(self._disks.run())
 
     # --- wake-ups ------------------------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from localvolume.agent.deeds import Deeds
 from localvolume.agent.shared import Shared
 from localvolume.config.model import Configuration
+from localvolume.disks.act import carry_out
 from localvolume.disks.role import DisksRole
 
 
-def begin(shared: Shared, configuration: Configuration) -> DisksRole:
+def begin(shared: Shared, configuration: Configuration, deeds: Deeds) -> DisksRole:
     """Make the role. The caller runs it, and wakes it up when block devices change."""
     return DisksRole(
         events=shared.events,
@@ -17,4 +19,5 @@ def begin(shared: Shared, configuration: Configuration) -> DisksRole:
         node_name=shared.node_name,
         configuration=configuration,
         recheck_seconds=shared.paces.disks_recheck,
+        carry_out=deeds.carry_out or carry_out,
     )

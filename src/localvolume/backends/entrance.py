@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from localvolume.backends.errors import told
@@ -57,8 +57,14 @@ class Entrance:
     that `close` needs: a disk that hangs holds up those alone who ask it.
     """
 
-    def __init__(self, config: PoolConfig, known_ids: Collection[str]) -> None:
+    def __init__(
+        self,
+        config: PoolConfig,
+        known_ids: Collection[str],
+        open_ground: Callable[[PoolConfig, Collection[str], Collection[str]], Ground] = Ground,
+    ) -> None:
         self._config = config
+        self._open_ground = open_ground
         #: Ids that PersistentVolumes of this node name for this pool; may be set anew.
         self.known_ids = frozenset(known_ids)
         #: Where volumes of older provisioners should lie.
@@ -122,7 +128,7 @@ class Entrance:
     def _begin(self) -> OpenPool:
         closings = self._closings
         known_ids = self.known_ids | ({self._seen} if self._seen else set())
-        ground = Ground(self._config, known_ids, self.known_places)
+        ground = self._open_ground(self._config, known_ids, self.known_places)
         try:
             begun = OpenPool(ground)
         except BaseException:

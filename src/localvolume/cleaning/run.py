@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import CleaningPaces
@@ -20,6 +20,23 @@ from localvolume.host.workers import Workers
 
 if TYPE_CHECKING:
     from localvolume.cleaning.device import Outcome
+
+
+class Cleaning(Protocol):
+    """As `clean`."""
+
+    async def __call__(
+        self,
+        target: Target,
+        method: Method,
+        *,
+        workers: Workers,
+        progress: Callable[[Progress], None],
+        stop: asyncio.Event,
+        timeout: float | None = None,
+        confirm: Callable[[], Awaitable[object]] | None = None,
+        paces: CleaningPaces | None = None,
+    ) -> Receipt: ...
 
 
 async def clean(

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from localvolume.disks import attach, claim
 from localvolume.disks.facts import described, read_inside
@@ -72,6 +72,14 @@ class Outcome:
     judged: Judged
     path: str = ""
     failure: str = ""
+
+
+class CarryOut(Protocol):
+    """As `carry_out`."""
+
+    async def __call__(
+        self, plan: DiskPlan, workers: Workers, *, by_id: str, approved: Callable[[], bool]
+    ) -> list[Outcome]: ...
 
 
 async def carry_out(

@@ -15,7 +15,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from localvolume.config.model import Configuration
-from localvolume.disks.act import Outcome, PlanChanged, carry_out, mount_again
+from localvolume.disks.act import CarryOut, Outcome, PlanChanged, carry_out, mount_again
 from localvolume.disks.facts import look
 from localvolume.disks.model import DiskPlan, Judged
 from localvolume.disks.naming import stable, written
@@ -58,6 +58,7 @@ class DisksRole:
         rest_seconds: float = REST_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
         by_id: str = BY_ID,
+        carry_out: CarryOut = carry_out,
     ) -> None:
         self._events = events
         self._workers = workers
@@ -69,6 +70,7 @@ class DisksRole:
         self._rest_seconds = rest_seconds
         self._retry_seconds = retry_seconds
         self._by_id = by_id
+        self._do = carry_out
         self._wake = asyncio.Event()
         self._said: set[tuple[str, str]] = set()
         self._known_digest = ""
@@ -141,7 +143,7 @@ class DisksRole:
         if not self._may_try(found.digest):
             return
         try:
-            outcomes = await carry_out(
+            outcomes = await self._do(
                 *(found, self._workers),
                 by_id=self._by_id,
                 approved=lambda: self._configuration is configuration,

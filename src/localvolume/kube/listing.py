@@ -9,6 +9,7 @@ from localvolume.kube.errors import ListAgain
 from localvolume.kube.kinds import Kind, T
 
 PAGE: Final = 500
+"""How many objects are asked for in one request."""
 
 
 async def listed(
@@ -18,6 +19,7 @@ async def listed(
     *,
     label_selector: str = "",
     field_selector: str = "",
+    page: int = PAGE,
 ) -> list[T]:
     """All objects of a kind, page by page; begun anew once where a page came too late."""
     for last in (False, True):
@@ -25,16 +27,16 @@ async def listed(
         cont = ""
         try:
             while True:
-                page = await client.list_page(
+                part = await client.list_page(
                     kind,
                     namespace,
                     label_selector=label_selector,
                     field_selector=field_selector,
-                    limit=PAGE,
+                    limit=page,
                     cont=cont,
                 )
-                found += page.items
-                cont = page.cont
+                found += part.items
+                cont = part.cont
                 if not cont:
                     return found
         except ListAgain:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from localvolume.cleaning.limits import DeviceLimits
 from localvolume.cleaning.method import Method, MethodInvalid, choose_method
 from localvolume.cleaning.receipt import CleaningFailed, Progress, Receipt
-from localvolume.cleaning.run import clean
+from localvolume.cleaning.run import Cleaning
 from localvolume.config.model import ClassConfig
 from localvolume.host.workers import Workers
 from localvolume.kube.client import Client
@@ -83,6 +83,7 @@ class Acts:
         jobs: JobWatch,
         class_now: Callable[[str], ClassConfig | None],
         paces: StaticPaces,
+        clean: Cleaning,
     ) -> None:
         self._client = client
         self._events = events
@@ -99,6 +100,7 @@ class Acts:
         self._jobs = jobs
         self._class_now = class_now
         self._paces = paces
+        self._clean_target = clean
 
     @cached_property
     def _by_job(self) -> JobCleaner:
@@ -278,7 +280,7 @@ class Acts:
         async with self._in_turn(name, planned, around):
             entry = await self._confirm.free_to_be_cleaned(planned)
             log.info("cleaning with %s", method, extra=log_about)
-            receipt = await clean(
+            receipt = await self._clean_target(
                 target_of(entry),
                 method,
                 workers=self.cleaners,

@@ -15,6 +15,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
+from localvolume.cleaning.run import Cleaning, clean
 from localvolume.config.model import ClassConfig, Configuration
 from localvolume.host.sysfs import UDEV_DATA
 from localvolume.host.workers import Hung, Workers
@@ -64,6 +65,7 @@ class StaticRole:
         configuration: Configuration,
         grace_seconds: float = GRACE_SECONDS,
         paces: StaticPaces | None = None,
+        clean: Cleaning = clean,
         on_resync: Callable[[], None] = lambda: None,
     ) -> None:
         self._telemetry = telemetry
@@ -90,6 +92,7 @@ class StaticRole:
             jobs=jobs,
             class_now=self._class_now,
             paces=paces,
+            clean=clean,
         )
         self.cleaners = acts.cleaners
         """The threads of cleanings, for whoever shows what hangs."""

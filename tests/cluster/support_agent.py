@@ -12,6 +12,7 @@ import sys
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -19,6 +20,8 @@ import localvolume
 from localvolume.agent.agent import Agent, AgentOptions
 from localvolume.agent.deeds import Deeds
 from localvolume.agent.paces import Paces
+from localvolume.cleaning.calls import DeviceCalls
+from localvolume.cleaning.run import clean
 from localvolume.config.environment import ListenAddress
 from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.ports import free_ports
@@ -244,6 +247,11 @@ class Lab:
     def hurry(self, **static: Any) -> None:
         """Give the static role of the agents that are started from now on these paces."""
         self.paces = replace(self.paces, static=replace(self.paces.static, **static))
+
+    def ask_kernel(self, **calls: Any) -> None:
+        """Have the agents that are started from now on ask it these ways about what they clean."""
+        asked = partial(clean, calls=DeviceCalls(**calls))
+        self.deeds = replace(self.deeds, clean=asked)
 
     def start(self, *, wait: bool = True, write: bool = True, **options: Any) -> AgentThread:
         """Configure and start the agent in a thread; returns once it has looked at the node."""

@@ -22,24 +22,24 @@ pytestmark = [
 SECRET = b"the former tenant's secret"
 
 
-def test_what_cannot_be_cleaned_is_not_published(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_cleaned_is_not_published(lab: Lab) -> None:
     block = lab.add_class("block", firstUse="clean", volumeMode="Block")
     device = lab.disk("ext4")
     size = os.stat(device.backing).st_size
-    real = blockdev.zero_out
+    well = threading.Event()
 
     def leave_some(fd: int, start: int, length: int) -> None:
-        real(fd, start, length)
-        if start + length == size:
+        blockdev.zero_out(fd, start, length)
+        if start + length == size and not well.is_set():
             os.pwrite(fd, SECRET, size - 4096)
 
     lab.link(device, block.path("raw"))
-    with monkeypatch.context() as patch:
-        patch.setattr(blockdev, "zero_out", leave_some)
-        lab.start()
-        failed = "does not read as the zeros written there"
-        lab.until(lambda: sum(failed in line for line in lab.log()), lambda times: times >= 2)
-        assert lab.volumes() == []
+    lab.ask_kernel(zero_out=leave_some)
+    lab.start()
+    failed = "does not read as the zeros written there"
+    lab.until(lambda: sum(failed in line for line in lab.log()), lambda times: times >= 2)
+    assert lab.volumes() == []
+    well.set()
     lab.published(block, "raw")
     assert not any(Path(device.path).read_bytes())
 
@@ -62,9 +62,7 @@ def test_a_command_of_another_is_not_trusted_with_it(lab: Lab) -> None:
     lab.published(block, "raw")
 
 
-def test_what_waits_for_its_turn_is_spared_once_the_word_is_taken_back(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_waits_for_its_turn_is_spared_once_the_word_is_taken_back(lab: Lab) -> None:
     block = lab.add_class("block", firstUse="clean", volumeMode="Block")
     disk = lab.raw_disk(32 * MIB)
     parts = disk.partition("8MiB", "8MiB")
@@ -72,14 +70,14 @@ def test_what_waits_for_its_turn_is_spared_once_the_word_is_taken_back(
     for number, part in enumerate(parts):
         command("mkswap", part)
         lab.unlink_later(block.path(f"part-{number}")).symlink_to(part)
-    real, may_go_on = blockdev.zero_out, threading.Event()
+    may_go_on = threading.Event()
     lab.stack.callback(may_go_on.set)  # before the partitions are to go
 
     def wait(fd: int, start: int, length: int) -> None:
         assert may_go_on.wait(120)
-        real(fd, start, length)
+        blockdev.zero_out(fd, start, length)
 
-    monkeypatch.setattr(blockdev, "zero_out", wait)
+    lab.ask_kernel(zero_out=wait)
     lab.start()
     begun = "cleaning before first use"
     lab.until(lambda: sum(begun in line for line in lab.log()), lambda times: times == 2)

@@ -7,6 +7,7 @@ itself once the disk is well again.
 import contextlib
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -175,25 +176,25 @@ def test_a_filesystem_that_has_become_read_only(scene: Scene) -> None:
     assert not (where / "secret").exists()
 
 
-def test_a_device_that_goes_away_while_zeros_are_written(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_that_goes_away_while_zeros_are_written(scene: Scene) -> None:
     lab = scene.lab
     device = scene.device("disk")
+    path, pulled = device.path, threading.Event()
+
+    def going(fd: int, start: int, length: int) -> None:
+        """As a disk that is pulled: nothing is written, and it is not there any more."""
+        if pulled.is_set():
+            blockdev.zero_out(fd, start, length)
+            return
+        pulled.set()
+        os.unlink(scene.raw.path("disk"))
+        raise OSError(6, "No such device or address")
+
+    lab.ask_kernel(zero_out=going)
     lab.start()
     first = lab.published(scene.raw, "disk")
     claim = lab.bound(first)
     _write(device, 63 * MIB)
-    zero_out = blockdev.zero_out
-    path = device.path
-
-    def going(fd: int, start: int, length: int) -> None:
-        """As a disk that is pulled: nothing is written, and every further call fails."""
-        monkeypatch.setattr(blockdev, "zero_out", zero_out)
-        os.unlink(scene.raw.path("disk"))
-        raise OSError(6, "No such device or address")
-
-    monkeypatch.setattr(blockdev, "zero_out", going)
     lab.delete_claim(claim)
     scene.refused(first, "gone")
     scene.served()

@@ -138,11 +138,22 @@ def _die_at_record(point: Point, wanted: str) -> None:
     _replace("localvolume.backends.records", "Records.write", counted)
 
 
-def _die_at_host_call(point: Point, wanted: str) -> None:
-    from localvolume.host import blockdev
+def _clean_by(clean: Any) -> None:
+    """Have the agent clean by another function."""
+    from localvolume.agent.deeds import Deeds
+    from localvolume.cli import agent
 
+    vars(agent)["run"] = partial(agent.run, deeds=Deeds(clean=clean))
+
+
+def _die_at_host_call(point: Point, wanted: str) -> None:
     if wanted == "zero":
-        vars(blockdev)["zero_out"] = point.around(wanted, blockdev.zero_out)
+        from localvolume.cleaning.calls import DeviceCalls
+        from localvolume.cleaning.run import clean
+
+        calls = DeviceCalls()
+        calls = dataclasses.replace(calls, zero_out=point.around(wanted, calls.zero_out))
+        _clean_by(partial(clean, calls=calls))
     elif wanted == "wipefs":
         popen = subprocess.Popen
         wiping = point.around(wanted, popen)
@@ -159,13 +170,13 @@ def _die_at_host_call(point: Point, wanted: str) -> None:
 def _never_clean() -> None:
     """An agent that only says that it cleaned: the checks of the test must notice it."""
     from localvolume.cleaning.receipt import Receipt
-    from localvolume.static import act, probe
+    from localvolume.static import probe
 
     async def lie(_target: Any, method: Any, **_: Any) -> Receipt:
         await asyncio.sleep(0)
         return Receipt(method, 0, 0, 0.0, 0, "proved")
 
-    vars(act)["clean"] = lie
+    _clean_by(lie)
     # The second guard, which would keep back what a tenant's files are still in.
     vars(probe)["looks_empty"] = lambda _path: type("Emptiness", (), {"empty": True})()
 

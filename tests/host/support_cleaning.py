@@ -8,12 +8,14 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import Progress, Receipt
 from localvolume.cleaning.run import clean
-from localvolume.cleaning.target import Held, Target
+from localvolume.cleaning.target import Target
 from localvolume.host.blockdev import probe_block_device
 from localvolume.host.filesystems import identity_of_mount, probe_filesystem
 from localvolume.host.mounts import read_mount_table
@@ -51,6 +53,7 @@ async def run_clean(
     timeout: float | None = None,
     workers: Workers | None = None,
     paces: CleaningPaces | None = None,
+    calls: DeviceCalls | None = None,
 ) -> Receipt:
     mine = workers or Workers(limit=4)
     try:
@@ -62,6 +65,7 @@ async def run_clean(
             stop=stop or asyncio.Event(),
             timeout=timeout,
             paces=paces,
+            calls=calls,
         )
     finally:
         if workers is None:
@@ -112,15 +116,20 @@ def die_while_cleaning(device: LoopDevice, method: Method, call: int) -> bool:
 
 
 def _clean_and_die(path: str, method: Method, call: int) -> None:
-    real, left = Held.use, call
+    left = call
 
-    def use(self: Held, fn: Callable[..., object], *args: object, **kwargs: object) -> object:
-        nonlocal left
-        result = real(self, fn, *args, **kwargs)
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
+    class Deadly(Workers):
+        """They end their process when so many calls have returned."""
 
-    Held.use = use  # type: ignore[assignment,method-assign]
-    asyncio.run(run_clean(block_target(path), method))
+        async def call(self, key: str, seconds: float, fn: Any, *args: Any) -> Any:
+            return await super().call(key, seconds, self._use, fn, *args)
+
+        def _use(self, fn: Any, *args: Any) -> Any:
+            nonlocal left
+            result = fn(*args)
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+    asyncio.run(run_clean(block_target(path), method, workers=Deadly(limit=4)))

@@ -6,11 +6,12 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
-from localvolume.cleaning import device as device_module
 from localvolume.cleaning import priority, proof
+from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.method import Method, choose_method
 from localvolume.cleaning.receipt import CleaningFailed
 from localvolume.host import blockdev
@@ -97,13 +98,12 @@ async def test_overwriting_writes_every_pass_with_other_data(
 ) -> None:
     seen: list[bytes] = []
 
-    async def look_instead_of_zeroing(_: object) -> str:
-        with open(disk.path, "rb", buffering=0) as file:
-            seen.append(file.read(ODD))
-        return ""
+    def look_instead_of_zeroing(*_: int) -> None:
+        if not seen:
+            with open(disk.path, "rb", buffering=0) as file:
+                seen.append(file.read(ODD))
 
     real_sync = os.fsync
-    monkeypatch.setattr(device_module, "_zero_once", look_instead_of_zeroing)
     # Each pass flushes its note and ends with a flush: look at the device then, too.
     passes: list[bytes] = []
 
@@ -112,8 +112,9 @@ async def test_overwriting_writes_every_pass_with_other_data(
         passes.append(os.pread(fd, MIB, 8 * MIB))
 
     monkeypatch.setattr(os, "fsync", sync)
+    calls = DeviceCalls(zero_out=look_instead_of_zeroing)
     with pytest.raises(CleaningFailed, match="does not read as the zeros"):
-        await run_clean(block_target(disk), Method("overwrite", passes=2))
+        await run_clean(block_target(disk), Method("overwrite", passes=2), calls=calls)
     (content,) = seen
     assert SECRET not in content
     # The first page has the note of this cleaning, written anew by each pass.
@@ -138,10 +139,10 @@ def _sectors_written(device: LoopDevice) -> int:
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENOTTY])
 @pytest.mark.parametrize("method", [ZERO, OVERWRITE, RESET_SIGNATURES], ids=str)
 async def test_without_zeroing_by_the_kernel_zeros_are_written(
-    disk: LoopDevice, method: Method, number: int, monkeypatch: pytest.MonkeyPatch
+    disk: LoopDevice, method: Method, number: int
 ) -> None:
-    monkeypatch.setattr(blockdev, "zero_out", _failing(number))
-    receipt = await run_clean(block_target(disk), method)
+    calls = DeviceCalls(zero_out=_failing(number))
+    receipt = await run_clean(block_target(disk), method, calls=calls)
     if method is RESET_SIGNATURES:
         assert first_dirty(disk, end=MIB) is None
         assert first_dirty(disk, start=ODD - MIB) is None
@@ -158,10 +159,10 @@ def _failing(number: int) -> Callable[[int, int, int], None]:
 
 
 async def test_writes_go_through_the_cache_where_direct_ones_are_refused(
-    disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
+    disk: LoopDevice,
 ) -> None:
-    monkeypatch.setattr(proof, "set_direct", lambda fd, on: False)
-    await run_clean(block_target(disk), OVERWRITE)
+    calls = DeviceCalls(set_direct=lambda fd, on: False)
+    await run_clean(block_target(disk), OVERWRITE, calls=calls)
     assert first_dirty(disk) is None
 
 
@@ -169,68 +170,56 @@ def _only_says_so(fd: int, start: int, length: int) -> None:
     """A device that reports success and does nothing."""
 
 
-async def test_a_disk_that_does_not_write_its_zeros_is_not_clean(
-    disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blockdev, "zero_out", _only_says_so)
+async def test_a_disk_that_does_not_write_its_zeros_is_not_clean(disk: LoopDevice) -> None:
+    calls = DeviceCalls(zero_out=_only_says_so)
     with pytest.raises(CleaningFailed, match="byte 4096 and on does not read as the") as failed:
-        await run_clean(block_target(disk), ZERO)
+        await run_clean(block_target(disk), ZERO, calls=calls)
     assert failed.value.touched
     assert holds_secret(disk)
 
 
-async def test_one_stretch_left_on_a_small_disk_is_found(
-    disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = blockdev.zero_out
+async def test_one_stretch_left_on_a_small_disk_is_found() -> None:
+    """Of so small a one all is read."""
 
     def leave_some(fd: int, start: int, length: int) -> None:
-        real(fd, start, length)
-        if start <= 5 * MIB < start + length:
-            os.pwrite(fd, SECRET, 5 * MIB)
+        blockdev.zero_out(fd, start, length)
+        if start <= 4 * MIB < start + length:
+            os.pwrite(fd, SECRET, 4 * MIB)
 
-    monkeypatch.setattr(blockdev, "zero_out", leave_some)
-    monkeypatch.setattr(proof, "SAMPLES", 512)
-    real_read_back = proof.read_back
-
-    async def all_of_it(steps: object, *, count: int = 512, begin: int = 0) -> proof.Proof:
-        return await real_read_back(steps, count=count, begin=begin)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(proof, "read_back", all_of_it)
-    with pytest.raises(CleaningFailed, match=f"byte {5 * MIB} and on"):
-        await run_clean(block_target(disk), ZERO)
+    with (
+        loop_device(6 * MIB) as small,
+        pytest.raises(CleaningFailed, match=f"byte {4 * MIB} and on"),
+    ):
+        await run_clean(block_target(small), ZERO, calls=DeviceCalls(zero_out=leave_some))
 
 
 @pytest.mark.parametrize("way", ["direct", "flushed"])
-async def test_reading_back_asks_the_disk_not_the_cache(
-    disk: LoopDevice, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = blockdev.zero_out
+async def test_reading_back_asks_the_disk_not_the_cache(disk: LoopDevice, way: str) -> None:
     cache = os.open(disk.path, os.O_RDONLY)
 
     def zeros_in_the_cache_only(fd: int, start: int, length: int) -> None:
-        real(fd, start, length)
+        blockdev.zero_out(fd, start, length)
         assert os.pread(cache, 4096, start) == bytes(4096)
         with open(disk.backing, "r+b", buffering=0) as file:
             file.write(SECRET)
 
-    monkeypatch.setattr(blockdev, "zero_out", zeros_in_the_cache_only)
+    calls = DeviceCalls(zero_out=zeros_in_the_cache_only)
     if way == "direct":  # each suffices: not all devices take direct reads
-        monkeypatch.setattr(proof, "flush_buffers", lambda fd: None)
+        calls = replace(calls, flush_buffers=lambda fd: None)
     else:
-        monkeypatch.setattr(proof, "set_direct", lambda fd, on: False)
+        calls = replace(calls, set_direct=lambda fd, on: False)
     try:
         with pytest.raises(CleaningFailed, match="byte 0 and on"):
-            await run_clean(block_target(disk), ZERO)
+            await run_clean(block_target(disk), ZERO, calls=calls)
     finally:
         os.close(cache)
 
 
 async def test_a_discard_that_leaves_data_is_followed_by_zeros_and_says_so(
-    disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
+    disk: LoopDevice,
 ) -> None:
-    monkeypatch.setattr(blockdev, "discard", _only_says_so)
-    receipt = await run_clean(block_target(disk), DISCARD)
+    calls = DeviceCalls(discard=_only_says_so)
+    receipt = await run_clean(block_target(disk), DISCARD, calls=calls)
     assert first_dirty(disk) is None
     assert receipt.result == "proved"
     # Where it is first seen is chance: the samples say.
@@ -240,33 +229,25 @@ async def test_a_discard_that_leaves_data_is_followed_by_zeros_and_says_so(
     assert "zeros were written" in receipt.summary()
 
 
-async def test_a_device_that_cannot_discard_gets_zeros_and_says_so(
-    disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blockdev, "discard", _failing(errno.EOPNOTSUPP))
-    receipt = await run_clean(block_target(disk), DISCARD)
+async def test_a_device_that_cannot_discard_gets_zeros_and_says_so(disk: LoopDevice) -> None:
+    calls = DeviceCalls(discard=_failing(errno.EOPNOTSUPP))
+    receipt = await run_clean(block_target(disk), DISCARD, calls=calls)
     assert first_dirty(disk) is None
     assert receipt.detail == "the device cannot discard, so zeros were written"
 
 
-async def test_a_plain_discard_needs_no_zeros(
-    disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = blockdev.zero_out
-
+async def test_a_plain_discard_needs_no_zeros(disk: LoopDevice) -> None:
     def only_the_first_mib(fd: int, start: int, length: int) -> None:
         if start + length > MIB:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        real(fd, start, length)
+        blockdev.zero_out(fd, start, length)
 
-    monkeypatch.setattr(blockdev, "zero_out", only_the_first_mib)
-    receipt = await run_clean(block_target(disk), DISCARD)
+    calls = DeviceCalls(zero_out=only_the_first_mib)
+    receipt = await run_clean(block_target(disk), DISCARD, calls=calls)
     assert (receipt.result, receipt.detail) == ("proved", "")
 
 
-async def test_writing_is_at_idle_priority_and_discarding_is_not(
-    disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_writing_is_at_idle_priority_and_discarding_is_not(disk: LoopDevice) -> None:
     seen: dict[str, set[int]] = {"zero": set(), "discard": set(), "read": set()}
 
     def note(what: str, real: Callable[[int, int, int], None]) -> Callable[[int, int, int], None]:
@@ -276,17 +257,17 @@ async def test_writing_is_at_idle_priority_and_discarding_is_not(
 
         return call
 
-    real_flush = blockdev.flush_buffers
-
     def flush(fd: int) -> None:  # in the same worker threads, after writing
         seen["read"].add((priority.current() or 0) >> 13)
-        real_flush(fd)
+        blockdev.flush_buffers(fd)
 
-    monkeypatch.setattr(blockdev, "zero_out", note("zero", blockdev.zero_out))
-    monkeypatch.setattr(blockdev, "discard", note("discard", blockdev.discard))
-    monkeypatch.setattr(proof, "flush_buffers", flush)
-    await run_clean(block_target(disk), ZERO)
-    await run_clean(block_target(disk), DISCARD)
+    calls = DeviceCalls(
+        zero_out=note("zero", blockdev.zero_out),
+        discard=note("discard", blockdev.discard),
+        flush_buffers=flush,
+    )
+    await run_clean(block_target(disk), ZERO, calls=calls)
+    await run_clean(block_target(disk), DISCARD, calls=calls)
     idle = 3
     assert seen["zero"] == {idle}
     assert idle not in seen["discard"] | seen["read"]

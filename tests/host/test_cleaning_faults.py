@@ -11,12 +11,12 @@ import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from localvolume.cleaning import proof
+from localvolume.cleaning.calls import DeviceCalls, OnRange
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import (
@@ -24,9 +24,9 @@ from localvolume.cleaning.receipt import (
     CleaningRefused,
     CleaningStopped,
     Progress,
+    Receipt,
 )
-from localvolume.cleaning.steps import Pace
-from localvolume.cleaning.target import Held
+from localvolume.cleaning.target import Target
 from localvolume.host import blockdev
 from localvolume.host.workers import Workers
 from tests.host.support_cleaning import (
@@ -71,29 +71,28 @@ def is_free(device: LoopDevice) -> bool:
     return True
 
 
-@contextmanager
-def slowly(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Iterator[list[float]]:
-    """Every step of writing or discarding takes so much longer, and is 1 MiB."""
-    began: list[float] = []
+class Slow:
+    """A device of which each step of writing or discarding takes so much longer, and is 1 MiB."""
 
-    def slow(real: Callable[[int, int, int], None]) -> Callable[[int, int, int], None]:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+        self.began: list[float] = []
+        self._seconds = seconds
+        monkeypatch.setattr(os, "pwrite", _slow_write(os.pwrite, seconds, self.began))
+        self.calls = DeviceCalls(
+            zero_out=self._slow(blockdev.zero_out), discard=self._slow(blockdev.discard)
+        )
+
+    def _slow(self, real: OnRange) -> OnRange:
         def call(fd: int, start: int, length: int) -> None:
-            began.append(time.monotonic())
-            time.sleep(seconds)
+            self.began.append(time.monotonic())
+            time.sleep(self._seconds)
             real(fd, start, length)
 
         return call
 
-    with monkeypatch.context() as patch:
-        patch.setattr(blockdev, "zero_out", slow(blockdev.zero_out))
-        patch.setattr(blockdev, "discard", slow(blockdev.discard))
-        patch.setattr(os, "pwrite", _slow_write(os.pwrite, seconds, began))
-        patch.setattr(Pace, "__init__", _small_steps)
-        yield began
-
-
-def _small_steps(self: Pace, *_: object, **__: object) -> None:
-    self.size = self._least = self._most = MIB
+    async def clean(self, target: Target, method: Method, **how: Any) -> Receipt:
+        how = {"paces": CleaningPaces(step_bytes=MIB), **how}
+        return await run_clean(target, method, calls=self.calls, **how)
 
 
 def _slow_write(
@@ -111,20 +110,20 @@ def _slow_write(
 async def test_stopped_in_the_middle(
     disk: LoopDevice, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with slowly(monkeypatch, 0.05) as began:
-        stop = asyncio.Event()
-        task = asyncio.create_task(run_clean(block_target(disk), method, stop=stop))
-        await until_async(lambda: len(began) > 3)
-        stop.set()
-        asked = time.monotonic()
-        with pytest.raises(CleaningStopped, match="stopped while"):
-            await task
-        assert time.monotonic() - asked < 30
-        steps = len(began)
-        assert steps < 32
-        assert is_free(disk)
-        await asyncio.sleep(0.2)
-        assert len(began) == steps, "something went on writing"
+    slow, stop = Slow(monkeypatch, 0.05), asyncio.Event()
+    task = asyncio.create_task(slow.clean(block_target(disk), method, stop=stop))
+    await until_async(lambda: len(slow.began) > 3)
+    stop.set()
+    asked = time.monotonic()
+    with pytest.raises(CleaningStopped, match="stopped while"):
+        await task
+    assert time.monotonic() - asked < 30
+    steps = len(slow.began)
+    assert steps < 32
+    assert is_free(disk)
+    await asyncio.sleep(0.2)
+    assert len(slow.began) == steps, "something went on writing"
+    monkeypatch.undo()
     assert first_dirty(disk, start=24 * MIB) is not None
     # Beginning again is all it takes.
     await run_clean(block_target(disk), method)
@@ -140,20 +139,20 @@ async def test_stopped_before_it_began(disk: LoopDevice) -> None:
 
 
 async def test_a_stop_does_not_wait_for_a_step_that_hangs(
-    disk: LoopDevice, monkeypatch: pytest.MonkeyPatch, workers: Workers
+    disk: LoopDevice, workers: Workers
 ) -> None:
     began: list[int] = []
     answers = threading.Event()
-    real = blockdev.zero_out
 
     def wait(fd: int, start: int, length: int) -> None:
         began.append(start)
         assert answers.wait(120)
-        real(fd, start, length)
+        blockdev.zero_out(fd, start, length)
 
-    monkeypatch.setattr(blockdev, "zero_out", wait)
-    stop = asyncio.Event()
-    task = asyncio.create_task(run_clean(block_target(disk), ZERO, stop=stop, workers=workers))
+    stop, calls = asyncio.Event(), DeviceCalls(zero_out=wait)
+    task = asyncio.create_task(
+        run_clean(block_target(disk), ZERO, stop=stop, workers=workers, calls=calls)
+    )
     try:
         await until_async(lambda: bool(began))
         stop.set()
@@ -192,26 +191,24 @@ async def test_a_long_step_notices_that_nobody_waits(
 
 
 async def test_cancelled_in_the_middle(disk: LoopDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    with slowly(monkeypatch, 0.1) as began:
-        task = asyncio.create_task(run_clean(block_target(disk), ZERO))
-        await until_async(lambda: len(began) > 2)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        steps = len(began)
-        await until_async(lambda: is_free(disk))
-        assert len(began) <= steps + 1, "none is begun after it but by chance"
+    slow = Slow(monkeypatch, 0.1)
+    task = asyncio.create_task(slow.clean(block_target(disk), ZERO))
+    await until_async(lambda: len(slow.began) > 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    steps = len(slow.began)
+    await until_async(lambda: is_free(disk))
+    assert len(slow.began) <= steps + 1, "none is begun after it but by chance"
 
 
 @pytest.mark.parametrize("method", KERNEL_METHODS, ids=str)
 async def test_longer_than_the_class_allows(
     disk: LoopDevice, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        slowly(monkeypatch, 0.2),
-        pytest.raises(CleaningFailed, match="not finished after 2 s") as failed,
-    ):
-        await run_clean(block_target(disk), method, timeout=2.0)
+    slow = Slow(monkeypatch, 0.2)
+    with pytest.raises(CleaningFailed, match="not finished after 2 s") as failed:
+        await slow.clean(block_target(disk), method, timeout=2.0)
     assert failed.value.touched
     assert is_free(disk)
 
@@ -251,9 +248,7 @@ async def test_a_disk_that_stops_answering(workers: Workers) -> None:
 
 @pytest.mark.needs("ext4")
 @pytest.mark.parametrize("method", [*KERNEL_METHODS, RESET_SIGNATURES], ids=str)
-async def test_a_disk_that_dies_in_the_middle(
-    method: Method, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_disk_that_dies_in_the_middle(method: Method) -> None:
     """Every I/O fails from some moment on: the filesystem under the loop device is shut down."""
     with (
         filesystem("ext4", size=256 * MIB) as below,
@@ -261,15 +256,13 @@ async def test_a_disk_that_dies_in_the_middle(
     ):
         fill(disk)
         target = block_target(disk)
-        real = blockdev.flush_buffers
 
         def die(fd: int) -> None:
             _shut_down(below)
-            real(fd)
+            blockdev.flush_buffers(fd)
 
-        monkeypatch.setattr(proof, "flush_buffers", die)
         with pytest.raises(CleaningFailed, match="the device answers") as failed:
-            await run_clean(target, method)
+            await run_clean(target, method, calls=DeviceCalls(flush_buffers=die))
         assert failed.value.touched
 
 
@@ -292,27 +285,25 @@ async def test_a_disk_that_fails_to_write_in_the_middle() -> None:
         assert failed.value.touched
 
 
-async def test_a_disk_that_was_pulled(disk: LoopDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_was_pulled(disk: LoopDevice) -> None:
     def gone(fd: int, start: int, length: int) -> None:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
 
-    monkeypatch.setattr(blockdev, "zero_out", gone)
     with pytest.raises(CleaningFailed, match="writing zeros: the device is gone"):
-        await run_clean(block_target(disk), ZERO)
+        await run_clean(block_target(disk), ZERO, calls=DeviceCalls(zero_out=gone))
 
 
 async def test_a_disk_detached_in_the_middle_stays_ours_until_the_end(
     disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = block_target(disk)
-    with slowly(monkeypatch, 0.05) as began:
-        task = asyncio.create_task(run_clean(target, ZERO))
-        await until_async(lambda: len(began) > 3)
-        # The kernel detaches it when the last user has closed it, not before.
-        detached = asyncio.create_task(asyncio.to_thread(disk.detach))
-        await until_async(lambda: len(began) > 10)
-        assert not detached.done()
-        receipt = await task
+    target, slow = block_target(disk), Slow(monkeypatch, 0.05)
+    task = asyncio.create_task(slow.clean(target, ZERO))
+    await until_async(lambda: len(slow.began) > 3)
+    # The kernel detaches it when the last user has closed it, not before.
+    detached = asyncio.create_task(asyncio.to_thread(disk.detach))
+    await until_async(lambda: len(slow.began) > 10)
+    assert not detached.done()
+    receipt = await task
     await detached
     assert receipt.result == "proved"
     with pytest.raises(CleaningRefused):
@@ -326,13 +317,12 @@ async def test_progress_is_told_once_a_second_and_only_grows(
     told: list[tuple[float, Progress]] = []
     loop = asyncio.get_running_loop()
     began = loop.time()
-    with slowly(monkeypatch, 0.03):
-        await run_clean(
-            block_target(disk),
-            Method("zero", passes=2),
-            progress=lambda progress: told.append((loop.time(), progress)),
-            paces=CleaningPaces(progress=0.2),
-        )
+    await Slow(monkeypatch, 0.03).clean(
+        block_target(disk),
+        Method("zero", passes=2),
+        progress=lambda progress: told.append((loop.time(), progress)),
+        paces=CleaningPaces(progress=0.2, step_bytes=MIB),
+    )
     # Opening it is told of only where it takes long.
     told = [(when, progress) for when, progress in told if progress.step != "opening"]
     assert 5 < len(told) <= (loop.time() - began) / 0.2 + 1
@@ -346,19 +336,25 @@ async def test_progress_is_told_once_a_second_and_only_grows(
     assert max(done) <= 64 * MIB
 
 
-async def test_a_stuck_close_does_not_hold_up_the_answer(
-    disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stuck_close_does_not_hold_up_the_answer(disk: LoopDevice) -> None:
     # Time enough for each step of the cleaning, on a busy machine too.
     paces = CleaningPaces(step=4.0)
     answers = threading.Event()
-    real = Held.close
 
-    def slow(held: Held) -> None:
-        assert answers.wait(120)
-        real(held)
+    class Stuck(Workers):
+        """They hang where the volume is closed."""
 
-    monkeypatch.setattr(Held, "close", slow)
+        async def call(self, key: str, seconds: float, fn: Any, *args: Any) -> Any:
+            if fn.__name__ != "close":
+                return await super().call(key, seconds, fn, *args)
+
+            def hang() -> None:
+                assert answers.wait(120)
+                fn(*args)
+
+            return await super().call(key, seconds, hang)
+
+    stuck = Stuck(limit=4)
     gaps: list[float] = []
 
     async def beat() -> None:
@@ -370,12 +366,12 @@ async def test_a_stuck_close_does_not_hold_up_the_answer(
     heart = asyncio.create_task(beat())
     try:
         async with asyncio.timeout(60):
-            receipt = await run_clean(block_target(disk), DISCARD, paces=paces)
+            receipt = await run_clean(block_target(disk), DISCARD, paces=paces, workers=stuck)
         assert receipt.result == "proved"
         assert not is_free(disk)
     finally:
         answers.set()
     heart.cancel()
     assert max(gaps) < 30, "the event loop was blocked"
-    monkeypatch.undo()
     await until_async(lambda: is_free(disk))
+    stuck.close()

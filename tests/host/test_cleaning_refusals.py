@@ -6,14 +6,16 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.receipt import CleaningRefused
-from localvolume.cleaning.target import Held, Target
+from localvolume.cleaning.target import Target
 from localvolume.host import blockdev
 from localvolume.host.locks import lock_device
+from localvolume.host.workers import Workers
 from tests.host.support_cleaning import (
     DELETE_FILES,
     DISCARD,
@@ -189,21 +191,24 @@ async def test_a_recorded_fact_that_cannot_be_seen_any_more(disk: LoopDevice) ->
 
 @pytest.mark.parametrize("method", [ZERO, OVERWRITE, DISCARD, RESET_SIGNATURES], ids=str)
 async def test_nobody_can_take_the_device_while_it_is_cleaned(
-    disk: LoopDevice, method: Method, monkeypatch: pytest.MonkeyPatch
+    disk: LoopDevice, method: Method
 ) -> None:
     tried: list[str] = []
-    real = Held.use
 
-    def use(self: Held, fn: object, *args: object, **kwargs: object) -> object:
-        if self.fd >= 0:
-            with pytest.raises(blockdev.InUse):
-                blockdev.exclusive_open(disk.path)
-            tried.append(getattr(fn, "__name__", ""))
-        return real(self, fn, *args, **kwargs)  # type: ignore[arg-type]
+    class Watched(Workers):
+        """Somebody tries before each call but the first, which opens it."""
 
-    monkeypatch.setattr(Held, "use", use)
-    await run_clean(block_target(disk), method)
-    assert len(tried) > 2
+        async def call(self, key: str, seconds: float, fn: Any, *args: Any) -> Any:
+            if tried:
+                with pytest.raises(blockdev.InUse):
+                    blockdev.exclusive_open(disk.path)
+            tried.append(key)
+            return await super().call(key, seconds, fn, *args)
+
+    workers = Watched(limit=4)
+    await run_clean(block_target(disk), method, workers=workers)
+    workers.close()
+    assert len(tried) > 3
 
 
 async def test_a_method_for_the_other_kind_of_volume_is_a_mistake(disk: LoopDevice) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.cleaning import unfinished
+from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped, Progress
@@ -64,31 +65,26 @@ async def test_it_is_recognised_until_the_end(method: Method) -> None:
         assert await read_signature(device.path) is None
 
 
-def _leave_data_at(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def _leaving_data_at(place: int) -> DeviceCalls:
     """A disk that has the old data there again after it was zeroed, and does not discard."""
-    real = blockdev.zero_out
 
     def zero_out(fd: int, start: int, length: int) -> None:
-        real(fd, start, length)
+        blockdev.zero_out(fd, start, length)
         if start <= place < start + length:
             os.pwrite(fd, SECRET, place)
 
-    monkeypatch.setattr(blockdev, "zero_out", zero_out)
-    monkeypatch.setattr(blockdev, "discard", lambda fd, start, length: None)
+    return DeviceCalls(zero_out=zero_out, discard=lambda fd, start, length: None)
 
 
 @pytest.mark.parametrize("size", [MIB, 4 * MIB])
 @pytest.mark.parametrize("method", METHODS, ids=str)
-async def test_what_is_found_not_clean_says_so_itself(
-    method: Method, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_found_not_clean_says_so_itself(method: Method, size: int) -> None:
     with loop_device(size) as device:
         fill(device)
         command("mkswap", device.path)
-        with monkeypatch.context() as patch:
-            _leave_data_at(size - MIB // 2, patch)
-            with pytest.raises(CleaningFailed, match="does not read as the zeros"):
-                await run_clean(block_target(device.path), method)
+        calls = _leaving_data_at(size - MIB // 2)
+        with pytest.raises(CleaningFailed, match="does not read as the zeros"):
+            await run_clean(block_target(device.path), method, calls=calls)
         signature = await read_signature(device.path)
         assert signature is not None
         assert signature.label == unfinished.LABEL
@@ -97,14 +93,11 @@ async def test_what_is_found_not_clean_says_so_itself(
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
-async def test_also_where_the_very_last_page_is_not_clean(
-    method: Method, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_also_where_the_very_last_page_is_not_clean(method: Method) -> None:
     with loop_device(8 * MIB) as device:
         fill(device)
-        _leave_data_at(0, monkeypatch)
         with pytest.raises(CleaningFailed, match="byte 0 and on does not read as the zeros"):
-            await run_clean(block_target(device.path), method)
+            await run_clean(block_target(device.path), method, calls=_leaving_data_at(0))
         signature = await read_signature(device.path)
         assert signature is not None
         assert signature.label == unfinished.LABEL

@@ -16,11 +16,11 @@ import random
 from typing import Final
 
 from localvolume.cleaning import proof
+from localvolume.cleaning.calls import OnRange
 from localvolume.cleaning.priority import at_idle
 from localvolume.cleaning.receipt import CleaningFailed, Result
 from localvolume.cleaning.steps import MIB, Pace, Steps
 from localvolume.cleaning.unfinished import mark_unfinished, note_bytes
-from localvolume.host import blockdev
 
 # Room from which written data is taken, a different stretch for each write.
 _POOL_BYTES: Final = 8 * MIB
@@ -51,7 +51,7 @@ async def discard(steps: Steps) -> Outcome:
     try:
         # A discard is quick: larger steps than for writing, and full speed, as upstream's script.
         pace = Pace(1024 * MIB, least=64 * MIB, most=1024 * 1024 * MIB)
-        await steps.sweep(pace, _discard, begin=head)
+        await steps.sweep(pace, steps.calls.discard, begin=head)
         await steps.do(os.fsync, steps.held.fd, seconds=_FLUSH_SECONDS)
     except OSError as error:
         if error.errno not in _NOT_OFFERED:
@@ -108,6 +108,7 @@ class Writer:
 
     def __init__(self, steps: Steps, pool: bytes) -> None:
         self._held = steps.held
+        self._set_direct = steps.calls.set_direct
         self._size = len(pool)
         self._memory = mmap.mmap(-1, self._size)  # page-aligned, as direct writes want it
         self._memory.write(pool)
@@ -127,7 +128,7 @@ class Writer:
         at_idle(self._write, fd, start, length)
 
     def _write(self, fd: int, start: int, length: int) -> None:
-        direct = proof.set_direct(fd, True)
+        direct = self._set_direct(fd, True)
         try:
             with memoryview(self._memory) as pool:
                 end = start + length
@@ -140,7 +141,7 @@ class Writer:
                         raise OSError(errno.ENOSPC, "the device ends before its size")
                     start += written
         finally:
-            proof.set_direct(fd, False)
+            self._set_direct(fd, False)
         if not direct:
             os.fsync(fd)
 
@@ -149,7 +150,7 @@ async def zero_regions(steps: Steps, regions: list[proof.Region]) -> None:
     """Write zeros over these stretches alone."""
     for region in regions:
         try:
-            await steps.do(_zero_out, steps.held.fd, region.start, region.length)
+            await steps.do(_zero_out(steps), steps.held.fd, region.start, region.length)
         except OSError as error:
             if error.errno not in _NOT_OFFERED:
                 raise
@@ -162,7 +163,7 @@ async def _zero_once(steps: Steps) -> str:
     detail = ""
     before, begin = steps.done_bytes, note_bytes(steps.held.size_bytes)
     try:
-        await steps.sweep(Pace(), _zero_out, begin=begin)
+        await steps.sweep(Pace(), _zero_out(steps), begin=begin)
     except OSError as error:
         if error.errno not in _NOT_OFFERED:
             raise
@@ -207,12 +208,11 @@ def not_zero(steps: Steps, where: int) -> CleaningFailed:
     return steps.failed(f"byte {where} and on does not read as the zeros written there")
 
 
-def _zero_out(fd: int, start: int, length: int) -> None:
-    at_idle(blockdev.zero_out, fd, start, length)
+def _zero_out(steps: Steps) -> OnRange:
+    def call(fd: int, start: int, length: int) -> None:
+        at_idle(steps.calls.zero_out, fd, start, length)
 
-
-def _discard(fd: int, start: int, length: int) -> None:
-    blockdev.discard(fd, start, length)
+    return call
 
 
 async def forget_partitions(steps: Steps) -> None:

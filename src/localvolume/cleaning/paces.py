@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningPaces:
-    """In seconds."""
+    """In seconds, but for `step_bytes`."""
 
     step: float = 180.0
     """How long a single step may take. A step aims at half a second; a disk that remaps bad sectors
     may need tens of seconds for one, and the kernel's own timeouts and resets reach two minutes."""
+
+    step_bytes: int = 1 << 40
+    """How much of a device a single step writes or discards at most."""
 
     first_slice: float = 10.0
     """How long the first call that deletes files goes on; each further one twice as long."""

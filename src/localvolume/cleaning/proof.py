@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import mmap
 import os
 import random
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.steps import MIB, Steps
-from localvolume.host.blockdev import flush_buffers
 
 # Superblocks, partition tables and their backups live here.
 EDGE_BYTES: Final = MIB
@@ -95,20 +94,22 @@ async def read_back(
 async def read_regions(steps: Steps, regions: list[Region]) -> Proof:
     """Read these regions from the device itself, until one is found that is not zero."""
     fd = steps.held.fd
-    await steps.do(flush_buffers, fd)
+    await steps.do(steps.calls.flush_buffers, fd)
     bytes_read = 0
     for begin in range(0, len(regions), _PER_CALL):
         some = regions[begin : begin + _PER_CALL]
-        dirty = await steps.do(_first_dirty, fd, some, lambda: steps.held.closing)
+        dirty = await steps.do(_first_dirty, steps.calls, fd, some, lambda: steps.held.closing)
         if dirty is not None:
             return Proof(begin + len(some), bytes_read, dirty)
         bytes_read += sum(region.length for region in some)
     return Proof(len(regions), bytes_read, None)
 
 
-def _first_dirty(fd: int, regions: list[Region], given_up: Callable[[], bool]) -> int | None:
+def _first_dirty(
+    calls: DeviceCalls, fd: int, regions: list[Region], given_up: Callable[[], bool]
+) -> int | None:
     """The start of the first region that is not all zeros; blocking."""
-    set_direct(fd, True)  # else the caller has just had the cache dropped
+    calls.set_direct(fd, True)  # else the caller has just had the cache dropped
     try:
         with mmap.mmap(-1, 2 * EDGE_BYTES) as memory:  # page-aligned, as direct reads want it
             for region in regions:
@@ -117,7 +118,7 @@ def _first_dirty(fd: int, regions: list[Region], given_up: Callable[[], bool]) -
                 if not _is_zero(fd, region, memory):
                     return region.start
     finally:
-        set_direct(fd, False)
+        calls.set_direct(fd, False)
     return None
 
 
@@ -132,15 +133,3 @@ def _is_zero(fd: int, region: Region, memory: mmap.mmap) -> bool:
                 return False
         done += read
     return True
-
-
-def set_direct(fd: int, on: bool) -> bool:
-    """Switch a descriptor to direct I/O, past the page cache, or back; whether it now is."""
-    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT if on else flags & ~os.O_DIRECT)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        return False
-    return on

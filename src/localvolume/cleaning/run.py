@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
+from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import Progress, Receipt
@@ -49,6 +50,7 @@ async def clean(
     timeout: float | None = None,
     confirm: Callable[[], Awaitable[object]] | None = None,
     paces: CleaningPaces | None = None,
+    calls: DeviceCalls | None = None,
 ) -> Receipt:
     """Clean one volume, and return what was done and how far it is proved.
 
@@ -65,7 +67,7 @@ async def clean(
     """
     if (method.name == "delete-files") != (target.kind == "filesystem"):
         raise ValueError(f"{target.path}: {method} is no way to clean a {target.kind}")
-    steps = Steps(target, workers, progress, stop, timeout, paces)
+    steps = Steps(target, workers, progress, stop, timeout, paces, calls)
     try:
         await steps.open()
         if confirm is not None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar, TypeVarTuple
 
+from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped, Progress
 from localvolume.cleaning.target import Held, Target
@@ -56,9 +57,11 @@ class Steps:
         stop: asyncio.Event,
         timeout: float | None,
         paces: CleaningPaces | None = None,
+        calls: DeviceCalls | None = None,
     ) -> None:
         self.held = Held(target)
         self.paces = paces or CleaningPaces()
+        self.calls = calls or DeviceCalls()
         self.stop = stop
         self.done_bytes = 0
         self.total_bytes: int | None = None
@@ -149,7 +152,8 @@ class Steps:
         self.done_bytes += begin
         for start, end in ((begin, aligned), (aligned, size)):
             while start < end:
-                full, length = pace.size, min(pace.size, end - start)
+                full = min(pace.size, self.paces.step_bytes)
+                length = min(full, end - start)
                 began = time.monotonic()
                 await self.do(step, self.held.fd, start, length)
                 if length == full:

@@ -17,9 +17,8 @@ import os
 import struct
 from typing import Final
 
-from localvolume.cleaning.proof import set_direct
 from localvolume.cleaning.steps import Steps
-from localvolume.host.blockdev import flush_buffers
+from localvolume.host.blockdev import flush_buffers, set_direct
 
 LABEL: Final = "lv-cleaning"
 

@@ -7,6 +7,7 @@ import os
 import sys
 
 from localvolume.agent.agent import Agent, AgentOptions
+from localvolume.agent.deeds import Deeds
 from localvolume.agent.paces import Paces
 from localvolume.cli.logs import add_log_arguments, set_up
 from localvolume.cli.process import run_process
@@ -40,8 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_log_arguments(parser)
 
 
-def run(arguments: argparse.Namespace, paces: Paces | None = None) -> int:
-    """`paces` are for who cannot wait as long as a node can."""
+def run(
+    arguments: argparse.Namespace, paces: Paces | None = None, deeds: Deeds | None = None
+) -> int:
+    """`paces` are for who cannot wait as long as a node can, `deeds` for who stands beside."""
     set_up(arguments)
     try:
         environment = AgentEnvironment.read(os.environ)
@@ -70,5 +73,6 @@ def run(arguments: argparse.Namespace, paces: Paces | None = None) -> int:
         vanished_grace=arguments.vanished_grace,
         others=others,
         paces=paces or Paces(),
+        deeds=deeds or Deeds(),
     )
     return run_process("agent", Agent(options).run)

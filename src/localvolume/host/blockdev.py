@@ -18,6 +18,7 @@ from localvolume.host.blockops import (
     flush_buffers,
     read_only,
     sector_sizes,
+    set_direct,
     size_bytes,
     zero_out,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "probe_block_device",
     "read_signature",
     "sector_sizes",
+    "set_direct",
     "size_bytes",
     "users_of",
     "zero_out",

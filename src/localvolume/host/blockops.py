@@ -4,6 +4,7 @@ The calls block until the device is done: give them pieces, not whole disks. ioc
 linux/fs.h.
 """
 
+import errno
 import fcntl
 import os
 import struct
@@ -81,6 +82,18 @@ def flush_buffers(fd: int) -> None:
     """Write what is cached of the device and drop it, so that reading asks the disk (BLKFLSBUF)."""
     os.fsync(fd)
     fcntl.ioctl(fd, _BLKFLSBUF, 0)
+
+
+def set_direct(fd: int, on: bool) -> bool:
+    """Switch a descriptor to direct I/O, past the page cache, or back; whether it now is."""
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT if on else flags & ~os.O_DIRECT)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False
+    return on
 
 
 def discard_limits(fd: int) -> DiscardLimits:

@@ -1,5 +1,6 @@
 """`localvolume remove-finalizers`: PersistentVolumes go on without us, and none goes too early."""
 
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,6 @@ PROTECTION = "kubernetes.io/pv-protection"
 IDENTITY = {"kind": "filesystem", "uuid": "0b0e"}
 
 
-@pytest.fixture(autouse=True)
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no agent runs, there is nothing to wait for."""
-    monkeypatch.setattr(remove_finalizers, "LOOK_AGAIN_SECONDS", 0.1)
-
-
 class Said:
     """What the command answered."""
 
@@ -51,9 +46,13 @@ Ask = Callable[..., Said]
 
 @pytest.fixture
 def ask(lab: Lab, capsys: pytest.CaptureFixture[str]) -> Ask:
-    def run(*words: str, kubeconfig: Path = lab.plane.kubeconfig) -> Said:
+    def run(*words: str, kubeconfig: Path = lab.plane.kubeconfig, **how: Any) -> Said:
         capsys.readouterr()
-        status = main(["remove-finalizers", "--kubeconfig", str(kubeconfig), *words])
+        parser = argparse.ArgumentParser()
+        remove_finalizers.add_arguments(parser)
+        arguments = parser.parse_args(["--kubeconfig", str(kubeconfig), *words])
+        # Where no agent runs, there is nothing to wait for.
+        status = remove_finalizers.run(arguments, **{"look_again": 0.1, **how})
         return Said(status, *capsys.readouterr())
 
     return run
@@ -193,9 +192,7 @@ def test_what_is_being_deleted_uncleaned_is_kept(lab: Lab, ask: Ask) -> None:
 
 @pytest.mark.needs("root", "loop", "ext4")
 @pytest.mark.usefixtures("impatient")
-def test_what_was_kept_is_cleaned_by_the_agent(
-    lab: Lab, ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_kept_is_cleaned_by_the_agent(lab: Lab, ask: Ask) -> None:
     """And then goes on without it, as the next provisioner meets it."""
     fs = lab.add_class("fs")
     place = lab.mount(lab.disk(), fs.path("one"))
@@ -212,9 +209,10 @@ def test_what_was_kept_is_cleaned_by_the_agent(
     again = lab.published(fs, "one", unlike=volume["metadata"]["uid"])
     assert not (place / "data").exists()
     # While it runs, an agent takes what has its label for its own.
-    monkeypatch.setattr(remove_finalizers, "LOOK_AGAIN_SECONDS", 2.0)
     # Until it was quick enough for that.
-    said = lab.until(lambda: ask("--node", lab.node), lambda said: "put back" in said.out)
+    said = lab.until(
+        lambda: ask("--node", lab.node, look_again=2.0), lambda said: "put back" in said.out
+    )
     assert said.status == 1
     assert "put back" in said.row(again)
     assert "an agent is still running" in said.err
@@ -285,9 +283,7 @@ def test_what_is_not_allowed_is_said_of_each(lab: Lab, ask: Ask) -> None:
         assert now(lab, volume) == volume
 
 
-def test_a_second_look_that_fails_promises_nothing(
-    lab: Lab, ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_look_that_fails_promises_nothing(lab: Lab, ask: Ask) -> None:
     volume = offered(lab, "one")
     rules = [rule("persistentvolumes", "list", "get", "patch")]
     kubeconfig = account(lab, rules)
@@ -295,16 +291,13 @@ def test_a_second_look_that_fails_promises_nothing(
         lambda: ask("--node", lab.node, "--dry-run", kubeconfig=kubeconfig),
         lambda said: said.status == 0,
     )
-    real = without_finalizer
 
     def without(volume: PersistentVolume) -> JsonPatch:
         allow(lab, [rule("persistentvolumes", "get", "patch")])
         lab.until(lambda: may(lab, "list", resource="persistentvolumes"), lambda it: not it)
-        return real(volume)
+        return without_finalizer(volume)
 
-    monkeypatch.setattr(remove_finalizers, "without_finalizer", without)
-    monkeypatch.setattr(remove_finalizers, "LOOK_AGAIN_SECONDS", 2.0)
-    said = ask("--node", lab.node, kubeconfig=kubeconfig)
+    said = ask("--node", lab.node, kubeconfig=kubeconfig, patch=without)
     assert said.status == 1
     assert "nobody can tell whether an agent has put it back" in said.row(volume)
 
@@ -314,22 +307,17 @@ class Meanwhile:
 
     def __init__(self, deed: Callable[[], object]) -> None:
         self.deeds = [deed]
-        self.real = without_finalizer
 
     def __call__(self, volume: PersistentVolume) -> JsonPatch:
-        patch = self.real(volume)
+        patch = without_finalizer(volume)
         if self.deeds:
             self.deeds.pop()()
         return patch
 
 
-def test_what_changes_meanwhile_is_decided_anew(
-    lab: Lab, ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_changes_meanwhile_is_decided_anew(lab: Lab, ask: Ask) -> None:
     def meanwhile(deed: Callable[[], object]) -> Said:
-        with monkeypatch.context() as patched:
-            patched.setattr(remove_finalizers, "without_finalizer", Meanwhile(deed))
-            return ask("--node", lab.node)
+        return ask("--node", lab.node, patch=Meanwhile(deed))
 
     # Its finalizers are in another order now.
     volume = offered(lab, "other")

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rich.console import Console
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from localvolume.kube.auth import find_access
 from localvolume.kube.backoff import Backoff
-from localvolume.kube.client import Client
+from localvolume.kube.client import Client, JsonPatch
 from localvolume.kube.errors import AccessInvalid, ApiError, LookAgain, NotThere, TryAgainLater
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
 from localvolume.kube.listing import listed
@@ -32,6 +32,8 @@ WRITERS = 16
 
 TRIES = 8
 """How often one is tried while it changes or the API server is unwell."""
+
+Patch = Callable[[PersistentVolume], JsonPatch]
 
 EPILOG = """\
 Stop the agents first: an agent that runs puts its finalizer back on every PersistentVolume with
@@ -58,9 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the cluster")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(
+    arguments: argparse.Namespace,
+    look_again: float = LOOK_AGAIN_SECONDS,
+    patch: Patch = without_finalizer,
+) -> int:
+    """`patch` makes what is written of a PersistentVolume, once that is decided."""
     try:
-        rows = asyncio.run(_rows(arguments))
+        rows = asyncio.run(_rows(arguments, look_again, patch))
     except (AccessInvalid, ApiError, _NoSuchNode) as error:
         print(f"localvolume remove-finalizers: {error}", file=sys.stderr)
         return 1
@@ -102,7 +109,7 @@ def reason_to_keep(volume: PersistentVolume) -> str | None:
     )
 
 
-async def _rows(arguments: argparse.Namespace) -> list[_Row]:
+async def _rows(arguments: argparse.Namespace, look_again: float, patch: Patch) -> list[_Row]:
     async with Client(
         find_access(arguments.kubeconfig), user_agent="localvolume-remove-finalizers"
     ) as client:
@@ -116,13 +123,13 @@ async def _rows(arguments: argparse.Namespace) -> list[_Row]:
 
         async def writer() -> None:
             for number, volume in remaining:
-                rows[number] = await _free(client, volume)
+                rows[number] = await _free(client, volume, patch)
 
         await asyncio.gather(*(writer() for _ in range(min(WRITERS, len(found)))))
         done = [rows[number] for number in range(len(found))]
         if not any(row.verdict == "removed" for row in done):
             return done
-        await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        await asyncio.sleep(look_again)
         try:
             finalized, _ = await _find(client, arguments.node)
         except ApiError as error:
@@ -173,15 +180,15 @@ def _decided(volume: PersistentVolume) -> _Row | None:
     return None
 
 
-async def _free(client: Client, volume: PersistentVolume) -> _Row:
+async def _free(client: Client, volume: PersistentVolume, patch: Patch) -> _Row:
     """Remove the finalizer from this very object as it was seen; look again where it changed."""
     backoff, error = Backoff(), ApiError("not tried")
     for _ in range(TRIES):
         try:
             if row := _decided(volume):
                 return row
-            patch = without_finalizer(volume)
-            volume = await client.patch(PERSISTENT_VOLUMES, volume.metadata.name, patch)
+            free = patch(volume)
+            volume = await client.patch(PERSISTENT_VOLUMES, volume.metadata.name, free)
             return _Row(volume, "removed")
         except NotThere:
             return _Row(volume, "gone", "it was deleted meanwhile")

@@ -1,5 +1,6 @@
 """Emptying a directory: everything inside goes, nothing else does."""
 
+import fcntl
 import os
 import shutil
 import socket
@@ -8,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from localvolume.host import beneath, emptying
+from localvolume.host import beneath
 from localvolume.host.deletion import (
     Deleted,
     DeletionIncomplete,
@@ -19,6 +21,7 @@ from localvolume.host.deletion import (
     NestedMount,
     delete_contents,
 )
+from localvolume.host.emptying import Bounds
 from localvolume.host.filesystems import looks_empty
 from tests.host.support_devices import (
     MIB,
@@ -31,6 +34,8 @@ from tests.host.support_devices import (
     mounted,
     tmpfs,
 )
+
+FS_IOC_SETFLAGS = 0x40086602  # linux/fs.h: _IOW('f', 2, long)
 
 EACH = [
     pytest.param("ext4", marks=pytest.mark.needs("root", "loop", "ext4")),
@@ -47,12 +52,13 @@ def empty(
     stop: threading.Event | None = None,
     workers: int = 4,
     alone: bool = True,
+    **how: Any,
 ) -> Deleted:
     """Call it as cleaning does, and see (if ``alone``) that it leaves no descriptor or thread."""
     fd = os.open(where, os.O_PATH | os.O_DIRECTORY)
     descriptors, threads = set(os.listdir("/proc/self/fd")), set(threading.enumerate())
     try:
-        return delete_contents(fd, progress=progress, stop=stop, workers=workers)
+        return delete_contents(fd, progress=progress, stop=stop, workers=workers, **how)
     finally:
         # Fewer may be: what earlier tests left ends, or is closed, at any time.
         left = set(os.listdir("/proc/self/fd")) - descriptors, set(threading.enumerate()) - threads
@@ -120,9 +126,6 @@ def test_deep_trees(fstype: str, name: str) -> None:
 def test_deep_and_bushy_whether_or_not_it_can_be_moved_up(
     tmp_path: Path, moving: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(emptying, "DEEPEST", 5)
-    monkeypatch.setattr(emptying, "KEPT_OPEN", 3)
-    monkeypatch.setattr(emptying, "BATCH", 4)
     moves = []
 
     def rename(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
@@ -142,7 +145,7 @@ def test_deep_and_bushy_whether_or_not_it_can_be_moved_up(
         here = here / f"level{level}"
         here.mkdir()
         count += 1
-    deleted = empty(tmp_path)
+    deleted = empty(tmp_path, bounds=Bounds(deepest=5, kept_open=3, batch=4))
     assert (deleted.files, deleted.directories) == (12 * 9, count)
     assert os.listdir(tmp_path) == []
     assert moves
@@ -315,29 +318,31 @@ class TestNestedMounts:
     def test_one_that_came_after_the_look_is_not_entered(
         self, way: str, kind: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from localvolume.host import deletion
-
         if way != "openat2":
             monkeypatch.setattr(beneath, "_openat2_works", False)
-        monkeypatch.setattr(deletion, "_refuse_nested_mounts", lambda base: None)
         with filesystem("ext4") as where, ExitStack() as stack:
             volume, elsewhere = where / "volume", where / "elsewhere"
             (volume / "deep/down").mkdir(parents=True)
             elsewhere.mkdir()
             (elsewhere / "precious").write_text("another volume's")
+            # All files of a directory go before any that lies deeper.
+            (volume / "first").write_text("x")
             inside = volume / "deep/down"
-            if kind.endswith("tmpfs"):
-                stack.enter_context(tmpfs(inside))
-            elif kind == "file":
+            if kind == "file":
                 inside = volume / "deep/file"
                 inside.write_text("x")
-                stack.enter_context(bind(elsewhere / "precious", inside))
-            else:
-                stack.enter_context(bind(elsewhere, inside))
-            if kind == "tmpfs":
-                (inside / "data").write_text("x")
+
+            def unlink(name: str, *, dir_fd: int) -> None:
+                os.unlink(name, dir_fd=dir_fd)
+                if name == "first":
+                    mount = tmpfs(inside) if kind.endswith("tmpfs") else None
+                    source = elsewhere / "precious" if kind == "file" else elsewhere
+                    stack.enter_context(mount or bind(source, inside))
+                if name == "first" and kind == "tmpfs":
+                    (inside / "data").write_text("x")
+
             with pytest.raises(NestedMount) as caught:
-                empty(volume)
+                empty(volume, unlink=unlink)
             assert caught.value.path == str(inside)
             if kind == "tmpfs":
                 assert os.listdir(inside) == ["data"]
@@ -409,12 +414,14 @@ class TestWhatForbidsRemoval:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As without CAP_LINUX_IMMUTABLE."""
-        from localvolume.host import removal
+        real = fcntl.ioctl
 
-        def may_not(*args: object) -> bool:
-            raise PermissionError(1, "Operation not permitted")
+        def may_not(fd: int, request: int, given: bytes) -> bytes:
+            if request == FS_IOC_SETFLAGS:
+                raise PermissionError(1, "Operation not permitted")
+            return real(fd, request, given)
 
-        monkeypatch.setattr(removal, "unlock", may_not)
+        monkeypatch.setattr(fcntl, "ioctl", may_not)
         with filesystem("ext4") as where, ExitStack() as stack:
             for number in range(30):
                 (where / f"d{number}").mkdir()
@@ -563,10 +570,7 @@ class TestStopAndProgress:
         assert [one[1].files for one in seen] == sorted({one[1].files for one in seen})
         assert {one[2] for one in seen} == {threading.get_ident()}
 
-    def test_what_progress_raises_ends_it(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(emptying, "REPORT_SECONDS", 0.001)
+    def test_what_progress_raises_ends_it(self, tmp_path: Path) -> None:
         for number in range(20):
             deep(tmp_path, 50, f"{number}")
 
@@ -574,7 +578,7 @@ class TestStopAndProgress:
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            empty(tmp_path, progress=progress)
+            empty(tmp_path, progress=progress, bounds=Bounds(report=0.001))
 
 
 @pytest.mark.needs("root", "loop", "ext4")

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from localvolume.host.emptying import Emptying
+from localvolume.host.emptying import Bounds, Emptying
 from localvolume.host.inodeflags import strip_attributes, unlock
 from localvolume.host.mounts import read_mount_table
 from localvolume.host.removal import (
@@ -41,6 +41,7 @@ def delete_contents(
     workers: int = 4,
     unlink: Callable[..., None] | None = None,
     durable: bool = True,
+    bounds: Bounds | None = None,
 ) -> Deleted:
     """Remove everything inside an open directory, and wait until that is on disk.
 
@@ -49,7 +50,7 @@ def delete_contents(
     called in this thread about three times a second. Blocks; a call with a deadline belongs in a
     worker, and setting ``stop`` ends it within milliseconds of the disk's next answer. ``unlink``
     removes each name that is no directory: called as os.unlink is, in several threads. Without
-    ``durable`` nothing waits for the disk in the end.
+    ``durable`` nothing waits for the disk in the end. ``bounds``: of what it takes at once.
 
     Raises ``NestedMount`` (before anything is removed, if it was mounted before),
     ``DeletionStopped``, ``DeletionIncomplete``, OSError.
@@ -68,7 +69,7 @@ def delete_contents(
         except OSError as error:
             reason = f"the directory's own flags and attributes: {error.strerror}"
             raise DeletionIncomplete([reason], Deleted()) from error
-        deleted = Emptying(top, stop or threading.Event(), unlink).run(workers, progress)
+        deleted = Emptying(top, stop or threading.Event(), unlink, bounds).run(workers, progress)
         if not durable:
             return deleted
         try:

@@ -12,6 +12,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from localvolume.host.beneath import LeadsOutside
 from localvolume.host.inodeflags import strip_attributes, unlock, unlock_subvolume
@@ -26,18 +27,27 @@ from localvolume.host.removal import (
 )
 from localvolume.host.syscalls import BTRFS_MAGIC, EXT_MAGIC, fstatfs
 
-#: Subdirectories of one directory on the stack at once.
-BATCH = 1024
-#: Levels below the top beyond which subdirectories are moved up.
-DEEPEST = 256
-#: Descriptors kept open for directories whose subdirectories are being worked on.
-KEPT_OPEN = 128
 #: Errors listed, and errors after which there is no point in going on.
 LISTED, MOST_ERRORS = 20, 1000
 #: Passes over a directory that change nothing before it counts as being filled by somebody.
 IDLE_PASSES = 100
-#: Seconds between reports of progress.
-REPORT_SECONDS = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a run takes at once, whatever the tree."""
+
+    batch: int = 1024
+    """Subdirectories of one directory on the stack."""
+
+    deepest: int = 256
+    """Levels below the top beyond which subdirectories are moved up."""
+
+    kept_open: int = 128
+    """Descriptors kept open for directories whose subdirectories are being worked on."""
+
+    report: float = 0.3
+    """Seconds between reports of progress."""
 
 
 class _Count:
@@ -61,8 +71,13 @@ class Emptying:
     """One run over one directory tree."""
 
     def __init__(
-        self, top: Directory, stop: threading.Event, unlink: Callable[..., None] | None = None
+        self,
+        top: Directory,
+        stop: threading.Event,
+        unlink: Callable[..., None] | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
+        self._bounds = bounds or Bounds()
         #: How one name that is no directory is removed: called as os.unlink, from several threads.
         self._remove = unlink or os.unlink
         self._top = top
@@ -95,7 +110,7 @@ class Emptying:
         try:
             for thread in threads:
                 thread.start()
-            while not self._wait(REPORT_SECONDS):
+            while not self._wait(self._bounds.report):
                 if progress is not None and (now := self._deleted()) != reported:
                     reported = now
                     progress(now)
@@ -183,12 +198,12 @@ class Emptying:
                 # What else is removed by name proves itself empty thereby.
                 directory.again = True
             moved: list[Directory] = []
-            if below and directory.depth >= DEEPEST:
+            if below and directory.depth >= self._bounds.deepest:
                 below, moved = self._move_up(fd, below)
             with self._changed:
                 self._top.pending += len(moved)
                 directory.pending += len(below)
-                if below and ours and len(self._kept_open) < KEPT_OPEN:
+                if below and ours and len(self._kept_open) < self._bounds.kept_open:
                     # Those who work below find their way from here.
                     self._kept_open.add(fd)
                     directory.fd, ours = fd, False
@@ -227,7 +242,7 @@ class Emptying:
                         and name == "lost+found"
                     )
                     below.append(Directory(name, directory, stays=stays))
-                    if len(below) == BATCH:
+                    if len(below) == self._bounds.batch:
                         directory.again = True
                         break
         return below

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends import btrfsremoval
 from localvolume.backends.btrfs import BtrfsBackend
 from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume, Record
 from localvolume.host import btrfs, btrfslimits, btrfsquota
@@ -402,15 +401,15 @@ class TestRemoving:
         here.purge(removed)
         assert not trash.exists()
 
-    def test_open_files_do_not_keep_it(self, here: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_open_files_do_not_keep_it(self, here: Pool) -> None:
         record = here.make("a")
-        with open(here.root / "a/file", "w") as file, monkeypatch.context() as patch:
-            # As long as they are open, the kernel does not free them.
-            patch.setattr(btrfsremoval, "_GONE_SECONDS", 0.5)
+        with open(here.root / "a/file", "w") as file:
             file.write("x")
             file.flush()
             removed = here.retire(record)
-            here.purge(removed)
+            # As long as they are open, the kernel does not free them.
+            backend = BtrfsBackend(gone_seconds=0.5)
+            backend.purge(here.fd, here.path, removed, stop=threading.Event())
         assert os.listdir(here.root / ".localvolume/trash") == []
         # The next one takes its group along.
         here.purge(here.retire(here.make("b")))

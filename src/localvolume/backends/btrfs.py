@@ -58,13 +58,19 @@ class BtrfsBackend:
     """Volumes as subvolumes. One object may be used for many pools and by many threads.
 
     `counting` is for how many seconds it is waited until everything is counted: when asked what
-    can be done, and when making.
+    can be done, and when making. `gone_seconds`: what the kernel may take for what it does in the
+    background, after a removal; it goes on without us.
     """
 
     name: BackendName = "btrfs"
 
-    def __init__(self, counting: tuple[float, float] = (_COUNTING_SHORT, _COUNTING_LONG)) -> None:
+    def __init__(
+        self,
+        counting: tuple[float, float] = (_COUNTING_SHORT, _COUNTING_LONG),
+        gone_seconds: float = 10.0,
+    ) -> None:
         self._counting_short, self._counting_long = counting
+        self._gone_seconds = gone_seconds
         # Looking puts limits right, with records that may be older than the last growth: the
         # largest size that a volume, by name and id, was ever given here counts.
         self._changing = threading.Lock()
@@ -116,7 +122,7 @@ class BtrfsBackend:
                 removed = take_away(making, record.name)
             if removed is not None:
                 commit(fd)
-                wait_until_gone(fd, [removed], threading.Event())
+                wait_until_gone(fd, [removed], threading.Event(), self._gone_seconds)
 
     def attach(self, pool: int, path: str, record: Record) -> None:
         """See that it is there, and that its limit is (still) the record's."""
@@ -202,7 +208,7 @@ class BtrfsBackend:
             except FileNotFoundError:
                 pass
             commit(fd)
-            wait_until_gone(fd, removed, stop)
+            wait_until_gone(fd, removed, stop, self._gone_seconds)
 
     def is_untouched(self, pool: int, path: str, record: Record) -> bool:
         with _readable(pool) as fd:

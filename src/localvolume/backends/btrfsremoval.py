@@ -25,8 +25,6 @@ from localvolume.host.trees import opened
 
 # A tenant who still has it open may make others inside while we delete; limits may be set again.
 _PASSES = 10
-# Seconds that the kernel may take for what it does in the background; it goes on without us.
-_GONE_SECONDS = 10.0
 _READ_ONLY = frozenset({errno.EROFS, errno.EPERM})
 _CHANGED = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EDQUOT})
 
@@ -109,14 +107,16 @@ def _empty(volume: int, stop: threading.Event, progress: Progress | None) -> Non
         raise BackendFailed(f"it cannot be emptied: {error}") from error
 
 
-def wait_until_gone(fd: int, identities: Sequence[int], stop: threading.Event) -> None:
-    """Wait, but not for long, until the kernel has freed deleted subvolumes; forget their groups.
+def wait_until_gone(
+    fd: int, identities: Sequence[int], stop: threading.Event, seconds: float
+) -> None:
+    """Wait no longer than that until the kernel has freed deleted subvolumes; forget their groups.
 
     What it has not ended by then it ends later, and the groups go when the next one is purged.
     """
     if identities:
         sync_and_clean(fd)
-    deadline = time.monotonic() + _GONE_SECONDS
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and not stop.wait(0.02):
         if not read_subvolumes(fd).ids.intersection(identities):
             break

@@ -83,13 +83,12 @@ def test_the_place_is_of_this_source_and_release(
     assert before.name.startswith(f"{assets.kubernetes_version()}-")
     copy = machine / "source"
     shutil.copytree(assets.SOURCE, copy)
-    monkeypatch.setattr(assets, "SOURCE", copy)
-    assert assets.build_directory() == before
+    assert assets.build_directory(copy) == before
     for name in ("main.go", "go.mod", "go.sum"):
         with open(copy / name, "a") as file:
             file.write("\n")
-        assert assets.build_directory() != before
-        before = assets.build_directory()
+        assert assets.build_directory(copy) != before
+        before = assets.build_directory(copy)
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert assets.build_directory().is_relative_to(Path.home() / ".cache")
 
@@ -170,15 +169,14 @@ def sleepers() -> list[str]:
 
 def test_an_old_go_is_named_with_the_remedy(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GO_VERSION", "go1.19.8")
-    monkeypatch.setattr(build, "OTHER_PLACES", ())
     with pytest.raises(ComponentsMissing) as raised:
-        build.find_go()
+        build.find_go(places=())
     assert "Go 1.24 or newer is needed" in str(raised.value)
     assert f"{machine / 'bin' / 'go'} is go1.19.8" in str(raised.value)
     assert "KUBEBUILDER_ASSETS" in str(raised.value)
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(ComponentsMissing, match="there is no Go here: install it"):
-        build.find_go()
+        build.find_go(places=())
 
 
 def test_a_newer_go_beside_an_old_one_is_taken(
@@ -188,8 +186,7 @@ def test_a_newer_go_beside_an_old_one_is_taken(
     program(newer)
     newer.write_text("#!/bin/sh\necho go1.24.1\n")
     monkeypatch.setenv("GO_VERSION", "go1.19.8")
-    monkeypatch.setattr(build, "OTHER_PLACES", (f"{machine}/go-*/bin/go",))
-    assert build.find_go() == newer
+    assert build.find_go(places=[f"{machine}/go-*/bin/go"]) == newer
 
 
 def test_given_executables_come_first_and_the_rest_is_built(

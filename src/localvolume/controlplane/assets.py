@@ -45,9 +45,9 @@ class Assets:
         return [name for name in names if name not in self.paths]
 
 
-def kubernetes_version() -> str:
+def kubernetes_version(source: Path = SOURCE) -> str:
     """The release that the build makes, such as "v1.34.4"; go.mod is where it is set."""
-    text = (SOURCE / "go.mod").read_text(encoding="utf-8")
+    text = (source / "go.mod").read_text(encoding="utf-8")
     found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", text, re.MULTILINE)
     if found is None:
         raise ComponentsMissing("components/go.mod requires no k8s.io/kubernetes")
@@ -62,12 +62,12 @@ def cache_home() -> Path:
     return root / "local-volume-provisioner" / "controlplane"
 
 
-def build_directory() -> Path:
-    """The place of the build of exactly this source for this machine's kind of processor."""
+def build_directory(source: Path = SOURCE) -> Path:
+    """The place of the build of exactly that source for this machine's kind of processor."""
     digest = hashlib.sha256(platform.machine().encode())
     for name in ("main.go", "go.mod", "go.sum"):
-        digest.update((SOURCE / name).read_bytes())
-    return cache_home() / f"{kubernetes_version()}-{digest.hexdigest()[:16]}"
+        digest.update((source / name).read_bytes())
+    return cache_home() / f"{kubernetes_version(source)}-{digest.hexdigest()[:16]}"
 
 
 def given_directory() -> Path | None:

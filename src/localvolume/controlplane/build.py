@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from localvolume.controlplane.assets import (
@@ -57,10 +57,10 @@ def needed_go() -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def find_go() -> Path:
-    """The first Go that is new enough: on PATH, or in OTHER_PLACES."""
+def find_go(places: Sequence[str] = OTHER_PLACES) -> Path:
+    """The first Go that is new enough: on PATH, or in these places."""
     candidates = [Path(found)] if (found := shutil.which("go")) else []
-    candidates += [Path(path) for place in OTHER_PLACES for path in sorted(glob.glob(place))]
+    candidates += [Path(path) for place in places for path in sorted(glob.glob(place))]
     need = needed_go()
     seen: list[str] = []
     for go in candidates:

@@ -1,12 +1,12 @@
 """Which volumes are cleaned, and what happens when that fails: policies, phases, refusals."""
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from localvolume.kube.client import Client
 from tests.cluster.support_agent import VOLUMES, Lab
 from tests.cluster.support_objects import pause
+from tests.faults.support_proxy import Order, proxy_for
 from tests.host.support_devices import command
 
 pytestmark = [
@@ -96,39 +96,35 @@ def test_a_refused_deletion_keeps_object_and_data(lab: Lab) -> None:
     assert not (where / "data").exists()
 
 
-def test_an_object_that_is_gone_already_is_no_failure(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_object_that_is_gone_already_is_no_failure(lab: Lab, tmp_path: Path) -> None:
     fs = lab.add_class("fs")
     where = lab.mount(lab.disk(), fs.path("one"))
-    lab.start()
-    volume = lab.published(fs, "one")
-    name = volume["metadata"]["name"]
-    claim = lab.bound(volume)
-    (where / "data").write_text("tenant")
-    real = Client.delete
-    gone: list[bool] = []
-
-    async def delete(self: Client, *args: Any, **kwargs: Any) -> None:
-        if not gone and args[1] == name:
-            lab.plane.request("DELETE", f"{VOLUMES}/{name}")
-            # Its protection puts a finalizer back as long as it is not being deleted.
-            while lab.volume(name) is not None:
-                lab.patch(name, {"metadata": {"finalizers": None}})
-            gone.append(True)
-        await real(self, *args, **kwargs)
-
-    monkeypatch.setattr(Client, "delete", delete)
-    lab.delete_claim(claim)
-    # Its data is nobody's now, and so it is not offered to anybody.
-    lab.until(lambda: lab.logged("it holds data"), bool)
-    assert gone == [True]
-    assert lab.volumes() == []
-    assert (where / "data").exists()
-    assert [e for e in lab.events(name) if e["type"] == "Warning"] == []
-    deletes = {"mode": "Filesystem", "type": "process"}
-    assert lab.metric(f"{PREFIX}persistentvolume_delete_failed_total", **deletes) is None
-    assert not lab.metric(f"{PREFIX}apiserver_requests_failed_total", method="delete")
+    deletion = Order("hold", ("delete",), times=1)
+    with proxy_for(lab.plane, tmp_path) as proxy:
+        lab.kubeconfig = proxy.kubeconfig
+        proxy.orders.append(deletion)
+        lab.start()
+        volume = lab.published(fs, "one")
+        name = volume["metadata"]["name"]
+        claim = lab.bound(volume)
+        (where / "data").write_text("tenant")
+        lab.delete_claim(claim)
+        lab.until(lambda: deletion.met, bool)
+        lab.plane.request("DELETE", f"{VOLUMES}/{name}")
+        # Its protection puts a finalizer back as long as it is not being deleted.
+        while lab.volume(name) is not None:
+            lab.patch(name, {"metadata": {"finalizers": None}})
+        deletion.release()
+        # Its data is nobody's now, and so it is not offered to anybody.
+        lab.until(lambda: lab.logged("it holds data"), bool)
+        assert deletion.answered
+        assert lab.volumes() == []
+        assert (where / "data").exists()
+        assert [e for e in lab.events(name) if e["type"] == "Warning"] == []
+        deletes = {"mode": "Filesystem", "type": "process"}
+        assert lab.metric(f"{PREFIX}persistentvolume_delete_failed_total", **deletes) is None
+        assert not lab.metric(f"{PREFIX}apiserver_requests_failed_total", method="delete")
+        lab.stop()
 
 
 def test_a_failed_cleaning_of_files_is_repeated_until_it_succeeds(lab: Lab) -> None:

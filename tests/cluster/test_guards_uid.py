@@ -1,14 +1,12 @@
 """Every cleaning belongs to one object: whatever happens to it meanwhile, nobody else pays."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from localvolume.kube.client import Client
 from tests.cluster.support_agent import FINALIZER, VOLUMES, Class, Lab, Volume
+from tests.faults.support_proxy import Order, proxy_for
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),
@@ -48,36 +46,29 @@ def gated(lab: Lab) -> tuple[Gate, Class, Volume]:
     return gate, block, volume
 
 
-def test_a_volume_taken_back_before_its_deletion_is_asked_for(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_volume_taken_back_before_its_deletion_is_asked_for(lab: Lab, tmp_path: Path) -> None:
     """Released when it was looked at, bound again when we act: the deletion must not go through."""
     fs = lab.add_class("fs")
     where = lab.mount(lab.disk(), fs.path("one"))
-    lab.start()
-    volume = lab.published(fs, "one")
-    name = volume["metadata"]["name"]
-    first = lab.bound(volume)
-    (where / "precious").write_text("tenant")
-    taken: list[str] = []
-    real = Client.delete
-
-    def take_back() -> None:
-        lab.patch(name, {"spec": {"claimRef": None}})
-        taken.append(lab.claim(volume))
-
-    async def delete(self: Client, *args: Any, **kwargs: Any) -> None:
-        if not taken and args[1] == name:
-            await asyncio.to_thread(take_back)
-        await real(self, *args, **kwargs)
-
-    monkeypatch.setattr(Client, "delete", delete)
-    lab.delete_claim(first)
-    lab.until(lambda: bool(taken), bool)
-    lab.settle()
-    found = lab.stays(volume)
+    deletion = Order("hold", ("delete",), times=1)
+    with proxy_for(lab.plane, tmp_path) as proxy:
+        lab.kubeconfig = proxy.kubeconfig
+        proxy.orders.append(deletion)
+        lab.start()
+        volume = lab.published(fs, "one")
+        first = lab.bound(volume)
+        (where / "precious").write_text("tenant")
+        lab.delete_claim(first)
+        lab.until(lambda: deletion.met, bool)
+        lab.patch(volume["metadata"]["name"], {"spec": {"claimRef": None}})
+        taken = lab.claim(volume)
+        deletion.release()
+        lab.until(lambda: deletion.answered, bool)
+        lab.settle()
+        found = lab.stays(volume)
+        lab.stop()
     assert found["status"]["phase"] == "Bound"
-    assert found["spec"]["claimRef"]["name"] == taken[0]
+    assert found["spec"]["claimRef"]["name"] == taken
     assert (where / "precious").exists()
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from localvolume.kube.objects import Node
 from tests.cluster.support_accounts import account, allow, rule
 from tests.cluster.support_agent import MERGE, AgentThread, Lab
 from tests.cluster.support_objects import written_by_controllers
+from tests.faults.support_proxy import Order, proxy_for
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),
@@ -233,9 +236,7 @@ async def test_a_patch_for_a_list_that_has_changed_is_refused_as_a_whole(lab: La
         await refused(stale)
 
 
-def test_taints_that_change_meanwhile_are_looked_at_again(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_taints_that_change_meanwhile_are_looked_at_again(lab: Lab, tmp_path: Path) -> None:
     lab.paces = replace(lab.paces, taint_first_wait=0.1)
     switch(lab, on=True)
     lab.add_class("fs")
@@ -243,19 +244,18 @@ def test_taints_that_change_meanwhile_are_looked_at_again(
     two = [OURS, OTHERS[2], {**OURS, "effect": "NoExecute"}]
     # The last one fits what was seen, and adds one more.
     edits = [[OTHERS[1], OURS], two, [*two, {**OURS, "effect": "PreferNoSchedule"}]]
-    real = taint.without_taints
-
-    def while_others_edit(node: Node, key: str) -> JsonPatch | None:
-        patch = real(node, key)
-        if edits:
-            put_on(lab, edits.pop(0))
-        return patch
-
-    monkeypatch.setattr(taint, "without_taints", while_others_edit)
-    lab.start()
-    is_removed(lab)
-    assert taints(lab) == [OTHERS[2]]
-    assert edits == []
+    orders = [Order("hold", ("patch",), "nodes", times=1) for _ in edits]
+    with proxy_for(lab.plane, tmp_path) as proxy:
+        lab.kubeconfig = proxy.kubeconfig
+        proxy.orders += orders
+        lab.start()
+        for order, edit in zip(orders, edits, strict=True):
+            lab.until(partial(getattr, order, "met"), bool)
+            put_on(lab, edit)
+            order.release()
+        is_removed(lab)
+        assert taints(lab) == [OTHERS[2]]
+        lab.stop()
 
 
 def made_anew(lab: Lab, with_taints: Taints) -> str:

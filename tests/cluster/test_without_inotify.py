@@ -2,27 +2,24 @@
 
 import errno
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from asyncinotify import Inotify
 
-from localvolume.config import watcher
-from localvolume.host import inotify
 from tests.cluster.support_agent import Lab
 
 pytestmark = pytest.mark.needs("root", "loop", "controlplane")
 
 
 def test_what_is_put_into_a_directory_is_found(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none_left(**_: Any) -> None:
+    def none_left(*_: object, **__: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     lab.paces = replace(lab.paces, blind=0.2)
     block = lab.add_class("block", volumeMode="Block")
     disks = [lab.raw_disk() for _ in range(3)]
     with monkeypatch.context() as taken:
-        for module in (watcher, inotify):
-            taken.setattr(module, "Inotify", none_left)
+        taken.setattr(Inotify, "__init__", none_left)
         lab.start()
         assert lab.logged("discovery directories are looked at every 0.2 s")
         lab.link(disks[0], block.path("one"))

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from localvolume.cleaning import files as files_module
 from localvolume.cleaning import priority
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import (
@@ -23,7 +23,6 @@ from localvolume.cleaning.receipt import (
     Progress,
 )
 from localvolume.cleaning.target import Target
-from localvolume.host.deletion import Deleted, delete_contents
 from localvolume.host.filesystems import looks_empty
 from localvolume.host.workers import Workers
 from tests.host.support_cleaning import DELETE_FILES, ZERO, mount_target, run_clean
@@ -281,15 +280,29 @@ async def test_immutable_files_go_too() -> None:
             assert not (where / "file").exists()
 
 
-async def test_files_that_are_still_there_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    def only_says_so(fd: int, **_: object) -> Deleted:
-        return Deleted(1, 0, 0)
+class Watched(Workers):
+    """They tell of each call before they make it."""
 
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        super().__init__(limit=4)
+        self._tell = tell
+
+    async def call(self, key: str, seconds: float, fn: Any, *args: Any) -> Any:
+        self._tell(getattr(args[0] if args else fn, "__qualname__", ""))
+        return await super().call(key, seconds, fn, *args)
+
+
+async def test_files_that_are_there_again_are_a_failure() -> None:
     with tmpfs() as where:
-        (where / "file").write_text("secret")
-        monkeypatch.setattr(files_module, "delete_contents", only_says_so)
+
+        def write(call: str) -> None:
+            if call == looks_empty.__qualname__:
+                (where / "file").write_text("secret")
+
+        workers = Watched(write)
         with pytest.raises(CleaningFailed, match="'file' is there"):
-            await run_clean(mount_target(where), DELETE_FILES)
+            await run_clean(mount_target(where), DELETE_FILES, workers=workers)
+        workers.close()
 
 
 def slow_deletion(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -343,27 +356,24 @@ async def test_a_long_deletion_goes_on_in_slices_and_counts_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[Progress] = []
-    slices: list[int] = []
-
-    def note(fd: int, **how: object) -> Deleted:
-        slices.append(fd)
-        return delete_contents(fd, **how)  # type: ignore[arg-type]
-
+    calls: list[str] = []
+    workers = Watched(calls.append)
     with tmpfs() as where:
         fill(where, 1000)
         count = len(names(where))
         slow_deletion(monkeypatch, 0.005)
-        monkeypatch.setattr(files_module, "delete_contents", note)
         receipt = await run_clean(
             mount_target(where),
             DELETE_FILES,
             progress=told.append,
             paces=CleaningPaces(first_slice=0.3, progress=0.25),
+            workers=workers,
         )
         assert not names(where)
+    workers.close()
     # Opening it is told of only where it takes long.
     told = [progress for progress in told if progress.step != "opening"]
-    assert len(slices) > 1
+    assert sum("_Slice" in call for call in calls) > 1
     assert receipt.files == count
     done = [progress.done_files for progress in told]
     assert len(done) > 2

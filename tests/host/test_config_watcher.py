@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from asyncinotify import Inotify, Mask, Watch
 
-from localvolume.config import loading, watcher
+from localvolume.config import loading
 from localvolume.config.watcher import ConfigWatcher
 
 NOTICED_SECONDS = 60.0
@@ -289,10 +289,10 @@ async def test_a_mount_over_the_directory_is_seen_after_refresh(config: Path) ->
 async def test_without_inotify_it_polls_and_says_so(
     config: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def none_left() -> None:
+    def none_left(_: Inotify) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(watcher, "Inotify", none_left)
+    monkeypatch.setattr(Inotify, "__init__", none_left)
     with caplog.at_level(logging.WARNING):
         async with watching(config, fallback_seconds=0.1) as calls:
             await calls.next()

@@ -8,6 +8,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -440,14 +441,17 @@ class TestHanging:
         assert not outcome.failure
         assert os.path.ismount(outcome.path)
 
-    def test_it_is_held_until_the_write_returns(
-        self, made: Bench, disk: LoopDevice, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        found = made.plan()
-        monkeypatch.setattr(act, "SECONDS", 5.0)
-        (outcome,) = made.carry_out(found)
+    def test_it_is_held_until_the_write_returns(self, made: Bench, disk: LoopDevice) -> None:
+        class Impatient(Workers):
+            """They wait for no call longer than for those that answer."""
+
+            async def call(self, key: str, seconds: float, fn: Any, *args: Any) -> Any:
+                return await super().call(key, min(seconds, 5.0), fn, *args)
+
+        found, workers = made.plan(), Impatient()
+        (outcome,) = asyncio.run(act.carry_out(found, workers, by_id=str(made.by_id)))
+        workers.close()
         assert "no answer from the host" in outcome.failure
-        monkeypatch.undo()
         self.released(made, disk)
 
     def test_also_when_nobody_waits_any_more(self, made: Bench, disk: LoopDevice) -> None:

@@ -1,23 +1,26 @@
 """Images grow with their loop device and filesystem, mounted or not, and never by half."""
 
 import contextlib
+import fcntl
 import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localvolume.backends.fstools import may_resize_mounted
 from localvolume.backends.model import BackendFailed, Impossible, NoRoom, Record
-from localvolume.host import loopattach
 from localvolume.host.commandsync import Run
 
 from .support_devices import formatted
 from .support_images import MIB, ImagePool, fill, image_pool, mounted, running
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
+
+LOOP_SET_CAPACITY = 0x4C07  # linux/loop.h
 
 xfs = pytest.mark.needs("xfs")
 
@@ -37,6 +40,18 @@ def pool(tmp_path: Path, run: Run) -> Iterator[ImagePool]:
 def room(where: Path) -> int:
     found = os.statvfs(where)
     return found.f_bavail * found.f_frsize
+
+
+def never_tell_the_device(patch: pytest.MonkeyPatch) -> None:
+    """As if killed right before it is told how large the file is now."""
+    real = fcntl.ioctl
+
+    def ioctl(fd: int, request: int, *given: Any) -> Any:
+        if request == LOOP_SET_CAPACITY:
+            raise OSError("killed between file and device")
+        return real(fd, request, *given)
+
+    patch.setattr(fcntl, "ioctl", ioctl)
 
 
 @pytest.mark.parametrize(
@@ -152,9 +167,6 @@ def test_what_a_growth_that_ended_early_has_had_is_told(
     attempt would not find it there again."""
     record, more = pool.make(mib=mib, sparse=sparse, **fields), 100
 
-    def stop(*_: object) -> None:
-        raise OSError("killed between file and device")
-
     def told(small: bool) -> None:
         found = begun(pool, record)
         if small:
@@ -164,7 +176,7 @@ def test_what_a_growth_that_ended_early_has_had_is_told(
 
     told(small=True)
     with monkeypatch.context() as patch:
-        patch.setattr(loopattach, "set_capacity", stop)
+        never_tell_the_device(patch)
         with pytest.raises(OSError, match="killed"):
             pool.grow(record, mib + more)
     told(small=False)
@@ -223,11 +235,8 @@ def test_a_size_that_the_device_has_not_yet_is_given_to_it(
 ) -> None:
     record = pool.make(mib=8, volume_mode="Block")
 
-    def stop(*_: object) -> None:
-        raise OSError("killed between file and device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(loopattach, "set_capacity", stop)
+        never_tell_the_device(patch)
         with pytest.raises(OSError, match="killed"):
             pool.grow(record, 16)
     pool.grow(record, 16)

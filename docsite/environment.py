@@ -91,10 +91,10 @@ _FORM = re.compile(r"[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+")
 _APART = ("cli/demonstration", "controlplane", "sandbox")
 
 
-def section() -> str:
+def section(explained: Mapping[str, tuple[str, str, str]] = VARIABLES) -> str:
     """The section of the flags' page. Raises Missing."""
     found = _found() - _NOT_READ
-    described = set(VARIABLES) - {"KUBECONFIG"}
+    described = set(explained) - {"KUBECONFIG"}
     if wrong := found ^ described:
         names = ", ".join(sorted(wrong))
         raise Missing(
@@ -103,7 +103,7 @@ def section() -> str:
         )
     rows = [
         (code(name), who, meaning, code(f"{name}={shown}"))
-        for name, (who, meaning, shown) in VARIABLES.items()
+        for name, (who, meaning, shown) in explained.items()
     ]
     titles = ("variable", "read by", "meaning", "example")
     return f"## Environment variables\n\nAn empty one counts as unset.\n\n{table(titles, rows)}"

@@ -77,13 +77,13 @@ OTHERS: Mapping[str, str] = {
 _NOT_MARKS = {"FLEX_DRIVER", "DYNAMIC_PROVISIONER"}
 
 
-def render() -> str:
+def render(explained: Mapping[str, tuple[str, str]] = OWN) -> str:
     """docs/reference/marks.md. Raises Missing."""
     found = dict(constants())
-    known = set(OWN) | set(OTHERS) | _NOT_MARKS
+    known = set(explained) | set(OTHERS) | _NOT_MARKS
     if unknown := set(found) - known:
         raise Missing(f"docsite/marks.py: neither in OWN nor in OTHERS: {', '.join(unknown)}")
-    own = [(code(found[name]), *said) for name, said in OWN.items() if name in found]
+    own = [(code(found[name]), *said) for name, said in explained.items() if name in found]
     others = [(code(found[name]), said) for name, said in OTHERS.items()]
     return page(
         "Labels, annotations and finalizers",

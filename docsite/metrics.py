@@ -52,16 +52,16 @@ A gauge tells the truth of the whole node after every look. A counter with `_tot
 """
 
 
-def render() -> str:
+def render(shown: Mapping[str, Callable[[CollectorRegistry], Any]] = ON_A_REGISTRY) -> str:
     """docs/reference/metrics.md. Raises Missing."""
-    known = set(ON_A_REGISTRY) | _OF_THE_PROCESS
+    known = set(shown) | _OF_THE_PROCESS
     if wrong := _modules() ^ known:
         raise Missing(
             "docsite/metrics.py, ON_A_REGISTRY: these modules make metrics and are not there, or "
             f"make none any more: {', '.join(sorted(wrong))}"
         )
     parts = [_section("Agent: the process", _metrics(ProcessTelemetry().registry))]
-    for module, add in ON_A_REGISTRY.items():
+    for module, add in shown.items():
         registry = CollectorRegistry()
         add(registry)
         parts.append(_section(_TITLES.get(module, f"Agent: `{module}`"), _metrics(registry)))

@@ -141,20 +141,18 @@ def test_the_defaults_of_parameters_are_the_codes() -> None:
 # --- what is gathered from the code
 
 
-def test_a_module_with_metrics_that_is_not_shown_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_with_metrics_that_is_not_shown_is_named() -> None:
     shown = dict(metrics.ON_A_REGISTRY)
     del shown["static/telemetry.py"]
-    monkeypatch.setattr(metrics, "ON_A_REGISTRY", shown)
     with pytest.raises(Missing, match=re.escape("static/telemetry.py")):
-        metrics.render()
+        metrics.render(shown)
 
 
-def test_an_event_that_is_not_explained_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_that_is_not_explained_is_named() -> None:
     explained = dict(events.EVENTS)
     del explained["VolumeVanished"]
-    monkeypatch.setattr(events, "EVENTS", explained)
     with pytest.raises(Missing, match="VolumeVanished"):
-        events.render()
+        events.render(explained)
 
 
 def test_reasons_of_one_word_are_found_as_well() -> None:
@@ -166,20 +164,18 @@ def test_reasons_that_are_put_together_are_found_by_their_pattern() -> None:
     assert list(reasons._of(ast.parse(call))) == ["Disk*Failed"]
 
 
-def test_a_variable_that_is_not_explained_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_is_not_explained_is_named() -> None:
     explained = dict(environment.VARIABLES)
     del explained["JOB_CONTAINER_IMAGE"]
-    monkeypatch.setattr(environment, "VARIABLES", explained)
     with pytest.raises(Missing, match="JOB_CONTAINER_IMAGE"):
-        environment.section()
+        environment.section(explained)
 
 
-def test_a_mark_that_is_not_explained_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mark_that_is_not_explained_is_named() -> None:
     explained = dict(marks.OWN)
     del explained["FINALIZER"]
-    monkeypatch.setattr(marks, "OWN", explained)
     with pytest.raises(Missing, match="FINALIZER"):
-        marks.render()
+        marks.render(explained)
 
 
 def test_the_metrics_page_has_every_name() -> None:

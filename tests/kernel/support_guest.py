@@ -40,13 +40,7 @@ _TOOLS = {
 INSIDE = "LOCALVOLUME_GUEST"
 
 
-#: How long its kernel may take to answer.
-_ANSWER_SECONDS = 30.0
-
 _NICE = -10
-
-#: A guest that writes neither to its console nor to its disks for so long does nothing any more.
-_STILL_SECONDS = 300.0
 
 
 class GuestFailed(AssertionError):
@@ -112,6 +106,10 @@ class Guest:
     results: Path
     disks: Mapping[str, int] = field(default_factory=dict)
     memory: str = "512M"
+    still_seconds: float = 300.0
+    """One that writes neither to its console nor to its disks for so long does nothing any more."""
+    answer_seconds: float = 30.0
+    """How long its kernel may take to answer."""
 
     def __enter__(self) -> Self:
         self.results.mkdir(parents=True, exist_ok=True)
@@ -198,8 +196,8 @@ class Guest:
             except subprocess.TimeoutExpired:
                 if left <= 0:
                     raise self._gave_up(f"was not done after {timeout:.0f} s") from None
-                if self._still() > _STILL_SECONDS:
-                    why = f"did nothing for {_STILL_SECONDS:.0f} s"
+                if self._still() > self.still_seconds:
+                    why = f"did nothing for {self.still_seconds:.0f} s"
                     raise self._gave_up(why, GuestStill) from None
         try:
             return int((self.results / "code").read_text())
@@ -213,8 +211,8 @@ class Guest:
 
     def _gave_up(self, why: str, kind: type[GuestFailed] = GuestFailed) -> GuestFailed:
         # As loud as need be to tell which tasks are blocked.
-        ask(self._own, "sysrq 8", _ANSWER_SECONDS)
-        blocked = ask(self._own, "sysrq w", _ANSWER_SECONDS)
+        ask(self._own, "sysrq 8", self.answer_seconds)
+        blocked = ask(self._own, "sysrq w", self.answer_seconds)
         self.kill()
         if blocked is None:
             return self._failed(f"the guest {why}, and its kernel does not answer", KernelStuck)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel import support_guest
 from tests.kernel.support_guest import (
     Guest,
     GuestFailed,
@@ -153,9 +152,8 @@ def test_a_guest_whose_command_fails_or_hangs_is_told(tmp_path: Path) -> None:
     assert failed.type is GuestFailed
 
 
-def test_a_guest_that_is_still_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(support_guest, "_STILL_SECONDS", 3.0)
-    with Guest(["sleep", "1000"], tmp_path) as guest:
+def test_a_guest_that_is_still_is_given_up(tmp_path: Path) -> None:
+    with Guest(["sleep", "1000"], tmp_path, still_seconds=3.0) as guest:
         until(guest.console, lambda console: "the guest runs" in console, seconds=300)
         with pytest.raises(GuestFailed) as failed:
             guest.wait(600)
@@ -163,12 +161,9 @@ def test_a_guest_that_is_still_is_given_up(tmp_path: Path, monkeypatch: pytest.M
     assert failed.type is GuestStill
 
 
-def test_a_kernel_that_answers_nobody_is_told_from_what_runs_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_answers_nobody_is_told_from_what_runs_in_it(tmp_path: Path) -> None:
     """Here it is stopped; where it is stuck, nothing else can be seen of it either."""
-    monkeypatch.setattr(support_guest, "_ANSWER_SECONDS", 2.0)
-    with Guest(["sleep", "1000"], tmp_path) as guest:
+    with Guest(["sleep", "1000"], tmp_path, answer_seconds=2.0) as guest:
         until(guest.console, lambda console: "the guest runs" in console, seconds=300)
         guest.pause()
         with pytest.raises(KernelStuck):

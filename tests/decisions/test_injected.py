@@ -1,12 +1,15 @@
 """What tests pace or make fail is given to our code as a parameter, not put in place of its names.
 
-A name that is replaced by its path is bound to where it is: who moves it breaks tests that it does
-not concern.
+A name that is replaced is bound to where it is: who moves it breaks tests that it does not concern.
+What is not ours may be replaced, such as a system call that is to fail. Files that still replace
+what belongs to an object of ours are listed, and the list only gets shorter.
 """
 
 from __future__ import annotations
 
 import ast
+import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -14,17 +17,68 @@ import pytest
 
 TESTS = Path(__file__).resolve().parent.parent
 
+#: Top-level packages that are not ours; what a test defines itself, or is given, may be ours.
+OTHERS = {*sys.stdlib_module_names, "asyncinotify"}
+
+REMAINING = {
+    "cluster/test_agent_rights_dynamic.py",
+    "cluster/test_capacity_objects.py",
+    "cluster/test_configuration_reload.py",
+    "cluster/test_dynamic_stale_looks.py",
+    "cluster/test_flex_provisioner.py",
+    "cluster/test_hangs.py",
+    "cluster/test_node_taint.py",
+    "decisions/test_until.py",
+    "faults/disks_life.py",
+    "faults/test_mistakes.py",
+    "faults/test_stop.py",
+    "faults/zygote.py",
+    "host/test_beneath.py",
+    "host/test_blockdev.py",
+    "host/test_commands.py",
+    "host/test_deletion.py",
+    "host/test_pool_places.py",
+    "kernel/inside/test_flex_lvm_pools.py",
+    "kernel/inside/test_lvm_growing.py",
+    "kernel/inside/test_lvm_store_kill.py",
+    "kernel/inside/test_projectquota.py",
+}
+
+
+def replacements(source: str) -> Iterator[ast.Call]:
+    """Every call of `setattr`, with or without an object before it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
+            if name == "setattr":
+                yield node
+
 
 def replaced_by_path(source: str) -> list[int]:
     """The lines that replace something by the path of its name: `setattr` of two arguments."""
     return [
-        node.lineno
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "setattr"
-        and len(node.args) + len(node.keywords) == 2
+        call.lineno
+        for call in replacements(source)
+        if isinstance(call.func, ast.Attribute) and len(call.args) + len(call.keywords) == 2
     ]
+
+
+def replaced_in_ours(source: str) -> list[int]:
+    """The lines that replace what belongs to a module or class that is not known as another's."""
+    packages: dict[str, str] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            packages |= {one.asname or one.name.partition(".")[0]: one.name for one in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            packages |= {one.asname or one.name: module for one in node.names}
+    found = []
+    for call in replacements(source):
+        if len(call.args) == 3:
+            owner = ast.unparse(call.args[0]).partition(".")[0]
+            if packages.get(owner, "").partition(".")[0] not in OTHERS:
+                found.append(call.lineno)
+    return found
 
 
 @cache
@@ -46,10 +100,33 @@ def sources() -> dict[str, str]:
         "with monkeypatch.context() as patch:\n    patch.setattr(path, value=1)",
     ],
 )
-def test_a_replacement_is_found(source: str) -> None:
+def test_a_replacement_by_path_is_found(source: str) -> None:
     assert len(replaced_by_path(source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('from localvolume.host import lvm\nmonkeypatch.setattr(lvm, "SECONDS", 1)', 1),
+        ('from localvolume.host.lvm import Lvm\npatch.setattr(Lvm, "run", run)', 1),
+        ('import localvolume.host\npatch.setattr(localvolume.host.lvm, "SECONDS", 1)', 1),
+        ('from .support import Lab\npatch.setattr(Lab, "run", run)', 1),
+        ('for module in modules:\n    setattr(module, "run", run)', 1),
+        ('import os\npatch.setattr(os, "read", run)', 0),
+        ('import os.path as place\npatch.setattr(place, "join", run)', 0),
+        ('from asyncinotify import Inotify\npatch.setattr(Inotify, "add_watch", run)', 0),
+    ],
+)
+def test_a_replacement_in_ours_is_found(source: str, found: int) -> None:
+    assert len(replaced_in_ours(source)) == found
 
 
 def test_nothing_of_ours_is_replaced_by_its_path() -> None:
     found = {name for name, source in sources().items() if replaced_by_path(source)}
     assert found == set(), "give it to the code under test as a parameter"
+
+
+def test_nothing_more_of_ours_is_replaced_in_what_it_belongs_to() -> None:
+    found = {name for name, source in sources().items() if replaced_in_ours(source)}
+    assert found - REMAINING == set(), "give it to the code under test as a parameter"
+    assert REMAINING - found == set(), "take it off the list"

@@ -4,18 +4,22 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from localvolume.cleaning.steps import Steps
+from localvolume.cleaning.run import clean
 from localvolume.host.locks import lock_directory
 from tests.cluster.support_agent import Class, Lab, Volume
 from tests.cluster.support_frozen import frozen
 from tests.cluster.support_program import Program
 from tests.faults.support_cleaner import Cleaner
 from tests.host.support_devices import tmpfs
+
+Confirm = Callable[[], Awaitable[object]]
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
@@ -210,24 +214,25 @@ def test_a_locked_directory_is_neither_cleaned_nor_offered(lab: Lab) -> None:
     assert not (used / "secret").exists()
 
 
-def test_what_another_agent_has_finished_is_not_cleaned_again(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_agent_has_finished_is_not_cleaned_again(lab: Lab) -> None:
     """It comes to hold the volume when the other one has let it go: it may be a tenant's again."""
     fs = lab.add_class("fs")
     where = lab.mount(lab.disk(), fs.path("disk"))
+
+    async def held_late(*args: Any, confirm: Confirm | None = None, **how: Any) -> Any:
+        async def confirm_late() -> None:
+            lab.patch(name, {"metadata": {"finalizers": None}})
+            (where / "next").write_text("the next tenant's")
+            assert confirm is not None
+            await confirm()
+
+        return await clean(*args, confirm=confirm_late, **how)
+
+    lab.deeds = replace(lab.deeds, clean=held_late)
     lab.start()
     first = lab.published(fs, "disk")
     name = first["metadata"]["name"]
     claim = lab.bound(first)
-    opened = Steps.open
-
-    async def open_late(self: Steps) -> None:
-        await opened(self)
-        lab.patch(name, {"metadata": {"finalizers": None}})
-        (where / "next").write_text("the next tenant's")
-
-    monkeypatch.setattr(Steps, "open", open_late)
     lab.delete_claim(claim)
     lab.until(lambda: lab.volume(name), lambda found: found is None)
     lab.settle()

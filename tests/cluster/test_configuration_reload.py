@@ -1,13 +1,12 @@
 """The configuration changes under a running agent: at once, wholly, or not at all."""
 
-import asyncio
 import json
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from localvolume.static.act import Acts
 from tests.cluster.support_agent import Lab
+from tests.faults.support_proxy import Order, proxy_for
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),
@@ -58,39 +57,32 @@ def test_a_valid_edit_is_in_force_without_a_restart(lab: Lab) -> None:
 
 
 def test_what_waits_to_be_published_is_published_by_the_new_configuration(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, tmp_path: Path
 ) -> None:
     """A burst of volumes waits its turn; what was planned for them before the edit is void."""
     lab.hurry(publishers=1)
-    publish = Acts._publish
-    begun: list[str] = []
-    go: list[bool] = []
-
-    async def gated(self: Acts, step: Any, around: Any) -> None:
-        begun.append(step.entry.name)
-        while not go:
-            await asyncio.sleep(0.02)
-        await publish(self, step, around)
-
-    monkeypatch.setattr(Acts, "_publish", gated)
     lab.settings |= {"labelsForPV": {"team": "old"}}
     fs = lab.add_class("fs")
     names = ["one", "two", "three"]
     for name in names:
         lab.mount(lab.disk(), fs.path(name))
-    lab.start(wait=False)
-    lab.until(lambda: len(begun), lambda count: count == 1)
-    lab.settings["labelsForPV"] = {"team": "new"}
-    reloads = lab.metric("localvolume_config_reloads_total", result="valid") or 0
-    lab.configure()
-    lab.until(
-        lambda: lab.metric("localvolume_config_reloads_total", result="valid") or 0,
-        lambda count: count > reloads,
-    )
-    go.append(True)
-    teams = {name: lab.published(fs, name)["metadata"]["labels"]["team"] for name in names}
-    waited = set(names) - {begun[0]}
-    assert {teams[name] for name in waited} == {"new"}
+    first = Order("hold", ("post",), times=1)
+    with proxy_for(lab.plane, tmp_path) as proxy:
+        lab.kubeconfig = proxy.kubeconfig
+        proxy.orders.append(first)
+        lab.start(wait=False)
+        lab.until(lambda: first.met, bool)
+        lab.settings["labelsForPV"] = {"team": "new"}
+        reloads = lab.metric("localvolume_config_reloads_total", result="valid") or 0
+        lab.configure()
+        lab.until(
+            lambda: lab.metric("localvolume_config_reloads_total", result="valid") or 0,
+            lambda count: count > reloads,
+        )
+        first.release()
+        teams = [lab.published(fs, name)["metadata"]["labels"]["team"] for name in names]
+        lab.stop()
+    assert sorted(teams) == ["new", "new", "old"]
 
 
 def test_an_invalid_edit_keeps_the_last_good_one(lab: Lab) -> None:

@@ -13,8 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from localvolume.dynamic.capacity import object_name
 from localvolume.dynamic.capacityrole import EVENT_REFUSED
 from localvolume.dynamic.paces import CapacityPaces
-from localvolume.kube import informer
-from localvolume.kube.backoff import Backoff
 from tests.chart.support_manifests import NAME, rules_of
 from tests.cluster.support_accounts import RBAC, Rule, account, allow, in_force, rule
 from tests.cluster.support_agent import CLASSES, MERGE, NODE_LABEL
@@ -142,10 +140,9 @@ def test_growing_takes_the_right_to_a_claims_status(dynamic: DynamicLab) -> None
 
 
 @pytest.fixture
-def soon_again(dynamic: DynamicLab, monkeypatch: pytest.MonkeyPatch) -> None:
+def soon_again(dynamic: DynamicLab) -> None:
     """Shorten the time between two attempts after a refusal."""
-    monkeypatch.setattr(informer, "Backoff", lambda: Backoff(0.1, 0.5))
-    dynamic.hurry_dynamic(capacities=CapacityPaces(longest_wait=0.5))
+    dynamic.hurry_dynamic(capacities=CapacityPaces(longest_wait=0.5, unread=0.5))
 
 
 @pytest.mark.usefixtures("soon_again")

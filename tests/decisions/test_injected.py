@@ -21,9 +21,7 @@ TESTS = Path(__file__).resolve().parent.parent
 OTHERS = {*sys.stdlib_module_names, "asyncinotify"}
 
 REMAINING = {
-    "cluster/test_agent_rights_dynamic.py",
     "cluster/test_capacity_objects.py",
-    "cluster/test_configuration_reload.py",
     "cluster/test_dynamic_stale_looks.py",
     "cluster/test_flex_provisioner.py",
     "cluster/test_hangs.py",
@@ -31,7 +29,6 @@ REMAINING = {
     "decisions/test_until.py",
     "faults/disks_life.py",
     "faults/test_mistakes.py",
-    "faults/test_stop.py",
     "faults/zygote.py",
     "host/test_beneath.py",
     "host/test_blockdev.py",

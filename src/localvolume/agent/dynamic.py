@@ -13,6 +13,7 @@ from localvolume.dynamic.capacityrole import CapacityRole
 from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.role import DynamicRole
 from localvolume.dynamic.telemetry import DynamicTelemetry
+from localvolume.kube.backoff import Backoff
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import CLAIMS, STORAGE_CAPACITIES
 from localvolume.volumes import marks
@@ -42,6 +43,7 @@ def begin(
         namespace=shared.namespace,
         label_selector=own,
         on_change=lambda *_: capacities.objects_changed(),
+        backoff=Backoff(longest=paces.capacities.unread),
     )
     capacities = CapacityRole(
         shared.client, published, shared.namespace, shared.events, paces.capacities

@@ -18,6 +18,9 @@ class CapacityPaces:
     longest_wait: float = 15.0
     """Bounds of the time between two attempts; a server may ask for more."""
 
+    unread: float = 30.0
+    """The longest time between two attempts to read what is published."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicPaces:

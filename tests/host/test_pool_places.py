@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume
+from localvolume.backends.directory import DirectoryBackend
+from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume, Record
 from localvolume.backends.pool import PoolStore
 from localvolume.host import trees
 from tests.host.support_devices import bind, filesystem, tmpfs
@@ -139,19 +140,16 @@ class TestWhatIsThereAlready:
             refused(store, "place/below", "leads out of the pool|not a directory")
             assert os.listdir(tmp_path) == []
 
-    def test_one_that_appears_while_it_is_made(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = trees._renameat2
-        with pool_on() as (store, where):
+    def test_one_that_appears_while_it_is_made(self) -> None:
+        class Overtaken(DirectoryBackend):
+            def make(self, pool: int, path: str, record: Record) -> Record:
+                made = super().make(pool, path, record)
+                os.makedirs(f"{path}/place", exist_ok=True)
+                return made
 
-            def first(*args: object) -> None:
-                if args[3] == "place":
-                    (where / "place").mkdir(exist_ok=True)
-                real(*args)  # type: ignore[arg-type]
-
-            monkeypatch.setattr(trees, "_renameat2", first)
+        with pool_on(backend=Overtaken()) as (store, where):
             with pytest.raises(NotThisVolume, match="something else lies at place"):
                 store.make(wish("pvc-1", "place"))
-            monkeypatch.undo()
             with pytest.raises(NotThisVolume):
                 store.make(wish("pvc-1", "place"))
             store.take_away(store.look().records["pvc-1"])
@@ -380,18 +378,15 @@ class TestTakingAway:
             assert store.look().records["pvc-1"] == record
             assert (where / "pvc-1/data").read_text() == "x"
 
-    def test_one_written_to_at_the_last_moment(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = trees._renameat2
-        with pool_on() as (store, where):
+    def test_one_written_to_at_the_last_moment(self) -> None:
+        class Late(DirectoryBackend):
+            def is_untouched(self, pool: int, path: str, record: Record) -> bool:
+                untouched = super().is_untouched(pool, path, record)
+                Path(path, "pvc-1/data").write_text("x")
+                return untouched
+
+        with pool_on(backend=Late()) as (store, where):
             record = offer(store, wish())
-
-            def write_before(*args: object) -> None:
-                if args[1] == "pvc-1" and not (where / "pvc-1/data").exists():
-                    (where / "pvc-1/data").write_text("x")
-                    monkeypatch.undo()
-                real(*args)  # type: ignore[arg-type]
-
-            monkeypatch.setattr(trees, "_renameat2", write_before)
             with pytest.raises(BackendFailed, match="not empty"):
                 store.take_away(record)
             assert store.look().records["pvc-1"] == record

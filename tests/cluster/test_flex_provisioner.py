@@ -3,15 +3,14 @@ kube-controller-manager."""
 
 from __future__ import annotations
 
+import json
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from localvolume.controller.flexacts import FlexActs
 from localvolume.volumes.marks import ELASTIC_FLEX_DRIVER, FLEX_DRIVER
 from tests.cluster.support_controller import (
     CLAIMS,
@@ -26,6 +25,7 @@ from tests.cluster.support_controller import (
 )
 from tests.cluster.support_flexclaims import ELASTIC_LABEL, Flex, Process, reasons
 from tests.cluster.support_routing import CLASSES, SELECTED, Routing
+from tests.faults.support_proxy import Order, Proxy
 
 pytestmark = pytest.mark.needs("controlplane")
 
@@ -37,21 +37,11 @@ def flex(ground: Ground) -> Flex:
     return Flex(ground)
 
 
-def before(monkeypatch: pytest.MonkeyPatch, method: str, do: Callable[[Any], object]) -> list[int]:
-    """Have something happen once, right before a step of the controller; how often it came to it.
-
-    `do` gets what the step is about: its last argument.
-    """
-    real, times = getattr(FlexActs, method), list[int]()
-
-    async def first(self: FlexActs, *args: Any) -> Any:
-        times.append(1)
-        if len(times) == 1:
-            do(args[-1])
-        return await real(self, *args)
-
-    monkeypatch.setattr(FlexActs, method, first)
-    return times
+def held(proxy: Proxy, *verbs: str, resource: str = "persistentvolumes") -> Order:
+    """Hold the first such request of the controller back."""
+    order = Order("hold", verbs, resource, times=1)
+    proxy.orders.append(order)
+    return order
 
 
 # --- whole lives ---------------------------------------------------------------------------------
@@ -181,15 +171,23 @@ def test_retain(ground: Ground, flex: Flex) -> None:
     ground.gone(volume)
 
 
-@pytest.mark.parametrize("method", ["_delete", "_claim_of", "_remove"])
+@pytest.mark.parametrize(
+    ("verbs", "resource"),
+    [
+        (["get"], "persistentvolumes"),
+        (["get"], "persistentvolumeclaims"),
+        (["patch", "delete"], "persistentvolumes"),
+    ],
+    ids=["before", "during", "after"],
+)
 @pytest.mark.parametrize("on_node", [False, True])
 def test_retain_at_the_last_moment(
-    ground: Ground, flex: Flex, monkeypatch: pytest.MonkeyPatch, method: str, on_node: bool
+    ground: Ground, flex: Flex, proxy: Proxy, verbs: list[str], resource: str, on_node: bool
 ) -> None:
     """Before the last look, during it, and after it."""
     node = ground.node()
     cls = flex.storage_class()
-    ground.start(flex_drivers=ELASTIC)
+    ground.start(flex_drivers=ELASTIC, kubeconfig=proxy.kubeconfig)
     claim = flex.claim(cls)
     volume = flex.bound(claim)
     if on_node:
@@ -197,13 +195,13 @@ def test_retain_at_the_last_moment(
         path = f"{VOLUMES}/{flex.name_for(claim)}"
         ground.patch(path, {"metadata": {"finalizers": ["kubernetes.io/pv-protection"]}})
 
-    def retain(_about: object) -> None:
-        path = f"{VOLUMES}/{flex.name_for(claim)}"
-        ground.patch(path, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
-
-    times = before(monkeypatch, method, retain)
+    request = held(proxy, *verbs, resource=resource)
     flex.drop(claim)
-    ground.until(lambda: times, bool)
+    ground.until(lambda: request.met, bool)
+    path = f"{VOLUMES}/{flex.name_for(claim)}"
+    ground.patch(path, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
+    request.release()
+    ground.until(lambda: request.answered, bool)
     flex.settle()
     found = ground.again(volume)
     assert found is not None
@@ -259,18 +257,15 @@ def test_anothers_volume_has_the_name(ground: Ground, flex: Flex) -> None:
     assert volume["metadata"]["uid"] != there["metadata"]["uid"]
 
 
-def test_anothers_volume_comes_first(
-    ground: Ground, flex: Flex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_anothers_volume_comes_first(ground: Ground, flex: Flex, proxy: Proxy) -> None:
     """Between the look and the creation."""
     cls = flex.storage_class()
-    before(monkeypatch, "_create", lambda step: foreign(ground, flex, found(step)))
-
-    def found(step: Any) -> dict[str, Any]:
-        return {"metadata": {"uid": step.claim.metadata.uid}}
-
-    ground.start(flex_drivers=ELASTIC)
+    creation = held(proxy, "post")
+    ground.start(flex_drivers=ELASTIC, kubeconfig=proxy.kubeconfig)
     claim = flex.claim(cls)
+    ground.until(lambda: creation.met, bool)
+    foreign(ground, flex, claim)
+    creation.release()
     ground.event(claim, "ProvisioningFailed", "another PersistentVolume has the name")
     assert "ProvisioningSucceeded" not in reasons(ground.events(claim))
     volume = flex.volume_of(claim)
@@ -278,14 +273,15 @@ def test_anothers_volume_comes_first(
     assert "flexVolume" not in volume["spec"]
 
 
-def test_it_was_made_by_a_leader_that_is_gone(
-    ground: Ground, flex: Flex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_was_made_by_a_leader_that_is_gone(ground: Ground, flex: Flex, proxy: Proxy) -> None:
     """Whose request took its time."""
     cls = flex.storage_class()
-    before(monkeypatch, "_create", lambda step: ground.plane.request("POST", VOLUMES, step.body))
-    ground.start(flex_drivers=ELASTIC)
+    creation = held(proxy, "post")
+    ground.start(flex_drivers=ELASTIC, kubeconfig=proxy.kubeconfig)
     claim = flex.claim(cls)
+    ground.until(lambda: creation.body, bool)
+    ground.plane.request("POST", VOLUMES, json.loads(creation.body))
+    creation.release()
     flex.bound(claim)
     ground.event(claim, "ProvisioningSucceeded")
     assert "ProvisioningFailed" not in reasons(ground.events(claim))

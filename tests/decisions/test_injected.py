@@ -23,7 +23,6 @@ OTHERS = {*sys.stdlib_module_names, "asyncinotify"}
 REMAINING = {
     "cluster/test_capacity_objects.py",
     "cluster/test_dynamic_stale_looks.py",
-    "cluster/test_flex_provisioner.py",
     "cluster/test_hangs.py",
     "cluster/test_node_taint.py",
     "decisions/test_until.py",

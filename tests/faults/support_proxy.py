@@ -43,7 +43,8 @@ class Order:
     nothing; `end`: it ends well, at once; `gone`: its first event says that the resourceVersion is
     too old.
 
-    `met` counts the requests that it has met, `answered` those of them that the server answered.
+    `met` counts the requests that it has met, `answered` those of them that the server answered;
+    `body` is of the last one.
     """
 
     does: Does
@@ -56,6 +57,7 @@ class Order:
     seconds: float = 0.0
     met: int = 0
     answered: int = 0
+    body: bytes = b""
     released: threading.Event = field(default_factory=threading.Event)
 
     def release(self) -> None:
@@ -149,6 +151,8 @@ class Proxy:
         seen = Seen(time.monotonic(), *_what(request))
         self.seen.append(seen)
         order = next((one for one in list(self.orders) if one.fits(seen)), None)
+        if order is not None:
+            order.body = await request.read()
         if order is not None and order.does == "answer":
             return _status(order.status, order.reason, order.headers)
         if order is not None and order.does == "delay":

@@ -47,12 +47,7 @@ class LvmStore:
     """
 
     def __init__(
-        self,
-        config: PoolConfig,
-        run: Run,
-        *,
-        locks: str = LOCKS,
-        zeroing: Zeroing | None = None,
+        self, config: PoolConfig, run: Run, *, locks: str = LOCKS, zeroing: Zeroing | None = None
     ) -> None:
         if config.lvm is None or not config.lvm.group:
             raise Impossible(f"the pool {config.name} names no volume group")

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.cleaning import priority, proof
+from localvolume.cleaning import priority
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed, CleaningRefused, Progress
 from localvolume.cleaning.target import Target
+from localvolume.host.blockdev import set_direct
 from localvolume.host.syscalls import mount_id
 from tests.host.support_cleaning import DELETE_FILES, mount_target, run_clean
 from tests.host.support_mounts import Mounts, mount_namespace
@@ -68,7 +69,7 @@ async def test_a_mount_that_only_others_see_is_not_emptied(tmp_path: Path) -> No
 def test_what_takes_no_direct_reads_is_read_through_the_cache() -> None:
     """Which was dropped right before."""
     with open("/proc/self/status", "rb") as file:
-        assert not proof.set_direct(file.fileno(), True)
+        assert not set_direct(file.fileno(), True)
         assert file.read(4)
 
 

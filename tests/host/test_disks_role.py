@@ -15,7 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from localvolume.config.model import Configuration
-from localvolume.disks.role import DisksRole
+from localvolume.disks.role import RETRY_SECONDS, DisksRole
 from localvolume.host.workers import Workers
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
@@ -58,7 +58,12 @@ class Setting:
 
     @contextlib.asynccontextmanager
     async def role(
-        self, configuration: Configuration | None = None, *, looked: bool = True, **paces: float
+        self,
+        configuration: Configuration | None = None,
+        *,
+        looked: bool = True,
+        recheck_seconds: float = 60.0,
+        retry_seconds: float = RETRY_SECONDS,
     ) -> AsyncIterator[DisksRole]:
         """One life of it, once it has `looked` for the first time."""
         volumes = Informer(self.client, PERSISTENT_VOLUMES, on_change=lambda old, new: None)
@@ -71,7 +76,9 @@ class Setting:
             node_name=NODE,
             configuration=configuration or self.configuration(),
             by_id=str(self.bench.by_id),
-            **{"recheck_seconds": 60.0, "rest_seconds": 0.0, **paces},
+            recheck_seconds=recheck_seconds,
+            rest_seconds=0.0,
+            retry_seconds=retry_seconds,
         )
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(volumes.run()), group.create_task(role.run())]

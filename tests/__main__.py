@@ -20,11 +20,12 @@ from typing import BinaryIO
 
 from tests import capabilities
 from tests.kernel import support_guest
-from tests.suite import table
+from tests.suite import table, untested
 
 _PYTEST = (sys.executable, "-m", "pytest")
 _KERNEL = "tests/kernel"
 _RESULTS = Path("build/test-results")
+_PARTS = ("guest", "rest")
 _GUESTS = 2
 _WORKERS = 4
 _OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> int:
         return subprocess.call([*_PYTEST, *arguments])
     shutil.rmtree(_RESULTS, ignore_errors=True)
     _RESULTS.mkdir(parents=True)
-    os.environ["LOCALVOLUME_TEST_RESULTS"] = str(_RESULTS.absolute())
+    os.environ[untested.RESULTS] = str(_RESULTS.absolute())
     # Once, in plain sight, and not by each worker.
     capabilities.build()
     # What is cut off by its time limit is told of, too.
@@ -59,6 +60,9 @@ def main(arguments: list[str]) -> int:
         told = table.table(cost for path in _RESULTS.glob("*.xml") for cost in table.read(path))
         (_RESULTS / "costs.txt").write_text(told)
         print(f"\n{told}", flush=True)
+        lacking = (one for name in _PARTS for one in untested.read(_RESULTS / f"{name}.xml"))
+        if lines := untested.told(lacking):
+            print("", f"{untested.TITLE}:", *lines, sep="\n", flush=True)
     return next((code for code in codes if code), 0)
 
 

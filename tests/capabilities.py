@@ -9,19 +9,38 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
+import pytest
+
 _BUILT = frozenset({"controlplane", "kubectl", "kubelet"})
 
 
-def missing(name: str) -> str | None:
-    """None where the machine has the capability `name`; else what is missing and what helps."""
-    return PROBES[name]() if name in PROBES else lacking(name)
+def needs_of(item: pytest.Item) -> list[str]:
+    """What a test's `needs` marks name."""
+    return list(dict.fromkeys(name for mark in item.iter_markers("needs") for name in mark.args))
+
+
+def missing(name: str) -> tuple[str, ...]:
+    """What this machine lacks for the capability or program `name`, each with what helps; empty
+    where it has all of it. The capability itself is tried only where nothing is lacking for it."""
+    if name not in PROBES:
+        return tuple(filter(None, [lacking(name)]))
+    absent = dict.fromkeys(reason for part in _takes(name) for reason in missing(part))
+    return tuple(absent) or tuple(filter(None, [PROBES[name]()]))
 
 
 def lacking(program: str) -> str | None:
     """None where the program is there, else which package has it (programs.txt)."""
     if shutil.which(program):
         return None
-    return f"there is no {program}: install {_packages().get(program, program)}"
+    return f"there is no {program}: install {packages().get(program, program)}"
+
+
+def programs_of(names: Iterable[str]) -> set[str]:
+    """The programs that a test may start which needs these."""
+    found: set[str] = set()
+    for name in names:
+        found |= {name, *programs_of(_takes(name))}
+    return found
 
 
 def remedy(reasons: Iterable[str]) -> str | None:
@@ -32,12 +51,13 @@ def remedy(reasons: Iterable[str]) -> str | None:
         for told in re.findall(r"install (.+)", reason)
         for word in told.split()
     }
-    packages = sorted(words & {*_packages().values()})
-    return f"apt-get install {' '.join(packages)}" if packages else None
+    absent = sorted(words & {*packages().values()})
+    return f"apt-get install {' '.join(absent)}" if absent else None
 
 
 @functools.cache
-def _packages() -> dict[str, str]:
+def packages() -> dict[str, str]:
+    """The package by the program it has: all programs that tests run."""
     lines = Path(__file__).with_name("programs.txt").read_text(encoding="utf-8").splitlines()
     return dict(line.split() for line in lines if line and not line.startswith("#"))
 
@@ -49,7 +69,7 @@ def build(wanted: Collection[str] = _BUILT) -> None:
 
 
 def known() -> list[str]:
-    return sorted({*PROBES, *_packages()})
+    return sorted({*PROBES, *packages()})
 
 
 def works(argv: Sequence[str]) -> bool:
@@ -86,10 +106,6 @@ def _root() -> str | None:
 
 @functools.cache
 def _loop() -> str | None:
-    if (reason := _root()) is not None:
-        return reason
-    if shutil.which("losetup") is None:
-        return "loop devices need losetup: install util-linux"
     with tempfile.NamedTemporaryFile(prefix="localvolume-probe-") as file:
         file.truncate(1 << 20)
         done = subprocess.run(
@@ -101,12 +117,9 @@ def _loop() -> str | None:
     return None if problem is None else f"a loop device cannot be detached again ({problem})"
 
 
-def _filesystem(kind: str, package: str) -> str | None:
+@functools.cache
+def _filesystem(kind: str) -> str | None:
     """Make one in a file and mount it, in a mount namespace that takes both away again."""
-    if (reason := _loop()) is not None:
-        return reason
-    if shutil.which(f"mkfs.{kind}") is None:
-        return f"there is no mkfs.{kind}: install {package}"
     with tempfile.TemporaryDirectory(prefix="localvolume-probe-") as name:
         image, point = Path(name, "image"), Path(name, "mounted")
         point.mkdir()
@@ -118,21 +131,6 @@ def _filesystem(kind: str, package: str) -> str | None:
         if (problem := _tried(["unshare", "--mount", *mount])) is not None:
             return f"this kernel mounts no {kind} ({problem})"
     return None
-
-
-@functools.cache
-def _ext4() -> str | None:
-    return _filesystem("ext4", "e2fsprogs")
-
-
-@functools.cache
-def _xfs() -> str | None:
-    return _filesystem("xfs", "xfsprogs")
-
-
-@functools.cache
-def _btrfs() -> str | None:
-    return _filesystem("btrfs", "btrfs-progs")
 
 
 @functools.cache
@@ -151,9 +149,12 @@ def _go() -> str | None:
     from localvolume.controlplane.build import find_go
 
     try:
-        find_go()
+        found = find_go()
     except ComponentsMissing as problem:
         return str(problem)
+    if (named := shutil.which("go")) is None or not found.samefile(named):
+        # Tests and `make` call it by name.
+        os.environ["PATH"] = f"{found.parent}{os.pathsep}{os.environ['PATH']}"
     return None
 
 
@@ -165,7 +166,8 @@ def _controlplane() -> str | None:
     try:
         provide()
     except ComponentsMissing as problem:
-        return f"no real control plane: {problem}"
+        # Most often it is Go, and that is told once.
+        return _go() or f"no real control plane: {problem}"
     return None
 
 
@@ -179,14 +181,23 @@ def _kubelet() -> str | None:
     tried = ["unshare", "--mount", "--net", "--pid", "--fork", "mount", "-t", "tmpfs", "x", "/run"]
     if (problem := _tried(tried)) is not None:
         return f"this kernel or container allows no namespaces for a node ({problem})"
-    if (reason := _controlplane()) is not None:
-        return reason
     from localvolume.controlplane import ComponentsMissing, provide
 
     try:
         provide(["kubelet"])
     except ComponentsMissing as problem:
         return f"no real kubelet: {problem}"
+    return None
+
+
+@functools.cache
+def _cni() -> str | None:
+    from localvolume.controlplane.node.requirements import NodeFailed, plugins
+
+    try:
+        plugins()
+    except NodeFailed as problem:
+        return str(problem)
     return None
 
 
@@ -203,15 +214,15 @@ def _image() -> str | None:
     """The container image can be built."""
     from tests.node.support_image import missing as missing_for_image
 
-    return _root() or missing_for_image()
+    return missing_for_image()
 
 
 @functools.cache
 def _kubectl() -> str | None:
     if shutil.which("kubectl") is not None:
         return None
-    if _controlplane() is not None:
-        return "there is no kubectl: install it, or what the real control plane needs, which has it"
+    if reason := _controlplane():
+        return reason
     from localvolume.controlplane import provide
 
     # Tests call it by name.
@@ -219,27 +230,44 @@ def _kubectl() -> str | None:
     return None
 
 
-@functools.cache
-def _prometheus() -> str | None:
-    """Prometheus itself, and what checks its rules."""
-    for command in ("prometheus", "promtool"):
-        if shutil.which(command) is None:
-            return f"there is no {command}: install prometheus"
-    return None
+def _takes(name: str) -> tuple[str, ...]:
+    """The capabilities and programs without which there is no use in trying `name`."""
+    if name == "guest":
+        from tests.kernel.support_guest import programs
+
+        return programs()
+    return _TAKES.get(name, ())
 
 
+_FILESYSTEM = ("loop", "mount", "unshare")
+_TAKES = {
+    "btrfs": (*_FILESYSTEM, "mkfs.btrfs"),
+    "ext4": (*_FILESYSTEM, "mkfs.ext4"),
+    "image": ("root", "buildah", "mmdebstrap", "mount", "unshare", "flexclient"),
+    "flexclient": ("go", "make"),
+    "kubelet": (
+        *("root", "busybox", "containerd", "ctr", "ip", "ldd", "mount", "openssl", "runc"),
+        *("unshare", "cni", "controlplane"),
+    ),
+    "loop": ("root", "losetup", "partx"),
+    "prometheus": ("promtool",),
+    "userns": ("unshare",),
+    "xfs": (*_FILESYSTEM, "mkfs.xfs"),
+}
 PROBES: dict[str, Callable[[], str | None]] = {
-    "btrfs": _btrfs,
+    "btrfs": functools.partial(_filesystem, "btrfs"),
+    "cni": _cni,
     "controlplane": _controlplane,
-    "ext4": _ext4,
+    "ext4": functools.partial(_filesystem, "ext4"),
+    "flexclient": lambda: None,
     "go": _go,
     "guest": _guest,
     "image": _image,
     "kubectl": _kubectl,
     "kubelet": _kubelet,
     "loop": _loop,
-    "prometheus": _prometheus,
+    "prometheus": functools.partial(lacking, "prometheus"),
     "root": _root,
     "userns": _userns,
-    "xfs": _xfs,
+    "xfs": functools.partial(_filesystem, "xfs"),
 }

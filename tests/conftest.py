@@ -8,13 +8,13 @@ import contextlib
 import logging
 import os
 import secrets
-from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 
 import pytest
 
 from localvolume.controlplane import ControlPlane
 from tests import capabilities
+from tests.suite import untested
 
 pytest_plugins = (
     "tests.suite.chance",
@@ -30,19 +30,12 @@ IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
 
 
-def _needs(item: pytest.Item) -> list[str]:
-    names: dict[str, None] = {}
-    for marker in item.iter_markers("needs"):
-        names.update(dict.fromkeys(marker.args))
-    return list(names)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     known = capabilities.known()
     for item in items:
         if "control_plane" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.needs("controlplane"))
-        for name in _needs(item):
+        for name in capabilities.needs_of(item):
             if name not in known:
                 raise pytest.UsageError(
                     f"{item.nodeid} needs {name!r}, which is none of: {', '.join(known)}"
@@ -56,7 +49,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     What a worker needs was built before it was started (__main__.py)."""
     if session.config.option.collectonly or hasattr(session.config, "workerinput"):
         return
-    wanted = {name for item in session.items for name in _needs(item)}
+    wanted = {name for item in session.items for name in capabilities.needs_of(item)}
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
         capabilities.build(wanted)
@@ -64,10 +57,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    reasons = [reason for name in _needs(item) if (reason := capabilities.missing(name))]
+    # The same reason only once: "loop" and "ext4" both say that root is missing.
+    reasons = dict.fromkeys(
+        reason for name in capabilities.needs_of(item) for reason in capabilities.missing(name)
+    )
     if reasons:
-        # The same reason only once: "loop" and "ext4" both say that root is missing.
-        pytest.skip("; ".join(dict.fromkeys(reasons)))
+        item.user_properties += [(untested.LACKING, reason) for reason in reasons]
+        pytest.skip("; ".join(reasons))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -99,20 +95,21 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    # Of several processes all is told at the very end (__main__.py).
+    if untested.RESULTS in os.environ:
+        return
+    lacking: list[tuple[str, str]] = []
     reports: Iterable[pytest.TestReport | pytest.CollectReport] = terminalreporter.stats.get(
         "skipped", []
     )
-    untested: defaultdict[str, list[str]] = defaultdict(list)
     for report in reports:
-        untested[_reason(report)].append(report.nodeid.split("::")[0])
-    if not untested:
-        return
-    terminalreporter.section("Not tested on this machine, and why", sep="=")
-    for reason, nodes in sorted(untested.items()):
-        tests = "1 test" if len(nodes) == 1 else f"{len(nodes)} tests"
-        terminalreporter.write_line(f"{tests} ({', '.join(sorted(set(nodes)))}): {reason}")
-    if command := capabilities.remedy(untested):
-        terminalreporter.write_line(f"Most of it is tested after: {command}")
+        properties = getattr(report, "user_properties", ())
+        reasons = [value for name, value in properties if name == untested.LACKING]
+        lacking += [(reason, report.nodeid) for reason in reasons or [_reason(report)]]
+    if lines := untested.told(lacking):
+        terminalreporter.section(untested.TITLE, sep="=")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

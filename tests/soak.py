@@ -144,10 +144,10 @@ def main(arguments: list[str]) -> int:
     others = [path for path in files if path not in inside]
     failed = threading.Event()
     lanes = [Lane(drawn(random.Random(options.seed), others), end, failed)]
-    if (why_not := capabilities.missing("guest")) is None:
+    if not (why_not := capabilities.missing("guest")):
         lanes.append(Lane(_in_guests(random.Random(options.seed), inside), end, failed))
     else:
-        print(f"without the guest kernel: {why_not}", flush=True)
+        print(f"without the guest kernel: {'; '.join(why_not)}", flush=True)
     for lane in lanes:
         lane.start()
     for lane in lanes:

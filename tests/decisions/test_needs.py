@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import capabilities
+from tests.suite import untested
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -17,7 +18,7 @@ from tests import capabilities
 
 capabilities.PROBES["root"] = lambda: "mounts need root"
 capabilities.PROBES["loop"] = lambda: "mounts need root"
-capabilities.PROBES["xfs"] = lambda: None
+capabilities.PROBES["kubectl"] = lambda: None
 
 @pytest.mark.needs("root")
 def test_a(): pass
@@ -25,15 +26,20 @@ def test_a(): pass
 @pytest.mark.needs("root", "loop")
 def test_b(): pass
 
-@pytest.mark.needs("xfs")
+@pytest.mark.needs("kubectl")
 def test_c(): pass
 
 def test_d(): pytest.skip("there is no moon")
 """
 
 
-def run(directory: Path, text: str, ci: str) -> "subprocess.CompletedProcess[str]":
+def run(
+    directory: Path, text: str, ci: str, *, path: str = ""
+) -> "subprocess.CompletedProcess[str]":
     (directory / "test_x.py").write_text(text)
+    environment = {**os.environ, "CI": ci, "COLUMNS": "200"}
+    environment.pop(untested.RESULTS, None)
+    environment["PATH"] = f"{path}{os.pathsep}{environment['PATH']}"
     options = [
         "-q",
         f"--rootdir={directory}",
@@ -47,7 +53,7 @@ def run(directory: Path, text: str, ci: str) -> "subprocess.CompletedProcess[str
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(directory / "test_x.py")],
         cwd=REPOSITORY,
-        env={**os.environ, "CI": ci, "COLUMNS": "200"},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=120,
@@ -95,6 +101,8 @@ def test_every_missing_capability_is_told_in_words(
     code = (
         "import os; os.geteuid = lambda: 1000\n"
         "from localvolume.controlplane import build; build.OTHER_PLACES = ()\n"
+        "from localvolume.controlplane.node import requirements\n"
+        "requirements.PLUGIN_PLACES = ()\n"
         f"from tests import capabilities; print(capabilities.missing({name!r}))"
     )
     done = subprocess.run(
@@ -110,3 +118,13 @@ def test_every_missing_capability_is_told_in_words(
         check=True,
     )
     assert len(done.stdout.split()) >= 6, done.stdout
+
+
+def test_all_that_is_lacking_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one thing after the other: one command adds it all."""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    told = capabilities.missing("ext4")
+    assert {"there is no losetup: install mount", "there is no mkfs.ext4: install e2fsprogs"} < {
+        *told
+    }
+    assert len(told) == len(set(told))

@@ -28,14 +28,10 @@ _WHOLE_REGISTERS = Path(__file__).resolve().with_name("wholeregisters.c")
 _MAPPED_AT_ONCE = Path(__file__).resolve().with_name("mappedatonce.c")
 #: Where Debian's user-mode-linux puts them, below the kernel's version.
 _MODULES = Path("/usr/lib/uml/modules")
-_TOOLS = {
-    "modprobe": "kmod",
-    "mkfs.xfs": "xfsprogs",
-    "mkfs.ext4": "e2fsprogs",
-    "lvm": "lvm2",
-    "thin_check": "thin-provisioning-tools",
-}
-
+_PROGRAMS = (
+    *("linux.uml", "modprobe", "mount", "losetup", "unshare", "setpriv", "ps", "blkid", "wipefs"),
+    *("mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mkswap", "lvm", "thin_check"),
+)
 #: Set for every process in a guest.
 INSIDE = "LOCALVOLUME_GUEST"
 
@@ -55,15 +51,16 @@ class KernelStuck(GuestFailed):
     """The guest's own kernel answers nobody: that says nothing about what was run in it."""
 
 
+def programs() -> tuple[str, ...]:
+    """What a guest takes, and the tests in it: it has this machine's."""
+    # A processor with AMX has registers that the guest's kernel does not know.
+    return (*_PROGRAMS, "cc") if _needs_whole_registers() else _PROGRAMS
+
+
 def missing() -> str | None:
-    """None where a guest can be started; else what is missing and what helps."""
-    if shutil.which("linux.uml") is None or not _MODULES.is_dir():
-        return "there is no guest kernel (linux.uml): install user-mode-linux, of Debian"
-    for tool, package in _TOOLS.items():
-        if shutil.which(tool) is None:
-            return f"the guest kernel needs {tool}: install {package}"
-    if _needs_whole_registers() and shutil.which("cc") is None:
-        return "the guest kernel needs a C compiler on a processor with AMX: install gcc"
+    """None where a guest can be started, as far as the programs do not say; else what helps."""
+    if not _MODULES.is_dir():
+        return f"the guest kernel has no modules in {_MODULES}: install user-mode-linux, of Debian"
     return None
 
 

@@ -15,7 +15,7 @@ from tests.kernel.support_guest import (
     KernelStuck,
     pytest_inside,
 )
-from tests.suite import measured
+from tests.suite import measured, untested
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("guest")
@@ -106,7 +106,7 @@ def passes(
         code, console = run(command, tmp_path / "second")
         report = tmp_path / "second" / "junit.xml"
     assert report.exists(), console
-    if results := os.environ.get("LOCALVOLUME_TEST_RESULTS"):
+    if results := os.environ.get(untested.RESULTS):
         kept = "".join(letter for letter in name if letter.isalnum() or letter in "_-")
         shutil.copyfile(report, Path(results, f"inside-{kept or 'others'}.xml"))
     found = outcomes(report)

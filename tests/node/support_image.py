@@ -25,8 +25,6 @@ exec chroot --userspec="$user" "$root" "$@"
 
 def missing() -> str | None:
     """None where the image can be built, as far as that is known without trying."""
-    if absent := [name for name in ("buildah", "mmdebstrap") if shutil.which(name) is None]:
-        return f"to build the image takes {' and '.join(absent)}: install {' '.join(absent)}"
     try:
         sources()
     except BuildFailed as problem:

@@ -1,7 +1,7 @@
 """What each test costs: seconds of its set-up, call and teardown, and of the processors.
 
 A plugin of pytest's. The figures are properties of the test in the JUnit report, so they come
-from every process that runs tests, the guest's too; costs_table.py reads them there.
+from every process that runs tests, the guest's too; table.py reads them there.
 """
 
 import os

@@ -39,14 +39,14 @@ def read(report: Path) -> Iterator[Cost]:
     for case in root.iter("testcase"):
         noted = {one.get("name"): one.get("value") for one in case.iter("property")}
         phases = [noted.get(f"{phase}_seconds") for phase in ("setup", "call", "teardown")]
-        name = _nodeid(case.get("classname", ""), case.get("name", ""))
+        name = nodeid(case.get("classname", ""), case.get("name", ""))
         processor = noted.get("processor_seconds")
         if processor is not None:
             setup, call, teardown = (float(phase or 0) for phase in phases)
             yield Cost(name, 1, setup, call, teardown, float(processor))
 
 
-def _nodeid(classname: str, test: str) -> str:
+def nodeid(classname: str, test: str) -> str:
     """As pytest names it, of what it writes to a report: `tests.host.test_a.TestB`, `test_c`."""
     parts = classname.split(".")
     file = next((n for n, part in enumerate(parts) if part.startswith("test_")), len(parts) - 1)

@@ -21,6 +21,7 @@ pytest_plugins = (
     "tests.suite.costs",
     "tests.suite.order",
     "tests.suite.traced",
+    "tests.suite.programs",
 )
 
 #: Nothing may go untested where this says so.

@@ -1,6 +1,8 @@
-"""What a machine cannot test is skipped with its reason, and fails where CI=true."""
+"""What a machine cannot test is skipped with its reason, and fails where CI=true; and what a test
+starts it names."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 
 from tests import capabilities
 from tests.suite import untested
+from tests.suite.programs import programs_in
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -128,3 +131,64 @@ def test_all_that_is_lacking_is_told_at_once(monkeypatch: pytest.MonkeyPatch) ->
         *told
     }
     assert len(told) == len(set(told))
+
+
+STARTS = """
+import os, subprocess
+import pytest
+from tests.suite.programs import require
+
+@pytest.fixture
+def made(): subprocess.run(["make"])
+
+def test_itself(): subprocess.run(["make"])
+
+def test_by_its_fixture(made): pass
+
+def test_as_nobodys_child(): os.waitpid(os.posix_spawnp("make", ["make"], os.environ), 0)
+
+@pytest.mark.needs("make")
+def test_named(made): pass
+
+@pytest.mark.needs("flexclient")
+def test_implied(made): pass
+
+def test_required():
+    require("make")
+    subprocess.run(["make"])
+"""
+
+
+def test_a_test_that_does_not_name_what_it_starts_fails(tmp_path: Path) -> None:
+    for name in ("make", "go"):
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\necho go1.99\n")
+        program.chmod(0o755)
+    done = run(tmp_path, STARTS, ci="", path=str(tmp_path))
+    failed = [line.partition("::")[2] for line in done.stdout.splitlines() if "FAILED" in line]
+    assert [line.partition(" ")[0] for line in failed] == [
+        "test_itself",
+        "test_by_its_fixture",
+        "test_as_nobodys_child",
+    ], done.stdout
+    assert all("starts what it does not need(): ['make']" in line for line in failed)
+    assert "3 failed, 3 passed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["mount", "/dev/sda", "/srv/chattr"], {"mount"}),
+        (["{bin}/mount"], {"mount"}),
+        (["/tmp/mine/mount"], set()),
+        (["nice", "-n", "10", "setpriv", "--pdeathsig", "KILL", "--", "{bin}/chattr"], {"chattr"}),
+        (["unshare", "--mount", "mount"], {"unshare", "mount"}),
+        (["sh", "-c", "true", "mount"], set()),
+    ],
+)
+def test_the_programs_of_a_command_line(
+    argv: list[str], expected: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For them to be where this machine has them, or nowhere."""
+    place = str(Path(shutil.which("mount") or "/bin/mount").parent)
+    assert programs_in([word.format(bin=place) for word in argv]) == expected

@@ -22,9 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-from tests import capabilities
+from tests.suite.programs import require
 from tests.suite.until import until
 
 MIB = 1 << 20
@@ -53,8 +51,7 @@ def command(*argv: str | os.PathLike[str], stdin: str = "", wait: float = 30.0) 
     for a moment whenever it likes.
     """
     words = [os.fspath(word) for word in argv]
-    if (reason := capabilities.lacking(words[0])) is not None:
-        pytest.skip(reason)
+    require(words[0])
 
     def run() -> subprocess.CompletedProcess[str]:
         return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=60)

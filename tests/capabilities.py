@@ -249,7 +249,8 @@ _TAKES = {
         *("root", "busybox", "containerd", "ctr", "ip", "ldd", "mount", "openssl", "runc"),
         *("unshare", "cni", "controlplane"),
     ),
-    "loop": ("root", "losetup", "partx"),
+    # The product wipes the disks that tests have.
+    "loop": ("root", "losetup", "partx", "wipefs"),
     "prometheus": ("promtool",),
     "userns": ("unshare",),
     "xfs": (*_FILESYSTEM, "mkfs.xfs"),

@@ -52,7 +52,7 @@ def test_it_shows_the_whole_story_on_real_disks(tmp_path: Path) -> None:
     assert "\x1b" not in text, "no colours and no cursor movements where there is no terminal"
 
 
-@pytest.mark.needs("userns")
+@pytest.mark.needs("userns", "setpriv")
 def test_without_privileges_it_shows_the_same_on_tmpfs(tmp_path: Path) -> None:
     argv: tuple[str, ...] = DEMO
     if os.geteuid() == 0:

@@ -38,7 +38,7 @@ from tests.cli.support_flexclient import (
     spawn_without,
 )
 
-pytestmark = pytest.mark.needs("go")
+pytestmark = pytest.mark.needs("flexclient")
 
 OTHERS = [
     *("getvolumename", "attach", "detach", "isattached", "waitforattach"),

@@ -14,7 +14,7 @@ from tests.cli.support_flexclient import MADE, TARGET, Agent, built, call, chunk
 from tests.cli.support_flexfuzz import Chance, asked_for, readable, reference
 from tests.suite.chance import SEED, rounds
 
-pytestmark = pytest.mark.needs("go")
+pytestmark = pytest.mark.needs("flexclient")
 
 CASES = 500
 AT_ONCE = 4

@@ -25,7 +25,7 @@ from tests.cli.support_flexclient import (
     refused,
 )
 
-pytestmark = pytest.mark.needs("go")
+pytestmark = pytest.mark.needs("flexclient")
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,8 @@ from typing import Self
 
 import pytest
 
+from tests.suite.programs import require
+
 MS_RDONLY = 1
 MS_REMOUNT = 32
 MS_BIND = 4096
@@ -107,6 +109,7 @@ def restless(place: str) -> Iterator[None]:
 @contextlib.contextmanager
 def mount_namespace(commands: str, *, propagation: str = "private") -> Iterator[int]:
     """Run shell ``commands`` in a new mount namespace, keep it alive, and yield a process in it."""
+    require("unshare")
     process = subprocess.Popen(
         [
             "unshare",

@@ -346,6 +346,7 @@ async def test_nice_io_lowers_both_priorities() -> None:
     assert polite.stdout.split("\n")[:2] == ["10", "idle"]
 
 
+@pytest.mark.needs("setpriv")
 async def test_the_program_dies_when_we_are_killed() -> None:
     """An agent killed at once must not leave a cleaner writing to a device."""
     agent = """

@@ -263,7 +263,7 @@ async def test_a_period_calls_without_a_change(config: Path) -> None:
     assert calls.count >= 2
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("root", "mount")
 async def test_a_mount_over_the_directory_is_seen_after_refresh(config: Path) -> None:
     calls = Calls()
     config_watcher = ConfigWatcher(str(config), calls)

@@ -198,6 +198,7 @@ def test_propagation_is_told(mounts: Mounts, place: str) -> None:
     assert found.propagation.startswith("shared:")
 
 
+@pytest.mark.needs("mount")
 def test_another_namespace_has_its_own_table(mounts: Mounts, place: str) -> None:
     target = f"{place}/inside"
     os.mkdir(target)

@@ -20,7 +20,7 @@ from tests.node.conftest import Images
 from tests.node.support_pods import CLAIMS, PODS, VOLUMES, log_of, pod_spec, pod_until
 from tests.suite.until import until
 
-pytestmark = pytest.mark.needs("kubelet", "go")
+pytestmark = pytest.mark.needs("kubelet", "flexclient")
 
 DRIVER = "localvolume.dev/flexvolume"
 

@@ -25,7 +25,7 @@ from tests.node.support_old import SECONDS, Tenant, claim, storage_class, volume
 from tests.node.support_pods import VOLUMES
 from tests.suite.until import until
 
-pytestmark = pytest.mark.needs("kubelet", "go", "image")
+pytestmark = pytest.mark.needs("kubelet", "flexclient", "image")
 
 DRIVER = "volumes.k8s.elastic.co/elastic-local"
 SOCKET = "/var/run/elastic-local/socket"

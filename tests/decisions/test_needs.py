@@ -182,6 +182,7 @@ def test_a_test_that_does_not_name_what_it_starts_fails(tmp_path: Path) -> None:
         (["{bin}/mount"], {"mount"}),
         (["/tmp/mine/mount"], set()),
         (["nice", "-n", "10", "setpriv", "--pdeathsig", "KILL", "--", "{bin}/chattr"], {"chattr"}),
+        (["setpriv", "--pdeathsig", "KILL", "--", "/tmp/imitation", "mount"], set()),
         (["unshare", "--mount", "mount"], {"unshare", "mount"}),
         (["sh", "-c", "true", "mount"], set()),
     ],

@@ -18,7 +18,7 @@ from tests import capabilities
 
 #: They start what follows them.
 _BEFORE = frozenset({"env", "ionice", "nice", "setpriv", "unshare"})
-#: By this the product starts all of its commands, where there is a setpriv.
+#: By `setpriv --pdeathsig KILL --` the product starts all of its commands, where it is there.
 _OURS = "--pdeathsig"
 
 Word = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -74,19 +74,17 @@ class Programs:
 def programs_in(argv: Sequence[Word], environment: Mapping[Any, Any] | None = None) -> set[str]:
     """Those programs of programs.txt, and of this machine, that a command line starts."""
     words = [os.fsdecode(word) for word in argv]
+    if _OURS in words:
+        words = words[words.index("--") + 1 :]
+    if os.path.basename(words[0]) not in _BEFORE:
+        words = words[:1]
     path = os.pathsep.join(os.get_exec_path(environment))
-    found = set()
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        name = os.path.basename(word)
-        if name in _places() and following != _OURS and _is_the_machines(word, name, path):
-            found.add(name)
-        if word is words[0] and name not in _BEFORE:
-            break
-    return found
+    named = ((word, os.path.basename(word)) for word in words)
+    return {name for word, name in named if name in _places() and _is_it(word, name, path)}
 
 
-def _is_the_machines(word: str, name: str, path: str) -> bool:
-    """Not a test's own imitation of it, nor a word that only ends like it."""
+def _is_it(word: str, name: str, path: str) -> bool:
+    """Whether it is the machine's, and no test's imitation of it nor a word that ends like it."""
     place = _places()[name]
     found = shutil.which(name, path=path) if word == name else word
     return found == place if place else word == name

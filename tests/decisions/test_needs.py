@@ -21,12 +21,13 @@ from tests import capabilities
 
 capabilities.PROBES["root"] = lambda: "mounts need root"
 capabilities.PROBES["loop"] = lambda: "mounts need root"
+capabilities.PROBES["go"] = lambda: "Go is too old"
 capabilities.PROBES["kubectl"] = lambda: None
 
 @pytest.mark.needs("root")
 def test_a(): pass
 
-@pytest.mark.needs("root", "loop")
+@pytest.mark.needs("root", "loop", "go")
 def test_b(): pass
 
 @pytest.mark.needs("kubectl")
@@ -46,6 +47,7 @@ def run(
     options = [
         "-q",
         f"--rootdir={directory}",
+        f"--junit-xml={directory / 'report.xml'}",
         "-p",
         "tests.conftest",
         "-c",
@@ -71,6 +73,27 @@ def test_elsewhere_it_is_skipped_and_told_at_the_end(tmp_path: Path) -> None:
     assert "2 tests (" in told
     assert "test_x.py): mounts need root\n" in told
     assert "test_x.py): there is no moon\n" in told
+    # As the whole suite tells it, of the reports of its processes.
+    report = untested.read(tmp_path / "report.xml")
+    assert untested.told(report) == [
+        "1 test (test_x.py): Go is too old",
+        "2 tests (test_x.py): mounts need root",
+        "1 test (test_x.py): there is no moon",
+    ]
+
+
+def test_of_many_files_the_directories_are_told() -> None:
+    names = [f"tests/{where}/test_{n}.py::test_a" for where in ("host", "cli") for n in range(2)]
+    reason = "there is no sfdisk: install fdisk"
+    assert untested.told((reason, name) for name in names) == [
+        f"4 tests (tests/cli, tests/host): {reason}",
+        "Most of it is tested after: apt-get install fdisk",
+    ]
+
+
+def test_of_a_report_that_was_cut_off_nothing_is_told(tmp_path: Path) -> None:
+    (tmp_path / "report.xml").write_text("<testsuites><testsuite>")
+    assert untested.told(untested.read(tmp_path / "report.xml")) == []
 
 
 def test_in_ci_every_skip_fails(tmp_path: Path) -> None:

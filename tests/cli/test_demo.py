@@ -88,7 +88,11 @@ sys.exit(show(Options()))
     ("patch", "reason"),
     [
         ("machine.Machine._mkfs = staticmethod(lambda: None)", "there is no mkfs.ext4"),
-        ("kernel.attach_loop = refuse", "gives no loop device with ext4"),
+        pytest.param(
+            "kernel.attach_loop = refuse",
+            "gives no loop device with ext4",
+            marks=pytest.mark.needs("mkfs.ext4"),
+        ),
     ],
 )
 def test_a_machine_that_lacks_what_ext4_needs_is_shown_on_tmpfs(

@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 
 from tests import capabilities
+from tests.kernel.support_guest import INSIDE
 
+#: In a guest there is what one needs on the machine.
+_ALL_NEED = ("guest",) if INSIDE in os.environ else ()
 #: They start what follows them.
 _BEFORE = frozenset({"env", "ionice", "nice", "setpriv", "unshare"})
 #: By `setpriv --pdeathsig KILL --` the product starts all of its commands, where it is there.
@@ -64,7 +67,8 @@ class Programs:
         if call.when == "call":
             # The last test of a module or a run tears down what is not its own.
             self._within = False
-            named = capabilities.programs_of(capabilities.needs_of(item)) | self._required
+            needs = {*capabilities.needs_of(item), *_ALL_NEED}
+            named = capabilities.programs_of(needs) | self._required
             if report.passed and (unnamed := self._started - named):
                 report.outcome = "failed"
                 report.longrepr = f"{item.nodeid} starts what it does not need(): {sorted(unnamed)}"

@@ -16,7 +16,7 @@ from localvolume.controlplane import ControlPlane, RequestFailed
 from localvolume.controlplane.ports import free_ports
 from tests.cluster.support_controller import LEASES
 from tests.cluster.support_endpoints import http
-from tests.cluster.support_routing import DRIVERS
+from tests.suite.api import DRIVERS
 from tests.suite.until import until
 
 

@@ -13,15 +13,16 @@ import pytest
 from localvolume.controlplane import ControlPlane
 from localvolume.sandbox.sandbox import Sandbox
 from tests.cli.support_demo import running
+from tests.suite.api import CLASSES, DRIVERS, NODES, VOLUMES
 from tests.suite.until import until
 
 KINDS = (
-    "/api/v1/nodes",
+    NODES,
     "/api/v1/namespaces",
-    "/api/v1/persistentvolumes",
+    VOLUMES,
     "/api/v1/persistentvolumeclaims",
-    "/apis/storage.k8s.io/v1/storageclasses",
-    "/apis/storage.k8s.io/v1/csidrivers",
+    CLASSES,
+    DRIVERS,
     "/apis/storage.k8s.io/v1/csistoragecapacities",
     "/apis/coordination.k8s.io/v1/leases",
 )
@@ -53,7 +54,7 @@ def test_held_up_it_can_be_looked_at_until_ctrl_c(tmp_path: Path) -> None:
     with running(tmp_path, "--hold") as run:
         run.until(r"Ctrl-C removes everything")
         kubeconfig = run.until(r"export KUBECONFIG=(\S+)")[1]
-        volumes = items(server_of(kubeconfig), "/api/v1/persistentvolumes")
+        volumes = items(server_of(kubeconfig), VOLUMES)
         phases = {
             volume["spec"]["storageClassName"]: volume["status"]["phase"] for volume in volumes
         }
@@ -134,7 +135,7 @@ def test_kill_9_leaves_nothing_in_the_users_cluster(tmp_path: Path, moment: str)
         with running(where, "--kubeconfig", str(kubeconfig), "--yes") as run:
             if moment:
                 run.until(moment)
-                assert len(items(sandbox.url, "/api/v1/nodes")) == 1
+                assert len(items(sandbox.url, NODES)) == 1
                 run.signal(signal.SIGKILL)
                 assert run.end() == -signal.SIGKILL
             else:

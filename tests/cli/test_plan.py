@@ -11,10 +11,9 @@ import yaml
 
 from localvolume.cli.main import main
 from localvolume.controlplane import ControlPlane
-from tests.host.support_devices import MIB, tmpfs
-
-VOLUMES = "/api/v1/persistentvolumes"
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+from tests.host.support_devices import tmpfs
+from tests.suite.api import CLASSES, JOBS, MERGE, VOLUMES
+from tests.suite.units import MIB
 
 
 @pytest.fixture
@@ -163,7 +162,7 @@ class TestOnline:
             if volume["spec"].get("storageClassName") == unique:
                 path = f"{VOLUMES}/{volume['metadata']['name']}"
                 patch = {"metadata": {"finalizers": None}}
-                kind = "application/merge-patch+json"
+                kind = MERGE
                 control_plane.request("PATCH", path, patch, content_type=kind)
                 control_plane.request("DELETE", path)
         control_plane.request("DELETE", f"{CLASSES}/{unique}")
@@ -195,7 +194,7 @@ class TestOnline:
             (disk / "data").write_text("a tenant's")
             path = f"{VOLUMES}/{row['persistentVolume']}"
             patch = {"metadata": {"labels": None}}
-            kind = "application/merge-patch+json"
+            kind = MERGE
             control_plane.request("PATCH", path, patch, content_type=kind)
             adopted = planned(capsys, *words)["disk"]
             assert adopted["verdict"] == "adopt"
@@ -221,7 +220,7 @@ class TestOnline:
         }
         pod = {"containers": [{"name": "cleaner", "image": "none"}], "restartPolicy": "Never"}
         spec = {"suspend": True, "template": {"spec": pod}}
-        path = "/apis/batch/v1/namespaces/default/jobs"
+        path = JOBS
         control_plane.request("POST", path, {"metadata": metadata, "spec": spec})
         try:
             (disks / "disk").mkdir()

@@ -10,7 +10,8 @@ from ssl import create_default_context
 from typing import Any
 
 from localvolume.controlplane import ControlPlane, RequestFailed
-from tests.cluster.support_agent import MERGE, Lab
+from tests.cluster.support_agent import Lab
+from tests.suite.api import MERGE
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"

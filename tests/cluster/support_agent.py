@@ -30,19 +30,14 @@ from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
 from tests.cluster.support_thread import LoopThread
 from tests.host.support_devices import LoopDevice, formatted, loop_device, mounted
+from tests.suite.api import CLAIMS, CLASSES, EVENTS, MERGE, VOLUMES
+from tests.suite.names import NODE_LABEL
 from tests.suite.until import until
 
 T = TypeVar("T")
 
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-VOLUMES = "/api/v1/persistentvolumes"
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-EVENTS = "/api/v1/namespaces/default/events"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-MERGE = "application/merge-patch+json"
 
-FINALIZER = "localvolume.dev/volume"
-NODE_LABEL = "localvolume.dev/node"
 IDENTITY = "localvolume.dev/identity"
 CLAIMED = "localvolume.dev/claimed"
 

@@ -3,13 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.cluster.support_agent import CLASSES, EVENTS, NODE_LABEL, VOLUMES
 from tests.cluster.support_confinement import (
-    CAPACITIES,
     COMPONENT,
-    HOSTNAME,
-    JOBS,
-    NODES,
     TAINT,
     Attempt,
     Belongings,
@@ -20,6 +15,8 @@ from tests.cluster.support_confinement import (
     labelled,
 )
 from tests.cluster.support_objects import Objects
+from tests.suite.api import CAPACITIES, CLASSES, EVENTS, JOBS, NODES, PODS, VOLUMES
+from tests.suite.names import HOSTNAME, NODE_LABEL
 
 
 def on_capacities(a: Belongings, b: Belongings) -> Iterator[Attempt]:
@@ -182,7 +179,7 @@ def beyond_its_role(a: Belongings, b: Belongings) -> Iterator[Attempt]:
         ("say that A's volume is free", "PATCH", f"{a.volume}/status", {"status": {}}),
         ("delete a claim of A", "DELETE", a.claim, None),
         ("delete all PersistentVolumes", "DELETE", VOLUMES, None),
-        ("run a pod", "POST", "/api/v1/namespaces/default/pods", {}),
+        ("run a pod", "POST", PODS, {}),
         ("make a StorageClass", "POST", CLASSES, {}),
         (
             "have the controller's token",

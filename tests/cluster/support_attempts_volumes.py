@@ -3,19 +3,11 @@
 from collections.abc import Iterator, Mapping
 
 from localvolume.volumes.marks import ELASTIC_NODE_LABEL
-from tests.cluster.support_agent import NODE_LABEL, VOLUMES
-from tests.cluster.support_confinement import (
-    HOSTNAME,
-    MARK,
-    SELECTED,
-    Attempt,
-    Belongings,
-    Object,
-    labelled,
-    volume,
-)
+from tests.cluster.support_confinement import MARK, Attempt, Belongings, Object, labelled, volume
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_rights import sample_spec
+from tests.suite.api import VOLUMES
+from tests.suite.names import HOSTNAME, NODE_LABEL, SELECTED
 
 
 def terms(*hostnames: str) -> Object:

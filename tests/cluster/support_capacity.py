@@ -21,10 +21,8 @@ from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER, NODE_LABEL
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_thread import LoopThread
+from tests.suite.api import CAPACITIES, MERGE
 from tests.suite.until import until
-
-CAPACITIES = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
-MERGE = "application/merge-patch+json"
 
 Object = dict[str, Any]
 

@@ -6,16 +6,12 @@ from functools import partial
 from typing import Any
 
 from localvolume.controlplane import ControlPlane
-from tests.cluster.support_agent import CLAIMS, EVENTS, NODE_LABEL, VOLUMES
 from tests.cluster.support_objects import Objects, written_by_controllers
 from tests.cluster.support_rights import sample_spec
+from tests.suite.api import CAPACITIES, CLAIMS, EVENTS, JOBS, NODES, VOLUMES
+from tests.suite.names import HOSTNAME, NODE_LABEL, SELECTED
 from tests.suite.until import until
 
-CAPACITIES = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
-JOBS = "/apis/batch/v1/namespaces/default/jobs"
-NODES = "/api/v1/nodes"
-HOSTNAME = "kubernetes.io/hostname"
-SELECTED = "volume.kubernetes.io/selected-node"
 TAINT = "sig-storage-local-static-provisioner/agent-not-ready"
 COMPONENT = "local-volume-provisioner"
 

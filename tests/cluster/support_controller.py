@@ -21,22 +21,15 @@ from localvolume.volumes.marks import DYNAMIC_PROVISIONER, FLEX_DRIVER
 from tests.cluster.support_endpoints import http, metric, samples
 from tests.cluster.support_objects import pause
 from tests.cluster.support_thread import LoopThread
+from tests.suite.api import CLAIMS, EVENTS, MERGE, NODES, VOLUMES
+from tests.suite.names import FINALIZER, HOSTNAME, NODE_LABEL, PROVISIONED_BY
 from tests.suite.until import until
 
 T = TypeVar("T")
 
-NODES = "/api/v1/nodes"
-VOLUMES = "/api/v1/persistentvolumes"
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-EVENTS = "/api/v1/namespaces/default/events"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-MERGE = "application/merge-patch+json"
 
-FINALIZER = "localvolume.dev/volume"
-NODE_LABEL = "localvolume.dev/node"
 LOST = "localvolume.dev/node-lost-since"
-PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
-HOSTNAME = "kubernetes.io/hostname"
 
 UPSTREAM = "local_volume_node_cleanup_"
 

@@ -14,15 +14,13 @@ from typing import Any
 
 from localvolume.controlplane import RequestFailed
 from localvolume.dynamic.paces import DynamicPaces
-from tests.cluster.support_agent import CLAIMS, CLASSES, MERGE, NODE_LABEL, VOLUMES, Lab
+from tests.cluster.support_agent import Lab
 from tests.cluster.support_objects import Objects
+from tests.suite.api import CLAIMS, CLASSES, MERGE, VOLUMES
+from tests.suite.names import NODE_LABEL
 
 PROVISIONER = "dynamic.localvolume.dev"
-POOL = "localvolume.dev/pool"
-SELECTED = "volume.kubernetes.io/selected-node"
-PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 
-MIB = 1 << 20
 
 Claim = dict[str, Any]
 Volume = dict[str, Any]

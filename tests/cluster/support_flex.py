@@ -17,16 +17,16 @@ from typing import Any
 from localvolume.controlplane import RequestFailed
 from localvolume.flexvolume.paces import FlexPaces
 from localvolume.host.mounts import read_mount_table
-from tests.cluster.support_agent import CLAIMS, FINALIZER, VOLUMES, Lab
+from tests.cluster.support_agent import Lab
 from tests.cluster.support_objects import Objects
 from tests.host.support_flex import ask
 from tests.host.support_mounts import MNT_DETACH, umount
+from tests.suite.api import CLAIMS, PODS, VOLUMES
+from tests.suite.names import FINALIZER, HOSTNAME
 
 OURS = "localvolume.dev/flexvolume"
 ELASTIC = "volumes.k8s.elastic.co/elastic-local"
 ELASTIC_LABEL = "volumes.k8s.elastic.co/node-affinity"
-PODS = "/api/v1/namespaces/default/pods"
-HOSTNAME = "kubernetes.io/hostname"
 
 Object = dict[str, Any]
 

@@ -12,21 +12,10 @@ from typing import Any
 
 from localvolume.controlplane.ports import free_ports
 from localvolume.volumes.marks import ELASTIC_FLEX_DRIVER, node_key
-from tests.cluster.support_controller import (
-    CLAIMS,
-    EVENTS,
-    FINALIZER,
-    HOSTNAME,
-    NODE_LABEL,
-    VOLUMES,
-    Claim,
-    Ground,
-    Volume,
-    in_,
-    term,
-)
+from tests.cluster.support_controller import Claim, Ground, Volume, in_, term
 from tests.cluster.support_endpoints import http
-from tests.cluster.support_routing import CLASSES, PODS, SELECTED
+from tests.suite.api import CLAIMS, CLASSES, EVENTS, PODS, VOLUMES
+from tests.suite.names import FINALIZER, HOSTNAME, NODE_LABEL, SELECTED
 
 ELASTIC_LABEL = "volumes.k8s.elastic.co/node-affinity"
 

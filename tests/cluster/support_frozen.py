@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cluster.support_agent import Class, Lab, Volume
-from tests.host.support_devices import MIB, command, loop_device
+from tests.host.support_devices import command, loop_device
+from tests.suite.units import MIB
 
 OVERWRITTEN_PASSES = 30
 OVERWRITE = ["localvolume", "overwrite", str(OVERWRITTEN_PASSES)]

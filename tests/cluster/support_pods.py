@@ -24,10 +24,8 @@ from localvolume.controlplane import RequestFailed
 from localvolume.volumes.marks import node_key
 from tests.cluster.support_agent import Lab
 from tests.suite import measured
+from tests.suite.api import JOBS, MERGE, PODS
 
-PODS = "/api/v1/namespaces/default/pods"
-JOBS = "/apis/batch/v1/namespaces/default/jobs"
-MERGE = "application/merge-patch+json"
 SOURCE = os.path.dirname(os.path.dirname(localvolume.__file__))
 
 Object = dict[str, Any]

@@ -11,19 +11,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from localvolume.config.sources import Others
-from tests.cluster.support_agent import MERGE, NODE_LABEL, VOLUMES
-from tests.cluster.support_dynamic import (
+from tests.cluster.support_dynamic import Claim, DynamicLab, MadePool, Volume
+from tests.suite.api import MERGE, VOLUMES
+from tests.suite.names import (
+    HOSTNAME,
+    KUTTI,
+    LOCAL_PATH,
+    NODE_LABEL,
+    OPENEBS,
     PROVISIONED_BY,
     SELECTED,
-    Claim,
-    DynamicLab,
-    MadePool,
-    Volume,
 )
-
-KUTTI = "kuttiproject/provisioner-localvolume"
-LOCAL_PATH = "rancher.io/local-path"
-OPENEBS = "openebs.io/local"
 
 Kind = Literal["kutti", "local-path", "local-path, local", "openebs"]
 KINDS: tuple[Kind, ...] = ("kutti", "local-path", "local-path, local", "openebs")
@@ -33,7 +31,6 @@ PROVISIONERS: Mapping[Kind, str] = {
     "local-path, local": LOCAL_PATH,
     "openebs": OPENEBS,
 }
-HOSTNAME = "kubernetes.io/hostname"
 
 
 def root(lab: DynamicLab, name: str = "vols") -> MadePool:

@@ -15,8 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from localvolume.controlplane import ControlPlane
 from tests.chart.support_manifests import NAME, Object
 from tests.cluster.support_accounts import ACCOUNTS, RBAC, Caller, kubeconfig, token
-from tests.cluster.support_agent import ADMISSION, EVENTS, VOLUMES, Lab
+from tests.cluster.support_agent import ADMISSION, Lab
 from tests.cluster.support_objects import Objects
+from tests.suite.api import EVENTS, PODS, VOLUMES
 from tests.suite.until import until
 
 TEMPLATES = (
@@ -25,7 +26,6 @@ TEMPLATES = (
     "rbac-controller.yaml",
     "confinement.yaml",
 )
-PODS = "/api/v1/namespaces/default/pods"
 
 Flow = Callable[..., None]
 

@@ -7,18 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER, node_key
-from tests.cluster.support_controller import CLAIMS, NODE_LABEL, Claim, Ground, Volume
+from tests.cluster.support_controller import Claim, Ground, Volume
+from tests.suite.api import CAPACITIES, CLAIMS, CLASSES, NODES, PODS, VOLUMES
+from tests.suite.names import NODE_LABEL, POOL, PROVISIONER, SELECTED
 from tests.suite.until import until
-
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-CAPACITIES = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
-DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
-PODS = "/api/v1/namespaces/default/pods"
-
-PROVISIONER = "volume.kubernetes.io/storage-provisioner"
-SELECTED = "volume.kubernetes.io/selected-node"
-REFUSED = "localvolume.dev/not-here"
-POOL = "localvolume.dev/pool"
 
 
 class Routing:
@@ -168,7 +160,7 @@ class Routing:
                 },
             },
         }
-        made: Volume = self.ground.plane.request("POST", "/api/v1/persistentvolumes", body)
+        made: Volume = self.ground.plane.request("POST", VOLUMES, body)
         self.ground.adopt(f"/api/v1/persistentvolumes/{name}")
         return made
 
@@ -223,7 +215,7 @@ class Routing:
 
     def sample_node(self) -> str:
         name = f"{self.ground.unique}-sample"
-        if self.ground.get("/api/v1/nodes", name) is None:
+        if self.ground.get(NODES, name) is None:
             self.ground.node("sample")
         return name
 

@@ -14,20 +14,17 @@ from localvolume.config.sources import Others
 from localvolume.controlplane import RequestFailed
 from localvolume.volumes.capacity import bytes_of
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER
-from tests.cluster.support_agent import MERGE, NODE_LABEL
 from tests.cluster.support_controller import Ground
-from tests.cluster.support_dynamic import MIB, PROVISIONER, SELECTED, Claim, DynamicLab, Volume
+from tests.cluster.support_dynamic import PROVISIONER, Claim, DynamicLab, Volume
 from tests.cluster.support_objects import Objects
 from tests.host.support_devices import unmount
+from tests.suite.api import CAPACITIES, MERGE, NODES, PODS
+from tests.suite.names import NODE_LABEL, REFUSED, SELECTED
 from tests.suite.until import until
 
 T = TypeVar("T")
 
-CAPACITIES = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
-PODS = "/api/v1/namespaces/default/pods"
-NODES = "/api/v1/nodes"
 
-REFUSED = "localvolume.dev/not-here"
 FULL = "did not have enough free storage"
 """What the scheduler says of a node on which the published room does not hold the claim."""
 
@@ -321,4 +318,4 @@ def cluster_for(
         yield cluster
 
 
-__all__ = ["FULL", "MIB", "Cluster", "cluster_for", "node_of"]
+__all__ = ["FULL", "Cluster", "cluster_for", "node_of"]

@@ -9,11 +9,10 @@ import pytest
 
 from localvolume.cli.main import main
 from localvolume.controlplane import ControlPlane
-from tests.cluster.support_agent import MERGE
 from tests.cluster.support_objects import Objects
+from tests.suite.api import MERGE, PODS
 from tests.suite.until import until
 
-PODS = "/api/v1/namespaces/default/pods"
 DAEMON_SETS = "/apis/apps/v1/namespaces/default/daemonsets"
 LABELS = {"app.kubernetes.io/part-of": "local-volume-provisioner"}
 

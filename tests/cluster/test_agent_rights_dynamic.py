@@ -15,9 +15,9 @@ from localvolume.dynamic.capacityrole import EVENT_REFUSED
 from localvolume.dynamic.paces import CapacityPaces
 from tests.chart.support_manifests import NAME, rules_of
 from tests.cluster.support_accounts import RBAC, Rule, account, allow, in_force, rule
-from tests.cluster.support_agent import CLASSES, MERGE, NODE_LABEL
 from tests.cluster.support_dynamic import Claim, DynamicLab
-from tests.cluster.support_scheduling import CAPACITIES
+from tests.suite.api import CAPACITIES, CLASSES, MERGE
+from tests.suite.names import NODE_LABEL
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

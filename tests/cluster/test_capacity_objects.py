@@ -15,7 +15,6 @@ from localvolume.volumes.capacity import GIB, MIB
 from tests.cluster.support_accounts import account, allow, rule
 from tests.cluster.support_agent import Lab
 from tests.cluster.support_capacity import (
-    CAPACITIES,
     Publisher,
     change,
     copy_of,
@@ -24,6 +23,7 @@ from tests.cluster.support_capacity import (
     remove,
 )
 from tests.cluster.support_objects import Objects
+from tests.suite.api import CAPACITIES
 from tests.suite.until import until
 
 MANAGER = "csi.storage.k8s.io/managed-by"

@@ -11,14 +11,10 @@ from localvolume.volumes.capacity import GIB, MIB
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER
 from tests.cluster.support_capacity import Object, Publisher, publishing
 from tests.cluster.support_objects import Objects
+from tests.suite.api import CLAIMS, CLASSES, DRIVERS, PODS, VOLUMES
+from tests.suite.names import SELECTED
 from tests.suite.until import until
 
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
-VOLUMES = "/api/v1/persistentvolumes"
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-PODS = "/api/v1/namespaces/default/pods"
-SELECTED = "volume.kubernetes.io/selected-node"
 FULL = "did not have enough free storage"
 
 

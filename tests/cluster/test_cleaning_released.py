@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.support_agent import VOLUMES, Lab
+from tests.cluster.support_agent import Lab
 from tests.cluster.support_objects import pause
 from tests.faults.support_proxy import Order, proxy_for
 from tests.host.support_devices import command
+from tests.suite.api import VOLUMES
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),

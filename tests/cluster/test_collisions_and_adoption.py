@@ -5,15 +5,9 @@ from typing import Any
 import pytest
 
 from localvolume.volumes.names import longer_volume_name, volume_name
-from tests.cluster.support_agent import (
-    CLAIMED,
-    FINALIZER,
-    IDENTITY,
-    NODE_LABEL,
-    VOLUMES,
-    Lab,
-    Volume,
-)
+from tests.cluster.support_agent import CLAIMED, IDENTITY, Lab, Volume
+from tests.suite.api import MERGE, VOLUMES
+from tests.suite.names import FINALIZER, NODE_LABEL
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),
@@ -193,9 +187,9 @@ def test_without_its_node_nothing_is_done(lab: Lab) -> None:
     lab.until(lambda: lab.http("/ready"), lambda got: got[0] == 500 and "no Node" in got[1])
     lab.plane.create_node(lab.node)
     label = {"metadata": {"labels": {"kubernetes.io/hostname": None}}}
-    lab.plane.request("PATCH", path, label, content_type="application/merge-patch+json")
+    lab.plane.request("PATCH", path, label, content_type=MERGE)
     lab.until(lambda: lab.http("/ready"), lambda got: got[0] == 500 and "has no label" in got[1])
     label["metadata"]["labels"]["kubernetes.io/hostname"] = lab.node  # type: ignore[assignment]
-    lab.plane.request("PATCH", path, label, content_type="application/merge-patch+json")
+    lab.plane.request("PATCH", path, label, content_type=MERGE)
     lab.published(fs, "one")
     lab.until(lambda: lab.http("/ready"), lambda got: got[0] == 200)

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.support_agent import CLAIMS, NODE_LABEL, VOLUMES, Class
-from tests.cluster.support_confinement import CAPACITIES
+from tests.cluster.support_agent import Class
 from tests.cluster.support_dynamic import Claim, DynamicLab, Volume
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_rights import Rights, refusals, show
+from tests.suite.api import CAPACITIES, CLAIMS, VOLUMES
+from tests.suite.names import NODE_LABEL
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

@@ -9,9 +9,10 @@ from localvolume.controlplane import ControlPlane
 from localvolume.volumes.marks import node_key
 from tests.chart.support_helm import render
 from tests.cluster.support_accounts import Caller
-from tests.cluster.support_agent import VOLUMES
-from tests.cluster.support_confinement import HOSTNAME, MARK, belongings, capacity, volume
+from tests.cluster.support_confinement import MARK, belongings, capacity, volume
 from tests.cluster.support_rights import TEMPLATES, Rights, sample_spec
+from tests.suite.api import CAPACITIES, VOLUMES
+from tests.suite.names import HOSTNAME
 
 pytestmark = pytest.mark.needs("controlplane")
 
@@ -67,7 +68,7 @@ def test_a_hostname_that_is_not_the_nodes_name(rights: Rights) -> None:
     assert offering(caller, SHORT, on("short")) == ""
     assert REFUSED in offering(caller, SHORT, on(SHORT))
     assert REFUSED in offering(caller, "short", on("short"))
-    path = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
+    path = CAPACITIES
     assert caller.refusal("POST", path, capacity("confined-named", SHORT, "short")) == ""
     assert "only the room of" in caller.refusal("POST", path, capacity("x", SHORT, SHORT))
 

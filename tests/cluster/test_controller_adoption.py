@@ -8,17 +8,11 @@ from typing import Any
 import pytest
 
 from localvolume.volumes.marks import node_key
-from tests.cluster.support_agent import FINALIZER, IDENTITY, Lab
-from tests.cluster.support_controller import (
-    HOSTNAME,
-    LOST,
-    NODE_LABEL,
-    NODES,
-    VOLUMES,
-    Ground,
-    Volume,
-)
+from tests.cluster.support_agent import IDENTITY, Lab
+from tests.cluster.support_controller import LOST, Ground, Volume
 from tests.host.support_devices import command
+from tests.suite.api import NODES, VOLUMES
+from tests.suite.names import FINALIZER, HOSTNAME, NODE_LABEL
 
 pytestmark = pytest.mark.needs("controlplane")
 

@@ -5,16 +5,9 @@ The list is that of upstream's tests (facts, section 8, Cleanup PVC).
 
 import pytest
 
-from tests.cluster.support_controller import (
-    CLAIMS,
-    HOSTNAME,
-    NODES,
-    UPSTREAM,
-    VOLUMES,
-    Ground,
-    in_,
-    term,
-)
+from tests.cluster.support_controller import UPSTREAM, Ground, in_, term
+from tests.suite.api import CLAIMS, NODES, VOLUMES
+from tests.suite.names import HOSTNAME
 
 pytestmark = pytest.mark.needs("controlplane")
 

@@ -15,8 +15,8 @@ from localvolume.kube.client import Client
 from localvolume.kube.lease import NotLeading
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER
 from tests.cluster.support_controller import Ground
-from tests.cluster.support_routing import DRIVERS
 from tests.faults.support_proxy import Order, Proxy
+from tests.suite.api import DRIVERS
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("controlplane")

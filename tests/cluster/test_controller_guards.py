@@ -5,8 +5,10 @@ A proxy between it and the real API server holds answers back, refuses, or keeps
 
 import pytest
 
-from tests.cluster.support_controller import CLAIMS, HOSTNAME, VOLUMES, Ground, Volume
+from tests.cluster.support_controller import Ground, Volume
 from tests.faults.support_proxy import Order, Proxy
+from tests.suite.api import CLAIMS, VOLUMES
+from tests.suite.names import HOSTNAME
 
 pytestmark = pytest.mark.needs("controlplane")
 

@@ -5,8 +5,9 @@ Nothing else would find it right before the volume is said to be lost, or delete
 
 import pytest
 
-from tests.cluster.support_controller import HOSTNAME, Ground, in_, term
+from tests.cluster.support_controller import Ground, in_, term
 from tests.faults.support_proxy import Order, Proxy
+from tests.suite.names import HOSTNAME
 
 pytestmark = pytest.mark.needs("controlplane")
 

@@ -11,20 +11,14 @@ import pytest
 from localvolume.controlplane import ControlPlane
 from tests.chart.support_helm import render
 from tests.cluster.support_accounts import Caller, kubeconfig, token
-from tests.cluster.support_controller import (
-    CLAIMS,
-    LEASES,
-    NODE_LABEL,
-    VOLUMES,
-    Ground,
-    in_,
-    term,
-)
+from tests.cluster.support_controller import LEASES, Ground, in_, term
 from tests.cluster.support_endpoints import samples
 from tests.cluster.support_flexclaims import Flex
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_rights import TEMPLATES, Rights, sample_spec, show
-from tests.cluster.support_routing import DRIVERS, SELECTED, Routing
+from tests.cluster.support_routing import Routing
+from tests.suite.api import CLAIMS, DRIVERS, VOLUMES
+from tests.suite.names import NODE_LABEL, SELECTED
 
 pytestmark = pytest.mark.needs("controlplane")
 

@@ -8,7 +8,9 @@ import time
 import pytest
 
 from localvolume.volumes.moments import written
-from tests.cluster.support_controller import FINALIZER, LOST, UPSTREAM, VOLUMES, Ground, Volume
+from tests.cluster.support_controller import LOST, UPSTREAM, Ground, Volume
+from tests.suite.api import VOLUMES
+from tests.suite.names import FINALIZER
 
 pytestmark = pytest.mark.needs("controlplane")
 

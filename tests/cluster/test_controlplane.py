@@ -16,12 +16,8 @@ from localvolume.controlplane import ControlPlane, KubectlFailed, PlaneFailed, R
 from localvolume.controlplane.access import Access
 from localvolume.controlplane.assets import build_directory
 from tests.cluster.support_objects import Objects, pause
+from tests.suite.api import CLAIMS, CLASSES, NODES, PODS, VOLUMES
 from tests.suite.until import until
-
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-VOLUMES = "/api/v1/persistentvolumes"
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-PODS = "/api/v1/namespaces/default/pods"
 
 
 def make_class(objects: Objects, name: str, mode: str) -> None:
@@ -199,7 +195,7 @@ def test_a_second_one_beside_it_with_users_and_without_controllers(
         assert seen["username"] == "bob"
         assert set(seen["groups"]) == {"devs", "ops", "system:authenticated"}
         with pytest.raises(RequestFailed, match="403"):
-            other.request("GET", "/api/v1/nodes", user="bob")
+            other.request("GET", NODES, user="bob")
         config = other.kubeconfig_of("bob")
         assert config.stat().st_mode & 0o077 == 0
         assert other.token_of("bob") in config.read_text()

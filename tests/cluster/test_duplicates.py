@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.support_agent import FINALIZER, NODE_LABEL, Lab
+from tests.cluster.support_agent import Lab
 from tests.host.support_devices import bind, command
+from tests.suite.names import FINALIZER, NODE_LABEL
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.support_agent import FINALIZER
 from tests.cluster.support_dynamic import DynamicLab
 from tests.cluster.support_replaced import (
     KINDS,
-    OPENEBS,
     PROVISIONERS,
     Kind,
     in_place_of,
@@ -26,6 +24,7 @@ from tests.cluster.support_replaced import (
     scheduled,
 )
 from tests.host.support_devices import command
+from tests.suite.names import FINALIZER, OPENEBS
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.support_agent import NODE_LABEL, VOLUMES
-from tests.cluster.support_dynamic import PROVISIONED_BY, PROVISIONER, SELECTED, DynamicLab
+from tests.cluster.support_dynamic import PROVISIONER, DynamicLab
+from tests.suite.api import VOLUMES
+from tests.suite.names import NODE_LABEL, PROVISIONED_BY, SELECTED
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.cluster.support_agent import FINALIZER, VOLUMES
 from tests.cluster.support_dynamic import DynamicLab, MadePool, Volume
 from tests.host.support_devices import bind
+from tests.suite.api import VOLUMES
+from tests.suite.names import FINALIZER
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.cluster.support_dynamic import MIB, Claim, DynamicLab
+from tests.cluster.support_dynamic import Claim, DynamicLab
 from tests.cluster.support_frozen import frozen
 from tests.host.support_devices import immutable
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

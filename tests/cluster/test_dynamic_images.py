@@ -14,8 +14,10 @@ import pytest
 
 from localvolume.host.blockdev import InUse
 from localvolume.host.loopattach import Loop, StillInUse, attached, detach
-from tests.cluster.support_dynamic import MIB, POOL, DynamicLab, MadePool, Volume
+from tests.cluster.support_dynamic import DynamicLab, MadePool, Volume
 from tests.host.support_devices import command, mounted
+from tests.suite.names import POOL
+from tests.suite.units import MIB
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")

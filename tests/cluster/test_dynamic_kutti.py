@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.support_dynamic import PROVISIONED_BY, DynamicLab, MadePool
+from tests.cluster.support_dynamic import DynamicLab, MadePool
 from tests.cluster.support_replaced import (
-    HOSTNAME,
-    KUTTI,
     affinity,
     in_place_of,
     label_node,
@@ -18,6 +16,7 @@ from tests.cluster.support_replaced import (
     stat_of,
     unserved,
 )
+from tests.suite.names import HOSTNAME, KUTTI, PROVISIONED_BY
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

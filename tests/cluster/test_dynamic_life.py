@@ -6,16 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.support_agent import NODE_LABEL, VOLUMES
-from tests.cluster.support_dynamic import (
-    POOL,
-    PROVISIONED_BY,
-    PROVISIONER,
-    DynamicLab,
-    MadePool,
-    Volume,
-)
+from tests.cluster.support_dynamic import PROVISIONER, DynamicLab, MadePool, Volume
 from tests.faults.support_proxy import Order, proxy_for
+from tests.suite.api import VOLUMES
+from tests.suite.names import NODE_LABEL, POOL, PROVISIONED_BY
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.support_dynamic import PROVISIONED_BY, DynamicLab, MadePool, Volume
+from tests.cluster.support_dynamic import DynamicLab, MadePool, Volume
 from tests.cluster.support_replaced import (
-    HOSTNAME,
-    LOCAL_PATH,
     affinity,
     config_json,
     in_place_of,
@@ -25,6 +23,7 @@ from tests.cluster.support_replaced import (
     stat_of,
     unserved,
 )
+from tests.suite.names import HOSTNAME, LOCAL_PATH, PROVISIONED_BY
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.support_agent import Lab
-from tests.cluster.support_dynamic import MIB, Claim, DynamicLab, MadePool, Volume
+from tests.cluster.support_dynamic import Claim, DynamicLab, MadePool, Volume
 from tests.cluster.test_dynamic_images import _cleared as cleared
 from tests.host.support_devices import command, mounted
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.support_agent import NODE_LABEL
-from tests.cluster.support_dynamic import SELECTED, Claim, DynamicLab, MadePool
-from tests.cluster.support_replaced import KUTTI, in_place_of, scheduled
+from tests.cluster.support_dynamic import Claim, DynamicLab, MadePool
+from tests.cluster.support_replaced import in_place_of, scheduled
 from tests.host.support_devices import LoopDevice, command, unmount
+from tests.suite.names import KUTTI, NODE_LABEL, SELECTED
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.support_dynamic import PROVISIONED_BY, DynamicLab, MadePool
+from tests.cluster.support_dynamic import DynamicLab, MadePool
 from tests.cluster.support_replaced import (
-    HOSTNAME,
-    OPENEBS,
     affinity,
     label_node,
     others,
@@ -21,6 +19,7 @@ from tests.cluster.support_replaced import (
     stat_of,
     unserved,
 )
+from tests.suite.names import HOSTNAME, OPENEBS, PROVISIONED_BY
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

@@ -7,8 +7,6 @@ import pytest
 from tests.cluster.support_dynamic import Claim, DynamicLab, MadePool, Volume
 from tests.cluster.support_replaced import (
     KINDS,
-    KUTTI,
-    LOCAL_PATH,
     PROVISIONERS,
     Kind,
     in_place_of,
@@ -18,6 +16,7 @@ from tests.cluster.support_replaced import (
     scheduled,
 )
 from tests.host.support_devices import bind, unmount
+from tests.suite.names import KUTTI, LOCAL_PATH
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

@@ -10,10 +10,11 @@ import pytest
 from localvolume.agent.agent import AgentOptions
 from localvolume.config.environment import ListenAddress
 from localvolume.controlplane.ports import free_ports
-from tests.cluster.support_agent import NODE_LABEL, AgentThread
+from tests.cluster.support_agent import AgentThread
 from tests.cluster.support_dynamic import DynamicLab
 from tests.cluster.support_endpoints import http
 from tests.cluster.support_frozen import frozen
+from tests.suite.names import NODE_LABEL
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

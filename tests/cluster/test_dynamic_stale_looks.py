@@ -8,8 +8,8 @@ import pytest
 
 from localvolume.backends.pool import PoolStore
 from localvolume.dynamic.pools import Pools
-from tests.cluster.support_agent import NODE_LABEL
 from tests.cluster.support_dynamic import DynamicLab
+from tests.suite.names import NODE_LABEL
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from tests.cluster.support_agent import CLASSES, NODE_LABEL, VOLUMES
 from tests.cluster.support_dynamic import Claim, DynamicLab, MadePool, Volume
+from tests.suite.api import CLASSES, VOLUMES
+from tests.suite.names import NODE_LABEL, POOL
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
 RELEASED = "localvolume.dev/released-since"
 KEPT = "localvolume.dev/kept-until"
-POOL = "localvolume.dev/pool"
 
 
 def _command(lab: DynamicLab, *words: str) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.cluster.support_agent import CLAIMED, VOLUMES, Lab, Volume
+from tests.cluster.support_agent import CLAIMED, Lab, Volume
+from tests.suite.api import VOLUMES
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),

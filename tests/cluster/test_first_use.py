@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from localvolume.host import blockdev
-from tests.cluster.support_agent import VOLUMES, Lab, Volume
-from tests.host.support_devices import MIB, command
+from tests.cluster.support_agent import Lab, Volume
+from tests.host.support_devices import command
+from tests.suite.api import VOLUMES
+from tests.suite.units import MIB
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),

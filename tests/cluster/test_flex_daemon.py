@@ -14,13 +14,11 @@ import pytest
 from localvolume.controlplane import RequestFailed
 from localvolume.host.mounts import read_mount_table
 from tests.cluster.support_accounts import account, rule
-from tests.cluster.support_agent import CLAIMED, CLAIMS, FINALIZER, MERGE, NODE_LABEL, VOLUMES
+from tests.cluster.support_agent import CLAIMED
 from tests.cluster.support_flex import (
     ELASTIC,
     ELASTIC_LABEL,
-    HOSTNAME,
     OURS,
-    PODS,
     QUICK,
     FlexLab,
     finalized,
@@ -28,6 +26,8 @@ from tests.cluster.support_flex import (
     phase_of,
 )
 from tests.cluster.support_objects import Objects
+from tests.suite.api import CLAIMS, EVENTS, MERGE, PODS, VOLUMES
+from tests.suite.names import FINALIZER, HOSTNAME, NODE_LABEL
 
 pytestmark = pytest.mark.needs("root")
 
@@ -585,7 +585,7 @@ def test_the_other_roles_leave_its_volumes_alone(lab: FlexLab) -> None:
     found = lab.read(volume["metadata"]["name"])
     assert phase_of(found or {}) == "Bound"
     assert json.dumps(found).count(FINALIZER) >= 1
-    (events,) = [lab.plane.request("GET", "/api/v1/namespaces/default/events")["items"]]
+    (events,) = [lab.plane.request("GET", EVENTS)["items"]]
     assert not [
         one for one in events if one["involvedObject"]["name"] == volume["metadata"]["name"]
         and one["type"] == "Warning"

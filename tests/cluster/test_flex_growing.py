@@ -28,13 +28,12 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import CLAIMS as CLAIM
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
 from localvolume.volumes.manifest import NodeFacts
-from tests.cluster.support_agent import CLAIMS, CLASSES, MERGE
 from tests.cluster.support_flex import OURS, FlexLab, flex_lab_for
 from tests.cluster.support_objects import Objects
+from tests.suite.api import CLAIMS, CLASSES, MERGE
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root")
-
-MIB = 1 << 20
 
 
 @pytest.fixture

@@ -12,20 +12,12 @@ from typing import Any
 import pytest
 
 from localvolume.volumes.marks import ELASTIC_FLEX_DRIVER, FLEX_DRIVER
-from tests.cluster.support_controller import (
-    CLAIMS,
-    FINALIZER,
-    NODE_LABEL,
-    NODES,
-    PROVISIONED_BY,
-    VOLUMES,
-    Ground,
-    in_,
-    term,
-)
+from tests.cluster.support_controller import Ground, in_, term
 from tests.cluster.support_flexclaims import ELASTIC_LABEL, Flex, Process, reasons
-from tests.cluster.support_routing import CLASSES, SELECTED, Routing
+from tests.cluster.support_routing import Routing
 from tests.faults.support_proxy import Order, Proxy
+from tests.suite.api import CLAIMS, CLASSES, NODES, PODS, VOLUMES
+from tests.suite.names import FINALIZER, NODE_LABEL, PROVISIONED_BY, SELECTED
 
 pytestmark = pytest.mark.needs("controlplane")
 
@@ -115,7 +107,7 @@ def test_where_the_first_pod_runs(ground: Ground, driver: str) -> None:
     assert meta["labels"] == wanted
     assert FINALIZER in meta["finalizers"]
     ground.until(
-        lambda: ground.get("/api/v1/namespaces/default/pods", pod) or {},
+        lambda: ground.get(PODS, pod) or {},
         lambda found: found["spec"].get("nodeName") == node,
     )
     flex.drop_pod(pod)

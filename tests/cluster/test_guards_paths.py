@@ -6,15 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.support_agent import (
-    FINALIZER,
-    NODE_LABEL,
-    VOLUMES,
-    Class,
-    Lab,
-    Volume,
-)
+from tests.cluster.support_agent import Class, Lab, Volume
 from tests.host.support_devices import bind, command, mounted, tmpfs
+from tests.suite.api import VOLUMES
+from tests.suite.names import FINALIZER, NODE_LABEL
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),

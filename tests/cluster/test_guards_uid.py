@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.support_agent import FINALIZER, VOLUMES, Class, Lab, Volume
+from tests.cluster.support_agent import Class, Lab, Volume
 from tests.faults.support_proxy import Order, proxy_for
+from tests.suite.api import VOLUMES
+from tests.suite.names import FINALIZER
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),

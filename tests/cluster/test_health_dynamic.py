@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.support_dynamic import MIB, DynamicLab, MadePool
+from tests.cluster.support_dynamic import DynamicLab, MadePool
 from tests.cluster.support_health import QUICK, events, looked, says, times, told, written
 from tests.cluster.test_dynamic_images import _cleared as cleared
 from tests.cluster.test_dynamic_images import _loops as loops
 from tests.host.support_devices import LoopDevice, command, tmpfs, unmount
 from tests.host.support_failing import count_an_error, mounted_elsewhere, repair, starve
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.support_agent import CLAIMS, Lab
+from tests.cluster.support_agent import Lab
 from tests.cluster.support_health import QUICK, events, looked, says, times, told, written
 from tests.host.support_devices import command, unmount
 from tests.host.support_failing import count_an_error, repair, shut_down
+from tests.suite.api import CLAIMS
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),

@@ -10,7 +10,8 @@ import pytest
 
 from localvolume.cleaning.paces import JobPaces
 from tests.cluster.support_agent import Class, Lab, Volume
-from tests.cluster.support_pods import JOBS, PODS, Kubelet, job_of, real
+from tests.cluster.support_pods import Kubelet, job_of, real
+from tests.suite.api import JOBS, MERGE, PODS
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),
@@ -220,7 +221,7 @@ def test_a_job_that_no_node_takes_says_so(lab: Lab, kubelet: Kubelet) -> None:
         "PATCH",
         f"/api/v1/nodes/{lab.node}",
         {"spec": {"taints": [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]}},
-        content_type="application/merge-patch+json",
+        content_type=MERGE,
     )
     fs, volume, where = released_directory(lab)
     lab.event(volume["metadata"]["name"], "VolumeCleaningWaits", "Unschedulable")

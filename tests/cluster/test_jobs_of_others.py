@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.support_agent import MERGE, VOLUMES, Class, Lab, Volume
-from tests.cluster.support_pods import JOBS, Kubelet, job_of, jobs_of
+from tests.cluster.support_agent import Class, Lab, Volume
+from tests.cluster.support_pods import Kubelet, job_of, jobs_of
+from tests.suite.api import JOBS, MERGE, VOLUMES
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.support_agent import FINALIZER, IDENTITY, NODE_LABEL, Class, Lab, Volume
+from tests.cluster.support_agent import IDENTITY, Class, Lab, Volume
 from tests.host.support_devices import unmount
+from tests.suite.names import FINALIZER, NODE_LABEL
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),

@@ -17,9 +17,10 @@ from localvolume.kube.errors import LookAgain
 from localvolume.kube.kinds import NODES
 from localvolume.kube.objects import Node
 from tests.cluster.support_accounts import account, allow, rule
-from tests.cluster.support_agent import MERGE, AgentThread, Lab
+from tests.cluster.support_agent import AgentThread, Lab
 from tests.cluster.support_objects import written_by_controllers
 from tests.faults.support_proxy import Order, proxy_for
+from tests.suite.api import MERGE
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.support_agent import FINALIZER, IDENTITY, NODE_LABEL, Lab, Volume
+from tests.cluster.support_agent import IDENTITY, Lab, Volume
+from tests.suite.api import MERGE
+from tests.suite.names import FINALIZER, NODE_LABEL, PROTECTION, PROVISIONED_BY
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
-
-PROTECTION = "kubernetes.io/pv-protection"
-PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
-MIB = 1 << 20
 
 
 def upstream_name(entry: str, node: str, class_name: str) -> str:
@@ -54,7 +53,7 @@ def test_with_everything_that_can_be_configured(lab: Lab) -> None:
         "PATCH",
         path,
         {"metadata": {"labels": {"zone": "z1", "kubernetes.io/hostname": "the-host"}}},
-        content_type="application/merge-patch+json",
+        content_type=MERGE,
     )
     lab.settings |= {
         "nodeLabelsForPV": ["zone", "not-there", "kubernetes.io/hostname"],

@@ -20,10 +20,9 @@ from localvolume.volumes.manifest import (
 )
 from localvolume.volumes.patches import without_finalizer
 from tests.cluster.support_accounts import account, allow, may, rule
-from tests.cluster.support_agent import FINALIZER, NODE_LABEL, VOLUMES, Lab, Volume
-
-PROTECTION = "kubernetes.io/pv-protection"
-"""Its controller puts it back at any time, so it is never left out."""
+from tests.cluster.support_agent import Lab, Volume
+from tests.suite.api import VOLUMES
+from tests.suite.names import FINALIZER, NODE_LABEL, PROTECTION
 
 IDENTITY = {"kind": "filesystem", "uuid": "0b0e"}
 

@@ -14,11 +14,12 @@ from tests.cluster import test_flex_daemon as flexvolume
 from tests.cluster import test_jobs_cleaning as jobs
 from tests.cluster import test_jobs_of_others as others
 from tests.cluster import test_node_taint as taint
-from tests.cluster.support_agent import VOLUMES, Lab, lab_for
+from tests.cluster.support_agent import Lab, lab_for
 from tests.cluster.support_flex import QUICK, flex_lab_for
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_pods import Kubelet, job_of, jobs_of
 from tests.cluster.support_rights import TEMPLATES, Flow, Rights, done_with, refusals
+from tests.suite.api import VOLUMES
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),

@@ -10,15 +10,10 @@ import pytest
 from localvolume.controller.rooms import REFUSED_SECONDS
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER, node_key
 from localvolume.volumes.moments import written
-from tests.cluster.support_controller import CLAIMS, HOSTNAME, NODE_LABEL, VOLUMES, Ground
-from tests.cluster.support_routing import (
-    PODS,
-    PROVISIONER,
-    REFUSED,
-    SELECTED,
-    Routing,
-    seconds_until,
-)
+from tests.cluster.support_controller import Ground
+from tests.cluster.support_routing import Routing, seconds_until
+from tests.suite.api import CLAIMS, PODS, VOLUMES
+from tests.suite.names import HOSTNAME, NODE_LABEL, PROVISIONER, REFUSED, SELECTED
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("controlplane")

@@ -10,24 +10,13 @@ from typing import Any
 import pytest
 
 from localvolume.volumes.marks import node_key
-from tests.cluster.support_controller import (
-    HOSTNAME,
-    LOST,
-    NODE_LABEL,
-    PROVISIONED_BY,
-    VOLUMES,
-    Ground,
-    Volume,
-    in_,
-    term,
-)
+from tests.cluster.support_controller import LOST, Ground, Volume, in_, term
 from tests.cluster.support_routing import Routing
+from tests.suite.api import VOLUMES
+from tests.suite.names import HOSTNAME, KUTTI, LOCAL_PATH, NODE_LABEL, OPENEBS, PROVISIONED_BY
 
 pytestmark = pytest.mark.needs("controlplane")
 
-KUTTI = "kuttiproject/provisioner-localvolume"
-LOCAL_PATH = "rancher.io/local-path"
-OPENEBS = "openebs.io/local"
 ALL = (KUTTI, LOCAL_PATH, OPENEBS)
 
 

@@ -9,8 +9,9 @@ import pytest
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER
 from localvolume.volumes.moments import written
 from tests.cluster.support_controller import Ground
-from tests.cluster.support_routing import REFUSED, SELECTED, Routing
+from tests.cluster.support_routing import Routing
 from tests.faults.support_proxy import Order, Proxy
+from tests.suite.names import REFUSED, SELECTED
 
 pytestmark = pytest.mark.needs("controlplane")
 

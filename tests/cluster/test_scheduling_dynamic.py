@@ -14,7 +14,8 @@ import pytest
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_dynamic import DynamicLab
 from tests.cluster.support_objects import Objects
-from tests.cluster.support_scheduling import FULL, MIB, Cluster, cluster_for, node_of
+from tests.cluster.support_scheduling import FULL, Cluster, cluster_for, node_of
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

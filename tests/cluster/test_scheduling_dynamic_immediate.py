@@ -9,12 +9,13 @@ import pytest
 
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_objects import Objects
-from tests.cluster.support_scheduling import MIB, Cluster, cluster_for
+from tests.cluster.support_scheduling import Cluster, cluster_for
+from tests.suite.names import ZONE
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
 SMALL, LARGE = 32 * MIB, 96 * MIB
-ZONE = "topology.kubernetes.io/zone"
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from localvolume.dynamic.paces import CapacityPaces
-from tests.cluster.support_agent import CLASSES
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_dynamic import DynamicLab
 from tests.cluster.support_objects import Objects
-from tests.cluster.support_scheduling import MIB, Cluster, cluster_for
+from tests.cluster.support_scheduling import Cluster, cluster_for
+from tests.suite.api import CLASSES
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

@@ -14,7 +14,8 @@ import pytest
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_replaced import PROVISIONERS, Kind, in_place_of, root
-from tests.cluster.support_scheduling import MIB, Cluster, cluster_for
+from tests.cluster.support_scheduling import Cluster, cluster_for
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 

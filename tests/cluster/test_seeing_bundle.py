@@ -23,9 +23,10 @@ from cryptography.x509.oid import NameOID
 from localvolume.cli.main import main
 from localvolume.controlplane import ControlPlane
 from tests.cluster.support_accounts import account, rule
-from tests.cluster.support_agent import MERGE, Lab
+from tests.cluster.support_agent import Lab
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_seeing import LABELS, Seeing, agent_pod
+from tests.suite.api import MERGE, VOLUMES
 
 pytestmark = pytest.mark.needs("controlplane")
 
@@ -149,7 +150,7 @@ def plant(objects: Objects, node: str, unique: str) -> None:
     )
     term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     objects.make(
-        "/api/v1/persistentvolumes",
+        VOLUMES,
         {
             "metadata": {
                 "name": f"{unique}-pv",
@@ -166,7 +167,7 @@ def plant(objects: Objects, node: str, unique: str) -> None:
         },
     )
     objects.make(
-        "/api/v1/persistentvolumes",
+        VOLUMES,
         {
             "metadata": {"name": f"{unique}-not-ours"},
             "spec": {

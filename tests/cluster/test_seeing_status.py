@@ -14,6 +14,7 @@ from tests.cluster.support_agent import Lab
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_seeing import Seeing, agent_pod
 from tests.faults.support_proxy import Proxy
+from tests.suite.api import VOLUMES
 
 pytestmark = pytest.mark.needs("controlplane")
 
@@ -66,7 +67,7 @@ def test_with_check_the_exit_status_tells_that_somebody_should_look(
     labelled = {"localvolume.dev/node": node}
     term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     objects.make(
-        "/api/v1/persistentvolumes",
+        VOLUMES,
         {
             "metadata": {
                 "name": f"{unique}-pv",
@@ -126,7 +127,7 @@ def test_it_asks_a_little_and_writes_nothing(
     term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     for number in range(2):
         objects.make(
-            "/api/v1/persistentvolumes",
+            VOLUMES,
             {
                 "metadata": {
                     "name": f"{unique}-{number}",

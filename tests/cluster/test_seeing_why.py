@@ -10,12 +10,14 @@ import pytest
 from localvolume.cli.main import main
 from localvolume.controlplane import ControlPlane
 from tests.cluster.support_accounts import account, rule
-from tests.cluster.support_agent import CLAIMS, CLASSES, VOLUMES, Lab
+from tests.cluster.support_agent import Lab
 from tests.cluster.support_dynamic import DynamicLab
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_seeing import Seeing, agent_pod
 from tests.host.support_devices import unmount
 from tests.host.support_disks import odd_size, shared_directory
+from tests.suite.api import CAPACITIES, CLAIMS, CLASSES, PODS, VOLUMES
+from tests.suite.names import HOSTNAME
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("controlplane")
@@ -23,7 +25,6 @@ pytestmark = pytest.mark.needs("controlplane")
 DISKS = pytest.mark.needs("root", "loop", "ext4")
 DYNAMIC = "dynamic.localvolume.dev"
 NOBODY = "kubernetes.io/no-provisioner"
-HOSTNAME = "kubernetes.io/hostname"
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ class TestClaims:
         assert seeing.why(claim)["code"] == "no-pod"
         # And then a pod that no node takes.
         ground.objects.make(
-            "/api/v1/namespaces/default/pods",
+            PODS,
             {
                 "metadata": {"name": ground.unique},
                 "spec": {
@@ -160,7 +161,7 @@ class TestClaims:
             "csi.storage.k8s.io/drivername": DYNAMIC,
         }
         ground.objects.make(
-            "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities",
+            CAPACITIES,
             {
                 "metadata": {"name": ground.unique, "labels": labels},
                 "storageClassName": ground.unique,

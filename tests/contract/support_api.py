@@ -14,18 +14,15 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from localvolume.kube.sockets import Sockets
+from tests.suite.api import MERGE
 from tests.suite.until import until_async
 
-MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
-VOLUMES = "/api/v1/persistentvolumes"
-NODES = "/api/v1/nodes"
 NAMESPACES = "/api/v1/namespaces"
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 
 Body = dict[str, Any]
 

@@ -25,10 +25,10 @@ from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.sandbox.sandbox import Sandbox
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts
+from tests.suite.units import MIB
 
 NODE = "node-1"
 NAME = "pvc-1"
-MIB = 1 << 20
 OURS, ELASTIC = marks.FLEX_DRIVER, marks.ELASTIC_FLEX_DRIVER
 HELD = "example.com/held"
 FACTS = NodeFacts(NODE, "", NODE, {marks.HOSTNAME_LABEL: NODE})

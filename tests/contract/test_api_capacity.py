@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.contract.support_api import NODES, TABLE, ApiUnderTest, Body
+from tests.contract.support_api import TABLE, ApiUnderTest, Body
+from tests.suite.api import DRIVERS, NODES
 from tests.suite.until import until_async
-
-DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
 
 
 def capacities(api: ApiUnderTest) -> str:

@@ -2,17 +2,8 @@
 
 import pytest
 
-from tests.contract.support_api import (
-    CLASSES,
-    NAMESPACES,
-    NODES,
-    VOLUMES,
-    ApiUnderTest,
-    Body,
-    pod,
-    storage_class,
-    volume,
-)
+from tests.contract.support_api import NAMESPACES, ApiUnderTest, Body, pod, storage_class, volume
+from tests.suite.api import CLASSES, NODES, VOLUMES
 from tests.suite.until import until_async
 
 

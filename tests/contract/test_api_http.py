@@ -2,16 +2,8 @@
 
 import pytest
 
-from tests.contract.support_api import (
-    CLASSES,
-    NODES,
-    TABLE,
-    VOLUMES,
-    ApiUnderTest,
-    claim,
-    storage_class,
-    volume,
-)
+from tests.contract.support_api import TABLE, ApiUnderTest, claim, storage_class, volume
+from tests.suite.api import CLASSES, NODES, VOLUMES
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/livez"])

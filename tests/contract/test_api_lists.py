@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.contract.support_api import NODES, VOLUMES, ApiUnderTest, Body, claim, pod, volume
+from tests.contract.support_api import ApiUnderTest, Body, claim, pod, volume
+from tests.suite.api import NODES, VOLUMES
 from tests.suite.until import until_async
 
 

@@ -2,17 +2,8 @@
 
 import pytest
 
-from tests.contract.support_api import (
-    CLASSES,
-    NAMESPACES,
-    NODES,
-    VOLUMES,
-    ApiUnderTest,
-    claim,
-    pod,
-    storage_class,
-    volume,
-)
+from tests.contract.support_api import NAMESPACES, ApiUnderTest, claim, pod, storage_class, volume
+from tests.suite.api import CLASSES, NODES, VOLUMES
 
 
 async def test_create_fills_in_what_the_server_decides(api: ApiUnderTest) -> None:

@@ -2,17 +2,8 @@
 
 import pytest
 
-from tests.contract.support_api import (
-    APPLY,
-    JSON_PATCH,
-    MERGE,
-    NODES,
-    STRATEGIC,
-    VOLUMES,
-    ApiUnderTest,
-    Body,
-    volume,
-)
+from tests.contract.support_api import APPLY, JSON_PATCH, STRATEGIC, ApiUnderTest, Body, volume
+from tests.suite.api import MERGE, NODES, VOLUMES
 
 
 async def made(api: ApiUnderTest, **fields: object) -> str:

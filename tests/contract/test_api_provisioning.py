@@ -4,16 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.support_api import (
-    CLASSES,
-    STRATEGIC,
-    VOLUMES,
-    ApiUnderTest,
-    Body,
-    claim,
-    storage_class,
-    volume,
-)
+from tests.contract.support_api import STRATEGIC, ApiUnderTest, Body, claim, storage_class, volume
+from tests.suite.api import CLASSES, VOLUMES
 from tests.suite.until import until_async
 
 PROVISIONER = "disks.example.com"

@@ -5,10 +5,7 @@ from typing import Any
 import pytest
 
 from tests.contract.support_api import (
-    CLASSES,
     NAMESPACES,
-    NODES,
-    VOLUMES,
     ApiUnderTest,
     Body,
     claim,
@@ -16,6 +13,7 @@ from tests.contract.support_api import (
     storage_class,
     volume,
 )
+from tests.suite.api import CLASSES, NODES, VOLUMES
 
 LONG = "x" * 64
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.contract.support_api import VOLUMES, ApiUnderTest, volume
+from tests.contract.support_api import ApiUnderTest, volume
+from tests.suite.api import VOLUMES
 
 
 async def test_what_happens_is_told_in_order(api: ApiUnderTest) -> None:

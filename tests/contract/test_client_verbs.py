@@ -34,6 +34,7 @@ from tests.contract.support_kube import (
     raw,
     volume,
 )
+from tests.suite.api import MERGE, VOLUMES
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ async def test_create_fills_in_what_it_is(server: FaultServer, client: Client) -
     made = await client.create(PERSISTENT_VOLUMES, {"metadata": {"name": "a", "labels": labels}})
     assert made.metadata.uid == "uid-a"
     sent = server.seen[0]
-    assert (sent.method, sent.path) == ("POST", "/api/v1/persistentvolumes")
+    assert (sent.method, sent.path) == ("POST", VOLUMES)
     assert sent.body == {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -154,7 +155,7 @@ async def test_patches_say_what_they_are(server: FaultServer, client: Client) ->
     await client.patch(PERSISTENT_VOLUMES, "a", JsonPatch([{"op": "remove", "path": "/x"}]))
     merge, json_patch = server.seen
     assert merge.path.endswith("/persistentvolumes/a/status")
-    assert merge.headers["Content-Type"] == "application/merge-patch+json"
+    assert merge.headers["Content-Type"] == MERGE
     assert merge.body == {"x": None}
     assert json_patch.headers["Content-Type"] == "application/json-patch+json"
     assert json_patch.body == [{"op": "remove", "path": "/x"}]

@@ -20,6 +20,7 @@ from tests.contract.support_kube import (
     fault_server,
     never,
 )
+from tests.suite.api import EVENTS, MERGE
 
 VOLUME = ObjectRef("PersistentVolume", "pv-a", "uid-a", resource_version="5")
 CLAIM = ObjectRef("PersistentVolumeClaim", "c", "uid-c", namespace="work")
@@ -68,7 +69,7 @@ async def test_an_event_is_what_kubectl_describe_looks_for(
         recorder.event(VOLUME, "Warning", "VolumeFailedDelete", "busy")
         assert await recorder.flush(60)
     (sent,) = server.seen
-    assert sent.path == "/api/v1/namespaces/default/events"
+    assert sent.path == EVENTS
     name = sent.body["metadata"].pop("name")
     assert name.startswith("pv-a.")
     assert sent.body == {
@@ -117,7 +118,7 @@ async def test_repeats_become_a_count(server: FaultServer, client: Client) -> No
     name = first.body["metadata"]["name"]
     for seen in (second, third):
         assert (seen.method, seen.path) == ("PATCH", f"/api/v1/namespaces/default/events/{name}")
-        assert seen.headers["Content-Type"] == "application/merge-patch+json"
+        assert seen.headers["Content-Type"] == MERGE
     assert third.body["count"] == 3
     assert third.body["lastTimestamp"] == "2027-01-15T08:02:00Z"
     assert other.method == "POST"

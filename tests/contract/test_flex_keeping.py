@@ -19,16 +19,8 @@ from localvolume.kube.kinds import CLAIMS, NODES, PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolumeClaim
 from localvolume.sandbox.sandbox import Sandbox
 from localvolume.volumes import marks
-from tests.contract.support_flexkeeping import (
-    ELASTIC,
-    FACTS,
-    HELD,
-    MIB,
-    NAME,
-    NODE,
-    OURS,
-    Ground,
-)
+from tests.contract.support_flexkeeping import ELASTIC, FACTS, HELD, NAME, NODE, OURS, Ground
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root")
 

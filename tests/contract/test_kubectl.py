@@ -6,10 +6,7 @@ import json
 import pytest
 
 from tests.contract.support_api import (
-    CLASSES,
     NAMESPACES,
-    NODES,
-    VOLUMES,
     ApiUnderTest,
     Body,
     claim,
@@ -18,6 +15,7 @@ from tests.contract.support_api import (
     storage_class,
     volume,
 )
+from tests.suite.api import CLASSES, NODES, VOLUMES
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("kubectl")

@@ -8,9 +8,8 @@ import aiohttp
 import pytest
 
 from localvolume.sandbox import Faults, Sandbox
-from tests.contract.support_api import VOLUMES, ApiUnderTest, volume
-
-MAPS = "/api/v1/namespaces/default/configmaps"
+from tests.contract.support_api import ApiUnderTest, volume
+from tests.suite.api import MAPS, VOLUMES
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ import pytest
 
 from localvolume.sandbox import Sandbox
 from localvolume.sandbox.kinds import PERSISTENT_VOLUMES
-from tests.contract.support_api import VOLUMES, ApiUnderTest, volume
-
-MAPS = "/api/v1/namespaces/default/configmaps"
+from tests.contract.support_api import ApiUnderTest, volume
+from tests.suite.api import MAPS, VOLUMES
 
 
 @pytest.fixture

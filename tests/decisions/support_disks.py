@@ -6,8 +6,8 @@ from typing import Any
 from localvolume.config.disks import DiskFilter, DiskMatch, DisksConfig
 from localvolume.disks.model import Disk, DiskFacts, DiskPlan, Inside, Judged
 from localvolume.disks.plan import plan
+from tests.suite.units import GIB
 
-GIB = 1 << 30
 NODE = "node-1"
 
 

@@ -41,6 +41,7 @@ from localvolume.kube.objects import (
 from localvolume.volumes import claims, marks
 from localvolume.volumes.capacity import GIB, MIB
 from localvolume.volumes.manifest import NodeFacts
+from tests.suite.names import KUTTI, LOCAL_PATH, OPENEBS
 
 S = TypeVar("S", bound=Step)
 
@@ -50,9 +51,6 @@ NOW = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 A_MINUTE_AGO = "2027-01-15T07:59:00Z"
 IN_A_MINUTE = "2027-01-15T08:01:00Z"
 DELETED = "2027-01-15T07:59:59Z"
-KUTTI = "kuttiproject/provisioner-localvolume"
-LOCAL_PATH = "rancher.io/local-path"
-OPENEBS = "openebs.io/local"
 FLAVORS = {KUTTI: "kutti", LOCAL_PATH: "local-path", OPENEBS: "openebs"}
 
 

@@ -29,18 +29,14 @@ from localvolume.kube.objects import (
 )
 from localvolume.volumes import marks
 from tests.decisions.support_controller import NOW, node
+from tests.suite.names import LOCAL_PATH, SELECTED
 
 S = TypeVar("S", bound=Step)
 
 OURS = marks.DYNAMIC_PROVISIONER
-LOCAL_PATH = "rancher.io/local-path"
-KUTTI = "kuttiproject/provisioner-localvolume"
-OPENEBS = "openebs.io/local"
 GA = "volume.kubernetes.io/storage-provisioner"
 BETA = "volume.beta.kubernetes.io/storage-provisioner"
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
-SELECTED = "volume.kubernetes.io/selected-node"
-GIB = 1 << 30
 
 NODES = (node("n1"), node("n2"), node("n3"))
 

@@ -18,12 +18,10 @@ from localvolume.kube.objects import (
 )
 from localvolume.kube.workloads import Job, Pod
 from localvolume.volumes.moments import written
+from tests.suite.names import FINALIZER, HOSTNAME, NODE_LABEL
 
 NOW = 1_800_000_000.0
 DYNAMIC = "dynamic.localvolume.dev"
-HOSTNAME = "kubernetes.io/hostname"
-FINALIZER = "localvolume.dev/volume"
-NODE_LABEL = "localvolume.dev/node"
 
 
 def ago(seconds: float) -> str:

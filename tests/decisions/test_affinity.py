@@ -17,9 +17,9 @@ from localvolume.kube.objects import (
 )
 from localvolume.volumes import marks
 from localvolume.volumes.objects import is_on_node
+from tests.suite.names import ZONE
 
 HOST = "kubernetes.io/hostname"
-ZONE = "topology.kubernetes.io/zone"
 
 
 def one(key: str, *values: str, operator: str = "In") -> NodeSelectorRequirement:

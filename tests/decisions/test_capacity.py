@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localvolume.volumes.capacity import GIB, KIB, MIB, bytes_of, published_bytes, quantity
-
-TIB = 1 << 40
+from tests.suite.units import TIB
 
 #: Up to what a resource.Quantity can hold.
 SIZES = st.integers(0, 2**63 - 1)

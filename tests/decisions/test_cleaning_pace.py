@@ -1,8 +1,7 @@
 """How much a device is written in one step, by how long the last one took."""
 
 from localvolume.cleaning.steps import Pace
-
-MIB = 1 << 20
+from tests.suite.units import MIB
 
 
 def test_steps_grow_on_a_fast_disk_and_shrink_on_a_slow_one() -> None:

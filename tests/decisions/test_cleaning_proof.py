@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.proof import EDGE_BYTES, SAMPLE_BYTES, choose_samples, edges
 from localvolume.cleaning.receipt import Receipt, human_size
-
-MIB = 1 << 20
-TIB = 1 << 40
+from tests.suite.units import MIB, TIB
 
 sectors = st.integers(1, TIB // 512)
 small = st.integers(1, 64 * MIB // 512)

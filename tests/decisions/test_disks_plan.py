@@ -14,7 +14,8 @@ from localvolume.disks.naming import (
     stable,
     uuid_of,
 )
-from tests.decisions.support_disks import GIB, disk, inside, judged, planned, wanted
+from tests.decisions.support_disks import disk, inside, judged, planned, wanted
+from tests.suite.units import GIB
 
 ONE, TWO, THREE = disk("sda"), disk("sdb"), disk("sdc")
 

@@ -13,7 +13,8 @@ from localvolume.disks.model import Claim, Disk, Inside
 from localvolume.disks.naming import stable
 from localvolume.disks.plan import worth_a_look
 from localvolume.disks.predicates import INSIDE, OUTSIDE
-from tests.decisions.support_disks import GIB, disk, inside, judged, planned, wanted
+from tests.decisions.support_disks import disk, inside, judged, planned, wanted
+from tests.suite.units import GIB
 
 PARTITION: dict[str, Any] = {
     "parent": "sda",

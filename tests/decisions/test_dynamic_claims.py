@@ -28,10 +28,7 @@ from localvolume.volumes import claims, marks
 from localvolume.volumes.capacity import GIB
 from localvolume.volumes.manifest import NodeFacts
 from tests.decisions.support_dynamic import (
-    KUTTI,
-    LOCAL_PATH,
     NODE,
-    OPENEBS,
     a,
     bound,
     claim,
@@ -44,6 +41,7 @@ from tests.decisions.support_dynamic import (
     unwanted,
     volume,
 )
+from tests.suite.names import KUTTI, LOCAL_PATH, OPENEBS
 
 BETA = claims.BETA_PROVISIONER_ANNOTATION
 

@@ -21,7 +21,6 @@ from localvolume.dynamic.model import (
 )
 from localvolume.volumes.capacity import GIB
 from tests.decisions.support_dynamic import (
-    KUTTI,
     a,
     adopted,
     bound,
@@ -33,6 +32,7 @@ from tests.decisions.support_dynamic import (
     step,
     volume,
 )
+from tests.suite.names import KUTTI
 
 MORE = bound(size="3Gi")
 

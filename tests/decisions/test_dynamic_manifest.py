@@ -11,18 +11,8 @@ from localvolume.dynamic.manifest import persistent_volume
 from localvolume.dynamic.model import ClassFacts, SourceType
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts, PublishingOptions
-from tests.decisions.support_dynamic import (
-    HOST,
-    KUTTI,
-    LOCAL_PATH,
-    NODE,
-    OPENEBS,
-    claim,
-    old_pool,
-    pool,
-    record,
-    storage_class,
-)
+from tests.decisions.support_dynamic import HOST, NODE, claim, old_pool, pool, record, storage_class
+from tests.suite.names import KUTTI, LOCAL_PATH, OPENEBS
 
 
 def body(

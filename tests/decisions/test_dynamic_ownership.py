@@ -14,11 +14,8 @@ from tests.decisions.support_dynamic import (
     A_MINUTE_AGO,
     HOST,
     IN_A_MINUTE,
-    KUTTI,
-    LOCAL_PATH,
     NODE,
     NOW,
-    OPENEBS,
     a,
     adopted,
     bound,
@@ -30,6 +27,7 @@ from tests.decisions.support_dynamic import (
     storage_class,
     volume,
 )
+from tests.suite.names import KUTTI, LOCAL_PATH, OPENEBS
 
 FLAVORS = [KUTTI, LOCAL_PATH, OPENEBS]
 MIGRATED = {"pv.kubernetes.io/migrated-to": "x.example/y"}

@@ -12,9 +12,6 @@ from localvolume.dynamic.model import Facts, GiveBack, Hold, Keep, Make, Reject,
 from localvolume.dynamic.plan import UNCOUNTED, plan
 from localvolume.volumes.capacity import GIB
 from tests.decisions.support_dynamic import (
-    KUTTI,
-    LOCAL_PATH,
-    OPENEBS,
     a,
     adopted,
     bound,
@@ -28,6 +25,7 @@ from tests.decisions.support_dynamic import (
     storage_class,
     volume,
 )
+from tests.suite.names import KUTTI, LOCAL_PATH, OPENEBS
 
 CANNOT_ENFORCE = Abilities(enforce=False, why_not="ext4 without project quotas")
 ELSEWHERE = Abilities(enforce=True, overwrite=False)

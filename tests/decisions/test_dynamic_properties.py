@@ -45,7 +45,6 @@ from localvolume.volumes.capacity import GIB, MIB
 from tests.decisions.support_dynamic import (
     A_MINUTE_AGO,
     IN_A_MINUTE,
-    KUTTI,
     Thing,
     claim,
     facts,
@@ -58,6 +57,7 @@ from tests.decisions.support_dynamic import (
     storage_class,
     volume,
 )
+from tests.suite.names import KUTTI
 
 NUMBERS = st.integers(1, 4)
 POOLS = ("fast", "slow", "old", "vg")

@@ -10,7 +10,6 @@ from localvolume.backends.model import Record
 from localvolume.dynamic.model import Ask, Hold, Keep, Make, Publish, Purge, Remember, TakeAway
 from localvolume.dynamic.orphans import Orphan, orphans_of
 from tests.decisions.support_dynamic import (
-    LOCAL_PATH,
     a,
     adopted,
     bound,
@@ -25,6 +24,7 @@ from tests.decisions.support_dynamic import (
     unwanted,
     volume,
 )
+from tests.suite.names import LOCAL_PATH
 
 UNPUBLISHED = [
     pytest.param(record(state="making"), id="making"),

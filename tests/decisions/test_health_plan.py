@@ -25,10 +25,10 @@ from localvolume.health.model import (
 from localvolume.health.plan import judge, plan
 from localvolume.kube.objects import ClaimRef, LocalSource, Meta, PersistentVolume, PVSpec, PVStatus
 from localvolume.volumes import marks
+from tests.suite.units import GIB
 
 PLACE = Place(path="/mnt/disk", kind="mount")
 POOLED = Place(path="/pool/one", kind="directory", below="/pool", takes_room=True, pool="fast")
-GIB = 1 << 30
 PATIENCE = Patience(gone=10, over=30, again=60)
 
 WELL = Seen()

@@ -25,8 +25,8 @@ from localvolume.backends.model import Abilities, PoolReport, Record, Usage
 from localvolume.config.pools import LvmConfig
 from localvolume.host.lvm import LogicalVolume, VolumeGroup
 from localvolume.volumes.lvtags import FLEX_OWNER, OWNER, POOL_OWNER, BadTag, encode
+from tests.suite.units import MIB
 
-MIB = 1 << 20
 EXTENT = 4 * MIB
 THICK, THIN = LvmConfig(group="vg"), LvmConfig(group="vg", thin_pool="tp")
 

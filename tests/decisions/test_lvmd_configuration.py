@@ -15,8 +15,7 @@ from localvolume.config.environment import add_pool_flags
 from localvolume.config.model import ConfigurationInvalid
 from localvolume.config.pools import DYNAMIC_PROVISIONER, LvmConfig, PoolConfig
 from localvolume.config.sources import Others, loader
-
-GIB = 1 << 30
+from tests.suite.units import GIB
 
 # The example of TopoLVM's documentation, with what is refused of it left out.
 EXAMPLE = """

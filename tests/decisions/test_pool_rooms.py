@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from localvolume.backends.model import PoolReport, Record, Usage
 from localvolume.backends.rooms import promised, room
 from localvolume.config.pools import PoolConfig
-
-GIB = 1 << 30
+from tests.suite.units import GIB
 
 
 def config(**fields: Any) -> PoolConfig:

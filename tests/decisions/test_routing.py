@@ -12,8 +12,6 @@ from tests.decisions.support_controller import node
 from tests.decisions.support_routing import (
     BETA,
     BETA_CLASS,
-    GIB,
-    LOCAL_PATH,
     OURS,
     a,
     capacity,
@@ -22,6 +20,8 @@ from tests.decisions.support_routing import (
     step,
     storage_class,
 )
+from tests.suite.names import LOCAL_PATH
+from tests.suite.units import GIB
 
 # --- whose it is ---------------------------------------------------------------------------------
 

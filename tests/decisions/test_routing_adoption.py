@@ -29,7 +29,8 @@ from tests.decisions.support_controller import (
     term,
     volume,
 )
-from tests.decisions.support_routing import KUTTI, LOCAL_PATH, OPENEBS, OURS
+from tests.decisions.support_routing import OURS
+from tests.suite.names import KUTTI, LOCAL_PATH, OPENEBS
 
 SERVED = Policy(provisioners=frozenset({OURS, KUTTI, LOCAL_PATH, OPENEBS}))
 LISTED = Policy(frozenset({"fast"}), provisioners=SERVED.provisioners)

@@ -8,7 +8,8 @@ import pytest
 
 from localvolume.cli.controller import _options
 from localvolume.config.controller_flags import ControllerFlags, add_controller_flags
-from tests.decisions.support_routing import KUTTI, LOCAL_PATH, OPENEBS, OURS
+from tests.decisions.support_routing import OURS
+from tests.suite.names import KUTTI, LOCAL_PATH, OPENEBS
 
 
 def read(*words: str) -> ControllerFlags:

@@ -14,15 +14,9 @@ from localvolume.dynamic import capacity as published
 from localvolume.kube.objects import LabelSelector, Node, NodeSelectorRequirement
 from localvolume.volumes import marks
 from tests.decisions.support_controller import node
-from tests.decisions.support_routing import (
-    GIB,
-    LOCAL_PATH,
-    OPENEBS,
-    OURS,
-    capacity,
-    shut,
-    storage_class,
-)
+from tests.decisions.support_routing import OURS, capacity, shut, storage_class
+from tests.suite.names import LOCAL_PATH, OPENEBS
+from tests.suite.units import GIB
 
 NOW = storage_class("now", "Immediate")
 

@@ -21,9 +21,8 @@ from tests.decisions.support_seeing import (
     user,
     volume,
 )
+from tests.suite.names import PROVISIONER, SELECTED
 
-SELECTED = "volume.kubernetes.io/selected-node"
-PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 WAITS: dict[str, Any] = {"volumeBindingMode": "WaitForFirstConsumer"}
 NOW_MODE: dict[str, Any] = {"volumeBindingMode": "Immediate"}
 MADE = klass("made", DYNAMIC, **NOW_MODE)

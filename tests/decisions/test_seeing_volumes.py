@@ -6,7 +6,6 @@ import pytest
 
 from localvolume.cli.seeing.whyvolume import why_volume
 from tests.decisions.support_seeing import (
-    FINALIZER,
     agent,
     ago,
     controller,
@@ -17,6 +16,7 @@ from tests.decisions.support_seeing import (
     node,
     volume,
 )
+from tests.suite.names import FINALIZER
 
 FLEX = {"driver": "localvolume.dev/flexvolume"}
 RELEASED: dict[str, Any] = {"phase": "Released", "claim": "data"}

@@ -11,8 +11,9 @@ from typing import Any
 
 from localvolume.controlplane import ControlPlane
 from tests.faults.support_observer import Observer
-from tests.faults.support_restless import CLAIMS, VOLUMES, Restless
+from tests.faults.support_restless import Restless
 from tests.faults.support_tenants import FileVolume, RawVolume, Volume
+from tests.suite.api import CLAIMS, VOLUMES
 
 #: How long a claim may wait for a volume before it is taken back, in seconds.
 _PATIENCE = 4.0

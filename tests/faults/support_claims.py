@@ -13,10 +13,11 @@ from localvolume.controlplane import ControlPlane, RequestFailed
 from tests.faults.support_contents import Contents, contents_of, path_of
 from tests.faults.support_observer import Watching
 from tests.faults.support_poolground import BY_NAME, NODE, KillClass, PoolGround
-from tests.faults.support_restless import CLAIMS, VOLUMES, Restless
+from tests.faults.support_restless import Restless
+from tests.suite.api import CLAIMS, MERGE, VOLUMES
 
 _NODE_LABEL = "localvolume.dev/node"
-_MERGE = "application/merge-patch+json"
+_MERGE = MERGE
 #: How long a claim may wait for its volume before it is taken back, in seconds.
 _PATIENCE = 6.0
 _MOST_TENANTS, _MOST_WAITING, _MOST_KEPT, _MOST_FORCED = 20, 5, 5, 3

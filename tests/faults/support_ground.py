@@ -10,10 +10,10 @@ from typing import Any
 from localvolume.controlplane import ControlPlane
 from tests.faults.support_tenants import FileVolume, RawVolume, SignedVolume, Volume
 from tests.host.support_devices import LoopDevice, command, formatted, loop_device, mounted
+from tests.suite.api import CLASSES
+from tests.suite.units import MIB
 
-MIB = 1 << 20
 NODE = "kill-node"
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 
 
 class Ground:

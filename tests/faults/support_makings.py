@@ -6,7 +6,7 @@ from localvolume.controlplane import ControlPlane, RequestFailed
 from tests.faults.support_contents import contents_of, path_of
 from tests.faults.support_observer import Watching
 from tests.faults.support_poolground import BY_NAME, PoolGround
-from tests.faults.support_restless import CLAIMS, VOLUMES
+from tests.suite.api import CLAIMS, VOLUMES
 
 
 class MakingObserver(Watching):

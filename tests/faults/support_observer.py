@@ -17,8 +17,9 @@ from typing import Any, Self
 
 from localvolume.controlplane import ControlPlane
 from tests.faults.support_tenants import Volume
+from tests.suite.api import VOLUMES
 
-_PATH = "/api/v1/persistentvolumes"
+_PATH = VOLUMES
 
 
 class Watching(abc.ABC):

@@ -14,12 +14,11 @@ from typing import Any
 
 from localvolume.controlplane import ControlPlane
 from tests.host.support_devices import command, formatted, mounted
+from tests.suite.api import CLASSES
+from tests.suite.names import LOCAL_PATH, NATIVE
+from tests.suite.units import MIB
 
-MIB = 1 << 20
 NODE = "kill-node"
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-NATIVE = "dynamic.localvolume.dev"
-LOCAL_PATH = "rancher.io/local-path"
 LINKS = Path("/run/localvolume")
 
 _OURS, _FILESYSTEM = ".localvolume", "lost+found"

@@ -17,9 +17,6 @@ from typing import Any, Self
 from localvolume.controlplane import ControlPlane, RequestFailed
 from tests.faults.support_observer import Watching
 
-VOLUMES = "/api/v1/persistentvolumes"
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-
 
 class Restless(abc.ABC):
     """Start with `with`, end it with `end`; what fails in it is a violation."""

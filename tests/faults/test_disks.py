@@ -17,10 +17,9 @@ from localvolume.cleaning.paces import CleaningPaces
 from localvolume.host import blockdev
 from tests.cluster.support_agent import Class, Lab, Volume
 from tests.host.support_devices import LoopDevice, command, loop_device, spare_loop_name
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
-
-MIB = 1 << 20
 
 
 @pytest.fixture(autouse=True)

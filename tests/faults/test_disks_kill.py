@@ -23,9 +23,10 @@ import pytest
 import localvolume
 from localvolume.host.locks import is_device_locked
 from localvolume.host.mounts import read_mount_table
-from tests.host.support_devices import MIB, LoopDevice, command, loop_device
+from tests.host.support_devices import LoopDevice, command, loop_device
 from tests.host.support_disks import Bench, bench
 from tests.suite.chance import SEED, rounds
+from tests.suite.units import MIB
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "xfs")

@@ -26,7 +26,7 @@ from tests.faults.support_contents import path_of
 from tests.faults.support_lives import Killing, Point, Zygote, until_settled
 from tests.faults.support_makings import MakingObserver
 from tests.faults.support_poolground import BY_NAME, NODE, MadePool, PoolGround, pool_ground
-from tests.faults.support_restless import CLAIMS, VOLUMES
+from tests.suite.api import CLAIMS, VOLUMES
 from tests.suite.chance import SEED
 from tests.suite.until import until
 

@@ -23,7 +23,7 @@ from tests.faults.support_adversary import Adversary
 from tests.faults.support_ground import NODE, Ground, ground
 from tests.faults.support_lives import Killing, Point, Zygote, until_settled
 from tests.faults.support_observer import Observer
-from tests.faults.support_restless import CLAIMS, VOLUMES
+from tests.suite.api import CLAIMS, VOLUMES
 from tests.suite.chance import SEED
 from tests.suite.until import until
 

@@ -21,8 +21,10 @@ import pytest
 
 from localvolume.controlplane import ControlPlane
 from localvolume.controlplane.ports import free_ports
-from tests.cluster.support_controller import FINALIZER, LOST, VOLUMES, Ground
+from tests.cluster.support_controller import LOST, Ground
 from tests.cluster.support_endpoints import http, metric
+from tests.suite.api import VOLUMES
+from tests.suite.names import FINALIZER
 
 pytestmark = pytest.mark.needs("controlplane")
 

@@ -15,7 +15,8 @@ from localvolume.backends import places
 from localvolume.backends.btrfs import BtrfsBackend
 from localvolume.backends.model import Record, Usage
 from localvolume.host import btrfs, btrfsquota
-from tests.host.support_devices import MIB, filesystem
+from tests.host.support_devices import filesystem
+from tests.suite.units import MIB
 from tests.suite.until import until
 
 SIZE = 50 * MIB

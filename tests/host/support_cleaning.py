@@ -20,7 +20,8 @@ from localvolume.host.blockdev import probe_block_device
 from localvolume.host.filesystems import identity_of_mount, probe_filesystem
 from localvolume.host.mounts import read_mount_table
 from localvolume.host.workers import Workers
-from tests.host.support_devices import MIB, LoopDevice
+from tests.host.support_devices import LoopDevice
+from tests.suite.units import MIB
 
 SECRET = b"the old tenant's secret. "
 DELETE_FILES = Method("delete-files")

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.suite.programs import require
+from tests.suite.units import MIB
 from tests.suite.until import until
-
-MIB = 1 << 20
 
 # linux/loop.h; the flags are at byte 52 of struct loop_info64
 _LOOP_CTL_ADD, _LOOP_CTL_REMOVE = 0x4C80, 0x4C81

@@ -22,9 +22,9 @@ from localvolume.disks.model import DiskFacts, DiskPlan, Judged
 from localvolume.disks.plan import plan
 from localvolume.host.workers import Workers
 from tests.host.support_devices import LoopDevice, command, loop_device
+from tests.suite.units import GIB
 
 NODE = "disk-node"
-GIB = 1 << 30
 
 
 def odd_size(least: int = GIB) -> int:

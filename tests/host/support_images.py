@@ -20,10 +20,11 @@ from localvolume.host import commands
 from localvolume.host.commands import Finished
 from localvolume.host.commandsync import Run, on_loop
 from localvolume.host.loopattach import Loop, attached, detach, look
+from tests.suite.units import MIB
 
-from .support_devices import MIB, command, mounted
+from .support_devices import command, mounted
 
-__all__ = ["MIB", "ImagePool", "command", "fill", "image_pool", "killed_at", "mounted", "running"]
+__all__ = ["ImagePool", "command", "fill", "image_pool", "killed_at", "mounted", "running"]
 
 POOL_ID = "0a0a0a0a-0000-4000-8000-000000000001"
 

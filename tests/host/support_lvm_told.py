@@ -20,7 +20,7 @@ from localvolume.config.pools import LvmConfig, PoolConfig
 from localvolume.host.commands import Finished
 from localvolume.host.commandsync import OUTPUT_LIMIT
 from localvolume.volumes.lvtags import encode
-from tests.host.support_devices import MIB
+from tests.suite.units import MIB
 
 EXTENT = 4 * MIB
 POOL = "tp"

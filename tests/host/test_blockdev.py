@@ -17,7 +17,6 @@ from localvolume.host.blockdev import (
 )
 from localvolume.host.blockidentity import identity_of
 from tests.host.support_devices import (
-    MIB,
     command,
     formatted,
     loop_device,
@@ -25,6 +24,7 @@ from tests.host.support_devices import (
     spare_loop_name,
     unmount,
 )
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop")
 

@@ -12,7 +12,8 @@ from localvolume.host.blockdev import (
     read_signature,
 )
 from localvolume.host.signatures import parse
-from tests.host.support_devices import MIB, SIZES, command, formatted, loop_device
+from tests.host.support_devices import SIZES, command, formatted, loop_device
+from tests.suite.units import MIB
 
 loop = pytest.mark.needs("root", "loop")
 

@@ -16,7 +16,6 @@ from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume,
 from localvolume.host import btrfs, btrfslimits, btrfsquota
 from tests.host.support_btrfs import SIZE, Pool, fill, identity_of, pool
 from tests.host.support_devices import (
-    MIB,
     bind,
     command,
     filesystem,
@@ -26,6 +25,7 @@ from tests.host.support_devices import (
     loop_device,
     mounted,
 )
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "btrfs")
 

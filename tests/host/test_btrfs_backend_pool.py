@@ -14,7 +14,8 @@ from localvolume.backends.pool import PoolStore
 from localvolume.config.pools import PoolConfig
 from localvolume.host import btrfs, btrfsquota
 from tests.host.support_btrfs import SIZE, fill, identity_of
-from tests.host.support_devices import MIB, command, filesystem, flush
+from tests.host.support_devices import command, filesystem, flush
+from tests.suite.units import MIB
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("root", "loop", "btrfs")

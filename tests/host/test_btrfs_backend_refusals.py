@@ -7,7 +7,8 @@ import pytest
 from localvolume.backends.btrfs import BtrfsBackend
 from localvolume.backends.model import BackendFailed
 from tests.host.support_btrfs import Pool, fill, pool
-from tests.host.support_devices import MIB, command, immutable
+from tests.host.support_devices import command, immutable
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "btrfs")
 

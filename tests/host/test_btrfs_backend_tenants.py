@@ -22,7 +22,8 @@ from tests.host.support_btrfs import (
     identity_of,
     pool,
 )
-from tests.host.support_devices import MIB, command
+from tests.host.support_devices import command
+from tests.suite.units import MIB
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("root", "loop", "btrfs")

@@ -17,7 +17,8 @@ from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped
 from localvolume.host import blockdev
 from localvolume.host.workers import Workers
 from tests.host.support_cleaning import block_target, fill, holds_secret, run_clean
-from tests.host.support_devices import MIB, LoopDevice, loop_device
+from tests.host.support_devices import LoopDevice, loop_device
+from tests.suite.units import MIB
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root", "loop")

@@ -27,7 +27,8 @@ from tests.host.support_cleaning import (
     holds_secret,
     run_clean,
 )
-from tests.host.support_devices import MIB, LoopDevice, command, formatted, loop_device, mounted
+from tests.host.support_devices import LoopDevice, command, formatted, loop_device, mounted
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop")
 

@@ -15,8 +15,9 @@ from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed, Progress
 from tests.host.support_cleaning import DISCARD, RESET_SIGNATURES, block_target, fill, run_clean
-from tests.host.support_devices import MIB, LoopDevice, command, filesystem, loop_device
+from tests.host.support_devices import LoopDevice, command, filesystem, loop_device
 from tests.host.test_cleaning_devices import VMFS_MAGIC, VMFS_PLACE
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 

@@ -40,7 +40,8 @@ from tests.host.support_cleaning import (
     holds_secret,
     run_clean,
 )
-from tests.host.support_devices import MIB, LoopDevice, command, filesystem, loop_device
+from tests.host.support_devices import LoopDevice, command, filesystem, loop_device
+from tests.suite.units import MIB
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root", "loop")

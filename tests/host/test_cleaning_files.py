@@ -27,7 +27,6 @@ from localvolume.host.filesystems import looks_empty
 from localvolume.host.workers import Workers
 from tests.host.support_cleaning import DELETE_FILES, ZERO, mount_target, run_clean
 from tests.host.support_devices import (
-    MIB,
     bind,
     command,
     filesystem,
@@ -38,6 +37,7 @@ from tests.host.support_devices import (
     tmpfs,
     unmount,
 )
+from tests.suite.units import MIB
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root")

@@ -14,10 +14,9 @@ from localvolume.static.confirm import Confirm, Superseded
 from localvolume.static.facts import Survey
 from localvolume.static.model import Entry
 from tests.host.support_devices import command, loop_device
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop")
-
-MIB = 1 << 20
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from localvolume.host.deletion import (
 from localvolume.host.emptying import Bounds
 from localvolume.host.filesystems import looks_empty
 from tests.host.support_devices import (
-    MIB,
     bind,
     command,
     filesystem,
@@ -34,6 +33,7 @@ from tests.host.support_devices import (
     mounted,
     tmpfs,
 )
+from tests.suite.units import MIB
 
 FS_IOC_SETFLAGS = 0x40086602  # linux/fs.h: _IOW('f', 2, long)
 

@@ -15,7 +15,6 @@ from localvolume.backends.fstools import ext_super
 from localvolume.backends.model import BackendFailed, Impossible
 from localvolume.host.mounts import read_mount_table
 from tests.host.support_devices import (
-    MIB,
     LoopDevice,
     bind,
     command,
@@ -27,6 +26,7 @@ from tests.host.support_devices import (
 )
 from tests.host.support_images import run_here
 from tests.host.support_privileges import CAP_SYS_ADMIN, CAP_SYS_RESOURCE, without_capability
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 

@@ -20,15 +20,9 @@ from localvolume.disks.model import Claim
 from localvolume.disks.naming import stable, uuid_of
 from localvolume.host.locks import is_device_locked
 from localvolume.host.workers import Workers
-from tests.host.support_devices import (
-    MIB,
-    LoopDevice,
-    command,
-    filesystem,
-    loop_device,
-    mounted,
-)
-from tests.host.support_disks import GIB, Bench, bench
+from tests.host.support_devices import LoopDevice, command, filesystem, loop_device, mounted
+from tests.host.support_disks import Bench, bench
+from tests.suite.units import GIB, MIB
 from tests.suite.until import until, until_async
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")

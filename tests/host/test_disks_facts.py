@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from localvolume.host.disklist import list_disks
-from tests.host.support_devices import MIB, LoopDevice, command, loop_device, mounted
-from tests.host.support_disks import GIB, Bench, bench
+from tests.host.support_devices import LoopDevice, command, loop_device, mounted
+from tests.host.support_disks import Bench, bench
+from tests.suite.units import GIB, MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 

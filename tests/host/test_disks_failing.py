@@ -22,8 +22,9 @@ from localvolume.disks.model import DiskPlan, Judged
 from localvolume.disks.naming import entry_name
 from localvolume.host.blockdev import NotABlockDevice
 from localvolume.host.locks import lock_device
-from tests.host.support_devices import MIB, LoopDevice, command, loop_device
+from tests.host.support_devices import LoopDevice, command, loop_device
 from tests.host.support_disks import Bench, bench, in_place_of
+from tests.suite.units import MIB
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")

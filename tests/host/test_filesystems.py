@@ -20,7 +20,6 @@ from localvolume.host.filesystems import (
 )
 from localvolume.host.mounts import Mount, read_mount_table
 from tests.host.support_devices import (
-    MIB,
     LoopDevice,
     bind,
     command,
@@ -32,6 +31,7 @@ from tests.host.support_devices import (
     spare_loop_name,
     tmpfs,
 )
+from tests.suite.units import MIB
 
 EACH = [
     pytest.param("ext4", marks=pytest.mark.needs("root", "loop", "ext4")),

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from localvolume.volumes.lvtags import encode
-from tests.host.support_devices import MIB, loop_device
+from tests.host.support_devices import loop_device
 from tests.host.test_flex_lvm_commands import TAGS, Scripted, lv
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 

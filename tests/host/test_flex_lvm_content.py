@@ -13,9 +13,10 @@ import pytest
 from localvolume.flexvolume.driver import DriverFailed
 from localvolume.flexvolume.drivers.lvmcontent import Device, content_of
 from localvolume.flexvolume.drivers.lvmsteps import Steps
-from tests.host.support_devices import MIB, LoopDevice, loop_device, mounted
+from tests.host.support_devices import LoopDevice, loop_device, mounted
 from tests.host.support_images import run_here
 from tests.host.test_flex_lvm_commands import HALF, MINE, Scripted, lv, volume
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 

@@ -22,7 +22,7 @@ from localvolume.flexvolume.drivers.lvmsteps import Steps
 from localvolume.host.locks import lock_device
 from localvolume.host.lvm import LogicalVolume
 from localvolume.volumes.lvtags import encode
-from tests.host.support_devices import MIB, LoopDevice, loop_device
+from tests.host.support_devices import LoopDevice, loop_device
 from tests.host.support_images import run_here
 from tests.host.support_mounts import mount, umount
 from tests.host.test_flex_lvm_commands import (
@@ -35,6 +35,7 @@ from tests.host.test_flex_lvm_commands import (
     owned,
     volume,
 )
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 

@@ -12,7 +12,6 @@ from localvolume.host.fserrors import device_failure, kernel_name, mounted_failu
 from localvolume.host.mounts import read_mount_table
 from localvolume.host.workers import Workers
 from tests.host.support_devices import (
-    MIB,
     bind,
     command,
     formatted,
@@ -29,6 +28,7 @@ from tests.host.support_failing import (
     shut_down,
     starve,
 )
+from tests.suite.units import MIB
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")

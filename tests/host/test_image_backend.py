@@ -18,10 +18,11 @@ from localvolume.backends.model import BackendFailed, Impossible, NoRoom, NotThi
 from localvolume.backends.pool import PoolStore
 from localvolume.host import extsuper, loopattach
 from localvolume.host.commandsync import Run
+from tests.suite.units import MIB
 from tests.suite.until import until
 
 from .support_devices import filesystem, flush, formatted
-from .support_images import MIB, POOL_ID, ImagePool, command, fill, image_pool, mounted, running
+from .support_images import POOL_ID, ImagePool, command, fill, image_pool, mounted, running
 from .support_pools import config_of
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")

@@ -15,9 +15,10 @@ import pytest
 from localvolume.backends.fstools import may_resize_mounted
 from localvolume.backends.image import ImageBackend
 from localvolume.backends.model import BackendFailed, NotThisVolume, Record
+from tests.suite.units import MIB
 from tests.suite.until import until
 
-from .support_images import MIB, ImagePool, image_pool, killed_at, mounted, run_here
+from .support_images import ImagePool, image_pool, killed_at, mounted, run_here
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 

@@ -14,9 +14,10 @@ import pytest
 from localvolume.backends.fstools import may_resize_mounted
 from localvolume.backends.model import BackendFailed, Impossible, NoRoom, Record
 from localvolume.host.commandsync import Run
+from tests.suite.units import MIB
 
 from .support_devices import formatted
-from .support_images import MIB, ImagePool, fill, image_pool, mounted, running
+from .support_images import ImagePool, fill, image_pool, mounted, running
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 

@@ -19,13 +19,14 @@ from localvolume.backends.model import BackendFailed, Impossible, NoRoom, NotThi
 from localvolume.host.commands import Finished
 from localvolume.host.commandsync import Run
 from tests.host.support_devices import filesystem, immutable, loop_device, mounted
-from tests.host.support_images import MIB, ImagePool, image_pool, run_here
+from tests.host.support_images import ImagePool, image_pool, run_here
 from tests.host.support_mounts import mount
 from tests.host.support_privileges import (
     CAP_SYS_RESOURCE,
     in_own_mounts,
     without_capability,
 )
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 

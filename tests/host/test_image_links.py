@@ -9,7 +9,8 @@ import pytest
 
 from localvolume.backends.imageattach import Attachments
 from localvolume.backends.imagelinks import Links
-from tests.host.support_images import MIB, POOL_ID, run_here
+from tests.host.support_images import POOL_ID, run_here
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop")
 

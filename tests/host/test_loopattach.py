@@ -12,8 +12,9 @@ import pytest
 from localvolume.host import loopattach
 from localvolume.host.blockdev import InUse
 from localvolume.host.loopattach import Loop, StillInUse
+from tests.suite.units import MIB
 
-from .support_devices import MIB, command
+from .support_devices import command
 
 pytestmark = pytest.mark.needs("root", "loop")
 

@@ -11,8 +11,8 @@ import pytest
 from localvolume.backends.lvmrecord import GROWTH, KIND, OF
 from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NotThisVolume
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode
-from tests.host.support_devices import MIB
 from tests.host.support_lvm_told import Told, at_look, raw, told_pool
+from tests.suite.units import MIB
 
 
 @pytest.fixture

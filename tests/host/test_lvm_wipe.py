@@ -12,10 +12,9 @@ from localvolume.backends.model import BackendFailed
 from localvolume.backends.zeroing import Zeroing
 from tests.host.support_devices import LoopDevice, loop_device
 from tests.host.support_mounts import MNT_DETACH, mount, umount
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop")
-
-MIB = 1 << 20
 
 
 def test_every_call_gets_on() -> None:

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from localvolume.process.memory import give_back
+from tests.suite.units import MIB
 
 PIECE = 4096
-MIB = 1 << 20
 
 
 def resident() -> int:

@@ -18,7 +18,6 @@ from localvolume.backends.directory import DirectoryBackend
 from localvolume.backends.model import BackendFailed, Impossible, Record, Usage
 from localvolume.host.erasing import Eraser
 from tests.host.support_devices import (
-    MIB,
     command,
     filesystem,
     flush,
@@ -28,6 +27,7 @@ from tests.host.support_devices import (
     tmpfs,
 )
 from tests.host.support_pools import ON_EXT4, offer, pool_on, purge, store_in, tree, wish
+from tests.suite.units import MIB
 
 pytestmark = ON_EXT4
 

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from localvolume.host.uevents import UeventListener
-from tests.host.support_devices import MIB, command, loop_device
+from tests.host.support_devices import command, loop_device
+from tests.suite.units import MIB
 from tests.suite.until import until_async
 
 Uevent = tuple[str, dict[str, str]]

@@ -16,11 +16,11 @@ from tests.kernel.support_guest import (
     pytest_inside,
 )
 from tests.suite import measured, untested
+from tests.suite.units import MIB
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("guest")
 
-MIB = 1 << 20
 INSIDE = Path(__file__).resolve().with_name("inside")
 
 

@@ -13,15 +13,17 @@ from pathlib import Path
 
 from localvolume.controlplane import ControlPlane
 from localvolume.host.loopattach import attached, detach
-from tests.cluster.support_agent import VOLUMES, Class, Lab, lab_for
+from tests.cluster.support_agent import Class, Lab, lab_for
 from tests.cluster.support_controller import Ground
-from tests.cluster.support_dynamic import MIB, DynamicLab, dynamic_lab_for
+from tests.cluster.support_dynamic import DynamicLab, dynamic_lab_for
 from tests.cluster.support_flex import FlexLab, flex_lab_for
 from tests.cluster.support_frozen import OVERWRITE, half_cleaned
 from tests.cluster.support_objects import Objects
 from tests.host.support_devices import command, mounted
 from tests.host.support_failing import count_an_error
 from tests.monitoring.support_prometheus import Prometheus
+from tests.suite.api import VOLUMES
+from tests.suite.units import MIB
 
 AGENT = "local-volume-provisioner"
 CONTROLLER = "local-volume-provisioner-controller"

@@ -14,12 +14,11 @@ from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
-from tests.node.support_pods import CLAIMS, CLASSES, PODS, VOLUMES, log_of, pod_spec, pod_until
+from tests.node.support_pods import log_of, pod_spec, pod_until
+from tests.suite.api import CLAIMS, CLASSES, PODS, VOLUMES
+from tests.suite.names import LOCAL_PATH, NATIVE
+from tests.suite.units import MIB
 from tests.suite.until import until
-
-LOCAL_PATH = "rancher.io/local-path"
-NATIVE = "dynamic.localvolume.dev"
-MIB = 1 << 20
 
 Object = dict[str, Any]
 

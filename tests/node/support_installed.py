@@ -12,7 +12,8 @@ from typing import Any
 
 from localvolume.controlplane import ControlPlane
 from localvolume.controlplane.node import KubeletNode
-from tests.node.support_dynamic import MIB
+from tests.suite.api import VOLUMES
+from tests.suite.units import MIB
 from tests.suite.until import until
 
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "install.yaml"
@@ -55,7 +56,7 @@ class Installed:
         return self.node.run(["busybox", "wget", "-q", "-O", "-", url])
 
     def volumes(self, class_name: str) -> list[Object]:
-        found: list[Object] = self.plane.request("GET", "/api/v1/persistentvolumes")["items"]
+        found: list[Object] = self.plane.request("GET", VOLUMES)["items"]
         return [one for one in found if one["spec"]["storageClassName"] == class_name]
 
     def volume_until(self, class_name: str, phase: str, *, not_uid: str = "") -> Object:

@@ -6,17 +6,8 @@ from typing import Any
 
 from localvolume.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
-from tests.node.support_pods import (
-    BUSYBOX,
-    CLAIMS,
-    CLASSES,
-    PODS,
-    VOLUMES,
-    log_of,
-    make_pod,
-    pod_spec,
-    pod_until,
-)
+from tests.node.support_pods import BUSYBOX, log_of, make_pod, pod_spec, pod_until
+from tests.suite.api import CLAIMS, CLASSES, PODS, VOLUMES
 from tests.suite.until import until
 
 SECONDS = 300

@@ -4,16 +4,11 @@ from typing import Any
 
 from localvolume.controlplane import ControlPlane
 from tests.cluster.support_objects import Objects
+from tests.suite.api import CLAIMS, CLASSES, PODS, VOLUMES
 from tests.suite.until import until
 
 #: The image that the node of the tests always has.
 BUSYBOX = "localvolume.test/busybox:1"
-
-PODS = "/api/v1/namespaces/default/pods"
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-VOLUMES = "/api/v1/persistentvolumes"
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
 def pod_spec(script: str, *, image: str = BUSYBOX, **container: Any) -> dict[str, Any]:

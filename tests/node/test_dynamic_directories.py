@@ -14,7 +14,8 @@ import pytest
 from localvolume.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.node.conftest import Images
-from tests.node.support_dynamic import LOCAL_PATH, Ground, Tenant, ground_on
+from tests.node.support_dynamic import Ground, Tenant, ground_on
+from tests.suite.names import LOCAL_PATH
 
 pytestmark = pytest.mark.needs("kubelet", "loop", "ext4")
 

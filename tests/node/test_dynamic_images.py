@@ -9,7 +9,9 @@ import pytest
 from localvolume.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.node.conftest import Images
-from tests.node.support_dynamic import MIB, NATIVE, Ground, Tenant, ground_on
+from tests.node.support_dynamic import Ground, Tenant, ground_on
+from tests.suite.names import NATIVE
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("kubelet", "loop", "ext4")
 

@@ -17,7 +17,8 @@ from tests.cli.support_flexclient import built
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
 from tests.node.conftest import Images
-from tests.node.support_pods import CLAIMS, PODS, VOLUMES, log_of, pod_spec, pod_until
+from tests.node.support_pods import log_of, pod_spec, pod_until
+from tests.suite.api import CLAIMS, PODS, VOLUMES
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "flexclient")

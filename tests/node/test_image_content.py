@@ -17,11 +17,11 @@ from benchmarks.subject import AS_IN_ITS_IMAGE
 from image.base import names
 from image.build import Built
 from tests.node.support_image import Contents
+from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("image")
 
 NAME = "local-volume-provisioner"
-MIB = 1 << 20
 SOURCE = Path(localvolume.__file__).parent
 #: Parts of the source that run on a developer's machine only.
 NOT_IN_CLUSTERS = ("controlplane", "sandbox", "demonstration")

@@ -11,7 +11,7 @@ import pytest
 
 from localvolume.controlplane.node import KubeletNode, NodeFailed
 from localvolume.volumes.marks import CLAIMED_ANNOTATION
-from tests.node.support_dynamic import MIB, left_in
+from tests.node.support_dynamic import left_in
 from tests.node.support_installed import (
     AGENT,
     CONTROLLER,
@@ -26,6 +26,7 @@ from tests.node.support_installed import (
     installed_on,
 )
 from tests.node.support_pods import BUSYBOX, pod_spec
+from tests.suite.units import MIB
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "image", "loop", "ext4")

@@ -18,9 +18,9 @@ import pytest
 from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
-from tests.cluster.support_pods import MERGE
 from tests.node.conftest import Images
 from tests.node.support_life import apply, manifests, remove, tenant
+from tests.suite.api import EVENTS, MERGE, VOLUMES
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "image", "loop", "ext4")
@@ -44,7 +44,7 @@ class Ground:
         apply(self.node.plane, text)
 
     def volumes(self) -> list[dict[str, Any]]:
-        listed = self.objects.get("/api/v1/persistentvolumes")["items"]
+        listed = self.objects.get(VOLUMES)["items"]
         return [one for one in listed if one["spec"].get("storageClassName") == self.name]
 
     def available(self, seconds: float = SECONDS) -> set[str]:
@@ -88,7 +88,7 @@ class Ground:
 
     def receipts(self, volumes: set[str]) -> list[str]:
         """What the Events on these PersistentVolumes (UIDs) say of their cleaning."""
-        listed = self.objects.get("/api/v1/namespaces/default/events")["items"]
+        listed = self.objects.get(EVENTS)["items"]
         cleaned = [one for one in listed if one["reason"] == "VolumeCleaned"]
         return [one["message"] for one in cleaned if one["involvedObject"]["uid"] in volumes]
 

@@ -23,7 +23,7 @@ from tests.node.support_old import (
     volumes_left,
     workload,
 )
-from tests.node.support_pods import CLAIMS, VOLUMES
+from tests.suite.api import CLAIMS, VOLUMES
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "go", "image")

@@ -22,7 +22,7 @@ from tests.cli.support_flexclient import built
 from tests.cluster.support_objects import Objects
 from tests.node.support_migrate import Walk
 from tests.node.support_old import SECONDS, Tenant, claim, storage_class, volume_for, workload
-from tests.node.support_pods import VOLUMES
+from tests.suite.api import VOLUMES
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "flexclient", "image")

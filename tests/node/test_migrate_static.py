@@ -18,7 +18,7 @@ from tests.cluster.support_objects import Objects
 from tests.node.support_migrate import RELEASE as OURS
 from tests.node.support_migrate import Walk
 from tests.node.support_old import SECONDS, Tenant, bound, claim, volume_for, volumes_left
-from tests.node.support_pods import CLAIMS, CLASSES, VOLUMES
+from tests.suite.api import CLAIMS, CLASSES, VOLUMES
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "go", "image", "loop", "ext4")

@@ -17,8 +17,9 @@ from localvolume.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.node.support_migrate import Walk
 from tests.node.support_old import SECONDS, Tenant, bound, claim, storage_class, volume_for
-from tests.node.support_pods import BUSYBOX, CLAIMS, CLASSES, JOBS
+from tests.node.support_pods import BUSYBOX
 from tests.node.support_topolvm import LVMD
+from tests.suite.api import CLAIMS, CLASSES, JOBS
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "go", "image")

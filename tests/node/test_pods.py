@@ -5,15 +5,8 @@ import pytest
 from localvolume.controlplane import ControlPlane
 from localvolume.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
-from tests.node.support_pods import (
-    JOBS,
-    PODS,
-    log_of,
-    log_until,
-    make_pod,
-    pod_spec,
-    pod_until,
-)
+from tests.node.support_pods import log_of, log_until, make_pod, pod_spec, pod_until
+from tests.suite.api import JOBS, PODS
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet")

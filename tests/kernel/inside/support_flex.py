@@ -21,8 +21,8 @@ from localvolume.flexvolume.drivers.lvm import LvmDriver
 from localvolume.host.lvm import LogicalVolume, Lvm
 from localvolume.volumes.moments import written
 from tests.host.support_images import run_here
+from tests.suite.units import MIB
 
-MIB = 1 << 20
 TAGS = {TAG_PV_UID: "uid-1", TAG_CLAIM: "ns/claim", TAG_CLAIM_UID: "c-1", TAG_POLICY: "Delete"}
 
 

@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 
 from localvolume.controlplane import RequestFailed
 from localvolume.host.lvm import LogicalVolume, Lvm
-from tests.cluster.support_agent import CLAIMS, CLASSES, MERGE, VOLUMES
+from tests.suite.api import CLAIMS, CLASSES, MERGE, VOLUMES
+from tests.suite.units import MIB
 from tests.suite.until import until
 
 from .support_flex_agents import LvmZygote
 from .support_kills import Orders
 from .support_looks import GROUP, bytes_of, digest, filesystem, halves, state, write_file
-from .support_lvm import MIB
 from .support_lvm_dynamic import SandboxPlane
 
 T = TypeVar("T")

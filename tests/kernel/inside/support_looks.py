@@ -8,8 +8,9 @@ from pathlib import Path
 from localvolume.host.extsuper import read_super
 from localvolume.host.growfs import xfs_geometry
 from tests.host.support_devices import command
+from tests.suite.units import MIB
 
-from .support_lvm import MIB, told
+from .support_lvm import told
 
 GROUP = "vg0"
 

@@ -15,8 +15,8 @@ import pytest
 from localvolume.host.lvm import Lvm
 from tests.host.support_devices import command
 from tests.host.support_images import run_here
+from tests.suite.units import MIB
 
-MIB = 1 << 20
 EXTENT = 4 * MIB
 DISKS = ("/dev/ubdd", "/dev/ubde")
 

@@ -13,10 +13,11 @@ from localvolume.backends.model import BackendFailed, PoolReport, Record
 from localvolume.host.lvm import Lvm
 from localvolume.host.lvmgate import gate_of
 from tests.host.support_devices import command, mounted
+from tests.suite.units import MIB
 
 from .support_kills import Order, Orders, forked
 from .support_looks import GROUP, halves
-from .support_lvm import DISKS, MIB, clear
+from .support_lvm import DISKS, clear
 from .support_lvm_store import pool_on, read, write
 
 #: How often a call is made again by the agent that lives.

@@ -19,10 +19,11 @@ import pytest
 from localvolume.controlplane import ControlPlane, RequestFailed
 from localvolume.host.lvm import LogicalVolume, Lvm
 from localvolume.sandbox import Sandbox
-from tests.cluster.support_agent import MERGE, AgentThread
+from tests.cluster.support_agent import AgentThread
 from tests.cluster.support_dynamic import Claim, DynamicLab, Volume
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_thread import LoopThread
+from tests.suite.api import CAPACITIES, MERGE, NODES
 
 T = TypeVar("T")
 
@@ -71,7 +72,7 @@ class SandboxPlane:
         """As ControlPlane.create_node."""
         labels = {"kubernetes.io/hostname": name, **(labels or {})}
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
-        made: dict[str, Any] = self.request("POST", "/api/v1/nodes", node)
+        made: dict[str, Any] = self.request("POST", NODES, node)
         return made
 
 
@@ -113,7 +114,7 @@ class LvmLab(DynamicLab):
 
     def capacity(self, class_name: str) -> tuple[str, str]:
         """What is published of the class: all the room, and the largest volume."""
-        path = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
+        path = CAPACITIES
         for one in self.plane.request("GET", path)["items"]:
             if one["storageClassName"] == class_name:
                 return one["capacity"], one["maximumVolumeSize"]

@@ -19,8 +19,9 @@ from localvolume.host.commandsync import Run
 from localvolume.host.lvm import LogicalVolume, Lvm
 from tests.host.support_devices import mounted
 from tests.host.support_images import run_here
+from tests.suite.units import MIB
 
-from .support_lvm import EXTENT, MIB
+from .support_lvm import EXTENT
 
 
 @dataclass

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.host.support_devices import command, mounted
+from tests.suite.units import MIB
 
-MIB = 1 << 20
 TENANT = 65534
 #: ±1 % of a limit, of which the volume's own directory takes a block.
 EXACT = 0.01

@@ -16,7 +16,8 @@ from localvolume.backends.projects import ProjectTaken
 from localvolume.config.pools import PoolConfig
 from localvolume.host import projectquota
 from tests.host.support_devices import command, mounted
-from tests.kernel.inside.support_quota import DISKS, EXACT, MIB, fill, formatted
+from tests.kernel.inside.support_quota import DISKS, EXACT, fill, formatted
+from tests.suite.units import MIB
 
 SIZE = 20 * MIB
 

@@ -24,11 +24,12 @@ from localvolume.volumes.lvtags import FLEX_OWNER, OWNER, encode
 from tests.host.support_devices import command
 from tests.suite import chance
 from tests.suite.chance import SEED
+from tests.suite.units import MIB
 
 from .support_flex_kills import Ground, Tenant
 from .support_kills import Chooser, Order, deaths_at
 from .support_looks import GROUP, halves
-from .support_lvm import DISKS, MIB, clear
+from .support_lvm import DISKS, clear
 
 _MOST = 5
 

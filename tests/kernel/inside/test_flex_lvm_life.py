@@ -8,8 +8,9 @@ import pytest
 from localvolume.flexvolume.driver import DriverFailed
 from localvolume.host.lvm import Lvm
 from tests.host.support_devices import command
+from tests.suite.units import MIB
 
-from .support_flex import MIB, FlexLvm, gone, volume
+from .support_flex import FlexLvm, gone, volume
 from .support_lvm import group_on
 
 

@@ -13,8 +13,9 @@ from localvolume.flexvolume.driver import DriverFailed
 from localvolume.host.lvm import Lvm
 from localvolume.volumes.lvtags import encode
 from tests.host.support_devices import command
+from tests.suite.units import MIB
 
-from .support_flex import MIB, TAGS, FlexLvm, volume
+from .support_flex import TAGS, FlexLvm, volume
 from .support_lvm import unknown_to_its_pool
 
 

@@ -14,8 +14,9 @@ from localvolume.flexvolume.drivers.lvmshelf import Shelf
 from localvolume.host.lvm import Lvm
 from tests.host.support_devices import command
 from tests.host.support_images import run_here
+from tests.suite.units import MIB
 
-from .support_flex import MIB, FlexLvm, gone, volume
+from .support_flex import FlexLvm, gone, volume
 from .support_lvm import unknown_to_its_pool
 
 FULL = r"Input/output error|No space left|Read-only"

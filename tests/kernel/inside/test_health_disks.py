@@ -11,8 +11,8 @@ from pathlib import Path
 from localvolume.host.lvm import Lvm
 from tests.cluster.support_health import QUICK, says, times
 from tests.host.support_devices import command, mounted
+from tests.suite.units import MIB
 
-from .support_lvm import MIB
 from .support_lvm_dynamic import LvmLab, lab
 
 __all__ = ["lab"]

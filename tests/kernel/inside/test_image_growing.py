@@ -9,7 +9,8 @@ import pytest
 
 from localvolume.backends.fstools import may_resize_mounted
 from localvolume.host.commands import Finished
-from tests.host.support_images import MIB, ImagePool, command, image_pool, mounted, run_here
+from tests.host.support_images import ImagePool, command, image_pool, mounted, run_here
+from tests.suite.units import MIB
 
 
 @pytest.fixture

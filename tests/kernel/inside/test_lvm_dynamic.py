@@ -11,10 +11,10 @@ import pytest
 from localvolume.backends.zeroing import Zeroing
 from localvolume.health.model import Patience
 from localvolume.host.lvm import Lvm
-from tests.cluster.support_agent import MERGE, VOLUMES
 from tests.host.support_devices import command, mounted
+from tests.suite.api import MERGE, VOLUMES
+from tests.suite.units import MIB
 
-from .support_lvm import MIB
 from .support_lvm_dynamic import LvmLab, lab
 from .support_lvm_store import read, write
 

@@ -15,8 +15,9 @@ from localvolume.host.lvm import (
     VolumeMissing,
 )
 from tests.host.support_devices import command, mounted
+from tests.suite.units import MIB
 
-from .support_lvm import DISKS, EXTENT, MIB
+from .support_lvm import DISKS, EXTENT
 
 ABSENT = LogicalVolume(name="none", uuid="x" * 38, group="vg0", size_bytes=1, kind="thick")
 

@@ -11,8 +11,9 @@ from localvolume.backends.rooms import room
 from localvolume.backends.zeroing import Zeroing
 from localvolume.host.lvm import Lvm
 from tests.host.support_devices import command
+from tests.suite.units import MIB
 
-from .support_lvm import EXTENT, MIB, clear
+from .support_lvm import EXTENT, clear
 from .support_lvm_dynamic import LvmLab, lab
 from .support_lvm_store import Pool, pool_on, read
 

@@ -12,8 +12,9 @@ from localvolume.backends.model import GoesOn
 from localvolume.volumes.capacity import bytes_of
 from tests.host.support_devices import command, loop_device
 from tests.pages import REPOSITORY
+from tests.suite.units import MIB
 
-from .support_lvm import MIB, clear, group_on
+from .support_lvm import clear, group_on
 from .support_lvm_store import Pool, pool_on, read, write
 
 

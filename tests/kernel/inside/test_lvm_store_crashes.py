@@ -11,8 +11,8 @@ from typing import Any
 from localvolume.backends.model import BackendFailed, Record
 from localvolume.host.commands import Finished
 from tests.host.support_images import run_here
+from tests.suite.units import MIB
 
-from .support_lvm import MIB
 from .support_lvm_store import Pool, pool_on, read, write
 
 _LOOKS = frozenset({"fullreport", "lvs", "vgs", "pvs", "dmsetup", "stat <2>"})

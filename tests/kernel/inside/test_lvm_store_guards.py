@@ -17,8 +17,9 @@ from localvolume.host.commands import Finished
 from localvolume.host.lvm import Lvm
 from tests.host.support_devices import command
 from tests.host.support_images import run_here
+from tests.suite.units import MIB
 
-from .support_lvm import MIB, clear, unknown_to_its_pool
+from .support_lvm import clear, unknown_to_its_pool
 from .support_lvm_store import Pool, first, pool_on, read, write
 
 # --- what is found -------------------------------------------------------------------------------

@@ -26,10 +26,10 @@ from localvolume.volumes.lvtags import decode
 from tests.host.support_devices import command
 from tests.suite import chance
 from tests.suite.chance import SEED
+from tests.suite.units import MIB
 
 from .support_kills import Chooser, Order, deaths_at, seconds_of
 from .support_looks import GROUP
-from .support_lvm import MIB
 from .support_lvm_deaths import Deaths, Tenant, group_of_pattern
 from .support_lvm_store import write
 

@@ -14,8 +14,8 @@ from localvolume.host.commands import Finished
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode
 from tests.host.support_devices import command, mounted
 from tests.host.support_images import run_here
+from tests.suite.units import MIB
 
-from .support_lvm import MIB
 from .support_lvm_store import Pool, first, pool_on, read, write
 
 

@@ -9,8 +9,9 @@ import pytest
 from localvolume.host.lvm import HasSnapshots, LogicalVolume, Lvm
 from localvolume.volumes import lvtags
 from tests.host.support_devices import command, mounted
+from tests.suite.units import MIB
 
-from .support_lvm import DISKS, EXTENT, MIB
+from .support_lvm import DISKS, EXTENT
 
 
 def found(lvm: Lvm, group: str, name: str) -> LogicalVolume:

@@ -14,18 +14,19 @@ import pytest
 import yaml
 
 from localvolume.host.lvm import Lvm
-from tests.cluster.support_agent import CLASSES
-from tests.cluster.support_dynamic import PROVISIONER, SELECTED, Claim, Volume
+from tests.cluster.support_dynamic import PROVISIONER, Claim, Volume
 from tests.host.support_devices import command, loop_device, mounted
 from tests.node.support_topolvm import LVMD
 from tests.pages import MIGRATE, blocks_of
+from tests.suite.api import CLASSES
+from tests.suite.names import SELECTED
+from tests.suite.units import GIB, MIB
 
-from .support_lvm import DISKS, MIB, group_on
+from .support_lvm import DISKS, group_on
 from .support_lvm_dynamic import LvmLab, lab
 
 __all__ = ["lab"]
 
-GIB = 1 << 30
 TEXT = b"whose file this is" * 500
 
 

@@ -14,14 +14,8 @@ import pytest
 
 from localvolume.host import projectquota, quotacalls
 from localvolume.host.projectquota import ProjectUsage
-from tests.kernel.inside.support_quota import (
-    DISKS,
-    EXACT,
-    MIB,
-    as_tenant,
-    fill,
-    formatted,
-)
+from tests.kernel.inside.support_quota import DISKS, EXACT, as_tenant, fill, formatted
+from tests.suite.units import MIB
 from tests.suite.until import until
 
 LIMIT = 20 * MIB

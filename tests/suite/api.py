@@ -1,0 +1,13 @@
+"""Paths of the API server's lists, and the type of a patch."""
+
+NODES = "/api/v1/nodes"
+VOLUMES = "/api/v1/persistentvolumes"
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+PODS = "/api/v1/namespaces/default/pods"
+EVENTS = "/api/v1/namespaces/default/events"
+MAPS = "/api/v1/namespaces/default/configmaps"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
+CAPACITIES = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
+MERGE = "application/merge-patch+json"

@@ -1,0 +1,17 @@
+"""Names that Kubernetes, the tools that we replace and we ourselves give: as a cluster knows
+them, not as our code spells them."""
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+SELECTED = "volume.kubernetes.io/selected-node"
+PROVISIONER = "volume.kubernetes.io/storage-provisioner"
+PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+PROTECTION = "kubernetes.io/pv-protection"
+KUTTI = "kuttiproject/provisioner-localvolume"
+LOCAL_PATH = "rancher.io/local-path"
+OPENEBS = "openebs.io/local"
+NATIVE = "dynamic.localvolume.dev"
+FINALIZER = "localvolume.dev/volume"
+NODE_LABEL = "localvolume.dev/node"
+POOL = "localvolume.dev/pool"
+REFUSED = "localvolume.dev/not-here"

@@ -1,0 +1,5 @@
+"""Sizes in bytes."""
+
+MIB = 1 << 20
+GIB = 1 << 30
+TIB = 1 << 40

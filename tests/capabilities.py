@@ -233,9 +233,9 @@ def _kubectl() -> str | None:
 def _takes(name: str) -> tuple[str, ...]:
     """The capabilities and programs without which there is no use in trying `name`."""
     if name == "guest":
-        from tests.kernel.support_guest import programs
+        from tests.kernel.support_guest import PROGRAMS
 
-        return programs()
+        return PROGRAMS
     return _TAKES.get(name, ())
 
 

@@ -48,7 +48,7 @@ backup { backup=0 archive=0 }
 CONF
 
 # Not before: what is above has no use for it.
-[ -z "$PRELOADED" ] || export LD_PRELOAD="$PRELOADED"
+export LD_PRELOAD="$PRELOADED"
 mapfile -t command </run/results/command
 cd "$REPOSITORY" && timeout --kill-after=10 3000 "${command[@]}"
 code=$?

@@ -28,9 +28,10 @@ _WHOLE_REGISTERS = Path(__file__).resolve().with_name("wholeregisters.c")
 _MAPPED_AT_ONCE = Path(__file__).resolve().with_name("mappedatonce.c")
 #: Where Debian's user-mode-linux puts them, below the kernel's version.
 _MODULES = Path("/usr/lib/uml/modules")
-_PROGRAMS = (
+#: What a guest takes, and the tests in it: it has this machine's.
+PROGRAMS = (
     *("linux.uml", "modprobe", "mount", "losetup", "unshare", "setpriv", "ps", "blkid", "wipefs"),
-    *("mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mkswap", "lvm", "thin_check"),
+    *("mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mkswap", "lvm", "thin_check", "cc"),
 )
 #: Set for every process in a guest.
 INSIDE = "LOCALVOLUME_GUEST"
@@ -49,12 +50,6 @@ class GuestStill(GuestFailed):
 
 class KernelStuck(GuestFailed):
     """The guest's own kernel answers nobody: that says nothing about what was run in it."""
-
-
-def programs() -> tuple[str, ...]:
-    """What a guest takes, and the tests in it: it has this machine's."""
-    # A processor with AMX has registers that the guest's kernel does not know.
-    return (*_PROGRAMS, "cc") if _needs_whole_registers() else _PROGRAMS
 
 
 def missing() -> str | None:
@@ -158,8 +153,7 @@ class Guest:
             f"REPOSITORY={REPOSITORY}",
             f"MODULES={_MODULES}",
             *([f"MEASURED={directory}"] if (directory := measured.directory()) else []),
-            # It is only for speed.
-            *([f"PRELOADED={self._built(_MAPPED_AT_ONCE)}"] if shutil.which("cc") else []),
+            f"PRELOADED={self._built(_MAPPED_AT_ONCE)}",
         ]
 
     def _environment(self) -> dict[str, str]:

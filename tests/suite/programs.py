@@ -82,6 +82,9 @@ def programs_in(argv: Sequence[Word], environment: Mapping[Any, Any] | None = No
         words = words[words.index("--") + 1 :]
     if os.path.basename(words[0]) not in _BEFORE:
         words = words[:1]
+    if "sh" in words:
+        # What follows is a text, and may be of another root.
+        words = words[: words.index("sh")]
     path = os.pathsep.join(os.get_exec_path(environment))
     named = ((word, os.path.basename(word)) for word in words)
     return {name for word, name in named if name in _places() and _is_it(word, name, path)}

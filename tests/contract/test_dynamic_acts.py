@@ -1,0 +1,128 @@
+"""What nobody seemed to want is asked for once more, right before it is taken away."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from localvolume.backends.model import Record
+from localvolume.config.pools import PoolConfig
+from localvolume.dynamic.act import Acts
+from localvolume.dynamic.live import Live, Superseded
+from localvolume.dynamic.model import Facts, TakeAway
+from localvolume.dynamic.pools import Pools
+from localvolume.dynamic.telemetry import DynamicTelemetry
+from localvolume.host.workers import Workers
+from localvolume.kube.client import Client, MergePatch
+from localvolume.kube.events import EventRecorder
+from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
+from localvolume.volumes.manifest import NodeFacts, PublishingOptions
+from localvolume.volumes.marks import NODE_LABEL
+from tests.host.support_pools import config_of, wish
+
+NODE = "node-1"
+SPEC: dict[str, Any] = {
+    "storageClassName": "local",
+    "accessModes": ["ReadWriteOnce"],
+    "resources": {"requests": {"storage": "1Mi"}},
+}
+
+
+@dataclass
+class Ground:
+    """A pool with a volume that was made and never offered, and nobody wants."""
+
+    client: Client
+    live: Live
+    pools: Pools
+    pool: PoolConfig
+    made: Record
+
+    async def take_away(self) -> None:
+        acts = Acts(
+            client=self.client,
+            events=EventRecorder(self.client, "test", NODE),
+            pools=self.pools,
+            live=self.live,
+            telemetry=DynamicTelemetry(CollectorRegistry()),
+            node_name=NODE,
+            options=PublishingOptions,
+            saw_volume=lambda _: None,
+            saw_claim=lambda _: None,
+        )
+        step = TakeAway(key=self.made.name, reason="nobody", pool=self.pool, record=self.made)
+        facts = Facts(
+            node=NodeFacts(NODE, "uid", NODE, {}),
+            provisioners=frozenset(),
+            classes={},
+            pools=(),
+            claims={},
+            volumes={},
+        )
+        await acts.do(step, facts)
+
+    async def delete_claim(self) -> None:
+        await self.client.delete(CLAIMS, "data", "default", uid=self.made.claim_uid)
+        unprotected = MergePatch({"metadata": {"finalizers": None}})
+        await self.client.patch(CLAIMS, "data", unprotected, "default")
+
+    async def records(self) -> set[str]:
+        (pool,) = await self.pools.look()
+        return set(pool.report.records)
+
+
+@pytest.fixture
+async def ground(client: Client, tmp_path: Path) -> AsyncIterator[Ground]:
+    claim = {"metadata": {"name": "data", "labels": {NODE_LABEL: NODE}}, "spec": SPEC}
+    uid = (await client.create(CLAIMS, claim, "default")).metadata.uid
+    workers, pool = Workers(limit=2), config_of(tmp_path, must_be_mounted=False)
+    pools = Pools(workers)
+    pools.configure([pool], [])
+    made = await pools.call(pool, "make", wish(claim="default/data", claim_uid=uid))
+    live = Live(client, NODE, lambda _: None, lambda _: False, unwanted_seconds=0.0)
+    yield Ground(client, live, pools, pool, made)
+    pools.close()
+    workers.close()
+
+
+async def test_what_nobody_wants_is_taken_away(ground: Ground) -> None:
+    await ground.delete_claim()
+    await ground.take_away()
+    assert await ground.records() == set()
+
+
+async def test_what_its_claim_wants_after_all_is_not(ground: Ground) -> None:
+    with pytest.raises(Superseded, match="pvc-1 is wanted after all"):
+        await ground.take_away()
+    assert await ground.records() == {"pvc-1"}
+
+
+async def test_what_a_persistentvolume_names_after_all_is_not(ground: Ground) -> None:
+    """As one that an agent asked for before it was killed, and the API server has made since."""
+    await ground.delete_claim()
+    await ground.live.ask(ground.made)
+    names, _, _ = ground.live.unwanted()
+    assert "pvc-1" in names
+    spec = {
+        "capacity": {"storage": "1Mi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "local",
+        "local": {"path": "/pool/pvc-1"},
+        "nodeAffinity": {
+            "required": {
+                "nodeSelectorTerms": [
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}
+                ]
+            }
+        },
+    }
+    body = {"metadata": {"name": "pvc-1"}, "spec": spec}
+    await ground.client.create(PERSISTENT_VOLUMES, body)
+    with pytest.raises(Superseded, match="pvc-1 is wanted after all"):
+        await ground.take_away()
+    assert await ground.records() == {"pvc-1"}

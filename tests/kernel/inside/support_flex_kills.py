@@ -34,6 +34,8 @@ DRIVER = "localvolume.dev/flexvolume"
 KEPT = "pv-kept"
 PATTERN = b"of the tenant before "
 GRACE = 0.5
+#: How often LVM is asked: the guest has one processor, and the agent needs it, too.
+_LOOKS = 0.5
 #: The waits of the agent that are longer than its lives.
 HURRIED = {
     "flexvolume": {"rest": 0.1, "longest_rest": 0.2, "resync": 1.5, "again": 0.2, "watched": 0.3}
@@ -136,12 +138,13 @@ class Ground:
     def log(self) -> str:
         return self.agents.log.read_text()[-5000:]
 
-    def until(self, done: Callable[[], Any]) -> None:
+    def until(self, done: Callable[[], Any], every: float = 0.1) -> None:
         """Wait, with an agent that lives or is revived."""
         __tracebackhide__ = True
         until(
             done,
             seconds=self.seconds,
+            every=every,
             check=self.revive,
             said=lambda: f"{self.faults()}\n{state()}\n{self.log()}",
         )
@@ -342,7 +345,7 @@ class Ground:
     def remove(self, tenant: Tenant) -> None:
         """The same, and wait until all is gone."""
         self.release(tenant)
-        self.until(lambda: self.lvm.volume(GROUP, tenant.name) is None)
+        self.until(lambda: self.lvm.volume(GROUP, tenant.name) is None, _LOOKS)
 
     def _phase(self, name: str) -> str:
         try:
@@ -397,6 +400,7 @@ class Ground:
             self.faults,
             lambda found: not found,
             seconds=self.seconds,
+            every=_LOOKS,
             check=self.revive,
             said=self.log,
         )

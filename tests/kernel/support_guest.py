@@ -32,6 +32,7 @@ _MODULES = Path("/usr/lib/uml/modules")
 PROGRAMS = (
     *("linux.uml", "modprobe", "mount", "losetup", "unshare", "setpriv", "ps", "blkid", "wipefs"),
     *("mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mkswap", "lvm", "thin_check", "cc"),
+    "partx",
 )
 #: Set for every process in a guest.
 INSIDE = "LOCALVOLUME_GUEST"

@@ -33,6 +33,8 @@ class ToldLvm:
     def __init__(self, *, thin: bool) -> None:
         self.group = f"told{next(_numbers)}"
         self.uuid = "group-uuid"
+        #: As which group it reports itself.
+        self.told_name = self.group
         self.thin = thin
         self.rows: dict[str, dict[str, str]] = {}
         #: Called with each command before it is done.
@@ -124,7 +126,7 @@ class ToldLvm:
 
     def _group(self) -> dict[str, str]:
         return {
-            "vg_name": self.group,
+            "vg_name": self.told_name,
             "vg_uuid": self.uuid,
             "vg_size": str(800 * MIB),
             "vg_free": str(400 * MIB),

@@ -103,6 +103,21 @@ def test_a_pool_that_is_closed_while_it_is_looked_at(thin: Told) -> None:
     assert not store.look().problem
 
 
+def test_another_group_is_not_even_put_right(thick: Told) -> None:
+    """Recovery changes what it finds: first of all the group is proven to be the right one."""
+    store, lvm = thick
+    store.know({"the-id-of-another"})
+    assert "disks are not there, or it was made anew" in store.look().problem
+    assert [line.split()[0] for line in lvm.asked] == ["fullreport"]
+
+
+def test_a_report_of_another_group_is_none(thick: Told) -> None:
+    store, lvm = thick
+    lvm.told_name = "another"
+    assert "is not among what LVM reports" in store.look().problem
+    assert store.look().records == {}
+
+
 def test_an_id_that_is_no_name_of_a_lock(thick: Told, tmp_path: Path) -> None:
     store, lvm = thick
     lvm.uuid = "../elsewhere"

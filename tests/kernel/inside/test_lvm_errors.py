@@ -1,5 +1,6 @@
 """What LVM refuses is told apart: no room, taken, missing, in use, not all there."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,8 @@ def test_a_volume_that_is_not_there(lvm: Lvm, volume_group: str) -> None:
 
 def test_a_group_that_is_not_there(lvm: Lvm) -> None:
     assert [group.name for group in lvm.groups()] == []
-    for call in (lvm.group, lvm.volumes, lvm.recover, lambda name: lvm.volume(name, "one")):
+    calls = (lvm.group, lvm.volumes, lvm.whole, lvm.recover, lambda name: lvm.volume(name, "one"))
+    for call in calls:
         with pytest.raises(GroupMissing):
             call("vg0")
     with pytest.raises(GroupMissing):
@@ -143,6 +145,7 @@ def test_a_group_of_which_a_disk_has_vanished(lvm: Lvm, without_its_second_disk:
     group = without_its_second_disk
     assert lvm.group(group).missing == 1
     one, two = lvm.volumes(group)
+    assert lvm.whole(group) == (lvm.group(group), [one, two])
     assert (one.health, two.health) == ("", "partial")
     # It is not gone: it only cannot be changed.
     with pytest.raises(LvmFailed, match="PVs are missing") as error:
@@ -162,7 +165,9 @@ def test_two_groups_of_one_name_are_not_touched(
     command("vgcreate", "--quiet", "--yes", "--config", unseen, volume_group, DISKS[1])
     try:
         assert [group.name for group in lvm.groups()] == [volume_group] * 2
-        for call in (lambda: lvm.group(volume_group), lambda: lvm.remove(one)):
+        looks = (lvm.group, lvm.whole)
+        calls = [partial(look, volume_group) for look in looks]
+        for call in (*calls, lambda: lvm.remove(one)):
             with pytest.raises(LvmFailed, match="same name") as error:
                 call()
             assert type(error.value) is LvmFailed

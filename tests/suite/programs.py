@@ -70,9 +70,7 @@ class Programs:
             self._within = False
             needs = {*capabilities.needs_of(item), *_ALL_NEED}
             named = capabilities.programs_of(needs) | self._required
-            # A soak is not run where anything is missing.
-            soaks = item.get_closest_marker("soak") is not None
-            if report.passed and not soaks and (unnamed := self._started - named):
+            if report.passed and (unnamed := self._started - named):
                 report.outcome = "failed"
                 report.longrepr = f"{item.nodeid} starts what it does not need(): {sorted(unnamed)}"
         return report

@@ -56,6 +56,12 @@ _POINTS_RAW = {
     "grow": deaths_at("lvcreate", "zero", "lvremove", "lvextend", "lvchange-tag"),
     "remove": deaths_at("lvremove"),
 }
+#: The pool itself zeroes what it hands out: nothing is set aside to grow by, and zeroed.
+_POINTS_RAW_THIN = {
+    "make": deaths_at("lvcreate", "lvchange-tag"),
+    "grow": deaths_at("lvextend", "lvchange-tag"),
+    "remove": deaths_at("lvremove"),
+}
 _BETWEEN_RAW = {
     "make": deaths_at("zero"),
     "grow": deaths_at("zero"),
@@ -199,7 +205,8 @@ def test_killed_at_each_point_every_volume_is_as_promised_or_gone(
     group: str, lvm: Lvm, tmp_path: Path, thin: bool, raw: bool
 ) -> None:
     with play(group, lvm, tmp_path, thin) as rounds:
-        live(rounds, _POINTS_RAW if raw else _POINTS, raw=raw)
+        points = (_POINTS_RAW_THIN if thin else _POINTS_RAW) if raw else _POINTS
+        live(rounds, points, raw=raw)
 
 
 def live(rounds: Rounds, points: Mapping[str, Sequence[Order]], *, raw: bool) -> None:

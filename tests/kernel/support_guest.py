@@ -25,7 +25,7 @@ from tests.suite import measured
 REPOSITORY = Path(__file__).resolve().parents[2]
 _INIT = Path(__file__).resolve().with_name("init.sh")
 _WHOLE_REGISTERS = Path(__file__).resolve().with_name("wholeregisters.c")
-_MAPPED_AT_ONCE = Path(__file__).resolve().with_name("mappedatonce.c")
+_PRELOADED = Path(__file__).resolve().with_name("preloaded.c")
 #: Where Debian's user-mode-linux puts them, below the kernel's version.
 _MODULES = Path("/usr/lib/uml/modules")
 #: What a guest takes, and the tests in it: it has this machine's.
@@ -154,7 +154,7 @@ class Guest:
             f"REPOSITORY={REPOSITORY}",
             f"MODULES={_MODULES}",
             *([f"MEASURED={directory}"] if (directory := measured.directory()) else []),
-            f"PRELOADED={self._built(_MAPPED_AT_ONCE)}",
+            f"PRELOADED={self._built(_PRELOADED)}",
         ]
 
     def _environment(self) -> dict[str, str]:

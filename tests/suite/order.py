@@ -39,6 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """One that hands out whole units, in the order of the collection."""
+    # Else it hands out first what has the most tests: pure ones.
+    config.option.loadscopereorder = False
     scheduling: Any = LoadScopeScheduling(config, log)
     scheduling._split_scope = unit_of
     return scheduling

@@ -114,9 +114,15 @@ def passes(
 
 @pytest.mark.parametrize("group", [*_GROUPS, "*"])
 def test_everything_inside_passes_in_the_guest(
-    tmp_path: Path, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str], group: str
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    subtests: pytest.Subtests,
+    capsys: pytest.CaptureFixture[str],
+    group: str,
 ) -> None:
-    passes(tmp_path, subtests, capsys, group, files_of(group))
+    seed = request.config.getoption("--shuffle")
+    shuffled = ("--shuffle", seed) if seed else ()
+    passes(tmp_path, subtests, capsys, group, files_of(group), *shuffled)
 
 
 @pytest.mark.soak

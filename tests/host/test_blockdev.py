@@ -16,6 +16,7 @@ from localvolume.host.blockdev import (
     users_of,
 )
 from localvolume.host.blockidentity import identity_of
+from localvolume.host.loops import loop_status
 from tests.host.support_devices import (
     command,
     formatted,
@@ -334,6 +335,19 @@ class TestLoopsOn:
         monkeypatch.setattr(loops, "loop_status", lambda node: None)
         with loop_device() as device, loop_device(backing=Path(device.path)) as upper:
             assert loops_on(device.number) == [upper.path]
+
+
+def test_a_loop_device_that_is_being_removed_says_nothing(tmp_path: Path) -> None:
+    """The kernel answers who opens it as it does where a node has no device at all."""
+    text = Path("/proc/devices").read_text().partition("Block devices:")[2]
+    taken = {int(line.split()[0]) for line in text.splitlines() if line}
+    unused = next(major for major in range(240, 255) if major not in taken)
+    node = tmp_path / "node"
+    os.mknod(node, 0o600 | 0o060000, os.makedev(unused, 0))
+    with pytest.raises(OSError, match="No such device or address") as caught:
+        os.close(os.open(node, os.O_RDONLY))
+    assert caught.value.errno == errno.ENXIO
+    assert loop_status(str(node)) is None
 
 
 def test_swap_is_named() -> None:

@@ -54,6 +54,11 @@ def loop_status(node: str) -> LoopStatus | None:
         fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except (FileNotFoundError, PermissionError):
         return None
+    except OSError as error:
+        # Somebody removes the device just now, and its node is still there.
+        if error.errno == errno.ENXIO:
+            return None
+        raise
     try:
         answer = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(232))
     except OSError as error:

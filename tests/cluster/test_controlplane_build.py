@@ -1,5 +1,6 @@
 """Finding the control plane's executables and building them, with a Go of our own making."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -218,3 +219,29 @@ def test_ports_are_such_as_nobody_gets_by_chance() -> None:
     chosen = ports.free_ports(50)
     assert len(set(chosen)) == 50
     assert not [port for port in chosen if low <= port <= high]
+
+
+def test_a_port_is_chosen_once_though_nobody_listens_there_yet() -> None:
+    """By this process, by others, and by one that is forked from another."""
+    program = (
+        "import os, sys\n"
+        "from localvolume.controlplane.ports import free_ports\n"
+        "free_ports(1)\n"
+        "os.fork()\n"
+        "os.write(1, (' '.join(map(str, free_ports(50))) + '\\n').encode())\n"
+        "sys.stdin.read()\n"
+    )
+    chosen = [port for _ in range(100) for port in ports.free_ports(2)]
+    with contextlib.ExitStack() as running:
+        for _ in range(10):
+            process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            running.enter_context(process)
+            assert process.stdout is not None
+            chosen += map(int, process.stdout.readline().split())
+            chosen += map(int, process.stdout.readline().split())
+    assert len(set(chosen)) == len(chosen) == 200 + 10 * 100

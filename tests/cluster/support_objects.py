@@ -1,5 +1,6 @@
 """API objects by their JSON, made for one test and taken away again, and waiting for a state."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,23 @@ class Objects:
             except RequestFailed as error:
                 if error.status != 404:
                     raise
+
+    def until_gone(self, collection: str) -> None:
+        """Wait until what was made of a collection, and deleted, is gone.
+
+        A claim is protected for a moment after its last pod is."""
+        for path in self._made:
+            if path.rpartition("/")[0] == collection:
+                until(functools.partial(self._is_gone, path))
+
+    def _is_gone(self, path: str) -> bool:
+        try:
+            self.get(path)
+        except RequestFailed as error:
+            if error.status == 404:
+                return True
+            raise
+        return False
 
 
 def written_by_controllers(objects: Objects, path: str) -> None:

@@ -20,6 +20,7 @@ from tests.cluster.support_objects import Objects
 from tests.node.support_image import copy_of_tree
 from tests.node.support_migrate import clear_release
 from tests.node.support_pods import BUSYBOX
+from tests.suite.api import CLAIMS
 
 
 @pytest.fixture(scope="session")
@@ -101,6 +102,8 @@ def objects(node_plane: ControlPlane) -> Iterator[Objects]:
     made = Objects(node_plane)
     yield made
     made.clean()
+    # Another test may call its claim by the same name.
+    made.until_gone(CLAIMS)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from localvolume.config import loading
 from localvolume.config.model import ConfigurationInvalid
 from localvolume.config.schema import describe
+from tests.suite.chance import examples
 
 TOP = [key.name for key in describe() if "." not in key.name]
 INNER = [key.name.rpartition(".")[2] for key in describe() if "." in key.name]
@@ -49,19 +50,19 @@ def read(key: str, text: str) -> None:
 
 
 @given(st.sampled_from(TOP), TREES)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_any_tree(key: str, tree: Any) -> None:
     read(key, yaml.safe_dump(tree, allow_unicode=True))
 
 
 @given(CLASSES)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_any_classes(classes: Any) -> None:
     read("storageClassMap", yaml.safe_dump(classes))
 
 
 @given(st.sampled_from(TOP), st.text(max_size=40) | st.text(alphabet="a:-[]{}&*!|>'\"%@ \n#?"))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_any_text(key: str, text: str) -> None:
     read(key, text)
 

@@ -14,6 +14,7 @@ from localvolume.disks.naming import stable
 from localvolume.disks.plan import worth_a_look
 from localvolume.disks.predicates import INSIDE, OUTSIDE
 from tests.decisions.support_disks import disk, inside, judged, planned, wanted
+from tests.suite.chance import examples
 from tests.suite.units import GIB
 
 PARTITION: dict[str, Any] = {
@@ -200,7 +201,7 @@ filters = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(disks, max_size=4), st.lists(filters, max_size=3))
 def test_nothing_that_anybody_has_is_ever_in_a_plan(all_disks: list[Disk], wants: Any) -> None:
     found = planned(*all_disks, filters=wants)
@@ -224,7 +225,7 @@ def test_nothing_that_anybody_has_is_ever_in_a_plan(all_disks: list[Disk], wants
     assert all(row.reason for row in found.rows)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(disks)
 def test_a_disk_that_would_be_formatted_is_held_once_it_has_anything(made: Disk) -> None:
     clean = disk(made.name)

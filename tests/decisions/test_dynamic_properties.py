@@ -57,6 +57,7 @@ from tests.decisions.support_dynamic import (
     storage_class,
     volume,
 )
+from tests.suite.chance import examples
 from tests.suite.names import KUTTI
 
 NUMBERS = st.integers(1, 4)
@@ -70,7 +71,7 @@ CLASSES = (
     storage_class("bad", problem="bad"),
 )
 MANY = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -513,7 +514,7 @@ def test_planning_again_while_it_is_done_promises_nothing_more(world: Facts) -> 
 def test_every_kind_of_step_comes_up() -> None:
     seen: set[type[Step]] = set()
 
-    @settings(MANY, max_examples=600, phases=[Phase.generate], derandomize=True)
+    @settings(MANY, max_examples=600, phases=[Phase.generate])
     @given(worlds())
     def look(world: Facts) -> None:
         seen.update(type(one) for one in plan(world).steps)

@@ -30,6 +30,7 @@ from localvolume.kube.objects import (
     PVSpec,
     StorageClass,
 )
+from tests.suite.chance import examples
 
 POOL = "/mnt/pool"
 OWN = "{{ .PVC.Namespace }}/{{ .PVC.Name }}"
@@ -329,7 +330,7 @@ def claims(draw: st.DrawFn, *, valid: bool = False) -> PersistentVolumeClaim:
 
 
 @given(claims(), PATTERNS, st.booleans(), st.sampled_from(FLAVORS), PV | TEXT)
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 def test_no_place_is_outside_the_pool(
     of: PersistentVolumeClaim, pattern: str, unsafe: bool, flavor: Flavor, pv_name: str
 ) -> None:
@@ -347,7 +348,7 @@ def test_no_place_is_outside_the_pool(
 @given(claims(), st.dictionaries(
     st.sampled_from(["pathPattern", "allowUnsafePathPattern", "nodePath", "permPattern"]),
     PATTERNS | st.sampled_from(["true", "1"]), max_size=4), PV)  # fmt: skip
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_no_parameters_lead_outside_the_pool(
     of: PersistentVolumeClaim, parameters: dict[str, str], pv_name: str
 ) -> None:
@@ -361,7 +362,7 @@ def test_no_parameters_lead_outside_the_pool(
 
 
 @given(claims(valid=True), claims(valid=True), PATTERNS, st.sampled_from(FLAVORS))
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 def test_no_two_claims_meet_in_one_class(
     one: PersistentVolumeClaim, two: PersistentVolumeClaim, pattern: str, flavor: Flavor
 ) -> None:
@@ -378,7 +379,7 @@ def test_no_two_claims_meet_in_one_class(
 
 @given(st.lists(st.tuples(claims(valid=True), PATTERNS, st.booleans(), st.sampled_from(FLAVORS)),
                 min_size=2, max_size=6))  # fmt: skip
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_no_volume_reaches_another(
     asked: list[tuple[PersistentVolumeClaim, str, bool, Flavor]],
 ) -> None:
@@ -398,7 +399,7 @@ def test_no_volume_reaches_another(
 
 
 @given(st.sampled_from(["", "/", "/data", "/data/", "/opt/l", "/opt/l/", "/k/"]), TEXT, TEXT)
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 def test_no_adopted_volume_is_outside_its_pool(start: str, middle: str, end: str) -> None:
     path = start + middle + end
     found = relative_place(volume(path), POOLS)

@@ -55,6 +55,7 @@ from tests.decisions.support_plan import (
     job_for,
     volume_of,
 )
+from tests.suite.chance import examples
 
 HOST_DIRS = {"fast": "/mnt/disks", "slow": "/mnt/disks", "far": "/mnt/far"}
 NAMES = ("a", "b", "c", "d\udcff")
@@ -439,7 +440,10 @@ def who_began_a_cleaning_ends_it(facts: Facts, steps: list[Step]) -> None:
 
 
 @settings(
-    max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=examples(500),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    database=None,
 )
 @given(any_facts())
 def test_every_law_holds_for_any_facts(facts: Facts) -> None:

@@ -17,6 +17,7 @@ from localvolume.backends.pool import PoolStore
 from localvolume.host import trees
 from tests.host.support_devices import bind, filesystem, tmpfs
 from tests.host.support_pools import ON_EXT4, offer, pool_on, purge, store_in, tree, wish
+from tests.suite.chance import examples
 
 pytestmark = ON_EXT4
 
@@ -67,7 +68,9 @@ def test_places_that_no_volume_has(directory: str) -> None:
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     directories=st.lists(

@@ -27,7 +27,7 @@ _KERNEL = "tests/kernel"
 _RESULTS = Path("build/test-results")
 _PARTS = ("guest", "rest")
 _GUESTS = 2
-_WORKERS = 3
+_WORKERS = 4
 _OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 
 
@@ -76,7 +76,7 @@ def compile_once(directories: list[str], *tests: str) -> None:
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if directories:
-        subprocess.call([sys.executable, "-m", "compileall", "-q", *directories])
+        subprocess.call([sys.executable, "-m", "compileall", "-q", "-j0", *directories])
     # What is wrong with them is told by who runs them.
     environment = {**os.environ, support_guest.INSIDE: "1"}
     collect = [*_PYTEST, "--collect-only", "-q", *tests]

@@ -11,6 +11,7 @@ from tests import capabilities, soak
 from tests.suite import branches, order, table
 from tests.suite.branches import Exempt, judge
 
+TESTS = Path(order.__file__).resolve().parents[1]
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.host.test_a" name="test_one"><properties>
 <property name="setup_seconds" value="1.5"/><property name="call_seconds" value="2"/>
@@ -60,6 +61,15 @@ def test_a_file_stays_together_and_so_does_what_shares_a_node() -> None:
     assert order.unit_of("tests/host/test_a.py::TestB::test_c[x/y]") == "tests/host/test_a.py"
     assert order.unit_of("tests/node/test_a.py::test_b") == "tests/node"
     assert order.unit_of("tests/kernel/test_a.py::test_b[c]").endswith("::test_b[c]")
+
+
+def test_what_takes_longest_is_handed_out_first() -> None:
+    directories = {path.parent for path in TESTS.rglob("test_*.py") if path.parent.name != "inside"}
+    files = [f"{path.relative_to(TESTS.parent)}/test_a.py::test_b" for path in directories]
+    names = [Path(file).parts[1] for file in sorted(sorted(files), key=order.rank)]
+    assert names[:4] == ["kernel", "node", "faults", "monitoring"]
+    assert names.index("cluster") < names.index("host") < names.index("decisions")
+    assert names[-2:] == ["decisions", "docs"]
 
 
 def test_a_report_goes_from_worker_to_worker_as_it_is_but_for_what_is_no_utf_8() -> None:

@@ -16,8 +16,12 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 _TOGETHER = ("tests/node",)
 #: Directories whose tests have nothing in common: each brings up a guest of its own.
 _APART = ("tests/kernel",)
-#: Longest first; what is in none of them, the pure tests, comes last.
-_FIRST = ("tests/kernel", "tests/node", "tests/faults", "tests/cluster", "tests/cli", "tests/host")
+#: What takes longest first, and before the many files of tests/cluster the few that bring up much
+#: each; what is in none of them, the pure tests, comes last.
+_FIRST = (
+    *("tests/kernel", "tests/node", "tests/faults", "tests/monitoring", "tests/chart"),
+    *("tests/contract", "tests/cluster", "tests/cli", "tests/host"),
+)
 
 
 def unit_of(nodeid: str) -> str:
@@ -28,8 +32,8 @@ def unit_of(nodeid: str) -> str:
     return next((one for one in _TOGETHER if path.startswith(f"{one}/")), path)
 
 
-def _rank(item: pytest.Item) -> int:
-    path = item.nodeid
+def rank(path: str) -> int:
+    """How early the tests of a file come, the lowest first."""
     return next((n for n, one in enumerate(_FIRST) if path.startswith(f"{one}/")), len(_FIRST))
 
 
@@ -67,7 +71,7 @@ def encodable(value: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=_rank)
+    items.sort(key=lambda item: rank(item.nodeid))
     if seed := config.getoption("--shuffle"):
         units: dict[str, list[pytest.Item]] = {}
         for item in items:

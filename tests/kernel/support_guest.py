@@ -137,6 +137,8 @@ class Guest:
 
     def _argv(self) -> list[str]:
         return [
+            # It ends with what has started it, however that ends; by itself it ends its guest.
+            *("setpriv", "--pdeathsig", "TERM", "--"),
             "linux.uml",
             f"uml_dir={self._own}",
             f"mem={self.memory}",
@@ -209,6 +211,11 @@ class Guest:
         if blocked is None:
             return self._failed(f"the guest {why}, and its kernel does not answer", KernelStuck)
         return self._failed(f"the guest {why}; its kernel says: {blocked}", kind)
+
+    @property
+    def pid(self) -> int:
+        """The first of its processes, whose group has them all."""
+        return self._process.pid
 
     def pause(self) -> None:
         """Have its kernel do nothing any more."""

@@ -1,7 +1,11 @@
 """What needs a kernel that this machine does not have: the tests in inside/, run in a guest."""
 
+import contextlib
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,6 +153,35 @@ def test_a_guest_whose_command_fails_or_hangs_is_told(tmp_path: Path) -> None:
             guest.wait(3)
     assert "not done after 3 s; its kernel says:" in str(failed.value)
     assert failed.type is GuestFailed
+
+
+def test_a_guest_ends_with_what_has_started_it(tmp_path: Path) -> None:
+    """However that ends: here it is killed, as by a time limit."""
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from tests.kernel.support_guest import Guest\n"
+        "from tests.suite.until import until\n"
+        "with Guest(['sleep', '1000'], Path(sys.argv[1])) as guest:\n"
+        "    until(guest.console, lambda said: 'the guest runs' in said, seconds=300)\n"
+        "    print(guest.pid, flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=600)
+    assert ended.returncode == -signal.SIGKILL
+    until(lambda: _of_group(int(ended.stdout)), lambda left: not left)
+
+
+def _of_group(group: int) -> list[str]:
+    """The processes of a group that have not ended (proc(5), /proc/PID/stat: state, pgrp)."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            if fields[0] != "Z" and int(fields[2]) == group:
+                found.append(process.name)
+    return found
 
 
 def test_a_guest_that_is_still_is_given_up(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.suite import measured
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _INIT = Path(__file__).resolve().with_name("init.sh")
-_WHOLE_REGISTERS = Path(__file__).resolve().with_name("wholeregisters.c")
+_REGISTERS = Path(__file__).resolve().with_name("registers.c")
 _PRELOADED = Path(__file__).resolve().with_name("preloaded.c")
 #: Where Debian's user-mode-linux puts them, below the kernel's version.
 _MODULES = Path("/usr/lib/uml/modules")
@@ -58,10 +58,6 @@ def missing() -> str | None:
     if not _MODULES.is_dir():
         return f"the guest kernel has no modules in {_MODULES}: install user-mode-linux, of Debian"
     return None
-
-
-def _needs_whole_registers() -> bool:
-    return "amx_tile" in Path("/proc/cpuinfo").read_text().split()
 
 
 @contextlib.contextmanager
@@ -160,10 +156,7 @@ class Guest:
         ]
 
     def _environment(self) -> dict[str, str]:
-        environment = dict(os.environ)
-        if _needs_whole_registers():
-            environment["LD_PRELOAD"] = str(self._built(_WHOLE_REGISTERS))
-        return environment
+        return {**os.environ, "LD_PRELOAD": str(self._built(_REGISTERS))}
 
     def _built(self, source: Path) -> Path:
         """A library to be preloaded, for as long as the guest is there."""

@@ -36,9 +36,10 @@ PATTERN = b"of the tenant before "
 GRACE = 0.5
 #: How often LVM is asked: the guest has one processor, and the agent needs it, too.
 _LOOKS = 0.5
-#: The waits of the agent that are longer than its lives.
+#: The waits of the agent that are longer than its lives. A resync asks LVM, and the guest's one
+#: processor has better to do.
 HURRIED = {
-    "flexvolume": {"rest": 0.1, "longest_rest": 0.2, "resync": 1.5, "again": 0.2, "watched": 0.3}
+    "flexvolume": {"rest": 0.1, "longest_rest": 0.2, "resync": 5.0, "again": 0.2, "watched": 0.3}
 }
 
 

@@ -5,10 +5,14 @@ Tests of other modules take the fixtures from conftest.py: `lvm`, `volume_group`
 """
 
 import contextlib
+import errno
+import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -16,9 +20,16 @@ from localvolume.host.lvm import Lvm
 from tests.host.support_devices import command
 from tests.host.support_images import run_here
 from tests.suite.units import MIB
+from tests.suite.until import until
+
+T = TypeVar("T")
 
 EXTENT = 4 * MIB
 DISKS = ("/dev/ubdd", "/dev/ubde")
+#: LVM's label and metadata are before its first extent.
+_HEAD_BYTES = MIB
+#: What LVM wrote there, by the group, its disks, and how much of them it has.
+_heads: dict[tuple[str | int | None, ...], list[bytes]] = {}
 
 
 @pytest.fixture
@@ -49,11 +60,64 @@ def thin_pool(volume_group: str, lvm: Lvm) -> str:
 @contextlib.contextmanager
 def group_on(disk: str, name: str) -> Iterator[str]:
     """A fresh group of 4 MiB extents on the disk; its devices may not be in use at the end."""
-    command("vgcreate", "--quiet", "--yes", "--physicalextentsize", "4m", name, disk)
+    begin(name, disk)
     try:
         yield name
     finally:
         clear(name, disk)
+
+
+def begin(name: str, *disks: str, use_bytes: int | None = None) -> None:
+    """Make a group of the disks, or of the first `use_bytes` of each.
+
+    LVM makes it once; for each test after that what LVM has left on the disks is written again.
+    """
+    sizes = [_on(disk, lambda fd: os.lseek(fd, 0, os.SEEK_END)) for disk in disks]
+    made = (name, *disks, use_bytes, *sizes)
+    if made in _heads:
+        for disk, head in zip(disks, _heads[made], strict=True):
+            _write_head(disk, head)
+        return
+    if use_bytes is not None:
+        size = f"{use_bytes}b"
+        command("pvcreate", "--quiet", "--yes", "--setphysicalvolumesize", size, *disks)
+    command("vgcreate", "--quiet", "--yes", "--physicalextentsize", "4m", name, *disks)
+    _heads[made] = [_on(disk, _read_head) for disk in disks]
+
+
+def _on(disk: str, work: Callable[[int], T]) -> T:
+    """Nobody else has the disk meanwhile; who has it now is waited for."""
+
+    def try_it() -> int | None:
+        try:
+            return os.open(disk, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            return None
+
+    fd = until(try_it, lambda fd: fd is not None, said=lambda: f"{disk} is in use")
+    assert fd is not None
+    try:
+        return work(fd)
+    finally:
+        os.close(fd)
+
+
+def _read_head(fd: int) -> bytes:
+    # LVM writes beside the page cache.
+    os.posix_fadvise(fd, 0, _HEAD_BYTES, os.POSIX_FADV_DONTNEED)
+    head = os.pread(fd, _HEAD_BYTES, 0)
+    assert len(head) == _HEAD_BYTES
+    return head
+
+
+def _write_head(disk: str, head: bytes) -> None:
+    def write(fd: int) -> None:
+        assert os.pwrite(fd, head, 0) == len(head)
+        os.fsync(fd)
+
+    _on(disk, write)
 
 
 def clear(name: str, *disks: str) -> None:
@@ -75,21 +139,17 @@ def clear(name: str, *disks: str) -> None:
     shutil.rmtree(f"/dev/{name}", ignore_errors=True)  # links to what is gone
     for disk in disks:
         # It has the disk for itself until then, too.
-        command("wipefs", "--quiet", "--all", disk, wait=60)
+        _write_head(disk, bytes(_HEAD_BYTES))
 
 
 def devices(group: str) -> list[str]:
     """The kernel's devices of a group's volumes, hidden ones too."""
-    return [name for name in told("name").split() if name.startswith(f"{group}-")]
-
-
-def told(fields: str) -> str:
-    """What dmsetup tells of all devices; it fails where one of them goes meanwhile."""
-    asked = ("dmsetup", "info", "--columns", "--noheadings", "--options", fields)
-    for _ in range(5):
-        with contextlib.suppress(AssertionError):
-            return command(*asked)
-    return command(*asked)
+    found = []
+    for path in Path("/sys/block").glob("dm-*/dm/name"):
+        with contextlib.suppress(OSError):  # it goes meanwhile
+            found.append(path.read_text().strip())
+    # The kernel's names have each hyphen of LVM's twice.
+    return [name for name in found if name.startswith(f"{group.replace('-', '--')}-")]
 
 
 def unknown_to_its_pool(group: str, name: str, pool: str) -> None:

@@ -12,12 +12,12 @@ from localvolume.backends.lvmstore import LvmStore
 from localvolume.backends.model import BackendFailed, PoolReport, Record
 from localvolume.host.lvm import Lvm
 from localvolume.host.lvmgate import gate_of
-from tests.host.support_devices import command, mounted
+from tests.host.support_devices import mounted
 from tests.suite.units import MIB
 
 from .support_kills import Order, Orders, forked
 from .support_looks import GROUP, halves
-from .support_lvm import DISKS, clear
+from .support_lvm import DISKS, begin, clear
 from .support_lvm_store import pool_on, read, write
 
 #: How often a call is made again by the agent that lives.
@@ -229,10 +229,7 @@ def group_of_pattern() -> Iterator[None]:
     disk = DISKS[0]
     with open(disk, "wb") as device:
         device.writelines([_PATTERN * (MIB // len(_PATTERN))] * (_GROUP_BYTES // MIB + 4))
-    size = f"{_GROUP_BYTES // MIB}m"
-    command("wipefs", "--quiet", "--all", disk)
-    command("pvcreate", "--quiet", "--yes", "--setphysicalvolumesize", size, disk)
-    command("vgcreate", "--quiet", "--yes", "--physicalextentsize", "4m", GROUP, disk)
+    begin(GROUP, disk, use_bytes=_GROUP_BYTES)
     try:
         yield
     finally:

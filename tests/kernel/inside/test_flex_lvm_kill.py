@@ -29,7 +29,7 @@ from tests.suite.units import MIB
 from .support_flex_kills import Ground, Tenant
 from .support_kills import Chooser, Order, deaths_at
 from .support_looks import GROUP, halves
-from .support_lvm import DISKS, clear
+from .support_lvm import DISKS, begin, clear
 
 _MOST = 5
 
@@ -55,7 +55,7 @@ _MOSTLY = {
 
 @pytest.fixture
 def ground(tmp_path: Path, lvm: Lvm) -> Iterator[Ground]:
-    command("vgcreate", "--quiet", "--yes", "--physicalextentsize", "4m", GROUP, *DISKS)
+    begin(GROUP, *DISKS)
     ground = None
     try:
         ground = Ground(tmp_path, lvm)

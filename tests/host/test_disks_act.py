@@ -21,26 +21,13 @@ from localvolume.disks.naming import stable, uuid_of
 from localvolume.host.locks import is_device_locked
 from localvolume.host.workers import Workers
 from tests.host.support_devices import LoopDevice, command, filesystem, loop_device, mounted
-from tests.host.support_disks import Bench, bench
+from tests.host.support_disks import Bench
 from tests.suite.units import GIB, MIB
 from tests.suite.until import until, until_async
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 
 XFS = pytest.param("xfs", marks=pytest.mark.needs("xfs"))
-
-
-@pytest.fixture
-def stack() -> Iterator[contextlib.ExitStack]:
-    with contextlib.ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
-def made(tmp_path: Path, stack: contextlib.ExitStack) -> Iterator[Bench]:
-    # The disks are detached after what is mounted is unmounted: the stack is closed later.
-    with bench(tmp_path) as made:
-        yield made
 
 
 def is_blank(disk: LoopDevice) -> bool:

@@ -4,29 +4,17 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from localvolume.host.disklist import list_disks
 from tests.host.support_devices import LoopDevice, command, loop_device, mounted
-from tests.host.support_disks import Bench, bench
+from tests.host.support_disks import Bench
 from tests.suite.units import GIB, MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
-
-
-@pytest.fixture
-def stack() -> Iterator[contextlib.ExitStack]:
-    with contextlib.ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
-def made(tmp_path: Path, stack: contextlib.ExitStack) -> Iterator[Bench]:
-    with bench(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

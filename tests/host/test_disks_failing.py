@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,23 +22,11 @@ from localvolume.disks.naming import entry_name
 from localvolume.host.blockdev import NotABlockDevice
 from localvolume.host.locks import lock_device
 from tests.host.support_devices import LoopDevice, command, loop_device
-from tests.host.support_disks import Bench, bench, in_place_of
+from tests.host.support_disks import Bench, in_place_of
 from tests.suite.units import MIB
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
-
-
-@pytest.fixture
-def stack() -> Iterator[contextlib.ExitStack]:
-    with contextlib.ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
-def made(tmp_path: Path, stack: contextlib.ExitStack) -> Iterator[Bench]:
-    with bench(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,33 +21,12 @@ from localvolume.flexvolume.driver import (
 )
 from localvolume.flexvolume.drivers.bindmount import BindDriver
 from localvolume.host.mounts import read_mount_table
-from tests.host.support_mounts import MNT_DETACH, MS_BIND, mount, umount
+from tests.host.support_mounts import MS_BIND, mount
 
 pytestmark = pytest.mark.needs("root")
 
 NAME = "pvc-1"
 TAGS = {TAG_PV_UID: "u1", TAG_CLAIM: "team/data", TAG_POLICY: "Delete"}
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    made = tmp_path / "volumes"
-    made.mkdir()
-    return made
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Iterator[Path]:
-    made = tmp_path / "target"
-    made.mkdir()
-    yield made
-    while read_mount_table().at(str(made)) is not None:
-        umount(str(made), MNT_DETACH)
-
-
-@pytest.fixture
-def driver(root: Path) -> BindDriver:
-    return BindDriver(str(root))
 
 
 def volume(**fields: object) -> Volume:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,31 +11,10 @@ from localvolume.flexvolume import mounting
 from localvolume.flexvolume.driver import TAG_POLICY, DriverFailed
 from localvolume.flexvolume.drivers.bindmount import BindDriver
 from localvolume.host.mounts import read_mount_table
-from tests.host.support_mounts import MNT_DETACH, MS_BIND, mount, umount
+from tests.host.support_mounts import MS_BIND, mount
 from tests.host.test_flex_bindmount import NAME, record, volume
 
 pytestmark = pytest.mark.needs("root")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    made = tmp_path / "volumes"
-    made.mkdir()
-    return made
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Iterator[Path]:
-    made = tmp_path / "target"
-    made.mkdir()
-    yield made
-    while read_mount_table().at(str(made)) is not None:
-        umount(str(made), MNT_DETACH)
-
-
-@pytest.fixture
-def driver(root: Path) -> BindDriver:
-    return BindDriver(str(root))
 
 
 def test_a_target_that_is_mounted_again_and_again_is_given_up(

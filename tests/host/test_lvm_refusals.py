@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,7 @@ from localvolume.backends.lvmsurvey import survey
 from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume
 from localvolume.config.pools import LvmConfig
 from localvolume.host.lvm import BadName
-from tests.host.support_lvm_told import POOL, Told, at_look, raw, told_pool
-
-
-@pytest.fixture
-def thin(tmp_path: Path) -> Iterator[Told]:
-    with told_pool(tmp_path) as told:
-        yield told
-
-
-@pytest.fixture
-def thick(tmp_path: Path) -> Iterator[Told]:
-    with told_pool(tmp_path, thin=False) as told:
-        yield told
+from tests.host.support_lvm_told import POOL, Told, at_look, raw
 
 
 def test_a_volume_of_another_claim_is_not_handed_on(thin: Told) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,18 +12,6 @@ from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NotThi
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode
 from tests.host.support_lvm_told import Told, at_look, raw, told_pool
 from tests.suite.units import MIB
-
-
-@pytest.fixture
-def thin(tmp_path: Path) -> Iterator[Told]:
-    with told_pool(tmp_path) as told:
-        yield told
-
-
-@pytest.fixture
-def thick(tmp_path: Path) -> Iterator[Told]:
-    with told_pool(tmp_path, thin=False) as told:
-        yield told
 
 
 class TestNotDone:

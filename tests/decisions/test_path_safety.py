@@ -16,6 +16,7 @@ from localvolume.dynamic.places import (
     Unsafe,
     conflicts,
     directory_of,
+    is_surely_elsewhere,
     owner_of,
     read_id,
     read_mode,
@@ -25,11 +26,17 @@ from localvolume.kube.objects import (
     HostPathSource,
     LocalSource,
     Meta,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
     PersistentVolume,
     PersistentVolumeClaim,
     PVSpec,
     StorageClass,
+    VolumeNodeAffinity,
 )
+from localvolume.volumes.manifest import NodeFacts
+from localvolume.volumes.marks import HOSTNAME_LABEL, NODE_LABEL, POOL_ANNOTATION
 from tests.suite.chance import examples
 
 POOL = "/mnt/pool"
@@ -287,6 +294,7 @@ def test_an_adopted_volumes_place(host_path: bool) -> None:
         ("/opt/l/x/..", "is not a clean"),
         ("/opt/l/x\0", "is not a clean"),
         ("/opt/l/x\n", "is not a clean"),
+        (f"/opt/l/{'x' * 256}", "is not a clean"),
         ("/opt/l/.localvolume", "is none of a volume's"),
         ("/opt/l/.localvolume/images/x", "is none of a volume's"),
         ("/opt/l/.LOCALVOLUME/x", "is none of a volume's"),
@@ -305,6 +313,41 @@ def test_a_volume_must_say_who_made_it_and_where() -> None:
     nowhere = PersistentVolume(metadata=volume("/x").metadata)
     assert relative_place(nowhere, POOLS) == "it names no directory of a node"
     assert relative_place(volume("/opt/l/x", both=True), POOLS) == "it names no directory of a node"
+
+
+# --- volumes of other nodes
+
+
+def of_node(node: str, *, label: str | None = None, pool_id: str = "theirs") -> PersistentVolume:
+    terms = []
+    if node:
+        named = NodeSelectorRequirement(key=HOSTNAME_LABEL, operator="In", values=(node,))
+        terms.append(NodeSelectorTerm(match_expressions=(named,)))
+    meta = Meta(
+        name="pvc-1",
+        labels={NODE_LABEL: node if label is None else label},
+        annotations={POOL_ANNOTATION: f"fast/{pool_id}" if pool_id else ""},
+    )
+    spec = PVSpec(
+        node_affinity=VolumeNodeAffinity(required=NodeSelector(node_selector_terms=tuple(terms)))
+    )
+    return PersistentVolume(metadata=meta, spec=spec)
+
+
+@pytest.mark.parametrize("hostname", ["ours", "host-of-ours"])
+def test_a_volume_is_elsewhere_where_all_that_it_says_is(hostname: str) -> None:
+    here = NodeFacts("ours", "uid", hostname, {HOSTNAME_LABEL: hostname})
+    assert is_surely_elsewhere(of_node("other"), here, {"our-pool"})
+    for doubtful in (
+        of_node("ours", label="other"),
+        of_node("other", label="ours"),
+        of_node("other", label=""),
+        of_node("other", pool_id="our-pool"),
+        of_node("other", pool_id=""),
+        of_node("", label="other"),
+    ):
+        assert not is_surely_elsewhere(doubtful, here, {"our-pool"})
+    assert not is_surely_elsewhere(of_node(hostname, label="other"), here, {"our-pool"})
 
 
 # --- properties

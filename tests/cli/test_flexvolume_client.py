@@ -390,7 +390,7 @@ class TestExecutable:
         assert "require" not in (SOURCES / "go.mod").read_text()
         assert not (SOURCES / "go.sum").exists()
 
-    @pytest.mark.parametrize("tool", [("gofmt", "-l", "."), ("go", "vet", "./...")])
+    @pytest.mark.parametrize("tool", [("gofmt", "-l", "."), ("go", "vet", "-trimpath", "./...")])
     def test_its_sources_are_in_order(self, tool: tuple[str, ...]) -> None:
         environment = {**os.environ, "CGO_ENABLED": "0"}
         done = subprocess.run(tool, cwd=SOURCES, capture_output=True, env=environment)

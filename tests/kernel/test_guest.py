@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,10 +168,17 @@ def test_a_guest_ends_with_what_has_started_it(tmp_path: Path) -> None:
         "    print(guest.pid, flush=True)\n"
         "    os.kill(os.getpid(), 9)\n"
     )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=600)
-    assert ended.returncode == -signal.SIGKILL
-    until(lambda: _of_group(int(ended.stdout)), lambda left: not left)
+    with tempfile.TemporaryDirectory(prefix="lv-") as directory:  # it cannot clear up itself
+        ended = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=600,
+            env={**os.environ, "TMPDIR": directory},
+        )
+        assert ended.returncode == -signal.SIGKILL
+        until(lambda: _of_group(int(ended.stdout)), lambda left: not left)
 
 
 def _of_group(group: int) -> list[str]:

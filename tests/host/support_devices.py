@@ -68,7 +68,8 @@ def command(*argv: str | os.PathLike[str], stdin: str = "", wait: float = 30.0) 
 
 def flush(where: str | os.PathLike[str]) -> None:
     """Have all of the filesystem on disk. sync(2) would also wait for those that another test has
-    frozen, and keep it from opening their devices to end that."""
+    frozen, and keep it from opening their devices to end that: both would wait for ever. What
+    calls it is not started (tests/decisions/test_frozen.py)."""
     command("sync", "-f", where)
 
 
@@ -126,10 +127,16 @@ class LoopDevice:
 
         Tells the kernel through BLKPG, as not every kernel can read partition tables itself.
         """
-        table = f"label: {label}\n" + "".join(f",{size},L\n" for size in sizes)
-        command("sfdisk", "-q", "--no-reread", "--no-tell-kernel", self.path, stdin=table)
+        self.write_table(f"label: {label}\n" + "".join(f",{size},L\n" for size in sizes))
         command("partx", "--add", self.path)
         return [f"{self.path}p{number}" for number in range(1, len(sizes) + 1)]
+
+    def write_table(self, table: str) -> None:
+        """Write a partition table, as sfdisk(8) reads it; the kernel is told nothing.
+
+        Told of it by sfdisk, it would have to write out all filesystems first (see `flush`).
+        """
+        command("sfdisk", "-q", "--no-reread", "--no-tell-kernel", self.path, stdin=table)
 
     def forget_partitions(self) -> None:
         """Undo the kernel's side of ``partition``."""

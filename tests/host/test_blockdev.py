@@ -129,7 +129,7 @@ class TestIdentity:
             before = probe_block_device(device.path).identity
             device.format("ext4")
             assert probe_block_device(device.path).identity == before
-            command("sfdisk", "-q", device.path, stdin="label: gpt\n")
+            device.write_table("label: gpt\n")
             assert probe_block_device(device.path).identity == before
 
     def test_outlives_growing(self) -> None:
@@ -159,10 +159,7 @@ class TestIdentity:
                     assert said
                     assert part.identity["partUuid"] == said
                 # The table was rewritten behind the kernel's back: its word is no longer taken.
-                command(
-                    *("sfdisk", "-q", "--no-reread", "--no-tell-kernel", device.path),
-                    stdin=f"label: {label}\nstart=20MiB, size=8MiB\n",
-                )
+                device.write_table(f"label: {label}\nstart=20MiB, size=8MiB\n")
                 later = probe_block_device(one).identity
                 assert "partUuid" not in later
                 assert later["partStart"] == "2048"

@@ -63,7 +63,7 @@ async def test_others(argv: tuple[str, ...], kind: str) -> None:
 @pytest.mark.parametrize("label", ["gpt", "dos"])
 async def test_partition_tables(label: str) -> None:
     with loop_device() as device:
-        command("sfdisk", "-q", "--no-reread", device.path, stdin=f"label: {label}\n,8M,L\n")
+        device.write_table(f"label: {label}\n,8M,L\n")
         found = await read_signature(device.path)
         assert found is not None
         assert found.type == label
@@ -73,7 +73,7 @@ async def test_partition_tables(label: str) -> None:
 async def test_only_the_second_copy_of_a_partition_table() -> None:
     """It lies at the very end: a device wiped at its start alone is not empty."""
     with loop_device() as device:
-        command("sfdisk", "-q", "--no-reread", device.path, stdin="label: gpt\n,8M,L\n")
+        device.write_table("label: gpt\n,8M,L\n")
         with open(device.path, "r+b") as disk:
             disk.write(bytes(4 * MIB))
         found = await read_signature(device.path)

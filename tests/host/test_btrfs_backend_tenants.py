@@ -22,7 +22,7 @@ from tests.host.support_btrfs import (
     identity_of,
     pool,
 )
-from tests.host.support_devices import command
+from tests.host.support_devices import command, flush
 from tests.suite.units import MIB
 from tests.suite.until import until
 
@@ -99,7 +99,7 @@ class TestSubvolumesInside:
             assert here.usage(other).available_bytes == SIZE - 16384
             # The way out: files can go, and room comes back.
             (here.root / "a/inner/file").unlink()
-            os.sync()
+            flush(here.root)
             assert here.usage(record).available_bytes == pytest.approx(SIZE, rel=0.02)
             assert fill(here.root / "a/more", MIB) == (MIB, 0)
 

@@ -293,7 +293,7 @@ async def test_signatures_are_erased_and_the_content_between_is_not(fstype: str)
 async def test_partition_tables_and_backups_at_the_end_go_with_the_signatures() -> None:
     with loop_device(32 * MIB) as device:
         fill(device)
-        command("sfdisk", "-q", "--no-reread", device.path, stdin="label: gpt\n,8M\n")
+        device.write_table("label: gpt\n,8M\n")
         assert "gpt" in signatures(device)
         await run_clean(block_target(device), RESET_SIGNATURES)
         assert signatures(device) == ""

@@ -65,14 +65,14 @@ class TestContents:
         assert row.code in ("signature", "data")
 
     def test_a_partition_table(self, made: Bench, disk: LoopDevice) -> None:
-        command("sfdisk", "-q", "--no-reread", "--no-tell-kernel", disk.path, stdin="label: gpt\n")
+        disk.write_table("label: gpt\n")
         row = made.row(disk)
         assert (row.code, row.reason) == ("signature", "it holds gpt")
 
     def test_what_is_left_of_a_partition_table_at_the_end(
         self, made: Bench, disk: LoopDevice
     ) -> None:
-        command("sfdisk", "-q", "--no-reread", "--no-tell-kernel", disk.path, stdin="label: gpt\n")
+        disk.write_table("label: gpt\n")
         poke(disk, 0, bytes(MIB))
         row = made.row(disk)
         assert row.verdict == "hold"

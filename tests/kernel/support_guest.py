@@ -133,7 +133,7 @@ class Guest:
 
     def _argv(self) -> list[str]:
         return [
-            # It ends with what has started it, however that ends; by itself it ends its guest.
+            # However this process ends: its guest ends with it.
             *("setpriv", "--pdeathsig", "TERM", "--"),
             "linux.uml",
             f"uml_dir={self._own}",

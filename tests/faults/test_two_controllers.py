@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +237,11 @@ def intruders(found: list[Write]) -> list[Write]:
     return wrong
 
 
+def told(found: list[Write]) -> str:
+    """Every write with its moment, to be read after a failure."""
+    return "\n".join(f"{one.at.time()} {one.user}: {one.act} {one.name}" for one in found)
+
+
 def test_paused_resumed_and_killed(
     ground: Ground, audit: Path, controllers: tuple[Controller, Controller]
 ) -> None:
@@ -269,7 +274,7 @@ def test_paused_resumed_and_killed(
     once_each(found, scene.volumes)
     holders = {write.user: write.holder for write in found if write.act == "lease"}
     assert len(set(holders.values())) == 2
-    assert len(intruders(found)) <= 1
+    assert len(intruders(found)) <= 1, told(found)
     taken = [w.at for w in found if w.act == "lease" and w.user == "second"]
     reign = taken[0], taken[-1]
     assert sum(w.user == "first" and w.at < reign[0] for w in found if w.act == "delete") >= 5
@@ -284,14 +289,17 @@ def test_both_paused_in_turn(
     scene = Scene(ground, nodes=12, volumes=8)
     scene.lose(*scene.nodes)
     leader, other = controllers
+    turns = []
     for _ in range(3):
         scene.until_fewer(5)
+        turns.append(f"{datetime.now(UTC).time()} {leader.user} is paused")
         leader.signal(signal.SIGSTOP)
         ground.until(other.leads, bool)
+        turns.append(f"{datetime.now(UTC).time()} {leader.user} is resumed")
         leader.signal(signal.SIGCONT)
         leader, other = other, leader
         ground.until(other.ready, bool)
     scene.until_left(lambda left: left == 0)
     found = complete(audit, scene)
     once_each(found, scene.volumes)
-    assert len(intruders(found)) <= 3
+    assert len(intruders(found)) <= 3, "\n".join([*turns, told(found)])

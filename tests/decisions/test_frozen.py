@@ -56,5 +56,5 @@ def test_nothing_calls_it_beside_other_tests() -> None:
     """In a guest there is no other test."""
     paths = [path for path in TESTS.rglob("*.py") if path.parent.name != "inside"]
     assert len(paths) > 300
-    found = {path.name: synced(path.read_text("utf-8")) for path in paths}
-    assert {name: lines for name, lines in found.items() if lines} == {}
+    found = {path.relative_to(TESTS): synced(path.read_text("utf-8")) for path in paths}
+    assert {path: lines for path, lines in found.items() if lines} == {}

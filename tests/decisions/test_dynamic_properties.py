@@ -514,7 +514,8 @@ def test_planning_again_while_it_is_done_promises_nothing_more(world: Facts) -> 
 def test_every_kind_of_step_comes_up() -> None:
     seen: set[type[Step]] = set()
 
-    @settings(MANY, max_examples=600, phases=[Phase.generate])
+    # The same worlds in the soak, too: what others hold is up to chance.
+    @settings(MANY, max_examples=600, phases=[Phase.generate], derandomize=True)
     @given(worlds())
     def look(world: Facts) -> None:
         seen.update(type(one) for one in plan(world).steps)

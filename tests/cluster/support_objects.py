@@ -44,7 +44,8 @@ class Objects:
     def until_gone(self, collection: str) -> None:
         """Wait until what was made of a collection, and deleted, is gone.
 
-        A claim is protected for a moment after its last pod is."""
+        A claim is protected for a moment after its last pod is.
+        """
         for path in self._made:
             if path.rpartition("/")[0] == collection:
                 until(functools.partial(self._is_gone, path))

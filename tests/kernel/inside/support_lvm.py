@@ -5,7 +5,6 @@ Tests of other modules take the fixtures from conftest.py: `lvm`, `volume_group`
 """
 
 import contextlib
-import errno
 import os
 import shutil
 import subprocess
@@ -16,6 +15,8 @@ from typing import TypeVar
 
 import pytest
 
+from localvolume.host import sysfs
+from localvolume.host.blockdev import InUse, exclusive_open
 from localvolume.host.lvm import Lvm
 from tests.host.support_devices import command
 from tests.host.support_images import run_here
@@ -89,12 +90,9 @@ def _on(disk: str, work: Callable[[int], T]) -> T:
     """Nobody else has the disk meanwhile; who has it now is waited for."""
 
     def try_it() -> int | None:
-        try:
-            return os.open(disk, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                raise
-            return None
+        with contextlib.suppress(InUse):
+            return exclusive_open(disk)
+        return None
 
     fd = until(try_it, lambda fd: fd is not None, said=lambda: f"{disk} is in use")
     assert fd is not None
@@ -144,12 +142,10 @@ def clear(name: str, *disks: str) -> None:
 
 def devices(group: str) -> list[str]:
     """The kernel's devices of a group's volumes, hidden ones too."""
-    found = []
-    for path in Path("/sys/block").glob("dm-*/dm/name"):
-        with contextlib.suppress(OSError):  # it goes meanwhile
-            found.append(path.read_text().strip())
+    found = [sysfs.read(str(path)) for path in Path("/sys/block").glob("dm-*/dm/name")]
     # The kernel's names have each hyphen of LVM's twice.
-    return [name for name in found if name.startswith(f"{group.replace('-', '--')}-")]
+    prefix = f"{group.replace('-', '--')}-"
+    return [name for name in found if name and name.startswith(prefix)]
 
 
 def unknown_to_its_pool(group: str, name: str, pool: str) -> None:

@@ -72,7 +72,7 @@ def record() -> str:
     """The newest versions, a line each, `name=version`; raises BuildFailed."""
     with turn(), tempfile.TemporaryDirectory(dir=CACHE) as directory:
         root = Path(directory, "root")
-        _extract(names(), root)
+        extract(names(), SUITE, root, sources())
         return "".join(f"{line}\n" for line in sorted(_describe(root)))
 
 
@@ -84,7 +84,7 @@ def _cached(wanted: list[str], day: str = "") -> Path:
         return used(path)
     with tempfile.TemporaryDirectory(dir=CACHE) as directory:
         root, new = Path(directory, "root"), Path(directory, "base.tar")
-        _extract(wanted, root)
+        extract(wanted, SUITE, root, sources())
         _describe(root)
         _trim(root)
         _complete(root)
@@ -94,12 +94,13 @@ def _cached(wanted: list[str], day: str = "") -> Path:
     return used(path)
 
 
-def _extract(wanted: list[str], root: Path) -> None:
-    """From where this machine's apt has the suite; what Debian does not sign is not asked."""
+def extract(wanted: list[str], suite: str, root: Path, lines: list[str]) -> None:
+    """Packages and what they need, from lines of sources.list; what Debian does not sign is not
+    asked. Raises BuildFailed."""
     argv = ["mmdebstrap", "--mode=root", "--variant=extract", "--format=directory"]
     argv += ["--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "--skip=cleanup/apt/cache"]
     argv += [f"--aptopt={line}" for line in _ways()]
-    run([*argv, f"--include={','.join(wanted)}", SUITE, root, *sources()])
+    run([*argv, f"--include={','.join(wanted)}", suite, root, *lines])
 
 
 def _ways() -> list[str]:

@@ -204,7 +204,7 @@ def _cni() -> str | None:
 @functools.cache
 def _guest() -> str | None:
     """A kernel with all that this machine's may lack, in a process."""
-    from tests.kernel.support_guest import missing as missing_for_guest
+    from tests.kernel.support_kernel import missing as missing_for_guest
 
     return missing_for_guest()
 

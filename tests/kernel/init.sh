@@ -47,8 +47,6 @@ global { use_lvmpolld=0 locking_dir="/run/lock/lvm" event_activation=0 }
 backup { backup=0 archive=0 }
 CONF
 
-# Not before: what is above has no use for it.
-export LD_PRELOAD="$PRELOADED"
 mapfile -t command </run/results/command
 cd "$REPOSITORY" && timeout --kill-after=10 3000 "${command[@]}"
 code=$?

@@ -19,20 +19,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.kernel.support_kernel import Kernel, kernel
 from tests.kernel.support_mconsole import ask
 from tests.suite import measured
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _INIT = Path(__file__).resolve().with_name("init.sh")
-_REGISTERS = Path(__file__).resolve().with_name("registers.c")
-_PRELOADED = Path(__file__).resolve().with_name("preloaded.c")
-#: Where Debian's user-mode-linux puts them, below the kernel's version.
-_MODULES = Path("/usr/lib/uml/modules")
 #: What a guest takes, and the tests in it: it has this machine's.
 PROGRAMS = (
     *("linux.uml", "modprobe", "mount", "losetup", "unshare", "setpriv", "ps", "blkid", "wipefs"),
-    *("mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mkswap", "lvm", "thin_check", "cc"),
-    "partx",
+    *("mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mkswap", "lvm", "thin_check", "partx"),
 )
 #: Set for every process in a guest.
 INSIDE = "LOCALVOLUME_GUEST"
@@ -51,13 +47,6 @@ class GuestStill(GuestFailed):
 
 class KernelStuck(GuestFailed):
     """The guest's own kernel answers nobody: that says nothing about what was run in it."""
-
-
-def missing() -> str | None:
-    """None where a guest can be started, as far as the programs do not say; else what helps."""
-    if not _MODULES.is_dir():
-        return f"the guest kernel has no modules in {_MODULES}: install user-mode-linux, of Debian"
-    return None
 
 
 @contextlib.contextmanager
@@ -95,6 +84,7 @@ class Guest:
     results: Path
     disks: Mapping[str, int] = field(default_factory=dict)
     memory: str = "512M"
+    kernel: Kernel = field(default_factory=kernel)
     still_seconds: float = 300.0
     """One that writes neither to its console nor to its disks for so long does nothing any more."""
     answer_seconds: float = 30.0
@@ -110,7 +100,6 @@ class Guest:
             with (self.results / "console").open("wb") as console, _on_one_processor():
                 self._process = subprocess.Popen(
                     self._argv(),
-                    env=self._environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=console,
                     stderr=subprocess.STDOUT,
@@ -135,7 +124,8 @@ class Guest:
         return [
             # However this process ends: its guest ends with it.
             *("setpriv", "--pdeathsig", "TERM", "--"),
-            "linux.uml",
+            self.kernel.program,
+            *self.kernel.options,
             f"uml_dir={self._own}",
             f"mem={self.memory}",
             "root=/dev/root",
@@ -150,20 +140,9 @@ class Guest:
             # What the kernel does not know becomes the environment of its first process.
             f"RESULTS={self.results}",
             f"REPOSITORY={REPOSITORY}",
-            f"MODULES={_MODULES}",
+            f"MODULES={self.kernel.modules}",
             *([f"MEASURED={directory}"] if (directory := measured.directory()) else []),
-            f"PRELOADED={self._built(_PRELOADED)}",
         ]
-
-    def _environment(self) -> dict[str, str]:
-        return {**os.environ, "LD_PRELOAD": str(self._built(_REGISTERS))}
-
-    def _built(self, source: Path) -> Path:
-        """A library to be preloaded, for as long as the guest is there."""
-        built = self._own / source.with_suffix(".so").name
-        flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fno-builtin")
-        subprocess.run(["cc", *flags, "-o", built, source], check=True, timeout=60)
-        return built
 
     def _disk(self, letter: str, size: int) -> Path:
         path = self.results / f"disk-{letter}"

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from image.running import BuildFailed
+from tests.kernel import fetch
 from tests.kernel.support_guest import (
     Guest,
     GuestFailed,
@@ -20,6 +22,7 @@ from tests.kernel.support_guest import (
     KernelStuck,
     pytest_inside,
 )
+from tests.kernel.support_kernel import MODULES, OWN, Kernel, kernel, unfit
 from tests.suite import measured, untested
 from tests.suite.units import MIB
 from tests.suite.until import until
@@ -154,6 +157,33 @@ def test_a_guest_whose_command_fails_or_hangs_is_told(tmp_path: Path) -> None:
             guest.wait(3)
     assert "not done after 3 s; its kernel says:" in str(failed.value)
     assert failed.type is GuestFailed
+
+
+@pytest.mark.parametrize(
+    "chosen", [one for one in dict.fromkeys((OWN, kernel())) if unfit(one) is None]
+)
+def test_each_kernel_that_is_there_has_what_tests_ask_of_it(tmp_path: Path, chosen: Kernel) -> None:
+    """The machine's own as well, which serves where no other can be had."""
+    modules = [f"/run/modprobe -a {name}" for name in ("dm-thin-pool", "dm-flakey", "xfs", "btrfs")]
+    command = ["bash", "-ec", "; ".join([*modules, "uname -r >/run/results/release"])]
+    with Guest(command, tmp_path, disks={"a": MIB}, kernel=chosen) as guest:
+        assert guest.wait(300) == 0, guest.console()
+    assert (tmp_path / "release").read_text().strip() in os.listdir(chosen.modules)
+
+
+def test_with_amx_the_older_kernel_is_not_started(tmp_path: Path) -> None:
+    processor = tmp_path / "cpuinfo"
+    processor.write_text("flags\t\t: avx512f amx_tile amx_int8\n")
+    assert "make guest-kernel" in str(unfit(OWN, processor))
+    assert unfit(Kernel("newer", MODULES), processor) is None
+    processor.write_text("flags\t\t: avx512f\n")
+    assert unfit(OWN, processor) is None
+
+
+@pytest.mark.parametrize("program", ["false", "no-such-program"])
+def test_a_kernel_in_which_nothing_runs_is_not_taken(program: str) -> None:
+    with pytest.raises(BuildFailed):
+        fetch.prove(Kernel(program, MODULES))
 
 
 def test_a_guest_ends_with_what_has_started_it(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 A name that is replaced is bound to where it is: who moves it breaks tests that it does not concern.
 What is not ours may be replaced, such as a system call that is to fail. Files that still replace
-what belongs to an object of ours are listed, and the list only gets shorter.
+what belongs to an object of ours are listed with the reason, and the list only gets shorter.
 """
 
 from __future__ import annotations
@@ -20,24 +20,28 @@ TESTS = Path(__file__).resolve().parent.parent
 #: Top-level packages that are not ours; what a test defines itself, or is given, may be ours.
 OTHERS = {*sys.stdlib_module_names, "asyncinotify"}
 
+_MISTAKE = "a mistake of ours, made to see that it is noticed or harms nothing else"
+_DEATH = "our process dies there, between any two of its lines"
+_ORDER = "our own steps come in an order that chance seldom brings"
+_OLDER = "what an older kernel or C library does, which no machine of ours has"
+_ELSEWHERE = "a machine that this one is not"
+#: What nobody could hand in: each file with its reason.
 REMAINING = {
-    "cluster/test_capacity_objects.py",
-    "cluster/test_dynamic_stale_looks.py",
-    "cluster/test_hangs.py",
-    "cluster/test_node_taint.py",
-    "decisions/test_until.py",
-    "faults/disks_life.py",
-    "faults/test_mistakes.py",
-    "faults/zygote.py",
-    "host/test_beneath.py",
-    "host/test_blockdev.py",
-    "host/test_commands.py",
-    "host/test_deletion.py",
-    "host/test_pool_places.py",
-    "kernel/inside/test_flex_lvm_pools.py",
-    "kernel/inside/test_lvm_growing.py",
-    "kernel/inside/test_lvm_store_kill.py",
-    "kernel/inside/test_projectquota.py",
+    "cluster/test_capacity_objects.py": _MISTAKE,
+    "cluster/test_dynamic_stale_looks.py": _ORDER,
+    "cluster/test_hangs.py": _MISTAKE,
+    "cluster/test_node_taint.py": _MISTAKE,
+    "decisions/test_until.py": _ELSEWHERE,
+    "faults/disks_life.py": _DEATH,
+    "faults/test_mistakes.py": _MISTAKE,
+    "faults/zygote.py": _DEATH,
+    "host/test_beneath.py": _OLDER,
+    "host/test_blockdev.py": _ELSEWHERE,
+    "host/test_deletion.py": _OLDER,
+    "host/test_pool_places.py": _OLDER,
+    "kernel/inside/test_flex_lvm_pools.py": _ORDER,
+    "kernel/inside/test_lvm_store_kill.py": _MISTAKE,
+    "kernel/inside/test_projectquota.py": _OLDER,
 }
 
 
@@ -124,5 +128,5 @@ def test_nothing_of_ours_is_replaced_by_its_path() -> None:
 
 def test_nothing_more_of_ours_is_replaced_in_what_it_belongs_to() -> None:
     found = {name for name, source in sources().items() if replaced_in_ours(source)}
-    assert found - REMAINING == set(), "give it to the code under test as a parameter"
-    assert REMAINING - found == set(), "take it off the list"
+    assert found - REMAINING.keys() == set(), "give it to the code under test as a parameter"
+    assert REMAINING.keys() - found == set(), "take it off the list"

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends import devicefs
 from localvolume.backends.lvmrecord import growth_name
 from localvolume.backends.model import BackendFailed, GoesOn, NoRoom, Record
 from localvolume.backends.rooms import room
 from localvolume.backends.zeroing import Zeroing
 from localvolume.host.lvm import Lvm
 from tests.host.support_devices import command
+from tests.host.support_privileges import CAP_SYS_RESOURCE, without_capability
 from tests.suite.units import MIB
 
 from .support_lvm import EXTENT, clear
@@ -62,19 +62,14 @@ def test_what_is_set_aside_for_a_raw_volume_is_told(thick: Pool) -> None:
     assert set(thick.lvm_names()) == {"full", "pvc-1"}
 
 
-def test_what_a_filesystem_has_not_grown_into_is_told(
-    either: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_filesystem_has_not_grown_into_is_told(either: Pool) -> None:
     offered = either.offer(mib=12)
-
-    def refuse(*_: object) -> None:
-        raise BackendFailed("the kernel does not let it")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(devicefs, "grow_filesystem", refuse)
-        before = left(either)
-        with pytest.raises(BackendFailed, match="does not let it"):
-            either.store.grow(offered, 24 * MIB)
+    before = left(either)
+    with (
+        without_capability(CAP_SYS_RESOURCE),
+        pytest.raises(BackendFailed, match="takes CAP_SYS_RESOURCE"),
+    ):
+        either.store.grow(offered, 24 * MIB)
     assert (begun(either), left(either)) == (12, before - 12)
     usage = either.store.look().usage["pvc-1"]
     assert usage.used_bytes is not None

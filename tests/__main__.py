@@ -27,7 +27,7 @@ _KERNEL = "tests/kernel"
 _RESULTS = Path("build/test-results")
 _PARTS = ("guest", "rest")
 _GUESTS = 2
-_WORKERS = 4
+_WORKERS = 6
 _OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import pytest
 
-from image.build import Built, build
 from localvolume.controlplane import ControlPlane
 from localvolume.controlplane.node import (
     KubeletClient,
@@ -15,10 +14,7 @@ from localvolume.controlplane.node import (
     busybox_image,
     make_client,
 )
-from tests.chart.support_helm import provide
 from tests.cluster.support_objects import Objects
-from tests.node.support_image import copy_of_tree
-from tests.node.support_migrate import clear_release
 from tests.node.support_pods import BUSYBOX
 from tests.suite.api import CLAIMS
 
@@ -73,28 +69,6 @@ def kubelet_node(
         for image in archives:
             node.import_image(image)
         yield node
-
-
-@pytest.fixture(scope="session")
-def built_image(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The image of this tree, as `make image` builds it; mark with needs("image")."""
-    directory = tmp_path_factory.mktemp("image")
-    return build(directory / "image.tar", copy_of_tree(directory / "tree"))
-
-
-@pytest.fixture(scope="session")
-def provisioner_image(kubelet_node: KubeletNode, built_image: Built) -> str:
-    """Its reference, once the node has it: what the chart and deploy/ name runs there as it is."""
-    kubelet_node.import_image(built_image.archive)
-    return built_image.reference
-
-
-@pytest.fixture
-def installable(kubelet_node: KubeletNode, provisioner_image: str) -> Iterator[Path]:
-    """A helm for the chart, whose image the node has; what it installed is taken away again."""
-    assert provisioner_image
-    yield provide()
-    clear_release(kubelet_node)
 
 
 @pytest.fixture

@@ -1,25 +1,15 @@
-"""On a real node pods run, can be read and entered, and reach the API server."""
+"""On a real node pods run, and can be read and entered."""
 
 import pytest
 
 from localvolume.controlplane import ControlPlane
 from localvolume.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
-from tests.node.support_pods import log_of, log_until, make_pod, pod_spec, pod_until
+from tests.node.support_pods import log_until, make_pod, pod_spec, pod_until
 from tests.suite.api import JOBS, PODS
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet")
-
-ASK = """
-import os, ssl, urllib.request
-place = "/var/run/secrets/kubernetes.io/serviceaccount"
-server = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
-request = urllib.request.Request("https://%s:%s/version" % server)
-request.add_header("Authorization", "Bearer " + open(place + "/token").read())
-trust = ssl.create_default_context(cafile=place + "/ca.crt")
-print(urllib.request.urlopen(request, context=trust).status)
-"""
 
 
 def test_the_node_is_ready(node_plane: ControlPlane, kubelet_node: KubeletNode) -> None:
@@ -82,18 +72,6 @@ def test_a_failed_job_says_so(kubelet_node: KubeletNode, objects: Objects, uniqu
     objects.adopt(f"{PODS}/{pod['metadata']['name']}")
     terminated = pod["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (terminated["exitCode"], terminated["message"]) == (3, "no luck\n")
-
-
-@pytest.mark.needs("image")
-def test_a_pod_reaches_the_api_server_as_in_any_cluster(
-    provisioner_image: str, objects: Objects, unique: str
-) -> None:
-    """With its token, at the service's address, and with the certificate checked."""
-    spec = pod_spec("", image=provisioner_image)
-    spec["containers"][0]["command"] = ["python3.11", "-c", ASK]
-    make_pod(objects, unique, spec)
-    pod_until(objects, unique, "Succeeded")
-    assert log_of(objects.plane, unique).strip() == "200"
 
 
 def test_strangers_are_kept_out_of_the_kubelet(

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-#: Directories whose tests share what takes long to make: a real node, an image.
-_TOGETHER = ("tests/node",)
+#: Directories whose tests share what takes long to make, a real node: the inner ones first.
+_TOGETHER = ("tests/node/installed", "tests/node")
 #: Directories whose tests have nothing in common: each brings up a guest of its own.
 _APART = ("tests/kernel",)
 #: What takes longest first, and before the many files of tests/cluster the few that bring up much

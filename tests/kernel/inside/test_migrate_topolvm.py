@@ -1,6 +1,7 @@
 """TopoLVM's lvmd.yaml and the StorageClass of its page, served from volume groups of its names.
 
-What tests/node/test_migrate_topolvm.py, which walks the page, must replace where there is no LVM.
+What test_migrate_topolvm.py of tests/node/installed, which walks the page, must replace where there
+is no LVM.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,9 @@ async def ground(client: Client, tmp_path: Path) -> AsyncIterator[Ground]:
     workers, pool = Workers(limit=2), config_of(tmp_path, must_be_mounted=False)
     pools = Pools(workers)
     pools.configure([pool], [])
-    made = await pools.call(pool, "make", wish(claim="default/data", claim_uid=uid))
+    # Only root makes volumes for others.
+    wanted = wish(claim="default/data", claim_uid=uid, uid=os.geteuid(), gid=os.getegid())
+    made = await pools.call(pool, "make", wanted)
     live = Live(client, NODE, lambda _: None, lambda _: False, unwanted_seconds=0.0)
     yield Ground(client, live, pools, pool, made)
     pools.close()

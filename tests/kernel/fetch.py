@@ -28,7 +28,7 @@ def fetch() -> Kernel:
         root = Path(tempfile.mkdtemp(prefix=f"{_TESTING}-", dir=CACHED.parent))
         try:
             _make(root)
-            prove(below(root))
+            prove(below(root), "lvm", "version")
             # In place at once, whoever else does the same.
             link = root.with_suffix(".new")
             link.symlink_to(root.name)
@@ -45,29 +45,29 @@ def _make(root: Path) -> None:
     extract(["user-mode-linux", "patchelf"], _TESTING, root, found)
     # It is started on this machine, whose C library may be older than it needs.
     patchelf = ("chroot", root, "patchelf")
-    (library,) = root.glob("usr/lib/*/libc.so.6")
+    libraries = ":".join(str(path.parent) for path in root.glob("usr/lib/*/libc.so.6"))
     interpreter = run([*patchelf, "--print-interpreter", "/usr/bin/linux.uml"]).strip()
-    here = (f"{root}{interpreter}", "--set-rpath", library.parent)
+    here = (f"{root}{interpreter}", "--set-rpath", libraries)
     run([*patchelf, "--set-interpreter", *here, "/usr/bin/linux.uml"])
     shutil.rmtree(root / "usr/share")
 
 
-def prove(kernel: Kernel) -> None:
+def prove(kernel: Kernel, *command: str) -> None:
     """Run a command in it; raises BuildFailed where that fails."""
     with tempfile.TemporaryDirectory() as directory:
         try:
-            with Guest(["lvm", "version"], Path(directory), kernel=kernel) as guest:
+            with Guest(command, Path(directory), kernel=kernel) as guest:
                 code = guest.wait(_SECONDS)
         except GuestFailed as failed:
             raise BuildFailed(f"it does not run here: {failed}") from failed
     if code != 0:
-        raise BuildFailed(f"lvm ended with {code} in it")
+        raise BuildFailed(f"{command[0]} ended with {code} in it")
 
 
 def main() -> int:
     try:
         print(fetch().program)
-    except BuildFailed as problem:
+    except (BuildFailed, OSError) as problem:
         print(f"guests run the kernel of this machine's own release: {problem}")
     return 0
 

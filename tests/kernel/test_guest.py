@@ -180,10 +180,17 @@ def test_with_amx_the_older_kernel_is_not_started(tmp_path: Path) -> None:
     assert unfit(OWN, processor) is None
 
 
-@pytest.mark.parametrize("program", ["false", "no-such-program"])
-def test_a_kernel_in_which_nothing_runs_is_not_taken(program: str) -> None:
+@pytest.mark.parametrize(
+    ("chosen", "command"),
+    [
+        (Kernel("false", MODULES), "true"),
+        (Kernel("no-such-program", MODULES), "true"),
+        (kernel(), "false"),
+    ],
+)
+def test_a_kernel_in_which_nothing_runs_is_not_taken(chosen: Kernel, command: str) -> None:
     with pytest.raises(BuildFailed):
-        fetch.prove(Kernel(program, MODULES))
+        fetch.prove(chosen, command)
 
 
 def test_a_guest_ends_with_what_has_started_it(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from tests.suite.api import CLAIMS, VOLUMES
 from tests.suite.chance import SEED
 from tests.suite.until import until
 
-pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
+pytestmark = pytest.mark.needs("root", "loop", "ext4", "mkswap", "controlplane")
 
 #: What an agent dies before and after, and up to which of them in one life.
 _POINTS = {"create": 3, "patch": 4, "delete": 3, "unlink": 3000, "rmdir": 8, "zero": 4, "wipefs": 1}

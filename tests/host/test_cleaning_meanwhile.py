@@ -47,7 +47,7 @@ async def test_a_mount_that_comes_while_files_are_deleted(
         assert (inside / "letter").exists()
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("root", "mount")
 async def test_a_mount_that_only_others_see_is_not_emptied(tmp_path: Path) -> None:
     """Its path leads there through another process, and the mount table has nothing of it."""
     where = tmp_path.resolve() / "volume"

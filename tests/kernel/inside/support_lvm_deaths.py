@@ -185,8 +185,11 @@ class Deaths:
             if record.state == "made":
                 store.take_away(record)
                 return
-            known = store.look().records.get(record.name)
-            if known is not None:
+            report = store.look()
+            if report.problem:
+                # What is not in it may be there all the same.
+                raise BackendFailed(report.problem)
+            if (known := report.records.get(record.name)) is not None:
                 store.purge(store.retire(known), stop=threading.Event())
 
         self.insist(act, second)
@@ -202,7 +205,11 @@ class Deaths:
         for name, uuid in self.kept.items():
             assert there[name].uuid == uuid, f"{name} was nobody's to remove"
         snapshots = {name for one in self.tenants.values() for name in one.snapshots}
-        assert there.keys() == self.kept.keys() | self.tenants.keys() | snapshots
+        wanted = self.kept.keys() | self.tenants.keys() | snapshots
+        assert there.keys() == wanted, (
+            f"missing: {sorted(wanted - there.keys())}, "
+            f"nobody's: {[there[name] for name in sorted(there.keys() - wanted)]}"
+        )
         for tenant in self.tenants.values():
             volume = there[tenant.name]
             assert volume.active, tenant

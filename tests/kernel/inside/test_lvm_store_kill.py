@@ -234,6 +234,17 @@ def test_killed_at_any_moment_every_volume_is_as_promised_or_gone(
     assert 4 * rounds.deaths.orders.hits().total() >= rounds.done.total() - 8
 
 
+def test_whichever_look_is_killed_a_removal_goes_on(group: str, lvm: Lvm, tmp_path: Path) -> None:
+    """A report that failed has no volumes in it, and that proves nothing of them."""
+    with play(group, lvm, tmp_path, False) as rounds:
+        for number in range(1, 5):
+            tenant = rounds.deaths.make(raw=True, mib=8, overwrite=True)
+            rounds.deaths.offer(tenant)
+            order = Order("command", "fullreport", number)
+            _, met = rounds.one("remove", tenant, order, raw=True)
+            assert met, order
+
+
 # --- an agent that does wrong is noticed, else the tests above could not fail --------------------
 
 

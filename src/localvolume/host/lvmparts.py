@@ -10,8 +10,8 @@ from typing import Final
 from localvolume.host.lvmreport import field, number, rows
 
 PART_FIELDS: Final = (
-    "lv_name,lv_uuid,lv_path,lv_size,lv_layout,lv_role,lv_active,pool_lv,transaction_id,lv_kernel_major,"
-    "lv_kernel_minor"
+    "lv_name,lv_parent,lv_uuid,lv_path,lv_size,lv_layout,lv_role,lv_active,pool_lv,transaction_id,"
+    "lv_kernel_major,lv_kernel_minor"
 )
 
 
@@ -19,6 +19,7 @@ PART_FIELDS: Final = (
 class Part:
     """A logical volume, hidden ones too (their names are in brackets, which are left out).
 
+    `parent` is the name of what a hidden part belongs to, "" of one that belongs to nothing.
     `path` leads to its device, "" for what is not to be opened by it. `size_bytes` is, of a classic
     snapshot, its own room; its device is as large as its origin. `device_bytes` is what the kernel
     has of it, 0 while it is not active. `pool_transaction`, of a thin pool: the number of
@@ -26,6 +27,7 @@ class Part:
     """
 
     name: str
+    parent: str
     uuid: str
     path: str
     size_bytes: int
@@ -62,6 +64,7 @@ def _part(row: dict[str, str]) -> Part:
     is_pool = {"thin", "pool"} <= set(row.get("lv_layout", "").split(","))
     return Part(
         name=field(row, "lv_name").strip("[]"),
+        parent=row.get("lv_parent", "").strip("[]"),
         uuid=field(row, "lv_uuid"),
         path=row.get("lv_path", ""),
         size_bytes=number(row, "lv_size"),

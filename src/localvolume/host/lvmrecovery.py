@@ -94,7 +94,10 @@ class Recovery:
             if pool.pool_transaction is not None:
                 self._finish_transaction(pool, parts)
         touched = [one for one in parts if one.uuid.replace("-", "") in changed]
-        self._refresh([one for one in parts if one.short or one.unreachable or one in touched])
+        wrong = [one for one in parts if one.short or one.unreachable or one in touched]
+        # LVM refreshes no hidden part ("Operation not permitted on hidden LV"), but with its whole.
+        wholes = {_whole(one, parts).name for one in wrong}
+        self._refresh([one for one in parts if one.name in wholes])
         return tuple(self.done)
 
     def _refresh(self, parts: Sequence[Part]) -> None:
@@ -190,6 +193,12 @@ class Recovery:
         how = ["--all", "--reportformat", "json", "--units", "b", "--nosuffix"]
         told = self._lvm(["lvs", *how, "--options", lvmparts.PART_FIELDS, self._group])
         return lvmparts.read_parts(told)
+
+
+def _whole(part: Part, parts: Sequence[Part]) -> Part:
+    """The volume that a hidden part belongs to, at whatever depth; any other is one itself."""
+    above = next((one for one in parts if part.parent and one.name == part.parent), None)
+    return part if above is None else _whole(above, parts)
 
 
 def read_devices(lines: Iterable[str]) -> Iterable[Device]:

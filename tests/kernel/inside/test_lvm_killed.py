@@ -73,6 +73,19 @@ def test_a_suspended_volume_goes_on(lvm: Lvm, volume_group: str) -> None:
     assert lvm.recover(volume_group) == ()
 
 
+@pytest.mark.parametrize("part", ["tdata", "tmeta"])
+def test_a_suspended_part_of_a_pool_goes_on(
+    lvm: Lvm, volume_group: str, thin_pool: str, part: str
+) -> None:
+    """LVM refreshes no hidden part, but the whole that it belongs to."""
+    lvm.create(volume_group, "one", EXTENT, thin_pool=thin_pool)
+    command("dmsetup", "suspend", f"vg0-pool_{part}")
+    assert lvm.recover(volume_group) == (f"resumed vg0-pool_{part}", "refreshed pool")
+    whole(lvm, volume_group)
+    assert lvm.recover(volume_group) == ()
+    usable(lvm, volume_group, thin_pool)
+
+
 def test_a_second_table_is_dropped(lvm: Lvm, volume_group: str) -> None:
     """As of a growth killed before it was committed."""
     lvm.create(volume_group, "one", EXTENT)

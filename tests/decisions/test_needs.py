@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import capabilities
-from tests.suite import untested
+from tests.suite import measured, untested
 from tests.suite.programs import programs_in
 
 REPOSITORY = Path(__file__).parents[2]
@@ -42,7 +42,9 @@ def run(
 ) -> "subprocess.CompletedProcess[str]":
     (directory / "test_x.py").write_text(text)
     environment = {**os.environ, "CI": ci, "COLUMNS": "200"}
-    environment.pop(untested.RESULTS, None)
+    # Measured, it would not see what its tests start (suite/programs.py).
+    for name in (untested.RESULTS, *measured.environment()):
+        environment.pop(name, None)
     environment["PATH"] = f"{path}{os.pathsep}{environment['PATH']}"
     options = [
         "-q",

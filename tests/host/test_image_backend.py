@@ -208,7 +208,9 @@ def test_volumes_come_back_after_a_reboot_with_their_data(pool: ImagePool) -> No
     first, raw = pool.make("pvc-1"), pool.make("pvc-2", volume_mode="Block")
     with mounted(pool.node(first)) as where:
         (where / "file").write_text("tenant data")
-    Path(pool.node(raw)).write_bytes(b"raw data")
+    with open(pool.node(raw), "r+b", buffering=0) as device:
+        device.write(b"raw data")
+        os.fsync(device.fileno())  # a reboot keeps no less and no more
     pool.reboot()
     assert not pool.links.exists()
     # Others come first and take the numbers that these two had.

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,25 @@ def test_what_is_written_to_the_device_is_in_the_file(file: int, block_size: int
         with open(loop.node, "r+b", buffering=0) as device:
             device.write(b"\xa5" * 4096)
             os.fsync(device.fileno())
+    assert os.pread(file, 4096, 0) == b"\xa5" * 4096
+
+
+def test_what_was_written_while_another_looked_on_is_in_the_file(
+    file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = loopattach.attach(file, block_size=4096)
+    looker = os.open(loop.node, os.O_RDONLY)
+    Path(loop.node).write_bytes(b"\xa5" * 4096)  # without fsync; the close is not the last one
+    ioctl = fcntl.ioctl
+
+    def looked(*args: Any) -> Any:
+        """The looker ends once we have claimed the device, and our claim is open longest."""
+        os.close(looker)
+        monkeypatch.undo()
+        return ioctl(*args)
+
+    monkeypatch.setattr(fcntl, "ioctl", looked)
+    loopattach.detach(loop)
     assert os.pread(file, 4096, 0) == b"\xa5" * 4096
 
 

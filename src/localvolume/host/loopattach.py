@@ -114,7 +114,9 @@ def borrowed(
 def detach(loop: Loop) -> None:
     """Take the file away from the loop device, if it is still that one; nobody may have it open.
 
-    Raises ``StillInUse`` and ``blockdev.InUse`` (it stays attached then) and OSError.
+    What was written to the device is in the file then, unless the disk beneath fails: a volume that
+    is to be removed must not stay for that. Raises ``StillInUse`` and ``blockdev.InUse`` (it stays
+    attached then) and OSError.
     """
     try:
         # Claimed, so that nobody mounts it between our look and its end.
@@ -125,6 +127,10 @@ def detach(loop: Loop) -> None:
         found = status(fd, loop.node)
         if found is None or found.behind != loop.behind:
             return
+        # A writer's last close flushes nothing while another process looks at the device, and the
+        # ioctl drops what was not flushed.
+        with contextlib.suppress(OSError):
+            os.fsync(fd)
         try:
             fcntl.ioctl(fd, _CLR_FD)
         except OSError as error:

@@ -145,6 +145,10 @@ def kubelet(layout: Layout, cgroup: str, client_certificate: Path | None) -> str
         "nodeStatusUpdateFrequency": "2s",
         "cgroupsPerQOS": True,
         "enforceNodeAllocatable": ["pods"],
+        # With it kubelet 1.34 reads a map at its start that another of its threads writes, and dies
+        # of that when it is slow (containerManagerImpl.Start, "capacity"). No volume of ours
+        # needs it.
+        "featureGates": {"DynamicResourceAllocation": False},
     }
     if client_certificate is not None:
         config["authentication"]["x509"] = {"clientCAFile": str(client_certificate)}

@@ -14,7 +14,7 @@ from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
-from tests.node.support_pods import log_of, pod_spec, pod_until
+from tests.node.support_pods import pod_spec, pod_until, said_to_its_end, to_its_end
 from tests.suite.api import CLAIMS, CLASSES, PODS, VOLUMES
 from tests.suite.names import LOCAL_PATH, NATIVE
 from tests.suite.units import MIB
@@ -130,18 +130,18 @@ class Tenant:
     ) -> str:
         """What a pod with the claim at /data (or as /dev/data) says, once it has succeeded."""
         self._pods += 1
-        name = f"{self.unique}-{self._pods}"
+        name, words = f"{self.unique}-{self._pods}", to_its_end(script)
         if block:
-            spec = pod_spec(script, volumeDevices=[{"name": "data", "devicePath": "/dev/data"}])
+            spec = pod_spec(words, volumeDevices=[{"name": "data", "devicePath": "/dev/data"}])
         else:
             place = {"name": "data", "mountPath": "/data", **mount}
-            spec = pod_spec(script, volumeMounts=[place])
+            spec = pod_spec(words, volumeMounts=[place])
         spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": self.unique}}]
         spec["securityContext"] = security or {}
         self.ground.plane.request("POST", PODS, {"metadata": {"name": name}, "spec": spec})
         try:
             pod_until(self.objects, name, "Succeeded")
-            return log_of(self.ground.plane, name).strip()
+            return said_to_its_end(self.ground.plane, name)
         except BaseException:
             sys.stderr.write(self.ground.logs())
             raise

@@ -10,6 +10,8 @@ from tests.suite.until import until
 #: The image that the node of the tests always has.
 BUSYBOX = "localvolume.test/busybox:1"
 
+END = "-- this was all --"
+
 
 def pod_spec(script: str, *, image: str = BUSYBOX, **container: Any) -> dict[str, Any]:
     """A pod's spec with one container, `main`, that runs a shell script once."""
@@ -38,6 +40,17 @@ def pod_until(objects: Objects, name: str, phase: str) -> dict[str, Any]:
 
 def log_of(plane: ControlPlane, name: str) -> str:
     return plane.kubectl("logs", name)
+
+
+def to_its_end(script: str) -> str:
+    """The script, for `said_to_its_end`: it ends as it would without that."""
+    return f"(\n{script}\n)\ncode=$?\necho '{END}'\nexit $code"
+
+
+def said_to_its_end(plane: ControlPlane, name: str) -> str:
+    """All that such a script said: its pod may have succeeded before its log is written."""
+    log: str = until(lambda: log_of(plane, name), lambda log: log.endswith(f"{END}\n"), seconds=90)
+    return log.removesuffix(f"{END}\n").strip()
 
 
 def log_until(plane: ControlPlane, name: str, line: str) -> str:

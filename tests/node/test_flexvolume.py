@@ -17,7 +17,7 @@ from tests.cli.support_flexclient import built
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
 from tests.node.conftest import Images
-from tests.node.support_pods import log_of, pod_spec, pod_until
+from tests.node.support_pods import pod_spec, pod_until, said_to_its_end, to_its_end
 from tests.suite.api import CLAIMS, PODS, VOLUMES
 from tests.suite.until import until
 
@@ -106,10 +106,10 @@ class Tenant:
 
     def run(self, script: str, **security: Any) -> str:
         """What a pod with the volume at /data says, once it has succeeded and is gone."""
-        name = self.begin(script, **security)
+        name = self.begin(to_its_end(script), **security)
         try:
             self.wait(name, "Succeeded")
-            return log_of(self.objects.plane, name).strip()
+            return said_to_its_end(self.objects.plane, name)
         finally:
             self.end(name)
 

@@ -28,7 +28,10 @@ def test_told_to_stop_with_nothing_to_do(lab: Lab) -> None:
     assert lab.volume(volume["metadata"]["name"]) is not None
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how",
+    [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.needs("setpriv"))],
+)
 def test_stopped_in_the_midst_of_a_cleaning(lab: Lab, how: signal.Signals) -> None:
     """The cleaner ends with us; the volume is not offered before a whole cleaning is over."""
     pids, go = lab.directory / "pids", lab.directory / "go"

@@ -108,6 +108,7 @@ def test_deleting_files_is_ended_and_continued(lab: Lab) -> None:
     assert _count(where) == 0
 
 
+@pytest.mark.needs("setpriv")
 def test_a_cleaner_that_outlives_its_agent_is_waited_for(lab: Lab, cleaner: Cleaner) -> None:
     """It would write zeros over the next tenant's data."""
     raw, first = _cleaning_device(lab, cleaner)

@@ -65,6 +65,7 @@ def programs_of_the_source() -> set[str]:
     return found
 
 
+@pytest.mark.needs("lvm", "mkfs.ext4", "mkfs.xfs", "mount", "setpriv", "wipefs")
 def test_every_program_that_ours_runs_is_there(contents: Contents) -> None:
     """A new one in the source is found here: add it to the image, or to WORDS if it is none."""
     wanted = programs_of_the_source() - WORDS

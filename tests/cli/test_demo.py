@@ -82,16 +82,26 @@ def refuse(*_):
 sys.exit(show(Options()))
 """
 
+LACKING = """
+there = machine.Machine._program
+machine.Machine._program = staticmethod(lambda name: None if name == "{}" else there(name))
+"""
+
 
 @pytest.mark.needs("root")
 @pytest.mark.parametrize(
     ("patch", "reason"),
     [
-        ("machine.Machine._mkfs = staticmethod(lambda: None)", "there is no mkfs.ext4"),
+        (LACKING.format("mkfs.ext4"), "there is no mkfs.ext4 (package e2fsprogs)"),
+        pytest.param(
+            LACKING.format("wipefs"),
+            "there is no wipefs (package util-linux)",
+            marks=pytest.mark.needs("mkfs.ext4"),
+        ),
         pytest.param(
             "kernel.attach_loop = refuse",
             "gives no loop device with ext4",
-            marks=pytest.mark.needs("mkfs.ext4"),
+            marks=pytest.mark.needs("mkfs.ext4", "wipefs"),
         ),
     ],
 )

@@ -2,8 +2,8 @@
 
 As root: an ext4 filesystem, a bind mount of a directory on another one, a raw device and a pool,
 all on loop devices that detach themselves when the last process or mount that uses them is gone.
-Without root, or where the machine has no loop devices or no mkfs.ext4: tmpfs in their place, and no
-device.
+Without root, or where the machine has no loop devices, no mkfs.ext4 or no wipefs (by which the
+agent knows whether a device is empty): tmpfs in their place, and no device.
 """
 
 import contextlib
@@ -82,14 +82,15 @@ class Machine:
     def _obstacle(self) -> str:
         if not self._stage.root:
             return "loop devices and disk filesystems need root"
-        if self._mkfs() is None:
-            return "there is no mkfs.ext4 (package e2fsprogs)"
+        for program, package in (("mkfs.ext4", "e2fsprogs"), ("wipefs", "util-linux")):
+            if self._program(program) is None:
+                return f"there is no {program} (package {package})"
         return ""
 
     @staticmethod
-    def _mkfs() -> str | None:
+    def _program(name: str) -> str | None:
         # An ordinary shell of root may leave sbin out of PATH.
-        return shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+        return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
     # --- as root -------------------------------------------------------------------------------
 
@@ -110,7 +111,7 @@ class Machine:
         device = self._loop(name, size)
         # Without discard: the file is sparse already. A lazy kernel thread is not wanted either.
         options = ("-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0")
-        argv = (self._mkfs() or "mkfs.ext4", "-q", "-F", *options, device)
+        argv = (self._program("mkfs.ext4") or "mkfs.ext4", "-q", "-F", *options, device)
         done = await commands.run(argv, timeout=30.0)
         if done.returncode != 0:
             raise OSError(errno.EIO, f"mkfs.ext4: {done.stderr.strip() or done.returncode}")

@@ -14,6 +14,7 @@ from localvolume.host import loopattach
 from localvolume.host.blockdev import InUse
 from localvolume.host.loopattach import Loop, StillInUse
 from tests.suite.units import MIB
+from tests.suite.until import until
 
 from .support_devices import command
 
@@ -149,6 +150,8 @@ def test_a_file_that_is_attached_in_another_way_is_left_so(file: int, tmp_path: 
             loopattach.attach(file, block_size=4096)
     finally:
         command("losetup", "--detach", node)
+        # Where another process looks at the device just then, it goes when that closes it.
+        until(lambda: not loopattach.on_file(file))
 
 
 def test_a_device_that_is_open_elsewhere_is_not_detached(file: int) -> None:

@@ -26,4 +26,4 @@ def test_a_pod_reaches_the_api_server_as_in_any_cluster(
     spec["containers"][0]["command"] = ["python3.11", "-c", ASK]
     make_pod(objects, unique, spec)
     pod_until(objects, unique, "Succeeded")
-    log_until(objects.plane, unique, "200")
+    assert log_until(objects.plane, unique, "200").strip() == "200"

@@ -1,6 +1,10 @@
 """The configuration changes under a running agent: at once, wholly, or not at all."""
 
 import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -56,33 +60,83 @@ def test_a_valid_edit_is_in_force_without_a_restart(lab: Lab) -> None:
     assert lab.agent is agent
 
 
+class Burst:
+    """Three volumes that are published one by one; the first one's object is held on its way."""
+
+    def __init__(self, lab: Lab) -> None:
+        lab.hurry(publishers=1)
+        lab.settings |= {"labelsForPV": {"team": "old"}}
+        self.lab = lab
+        self.fs = lab.add_class("fs")
+        self.names = ["one", "two", "three"]
+        for name in self.names:
+            lab.mount(lab.disk(), self.fs.path(name))
+        self.first = Order("hold", ("post",), times=1)
+
+    @contextmanager
+    def begun(self, directory: Path) -> Iterator[None]:
+        with proxy_for(self.lab.plane, directory) as proxy:
+            self.lab.kubeconfig = proxy.kubeconfig
+            proxy.orders.append(self.first)
+            self.lab.start(wait=False)
+            self.lab.until(lambda: self.first.met, bool)
+            yield
+            self.lab.stop()
+
+    def edit(self) -> None:
+        """Returns once the new configuration is in force."""
+        lab = self.lab
+        lab.settings["labelsForPV"] = {"team": "new"}
+        before = self._reloads()
+        lab.configure()
+        lab.until(self._reloads, lambda count: count > before)
+
+    def _reloads(self) -> float:
+        return self.lab.metric("localvolume_config_reloads_total", result="valid") or 0
+
+    def teams(self) -> list[str]:
+        """What the volumes are labelled with, once all are published."""
+        published = [self.lab.published(self.fs, name) for name in self.names]
+        return sorted(volume["metadata"]["labels"]["team"] for volume in published)
+
+
 def test_what_waits_to_be_published_is_published_by_the_new_configuration(
     lab: Lab, tmp_path: Path
 ) -> None:
     """A burst of volumes waits its turn; what was planned for them before the edit is void."""
-    lab.hurry(publishers=1)
-    lab.settings |= {"labelsForPV": {"team": "old"}}
-    fs = lab.add_class("fs")
-    names = ["one", "two", "three"]
-    for name in names:
-        lab.mount(lab.disk(), fs.path(name))
-    first = Order("hold", ("post",), times=1)
-    with proxy_for(lab.plane, tmp_path) as proxy:
-        lab.kubeconfig = proxy.kubeconfig
-        proxy.orders.append(first)
-        lab.start(wait=False)
-        lab.until(lambda: first.met, bool)
-        lab.settings["labelsForPV"] = {"team": "new"}
-        reloads = lab.metric("localvolume_config_reloads_total", result="valid") or 0
-        lab.configure()
-        lab.until(
-            lambda: lab.metric("localvolume_config_reloads_total", result="valid") or 0,
-            lambda count: count > reloads,
-        )
-        first.release()
-        teams = [lab.published(fs, name)["metadata"]["labels"]["team"] for name in names]
-        lab.stop()
-    assert sorted(teams) == ["new", "new", "old"]
+    burst = Burst(lab)
+    with burst.begun(tmp_path):
+        burst.edit()
+        burst.first.release()
+        assert burst.teams() == ["new", "new", "old"]
+
+
+@pytest.mark.needs("wipefs")
+def test_a_look_that_an_edit_overtakes_plans_nothing(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its plan would be of the old configuration, and would wait its turn beside the new one."""
+    slow, asked = tmp_path / "slow", tmp_path / "asked"
+    wipefs = tmp_path / "wipefs"
+    wipefs.write_text(
+        f"#!/bin/sh\ntouch {asked}\nwhile test -e {slow}; do sleep 0.1; done\n"
+        f'exec {shutil.which("wipefs")} "$@"\n'
+    )
+    wipefs.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    burst = Burst(lab)
+    raw = lab.add_class("raw", volumeMode="Block")
+    with burst.begun(tmp_path):
+        slow.touch()
+        lab.link(lab.raw_disk(4 << 20), raw.path("disk"))
+        lab.until(asked.exists, bool)
+        burst.edit()
+        looks = lab.looks()
+        slow.unlink()
+        lab.until(lab.looks, lambda count: count > looks)
+        burst.first.release()
+        assert burst.teams() == ["new", "new", "old"]
+        assert lab.published(raw, "disk")["metadata"]["labels"]["team"] == "new"
 
 
 def test_an_invalid_edit_keeps_the_last_good_one(lab: Lab) -> None:

@@ -209,11 +209,14 @@ class StaticRole:
             self.problems = {"": around}
             return
         changes, self._changes = self._changes, Changes(host=False)
+        configuration = self._configuration
         found = await self._survey.look(
             {name: facts.config for name, facts in around.classes.items()},
             {path_of(volume) for volume in self._own_volumes().values()},
             changes,
         )
+        if self._configuration is not configuration:
+            return  # The next look, which is due already, plans with the one that counts now.
         for name, text in found.problems.items():
             around.classes[name] = dataclasses.replace(around.classes[name], problem=text)
         # From here to the beginning of the acts nothing is awaited: what is published meanwhile is

@@ -52,6 +52,16 @@ def test_it_shows_the_whole_story_on_real_disks(tmp_path: Path) -> None:
     assert "\x1b" not in text, "no colours and no cursor movements where there is no terminal"
 
 
+@pytest.mark.needs("root", "loop", "ext4")
+def test_a_shell_of_root_whose_path_has_no_sbin_is_shown_real_disks(tmp_path: Path) -> None:
+    """As after `su`; the agent asks wipefs, which many distributions have in sbin alone."""
+    path = [where for where in os.environ["PATH"].split(":") if not where.endswith("sbin")]
+    with running(tmp_path, env={"PATH": ":".join(path)}) as run:
+        run.until(r"local-pv-\w+: a raw device, 48Mi")
+        run.signal(signal.SIGTERM)
+        assert run.end() == 128 + signal.SIGTERM
+
+
 @pytest.mark.needs("userns", "setpriv")
 def test_without_privileges_it_shows_the_same_on_tmpfs(tmp_path: Path) -> None:
     argv: tuple[str, ...] = DEMO

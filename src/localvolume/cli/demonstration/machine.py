@@ -28,6 +28,11 @@ _UNMOUNT_SECONDS = 3.0
 _DETACH_SECONDS = 3.0
 
 
+def search_path() -> str:
+    """PATH, and where the programs for disks are: root's shell after `su` leaves sbin out."""
+    return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+
+
 @dataclass(frozen=True)
 class Disk:
     """One volume to be: `appear` and `vanish` do what an administrator would.
@@ -89,8 +94,7 @@ class Machine:
 
     @staticmethod
     def _program(name: str) -> str | None:
-        # An ordinary shell of root may leave sbin out of PATH.
-        return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+        return shutil.which(name, path=search_path())
 
     # --- as root -------------------------------------------------------------------------------
 

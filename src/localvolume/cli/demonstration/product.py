@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from localvolume.cli.demonstration.keeper import Keeper
+from localvolume.cli.demonstration.machine import search_path
 from localvolume.cli.demonstration.witness import NotSeen
 
 STOP_SECONDS = 8.0
@@ -48,7 +49,8 @@ class Product:
 
     def start(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start it with these arguments; what it says goes to the file `log`."""
-        environment = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
+        own = {"PATH": search_path(), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, **own, **environment}
         argv = [sys.executable, "-m", "localvolume", self.what, *words]
         argv += ["--listen-address", "127.0.0.1:0"]
         with open(self.log, "wb") as log:

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import urllib.parse
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,28 @@ def job_of(lab: Lab, volume: Object) -> Object | None:
             return None
         raise
     return found
+
+
+def wait_for_collector(lab: Lab) -> None:
+    """Until the garbage collector has seen every pod that is there now.
+
+    An owner that is deleted before that goes as if it had no pods, and they are removed after it.
+    A pod whose owner never was is removed once it is seen, and pods are seen in their order.
+    """
+    name = f"{lab.unique}-seen"
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": str(uuid.uuid4())}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "ownerReferences": [owner]},
+        "spec": {
+            "nodeSelector": {"no": "node"},
+            "containers": [{"name": "none", "image": "none"}],
+        },
+    }
+    lab.plane.request("POST", PODS, body)
+    query = f"{PODS}?fieldSelector=metadata.name%3D{name}"
+    lab.until(lambda: lab.plane.request("GET", query)["items"], lambda found: not found)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import pytest
 
 from localvolume.cleaning.paces import JobPaces
 from tests.cluster.support_agent import Class, Lab, Volume
-from tests.cluster.support_pods import Kubelet, job_of, real
+from tests.cluster.support_pods import Kubelet, job_of, real, wait_for_collector
 from tests.suite.api import JOBS, MERGE, PODS
 
 pytestmark = [
@@ -161,6 +161,7 @@ def test_a_job_that_is_just_going_is_waited_for(lab: Lab, kubelet: Kubelet) -> N
         lambda nodes: nodes == [lab.node],
     )
     lab.stop()
+    wait_for_collector(lab)
     kubelet.let_end = False
     lab.plane.request(
         "DELETE", f"{JOBS}/{job['metadata']['name']}", {"propagationPolicy": "Foreground"}
@@ -187,6 +188,7 @@ def test_a_pod_that_its_job_has_left_behind_is_waited_for(lab: Lab, kubelet: Kub
     assert job is not None
     query = f"{PODS}?labelSelector=pvuuid%3D{volume['metadata']['uid']}"
     (pod,) = lab.until(lambda: lab.plane.request("GET", query)["items"], bool)
+    wait_for_collector(lab)
     lab.plane.request(
         "DELETE", f"{JOBS}/{job['metadata']['name']}", {"propagationPolicy": "Orphan"}
     )

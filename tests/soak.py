@@ -12,9 +12,11 @@ import argparse
 import os
 import random
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -67,9 +69,11 @@ class Lane(threading.Thread):
         command = (sys.executable, "-m", "pytest", "-q", "-x", *part.arguments)
         variables = (f"{name}={value}" for name, value in given.items())
         shown = " ".join([*variables, "python", *command[1:]])
+        # Of its own: from pytest's common one it would have to remove what others left mounted.
+        directory = tempfile.mkdtemp(prefix="lv-")
         began = time.monotonic()
         process = subprocess.Popen(
-            command,
+            (*command, f"--basetemp={directory}/soak"),
             env={**os.environ, **given},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -89,6 +93,8 @@ class Lane(threading.Thread):
             cut.cancel()
         ended = self._end <= time.monotonic()
         took = f"{time.monotonic() - began:.0f} s"
+        if process.returncode == 0 or ended:
+            shutil.rmtree(directory, ignore_errors=True)
         if process.returncode == 0:
             self.passed += 1
             print(f"passed after {took}: {shown}", flush=True)

@@ -2,6 +2,8 @@
 
 import itertools
 import random
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,25 @@ def test_the_same_seed_chooses_the_same() -> None:
     assert parts(7) != parts(8)
     marked = [part.arguments[-1] for part in parts(7) if "soak" in part.arguments]
     assert sorted(marked[:3]) == ["a", "b", "c"], "each of them once in a turn"
+
+
+def test_a_part_of_the_soak_has_a_directory_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In pytest's common one, what another run has left mounted there would fail it."""
+    where, common = tmp_path / "where", tmp_path / "common"
+    common.mkdir()
+    monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", str(common))
+    test = tmp_path / "test_part.py"
+    test.write_text(f"def test_it(tmp_path):\n    open({str(where)!r}, 'w').write(str(tmp_path))\n")
+    end = time.monotonic() + 600
+    lane = soak.Lane(iter([soak.Part((str(test),), 1)]), end, threading.Event())
+    lane.run()
+    assert lane.passed == 1
+    used = Path(where.read_text())
+    assert not used.is_relative_to(common)
+    assert not used.exists()
+    assert list(common.iterdir()) == []
 
 
 def test_every_test_of_the_soak_is_found() -> None:

@@ -16,14 +16,10 @@ from typing import Final
 import msgspec
 
 from localvolume.disks.model import Claim
+from localvolume.host import blank
 
 COPIES: Final = 8
 BLOCK: Final = 4096
-EDGE: Final = 1 << 20
-"""Bytes at both ends of a disk that must be blank, and are blanked before mkfs is run again."""
-
-_SAMPLES: Final = 64
-_SAMPLE: Final = 1 << 16
 _MAGIC: Final = b"localvolume: formatting begun\n"
 _HASH: Final = hashlib.sha256().digest_size
 
@@ -87,27 +83,14 @@ def erase(fd: int, size: int) -> None:
 
 def blank_edges(fd: int, size: int) -> None:
     """Take away what an unfinished mkfs left at both ends. Raises OSError."""
-    for start in (0, size - EDGE):
-        put(fd, bytes(EDGE), start)
+    for start in (0, size - blank.EDGE):
+        put(fd, bytes(blank.EDGE), start)
     os.fsync(fd)
 
 
 def first_data(fd: int, size: int) -> int | None:
-    """The first byte found that is not zero, None where none was: both edges, and samples.
-
-    Not every byte is read: that would take hours. Raises OSError.
-    """
-    step = max(size // _SAMPLES, _SAMPLE)
-    ranges = [(0, EDGE), (max(0, size - EDGE), EDGE)]
-    ranges += [(at // BLOCK * BLOCK, _SAMPLE) for at in range(0, size, step)]
-    ranges += [(place, BLOCK) for place in places(size)]
-    for start, length in sorted(ranges):
-        piece = os.pread(fd, min(length, size - start), start)
-        if len(piece) < min(length, size - start):
-            raise OSError(5, "the device is shorter than it says")
-        if piece != bytes(len(piece)):
-            return start + next(at for at, byte in enumerate(piece) if byte)
-    return None
+    """As `blank.first_data`; the places of the copies are read too. Raises OSError."""
+    return blank.first_data(fd, size, [(place, BLOCK) for place in places(size)])
 
 
 def put(fd: int, data: bytes, at: int) -> None:

@@ -48,7 +48,7 @@ NODE = NodeFacts("test-node", "node-uid", "test-host", {"kubernetes.io/hostname"
 ELSEWHERE = "other-host"
 SIZE = 20 * GIB
 
-State = Literal["empty", "holds", "unfinished", "busy", "unknown"]
+State = Literal["empty", "holds", "traces", "unfinished", "busy", "unknown"]
 S = TypeVar("S", bound=Step)
 
 

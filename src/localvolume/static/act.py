@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from localvolume.cleaning.limits import DeviceLimits
-from localvolume.cleaning.method import Method, MethodInvalid, choose_method
+from localvolume.cleaning.method import Method, MethodInvalid
 from localvolume.cleaning.receipt import CleaningFailed, Progress, Receipt
 from localvolume.cleaning.run import Cleaning
 from localvolume.config.model import ClassConfig
@@ -29,6 +29,7 @@ from localvolume.kube.objects import PersistentVolume
 from localvolume.static import patches
 from localvolume.static.asked import Asked
 from localvolume.static.confirm import Confirm, Superseded, target_of
+from localvolume.static.content import is_offerable, method_for
 from localvolume.static.facts import Survey
 from localvolume.static.jobs import JobWatch
 from localvolume.static.model import (
@@ -36,7 +37,6 @@ from localvolume.static.model import (
     Ask,
     Clean,
     CleanFirst,
-    Content,
     Entry,
     LetGo,
     MarkClaimed,
@@ -148,12 +148,9 @@ class Acts:
         began = time.monotonic()
         entry = await self._confirm.still(step.entry)
         class_facts = around.classes[entry.class_name]
-        trusted = class_facts.config.first_use == "trust"
         if entry.unwell:
             raise Superseded(f"{entry.path}: {entry.unwell}")
-        if entry.content != Content("empty") and not (
-            trusted and entry.content and entry.content.state == "holds"
-        ):
+        if not is_offerable(entry.content, class_facts.config):
             raise Superseded(f"{entry.path} is not empty any more")
         mode = class_facts.config.volume_mode
         body = offer(step.name, entry, class_facts, around.node, around.options)
@@ -331,13 +328,12 @@ class Acts:
 
 
 def cleaning_method(entry: Entry, mode: str, around: Surroundings) -> Method:
-    """How the entry's class wants it cleaned. Raises CleaningFailed where it names no way."""
+    """How the entry's class wants it cleaned, which was offered in that mode.
+
+    Raises CleaningFailed where the class names no way.
+    """
     try:
-        return choose_method(
-            around.classes[entry.class_name].config.block_cleaner_command,
-            volume_kind="block" if entry.kind == "block" else "filesystem",
-            volume_mode="Block" if mode == "Block" else "Filesystem",
-        )
+        return method_for(entry, mode, around.classes[entry.class_name].config)
     except MethodInvalid as error:
         raise CleaningFailed(str(error), touched=False) from error
 

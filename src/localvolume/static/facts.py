@@ -199,8 +199,9 @@ class Survey:
             )
         except Hung as error:
             return dataclasses.replace(bare, problem=Problem("unknown", str(error)))
-        if fresh.kind == "block" and fresh.content == EMPTY:
-            return dataclasses.replace(fresh, content=await self._signature(fresh.path))
+        free = fresh.content is not None and fresh.content.state in ("empty", "traces")
+        if fresh.kind == "block" and free and (found := await self._signature(fresh.path)):
+            return dataclasses.replace(fresh, content=found)
         return fresh
 
     async def read_now(self, entry: Entry, *, offered: bool) -> Entry:
@@ -228,7 +229,8 @@ class Survey:
         for key in [key for key, known in self._known.items() if known.entry.path == path]:
             del self._known[key]
 
-    async def _signature(self, path: str) -> Content:
+    async def _signature(self, path: str) -> Content | None:
+        """What the device's signature says lies in it; None where it has none."""
         try:
             signature = await read_signature(path)
         except (
@@ -240,7 +242,7 @@ class Survey:
         ) as error:
             return Content("unknown", f"its signature cannot be read: {error}")
         if signature is None:
-            return EMPTY
+            return None
         if signature.label == UNFINISHED_LABEL:
             return Content("unfinished", "what a cleaning that did not end has left")
         label = f" {signature.label!r}" if signature.label else ""

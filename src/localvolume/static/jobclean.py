@@ -27,6 +27,7 @@ from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.confirm import Confirm, Superseded, target_of
+from localvolume.static.content import strictest_mode
 from localvolume.static.jobrequests import JobRequests
 from localvolume.static.jobs import JobWatch
 from localvolume.static.model import Entry
@@ -165,7 +166,7 @@ class JobCleaner:
         block = entry.kind == "block"
         order = Order(
             kind="block" if block else "filesystem",
-            mode="Block" if volume.spec.volume_mode == "Block" else "Filesystem",
+            mode=strictest_mode(volume.spec.volume_mode, config),
             path=entry.path,
             device=entry.device,
             size_bytes=entry.size_bytes,

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from localvolume.cleaning.method import MethodInvalid, choose_method
+from localvolume.cleaning.method import MethodInvalid
 from localvolume.config.model import ClassConfig
 from localvolume.kube.objects import PersistentVolume
+from localvolume.static.content import is_offerable, method_for
 from localvolume.static.model import (
     Adopt,
     Ask,
@@ -353,14 +354,14 @@ def not_clean(world: World, entry: Entry) -> Answer:
         return [_hold_entry(entry, "it has not been looked into yet", "unknown", 1.0)]
     config = world.facts.classes[entry.class_name].config
     first_use = config.first_use
-    if content.state == "empty" or (content.state == "holds" and first_use == "trust"):
+    if is_offerable(content, config):
         return None
     name = _free_name(world, entry)
     if name is None:
         return None
     if world.facts.online and name not in world.facts.asked:
         return [Ask(entry.host_path, "it is not empty: does an object offer it?", entry, name)]
-    if content.state in ("holds", "unfinished") and first_use == "clean":
+    if content.state in ("holds", "traces", "unfinished") and first_use == "clean":
         if reason := _no_way_to_clean_first(entry, config):
             text = f"it holds {content.found} and is not cleaned: {reason}"
             return [_hold_entry(entry, text, "not-empty", world.facts.paces.look_again)]
@@ -370,7 +371,7 @@ def not_clean(world: World, entry: Entry) -> Answer:
         # Who writes such a note without having cleaned would otherwise decide what is destroyed.
         text = f"it holds {content.found}: wipe it, or let the class say firstUse: clean"
         return [_hold_entry(entry, text, "not-empty", world.facts.paces.look_again)]
-    if content.state == "holds":
+    if content.state in ("holds", "traces"):
         text = f"it holds {content.found}: empty it, or let the class say firstUse: trust"
         return [_hold_entry(entry, text, "not-empty", world.facts.paces.look_again)]
     code = "in-use" if content.state == "busy" else "unknown"
@@ -408,9 +409,7 @@ def _no_way_to_clean_first(entry: Entry, config: ClassConfig) -> str | None:
     if entry.kind != "block":
         return None
     try:
-        method = choose_method(
-            config.block_cleaner_command, volume_kind="block", volume_mode=config.volume_mode
-        )
+        method = method_for(entry, config.volume_mode, config)
     except MethodInvalid as error:
         return str(error)
     if method.name != "command":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 
+from localvolume.host.blank import first_data
 from localvolume.host.blockdev import (
     BlockDevice,
     InUse,
@@ -101,7 +102,10 @@ def _block(entry: Entry, offered: bool) -> Entry:
 
 
 def _use_of(path: str, device: BlockDevice) -> Content:
-    """Whether something uses the device; its signature is read by a command of its own."""
+    """Whether something uses the device, or it reads as nothing.
+
+    Its signature is read by a command of its own.
+    """
     users = [*(f"partition {name}" for name in device.partitions), *device.holders]
     if users:
         return Content("busy", f"the device is in use: {', '.join(users)}")
@@ -109,4 +113,13 @@ def _use_of(path: str, device: BlockDevice) -> Content:
         os.close(exclusive_open(path, write=False))
     except InUse as error:
         return Content("busy", f"the device is in use: {error}")
-    return BEING_CLEANED if is_device_locked(path) else EMPTY
+    if is_device_locked(path):
+        return BEING_CLEANED
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        at = first_data(fd, device.size_bytes)
+    finally:
+        os.close(fd)
+    if at is None:
+        return EMPTY
+    return Content("traces", f"data that nothing recognises (byte {at} is not zero)")

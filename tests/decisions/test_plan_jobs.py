@@ -14,6 +14,7 @@ from localvolume.static.model import (
     LetGo,
     Publish,
     Reclaim,
+    StopJob,
     Withdraw,
 )
 from localvolume.static.plan import EVENT_FAILED_DELETE, EVENT_WAITS
@@ -70,10 +71,26 @@ def test_another_job_is_waited_for(
     assert hold.event == EVENT_WAITS
 
 
-def test_an_object_is_not_let_go_while_its_own_job_works() -> None:
-    """The reclaim policy was changed to Retain too late."""
+@pytest.mark.parametrize(
+    "volume",
+    [
+        released_from(DISK, policy="Retain", deleting=True),
+        bound_to(DISK, deleting=True),
+    ],
+    ids=["retained", "bound again"],
+)
+def test_a_job_that_is_not_wanted_any_more_is_stopped(volume: PersistentVolume) -> None:
+    """And the object is not let go before: the Job would be nobody's, and still destroy."""
+    job = job_for(volume)
+    hold, stop = steps_of([DISK], [volume], jobs=[job])
+    assert held(hold, "job").event == EVENT_WAITS
+    assert a(StopJob, stop).job == job
+    # Once it goes it is waited for.
+    held(only_step([DISK], [volume], jobs=[job_for(volume, being_deleted=True)]), "job")
+
+
+def test_an_object_with_another_policy_is_let_go_once_no_job_works() -> None:
     volume = released_from(DISK, policy="Retain", deleting=True)
-    held(only_step([DISK], [volume], jobs=[job_for(volume)]), "job")
     for jobs in ([], [job_for(volume, "failed")], [job_for(volume, "succeeded")]):
         a(LetGo, only_step([DISK], [volume], jobs=jobs))
 

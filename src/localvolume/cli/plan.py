@@ -45,6 +45,7 @@ VERDICTS = {
     "Withdraw": "withdraw",
     "Reclaim": "delete, then clean",
     "Clean": "clean",
+    "StopJob": "stop the Job",
     "LetGo": "let go",
     "Hold": "hold",
     "Keep": "keep",

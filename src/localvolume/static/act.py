@@ -43,11 +43,13 @@ from localvolume.static.model import (
     Publish,
     Reclaim,
     Step,
+    StopJob,
     Withdraw,
 )
 from localvolume.static.offer import offer
 from localvolume.static.paces import StaticPaces
 from localvolume.static.plan import EVENT_WAITS
+from localvolume.static.stops import Stops
 from localvolume.static.surroundings import Surroundings
 from localvolume.static.telemetry import Telemetry, capacity_label
 from localvolume.volumes.capacity import bytes_of
@@ -95,8 +97,8 @@ class Acts:
         self._saw = saw
         self._asked = asked
         self._limits = DeviceLimits()
-        self.stop = asyncio.Event()
-        """Set when the process ends: cleaning stops between two steps and is begun anew later."""
+        self.stops = Stops()
+        """Of cleanings: what stops between two steps is begun anew later, if it is wanted still."""
         self._jobs = jobs
         self._class_now = class_now
         self._paces = paces
@@ -112,7 +114,6 @@ class Acts:
             self._jobs,
             self._confirm,
             self.cleaners,
-            self.stop,
             self._paces,
         )
 
@@ -134,6 +135,8 @@ class Acts:
             case Withdraw() | Reclaim():
                 await self._delete(step.volume)
                 log.info("deleting", extra=log_fields(step))
+            case StopJob():
+                await self._by_job.remove(step.job)
             case LetGo():
                 await self._confirm.let_go(step.volume)
                 log.info("let go", extra=log_fields(step))
@@ -192,7 +195,8 @@ class Acts:
         clean_by = self._in_a_job if step.by_job else self._in_this_process
         try:
             method = cleaning_method(step.entry, mode, around)
-            said = await clean_by(volume, step.entry, method, around)
+            with self.stops.of(volume) as stop:
+                said = await clean_by(volume, step.entry, method, around, stop)
         except CleaningFailed:
             self._telemetry.delete_failed.labels(mode, by).inc()
             raise
@@ -206,7 +210,12 @@ class Acts:
         )
 
     async def _in_this_process(
-        self, volume: PersistentVolume, entry: Entry, method: Method, around: Surroundings
+        self,
+        volume: PersistentVolume,
+        entry: Entry,
+        method: Method,
+        around: Surroundings,
+        stop: asyncio.Event,
     ) -> str:
         self._say_begun(volume, f"cleaning {entry.path} with {method}")
 
@@ -214,11 +223,16 @@ class Acts:
             await self._by_job.check_none_is_left(volume)
             await self._confirm.still_to_be_cleaned(volume)
 
-        receipt = await self._clean(volume.metadata.name, entry, method, around, still)
+        receipt = await self._clean(volume.metadata.name, entry, method, around, stop, still)
         return receipt.summary()
 
     async def _in_a_job(
-        self, volume: PersistentVolume, entry: Entry, method: Method, around: Surroundings
+        self,
+        volume: PersistentVolume,
+        entry: Entry,
+        method: Method,
+        around: Surroundings,
+        stop: asyncio.Event,
     ) -> str:
         def waits(text: str) -> None:
             log.warning(text, extra=_log_about(volume.metadata.name, entry))
@@ -231,6 +245,7 @@ class Acts:
                 entry,
                 method,
                 around,
+                stop=stop,
                 begun=lambda text: self._say_begun(volume, text),
                 waits=waits,
             )
@@ -259,7 +274,8 @@ class Acts:
         await still_unknown()
         method = cleaning_method(step.entry, config.volume_mode, around)
         log.warning("cleaning before first use", extra=log_fields(step))
-        await self._clean(step.name, step.entry, method, around, still_wanted)
+        with self.stops.of(None) as stop:
+            await self._clean(step.name, step.entry, method, around, stop, still_wanted)
 
     async def _clean(
         self,
@@ -267,6 +283,7 @@ class Acts:
         planned: Entry,
         method: Method,
         around: Surroundings,
+        stop: asyncio.Event,
         confirm: Callable[[], Awaitable[object]],
     ) -> Receipt:
         """Clean the entry's volume, one after the other on each disk; the receipt is logged.
@@ -282,7 +299,7 @@ class Acts:
                 method,
                 workers=self.cleaners,
                 progress=self._reporter(name, log_about),
-                stop=self.stop,
+                stop=stop,
                 timeout=around.classes[planned.class_name].config.cleaning_timeout_seconds,
                 confirm=confirm,
                 paces=self._paces.cleaning,
@@ -296,13 +313,18 @@ class Acts:
     ) -> AsyncIterator[None]:
         """Wait for a place at the entry's disk, and count what comes of the cleaning.
 
-        Waiting may take hours: what is to be cleaned must be read anew after it.
+        Waiting may take hours: what is to be cleaned must be read anew after it. Raises Superseded
+        where its class is not what it was any more: another way of cleaning may be wanted.
         """
         disk = await self._confirm.disk_of(entry)
-        at_once = around.classes[entry.class_name].config.cleaning_concurrency
+        config = around.classes[entry.class_name].config
+        at_once = config.cleaning_concurrency
         self._telemetry.running.inc()
         try:
             async with self._limits.hold(disk, at_once, running=running):
+                if self._class_now(entry.class_name) != config:
+                    text = f"the class {entry.class_name} is not what it was any more"
+                    raise Superseded(text)
                 yield
         except CleaningFailed:
             self._telemetry.failed.inc()

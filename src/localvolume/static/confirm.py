@@ -27,7 +27,7 @@ from localvolume.static.model import Entry
 from localvolume.static.strangers import overlaps, path_here
 from localvolume.volumes.identity import is_within, unchanged
 from localvolume.volumes.manifest import NodeFacts
-from localvolume.volumes.objects import is_being_deleted, is_finalized, is_held_by_claim
+from localvolume.volumes.objects import is_finalized, is_held_by_claim, is_to_be_cleaned
 from localvolume.volumes.patches import without_finalizer
 
 log = logging.getLogger(__name__)
@@ -65,10 +65,9 @@ class Confirm:
         return live
 
     async def still_to_be_cleaned(self, volume: PersistentVolume) -> PersistentVolume:
-        """The object as it is now; Superseded unless it is being deleted and nobody's any more."""
+        """The object as it is now; Superseded unless it asks for a cleaning still."""
         live = await self.live(volume)
-        held = is_held_by_claim(live)
-        if held or not is_being_deleted(live) or not is_finalized(live):
+        if not is_to_be_cleaned(live):
             raise Superseded(f"{live.metadata.name} is not to be cleaned any more")
         return live
 
@@ -111,9 +110,12 @@ class Confirm:
     ) -> None:
         """Remove the finalizer after a cleaning, for as long as that takes.
 
-        The cleaning is done and the object cannot be bound any more: only this last write is
-        repeated, never the cleaning, also where an administrator must first allow the write.
-        `check` is asked right before it; whatever it raises but ApiError ends the attempts.
+        The cleaning is done: only this last write is repeated, never the cleaning, also where an
+        administrator must first allow the write. `check` is asked right before it; whatever it
+        raises but ApiError ends the attempts.
+
+        Raises Superseded where a claim has come to hold the object: a claim that names it gets it,
+        though it is being deleted, and keeps it until that claim is gone.
         """
         name, attempt = volume.metadata.name, 0
         while True:
@@ -121,6 +123,8 @@ class Confirm:
                 # Cleaning took its time: others may have changed the object since.
                 volume = await self.live(volume)
                 await check(volume)
+                if is_held_by_claim(volume):
+                    raise Superseded(f"{name} is held by a claim again")
                 if is_finalized(volume):
                     await self.let_go(volume)
                 return

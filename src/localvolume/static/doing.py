@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 
 from localvolume.cleaning.limits import backoff
@@ -19,6 +19,7 @@ from localvolume.host.workers import Hung
 from localvolume.kube.correlate import ObjectRef
 from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
 from localvolume.kube.events import EventRecorder
+from localvolume.kube.objects import PersistentVolume
 from localvolume.static.act import Acts, log_fields
 from localvolume.static.confirm import Superseded
 from localvolume.static.model import Clean, Hold, Keep, Publish, Step
@@ -118,13 +119,17 @@ class Doing:
             del self._busy[key]
         self._waiting.clear()
 
+    def objects_changed(self, volumes: Mapping[str, PersistentVolume]) -> None:
+        """The objects, by name, are these now: a cleaning that one does not want any more stops."""
+        self._acts.stops.look(volumes)
+
     def say_again(self) -> None:
         """Events expire after an hour: what is still held is said anew."""
         self._said.clear()
 
     async def stop(self) -> None:
         """Let acts under way come to a stop; a cleaning stops between two steps."""
-        self._acts.stop.set()
+        self._acts.stops.end()
         self._waiting.clear()
         tasks = [task for task in self._busy.values() if task]
         if tasks:

@@ -43,7 +43,7 @@ Tell = Callable[[str], None]
 
 
 class JobCleaner:
-    """One cleaning is one call of `clean`; `stop` ends the waiting and leaves the Job to go on."""
+    """One cleaning is one call of `clean`; `remove` ends what goes on by itself."""
 
     def __init__(
         self,
@@ -51,14 +51,12 @@ class JobCleaner:
         watch: JobWatch,
         confirm: Confirm,
         workers: Workers,
-        stop: asyncio.Event,
         paces: StaticPaces,
     ) -> None:
         self._ask = JobRequests(client, watch)
         self._watch = watch
         self._confirm = confirm
         self._workers = workers
-        self._stop = stop
         self._paces = paces
         self._told: set[str] = set()
         """UIDs of Jobs that came to nothing, as was told: they go before the next is made."""
@@ -75,23 +73,25 @@ class JobCleaner:
         method: Method,
         around: Surroundings,
         *,
+        stop: asyncio.Event,
         begun: Tell,
         waits: Tell,
     ) -> Said | None:
         """Have a Job clean the volume, and look whether it is clean: its receipt, None if lost.
 
-        `begun` is told of the Job that was made; `waits`, once for each reason, why it does not
-        run. Raises CleaningFailed, CleaningStopped, Superseded, and the errors of kube.errors.
+        `stop` ends the waiting, and leaves the Job to go on. `begun` is told of the Job that was
+        made; `waits`, once for each reason, why it does not run. Raises CleaningFailed,
+        CleaningStopped, Superseded, and the errors of kube.errors.
         """
-        job = await self._begin(volume, planned, method, around, begun)
-        await self._wait_for_end(job, volume, waits)
+        job = await self._begin(volume, planned, method, around, stop, begun)
+        await self._wait_for_end(job, volume, stop, waits)
         entry = await self._confirm.still(planned, offered=True)
         try:
             await verify(
                 target_of(entry),
                 method,
                 workers=self._workers,
-                stop=self._stop,
+                stop=stop,
                 paces=self._paces.cleaning,
             )
         except CleaningRefused:
@@ -101,6 +101,14 @@ class JobCleaner:
             text = f"{self._ask.named(job.name)} ended well, but the volume is not clean"
             raise CleaningFailed(f"{text}: {error.reason}") from error
         return await self._ask.receipt(job)
+
+    async def remove(self, job: CleaningJob) -> None:
+        """Have a Job go, with its pod, before its end: what it cleans is to stay as it is.
+
+        Raises the errors of kube.errors.
+        """
+        log.warning("removing %s: its volume is to be kept", self._ask.named(job.name))
+        await self._ask.delete(job)
 
     async def check_none_is_left(self, volume: PersistentVolume) -> None:
         """Raises Superseded where a Job for this object is not finished: another agent made it.
@@ -124,12 +132,13 @@ class JobCleaner:
         planned: Entry,
         method: Method,
         around: Surroundings,
+        stop: asyncio.Event,
         begun: Tell,
     ) -> CleaningJob:
         """The Job that cleans for this object: unfinished or succeeded, and made where need be."""
         name = job_name(volume.metadata.uid)
         while True:
-            self._check_stop()
+            _check(stop)
             job = await self._ask.live(name)
             if job is None:
                 job = await self._make(volume, planned, method, around)
@@ -139,12 +148,12 @@ class JobCleaner:
             elif not job.ours or job.volume_uid != volume.metadata.uid:
                 raise self._not_ours(job)
             elif job.uid in self._told:
-                await self._remove(job)
+                await self._remove(job, stop)
             elif job.state == "failed":
                 self._told.add(job.uid)
                 raise await self._ask.failure(job)
             elif job.state == "unfinished" and job.being_deleted:
-                await self._until_gone(job)
+                await self._until_gone(job, stop)
             else:
                 return job
 
@@ -180,14 +189,14 @@ class JobCleaner:
         )
         return await self._ask.make(body)
 
-    async def _remove(self, job: CleaningJob) -> None:
+    async def _remove(self, job: CleaningJob, stop: asyncio.Event) -> None:
         if not job.being_deleted:
             log.info("removing %s, which came to nothing", self._ask.named(job.name))
             await self._ask.delete(job)
-        await self._until_gone(job)
+        await self._until_gone(job, stop)
         self._told.discard(job.uid)
 
-    async def _until_gone(self, job: CleaningJob) -> None:
+    async def _until_gone(self, job: CleaningJob, stop: asyncio.Event) -> None:
         """Foreground deletion: the Job goes after its pod. Raises CleaningFailed if it stays."""
         deadline = asyncio.get_running_loop().time() + GONE_SECONDS
         async with self._watch.news() as news:
@@ -201,11 +210,13 @@ class JobCleaner:
                     raise CleaningFailed(
                         f"{self._ask.named(job.name)} is being deleted, and its pod is still there"
                     )
-                await self._next(news, min(left, self._paces.job_look))
+                await _next(news, stop, min(left, self._paces.job_look))
 
     # --- its end -------------------------------------------------------------------------------
 
-    async def _wait_for_end(self, job: CleaningJob, volume: PersistentVolume, waits: Tell) -> None:
+    async def _wait_for_end(
+        self, job: CleaningJob, volume: PersistentVolume, stop: asyncio.Event, waits: Tell
+    ) -> None:
         """Return when it has succeeded. Raises CleaningFailed for every other end."""
         told: set[str] = set()
         loop = asyncio.get_running_loop()
@@ -222,7 +233,7 @@ class JobCleaner:
                 if now.state == "failed":
                     self._told.add(now.uid)
                     raise await self._ask.failure(now)
-                await self._next(news, max(0.0, look_at - loop.time()))
+                await _next(news, stop, max(0.0, look_at - loop.time()))
                 news.clear()
                 now = self._watch.get(job.name)
                 late = loop.time() >= look_at
@@ -245,18 +256,18 @@ class JobCleaner:
             told.add(waiting.reason)
             waits(f"{self._ask.named(job.name)} waits: {waiting.text}")
 
-    # --- waiting -------------------------------------------------------------------------------
 
-    async def _next(self, news: asyncio.Event, seconds: float) -> None:
-        """Until there is news of Jobs, or the time is over. Raises CleaningStopped at the stop."""
-        waiting = [asyncio.ensure_future(event.wait()) for event in (news, self._stop)]
-        try:
-            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
-        self._check_stop()
+async def _next(news: asyncio.Event, stop: asyncio.Event, seconds: float) -> None:
+    """Until there is news of Jobs, or the time is over. Raises CleaningStopped at the stop."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in (news, stop)]
+    try:
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+    _check(stop)
 
-    def _check_stop(self) -> None:
-        if self._stop.is_set():
-            raise CleaningStopped("the agent ends; a Job that runs goes on")
+
+def _check(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        raise CleaningStopped("nobody waits for it any more; a Job that runs goes on")

@@ -196,6 +196,14 @@ class Clean(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class StopJob(Step):
+    """Delete the Job that cleans a volume which is not to be cleaned any more."""
+
+    volume: PersistentVolume
+    job: CleaningJob
+
+
+@dataclass(frozen=True, slots=True)
 class LetGo(Step):
     """Remove our finalizer without touching the volume."""
 

@@ -31,6 +31,7 @@ from localvolume.static.model import (
     Publish,
     Reclaim,
     Step,
+    StopJob,
     Withdraw,
 )
 from localvolume.static.world import World
@@ -92,13 +93,12 @@ def being_deleted(world: World, volume: PersistentVolume) -> Answer:
     if not is_finalized(volume):
         return [Keep(key, "it is being deleted and another finalizer keeps it", volume)]
     if is_held_by_claim(volume):
-        return [Keep(key, "it is being deleted and its claim is still there", volume)]
-    begun = world.own_job(volume)
-    if begun is not None and begun.state == "unfinished" and policy != "Delete":
-        # Without its object it would be nobody's, and still destroy.
-        text = f"reclaim policy {policy}, but {_at_work(begun)}: it is let go after that"
-        return [Hold(key, text, "job", volume, event=EVENT_WAITS)]
+        kept = Keep(key, "it is being deleted and its claim is still there", volume)
+        return _stop_job(world, volume, "a claim holds it again") or [kept]
     if policy != "Delete":
+        # Without its object a Job would be nobody's, and still destroy.
+        if stopped := _stop_job(world, volume, f"its reclaim policy is {policy} now"):
+            return stopped
         return [LetGo(key, f"reclaim policy {policy}: the data stays as it is", volume)]
     if not ever_claimed(volume):
         return [LetGo(key, "no claim ever held it", volume)]
@@ -208,6 +208,16 @@ def _wait_for_job(world: World, volume: PersistentVolume) -> Hold | None:
     if world.facts.jobs_unknown:
         return _cannot_clean(world, volume, world.facts.jobs_unknown)
     return None
+
+
+def _stop_job(world: World, volume: PersistentVolume, why: str) -> list[Step]:
+    """What ends a Job of ours that cleans what is not to be cleaned any more; nothing without."""
+    job = world.own_job(volume)
+    if job is None or job.state != "unfinished":
+        return []
+    key, text = path_of(volume), f"{why}, but {_at_work(job)}: that Job is removed first"
+    hold = Hold(key, text, "job", volume, event=EVENT_WAITS)
+    return [hold] if job.being_deleted else [hold, StopJob(key, text, volume, job)]
 
 
 def _at_work(job: CleaningJob) -> str:

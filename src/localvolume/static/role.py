@@ -142,6 +142,7 @@ class StaticRole:
 
     def objects_changed(self, *_: object) -> None:
         """A PersistentVolume, StorageClass, Job or the Node changed."""
+        self._doing.objects_changed(self._volumes.items)
         self._wake.set()
 
     def resync(self) -> None:

@@ -53,6 +53,20 @@ def ever_claimed(volume: PersistentVolume) -> bool:
     )
 
 
+def is_to_be_cleaned(volume: PersistentVolume) -> bool:
+    """Whether its deletion asks for a cleaning: its policy says so, and a claim had it and is gone.
+
+    A claim that names it may still get it while it is being deleted.
+    """
+    return (
+        is_being_deleted(volume)
+        and is_finalized(volume)
+        and volume.spec.persistent_volume_reclaim_policy == "Delete"
+        and ever_claimed(volume)
+        and not is_held_by_claim(volume)
+    )
+
+
 def path_of(volume: PersistentVolume) -> str:
     """The volume's path on the host, or "" for a volume that is not of the `local` kind."""
     return volume.spec.local.path if volume.spec.local else ""

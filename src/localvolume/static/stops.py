@@ -1,0 +1,51 @@
+"""Stops a cleaning under way: when the process ends, or when its object wants it no longer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes.objects import is_to_be_cleaned
+
+log = logging.getLogger(__name__)
+
+
+class Stops:
+    """One event for each cleaning under way, which ends between two of its steps once it is set."""
+
+    def __init__(self) -> None:
+        self._under_way: list[tuple[PersistentVolume | None, asyncio.Event]] = []
+        self._ended = False
+
+    @contextmanager
+    def of(self, volume: PersistentVolume | None) -> Iterator[asyncio.Event]:
+        """The event of a cleaning that begins: for this object, or (None) before any use."""
+        cleaning = (volume, asyncio.Event())
+        if self._ended:
+            cleaning[1].set()
+        self._under_way.append(cleaning)
+        try:
+            yield cleaning[1]
+        finally:
+            self._under_way.remove(cleaning)
+
+    def look(self, volumes: Mapping[str, PersistentVolume]) -> None:
+        """Stop what is not to be cleaned any more, as these objects (by name) are now."""
+        for planned, stop in self._under_way:
+            if planned is None:
+                continue
+            live = volumes.get(planned.metadata.name)
+            same = live is not None and live.metadata.uid == planned.metadata.uid
+            wanted = live is not None and same and is_to_be_cleaned(live)
+            if not wanted and not stop.is_set():
+                log.warning("%s is not to be cleaned any more: stopping", planned.metadata.name)
+                stop.set()
+
+    def end(self) -> None:
+        """Stop all, and what begins from now on."""
+        self._ended = True
+        for _, stop in self._under_way:
+            stop.set()

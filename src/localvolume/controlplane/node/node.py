@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -227,9 +228,17 @@ class KubeletNode:
         kubelet.start()
         self.wait_ready(timeout)
 
+    def pause_kubelet(self) -> None:
+        """Freeze kubelet, as on a node that hangs: what runs goes on, and nothing is heard of."""
+        self._components["kubelet"].signal(signal.SIGSTOP)
+
+    def resume_kubelet(self) -> None:
+        """Let a frozen kubelet go on."""
+        self._components["kubelet"].signal(signal.SIGCONT)
+
     @property
     def kubelet_root(self) -> Path:
-        """kubelet's own directory (--root-dir), which only the node sees."""
+        """kubelet's own directory (--root-dir), which only the node sees; /var/lib/kubelet too."""
         return self._layout.kubelet_root
 
     def enter(self, argv: Sequence[str]) -> list[str]:

@@ -39,7 +39,8 @@ def mounts(directory: str) -> list[list[str]]:
         ["mount", "--make-rprivate", "/"],
         ["mount", "-t", "proc", "proc", "/proc"],
         ["mount", "-t", "tmpfs", "-o", "mode=755", "localvolume-node", state],
-        ["mkdir", "-p", upper, work, fakes, f"{state}/flexvolume", f"{state}/manifests"],
+        ["mkdir", "-p", work, fakes, f"{state}/flexvolume", f"{state}/manifests"],
+        ["mkdir", "-p", f"{state}/kubelet", f"{upper}/kubelet"],
         # Kubelet and CNI write to fixed places below /var/lib.
         [
             *("mount", "-t", "overlay", "-o"),
@@ -54,6 +55,8 @@ def mounts(directory: str) -> list[list[str]]:
             fake = f"{fakes}/{name.replace('/', '.')}"
             commands.append(["mount", "--bind", fake, f"/proc/sys/{name}"])
     commands.append(["mount", "--make-rshared", "/"])
+    # Where others look for kubelet's directory; what is mounted in either is so in both.
+    commands.append(["mount", "--bind", f"{state}/kubelet", "/var/lib/kubelet"])
     return commands
 
 
@@ -74,7 +77,7 @@ def be_process_one(directory: str, service: str, answer: int) -> NoReturn:
         os.makedirs(f"{directory}/{STATE}", exist_ok=True)
         for command in [*mounts(directory), *links(service)]:
             _run(command)
-            if command[0] == "mkdir":
+            if f"{directory}/{STATE}/sysctl" in command:
                 _write_settings(f"{directory}/{STATE}/sysctl")
         message = READY
     except (OSError, WorldFailed) as error:

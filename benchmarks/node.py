@@ -79,7 +79,11 @@ class Node:
         """The agent of this node."""
         return Subject(
             ["agent", "--config", str(self.config), "--listen-address", "127.0.0.1:0"],
-            {"MY_NODE_NAME": self.name, "KUBECONFIG": str(self.plane.kubeconfig)},
+            {
+                "MY_NODE_NAME": self.name,
+                "KUBECONFIG": str(self.plane.kubeconfig),
+                "KUBELET_DIR": "none",
+            },
             self.directory / "agent.log",
             self.directory.parent / "bytecode",
         )

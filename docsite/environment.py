@@ -38,6 +38,12 @@ VARIABLES: Mapping[str, tuple[str, str, str]] = {
         "/mnt/fast/disk-1",
     ),
     "LOCAL_PV_FILESYSTEM": ("clean", "the directory to clean", "/mnt/fast/disk-1"),
+    "KUBELET_DIR": (
+        "agent, plan",
+        "the kubelet's directory, in which pods have their mounts (default `/var/lib/kubelet`); "
+        "`none`: no kubelet runs on this machine",
+        "/var/lib/kubelet",
+    ),
     "KUTTI_NODE_NAME": ("agent", "kutti's name for `MY_NODE_NAME`", "worker-1"),
     "KUTTI_ROOT_PATH": ("agent", "kutti's directory: makes it a pool", "/data"),
     "OPENEBS_IO_BASE_PATH": (

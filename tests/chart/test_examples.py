@@ -20,6 +20,7 @@ PLAIN_CLASS = {
     "reclaimPolicy": "Delete",
     "default": False,
 }
+OURS = ("/tmp", "/var/lib/kubelet")
 OUR_IMAGE = f"local-volume-provisioner:{metadata.version('local-volume-provisioner')}"
 Object = dict[str, Any]
 
@@ -100,6 +101,7 @@ def test_container(example: tuple[Mapping[str, Any], list[Object]]) -> None:
         {"name": "MY_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         {"name": "MY_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
         {"name": "JOB_CONTAINER_IMAGE", "value": container["image"]},
+        {"name": "KUBELET_DIR", "value": "/var/lib/kubelet"},
     ]
     found = {key: container[key] for key in ("resources", "imagePullPolicy") if key in container}
     if container["image"] != OUR_IMAGE:
@@ -110,7 +112,7 @@ def test_container(example: tuple[Mapping[str, Any], list[Object]]) -> None:
 
 
 def test_mounts(example: tuple[Mapping[str, Any], list[Object]]) -> None:
-    """Ours are all below /run, or scratch."""
+    """Ours are all below /run, or scratch, or the kubelet's."""
     expected, objects = example
     pod = one(objects, "DaemonSet")["spec"]["template"]["spec"]
     volumes = {each.pop("name"): each for each in pod["volumes"]}
@@ -128,7 +130,7 @@ def test_mounts(example: tuple[Mapping[str, Any], list[Object]]) -> None:
         wanted[each["mountDir"]] = {"name": name, "mountPropagation": "HostToContainer"}
         sources[name] = {"hostPath": {"path": each["hostDir"]}}
     wanted.update(expected.get("mounts", {}))
-    ours = {path for path in mounts if path == "/tmp" or path.startswith("/run/")}
+    ours = {path for path in mounts if path in OURS or path.startswith("/run/")}
     assert {path: mount for path, mount in mounts.items() if path not in ours} == wanted
     assert {name: volumes[name] for name in sources} == sources
     assert volumes.keys() - sources.keys() == {mounts[path]["name"] for path in ours}

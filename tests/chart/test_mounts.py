@@ -42,6 +42,7 @@ def test_mounts_of_the_plain_chart(plain: list[Object]) -> None:
         "/mnt/fast-disks": ("/mnt/fast-disks", "", "HostToContainer"),
         "/run/localvolume": ("/run/localvolume", "DirectoryOrCreate", ""),
         "/run/udev": ("/run/udev", "", ""),
+        "/var/lib/kubelet": ("/var/lib/kubelet", "", "HostToContainer"),
     }
     assert agent_of(plain)["securityContext"] == {
         "privileged": True, "readOnlyRootFilesystem": True
@@ -79,11 +80,22 @@ def test_names_of_volumes_are_labels(full: list[Object]) -> None:
     assert all(len(volume["name"]) < 64 for volume in volumes)
 
 
-def test_what_is_only_read(full: list[Object]) -> None:
-    only_read = {
-        mount["mountPath"] for mount in agent_of(full)["volumeMounts"] if mount.get("readOnly")
-    }
-    assert only_read == {"/etc/provisioner/config", "/run/udev"}
+def test_what_is_only_read(full: list[Object], plain: list[Object]) -> None:
+    def only_read(objects: list[Object]) -> set[str]:
+        mounts = agent_of(objects)["volumeMounts"]
+        return {mount["mountPath"] for mount in mounts if mount.get("readOnly")}
+
+    ours = {"/etc/provisioner/config", "/run/udev"}
+    assert only_read(plain) == {*ours, "/var/lib/kubelet"}
+    assert only_read(full) == ours, "FlexVolume mounts in the kubelet's directory"
+
+
+def test_where_pods_have_their_mounts_is_always_seen() -> None:
+    """What a pod has mounted still must not be cleaned."""
+    objects = render({"kubeletDir": "/data/kubelet"})
+    assert host_mounts(objects)["/data/kubelet"] == ("/data/kubelet", "", "HostToContainer")
+    env = {each["name"]: each.get("value") for each in agent_of(objects)["env"]}
+    assert env["KUBELET_DIR"] == "/data/kubelet"
 
 
 def test_discovery_is_not_shared_back_without_disks() -> None:
@@ -152,6 +164,7 @@ def test_every_path_of_local_path_is_mounted() -> None:
     }
     objects = render({"classes": [], "replaces": {"localPath": {"config": config}}})
     mounts = host_mounts(objects)
-    assert mounts.keys() == {"/dev", "/run/localvolume", "/run/udev", "/a", "/both", "/x"}
+    ours = {"/dev", "/run/localvolume", "/run/udev", "/var/lib/kubelet"}
+    assert mounts.keys() == {*ours, "/a", "/both", "/x"}
     data = one(objects, "ConfigMap", f"{NAME}-local-path")["data"]
     assert json.loads(data["config.json"]) == config

@@ -153,6 +153,7 @@ def test_replaced_provisioners() -> None:
         **dict.fromkeys(("MY_NODE_NAME", "KUTTI_NODE_NAME", "NODE_NAME"), "the node's name"),
         "MY_NAMESPACE": "the node's name",
         "JOB_CONTAINER_IMAGE": agent["image"],
+        "KUBELET_DIR": "/var/lib/kubelet",
         "KUTTI_ROOT_PATH": "/kutti/vols",
         "DRIVER_KIND": "BINDMOUNT",
         "LVM_VOLUME_GROUP": "elastic-local-vg",

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,11 +25,19 @@ from localvolume.cleaning.run import clean
 from localvolume.config.environment import ListenAddress
 from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.ports import free_ports
+from localvolume.host.mounts import read_mount_table
 from tests.cluster.support_endpoints import http, metric, samples
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
 from tests.cluster.support_thread import LoopThread
-from tests.host.support_devices import LoopDevice, formatted, loop_device, mounted
+from tests.host.support_devices import (
+    LoopDevice,
+    bind,
+    command,
+    formatted,
+    loop_device,
+    mounted,
+)
 from tests.suite.api import CLAIMS, CLASSES, EVENTS, MERGE, VOLUMES
 from tests.suite.names import NODE_LABEL
 from tests.suite.until import until
@@ -268,10 +276,13 @@ class Lab:
             self.until(self.looks, lambda looks: looks > 0)
         return agent
 
-    def start_process(self, *arguments: str, wait: bool = True) -> Program:
-        """Configure and start the agent as a process."""
+    def start_process(
+        self, *arguments: str, wait: bool = True, prefix: Sequence[str] = ()
+    ) -> Program:
+        """Configure and start the agent as a process; `prefix` goes before its command."""
         self.configure()
         argv = [
+            *prefix,
             sys.executable,
             "-m",
             "localvolume",
@@ -283,6 +294,7 @@ class Lab:
         environment = {
             "MY_NODE_NAME": self.node,
             "KUBECONFIG": str(self.kubeconfig or self.plane.kubeconfig),
+            "KUBELET_DIR": "none",
             **({"JOB_CONTAINER_IMAGE": self.job_image} if self.job_image else {}),
             # The package under test, wherever the tests took it from.
             "PYTHONPATH": os.path.dirname(os.path.dirname(localvolume.__file__)),
@@ -570,6 +582,17 @@ class Lab:
 @contextlib.contextmanager
 def lab_for(objects: Objects, unique: str, directory: Path) -> Iterator[Lab]:
     """A lab with its node; everything of it goes in the end."""
-    with Lab(objects, unique, directory) as lab:
+    with hears_of_mounts(directory), Lab(objects, unique, directory) as lab:
         lab.make_node()
         yield lab
+
+
+@contextlib.contextmanager
+def hears_of_mounts(directory: Path) -> Iterator[None]:
+    """Have what is mounted below count as the host's, also where /tmp is a private mount."""
+    if read_mount_table().hears_of(os.path.realpath(directory)):
+        yield
+        return
+    with bind(directory, directory):
+        command("mount", "--make-shared", directory)
+        yield

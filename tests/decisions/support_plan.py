@@ -252,6 +252,7 @@ def facts_of(
     jobs: Iterable[CleaningJob] = (),
     use_jobs: bool = False,
     jobs_unknown: str | None = None,
+    pods_unseen: str | None = None,
 ) -> Facts:
     known = classes or (class_facts(),)
     return Facts(
@@ -268,6 +269,7 @@ def facts_of(
         jobs=list(jobs),
         use_jobs=use_jobs,
         jobs_unknown=jobs_unknown,
+        pods_unseen=pods_unseen,
     )
 
 

@@ -124,3 +124,31 @@ def test_a_thousand_lines_take_a_few_milliseconds() -> None:
 def test_the_time_grows_with_the_lines_not_with_their_square() -> None:
     # By the square it were 64 times; what fills the processor's caches takes longer, too.
     assert best_of(10, table_of(8000)) < 30 * best_of(20, table_of(1000))
+
+
+@pytest.mark.parametrize(
+    ("path", "hears"),
+    [
+        ("/", True),
+        ("/mnt/disks", True),  # not mounted by itself: there is nothing that would be a copy
+        ("/host/shared", True),
+        ("/host/shared/one", True),
+        ("/host/slave", True),
+        ("/host/private", False),
+        ("/host/private/one", False),
+        ("/host/unbindable", False),
+        ("/host/slave/private", False),
+    ],
+)
+def test_who_hears_of_the_hosts_mounts(path: str, hears: bool) -> None:
+    table = MountTable(
+        parse_mount_table(
+            b"1 0 0:1 / / rw - overlay s rw\n"
+            b"2 1 8:1 /shared /host/shared rw shared:7 - ext4 s rw\n"
+            b"3 1 8:1 /slave /host/slave rw master:7 - ext4 s rw\n"
+            b"4 1 8:1 /private /host/private rw - ext4 s rw\n"
+            b"5 1 8:1 /unbindable /host/unbindable rw unbindable - ext4 s rw\n"
+            b"6 3 8:2 / /host/slave/private rw - ext4 s rw\n"
+        )
+    )
+    assert table.hears_of(path) is hears

@@ -223,3 +223,17 @@ def test_deleted_by_hand_it_is_cleaned_first(mark: dict[str, str]) -> None:
 def test_a_volume_that_is_bound_again_is_not_reclaimed() -> None:
     volume = bound_to(DISK, annotations={marks.BOUND_BY_CONTROLLER_ANNOTATION: "yes"})
     assert not [s for s in steps_of([DISK], [volume]) if isinstance(s, TOUCHES_DATA)]
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+def test_where_mounts_of_pods_cannot_be_seen_filesystems_are_held(deleting: bool) -> None:
+    """A device tells itself that it is in use."""
+    unseen = "what pods have mounted cannot be seen"
+    disk = filesystem()
+    volume = released_from(disk, deleting=deleting)
+    hold = held(only_step([disk], [volume], pods_unseen=unseen), "not-cleaned")
+    assert unseen in hold.reason
+    raw = block()
+    volume = released_from(raw, deleting=deleting)
+    step = only_step([raw], [volume], pods_unseen=unseen)
+    assert isinstance(step, Clean if deleting else Reclaim)

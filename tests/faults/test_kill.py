@@ -49,7 +49,11 @@ class Stage:
         self.plane = plane
         self.ground = made
         arguments = ["--config", str(made.config), "--listen-address", "127.0.0.1:0"]
-        environment = {"MY_NODE_NAME": NODE, "KUBECONFIG": str(plane.kubeconfig)}
+        environment = {
+            "MY_NODE_NAME": NODE,
+            "KUBECONFIG": str(plane.kubeconfig),
+            "KUBELET_DIR": "none",
+        }
         self.zygote = Zygote(directory, arguments, environment)
         self.observer = Observer(plane, made.volumes)
 

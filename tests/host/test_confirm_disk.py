@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.host.workers import Workers
 from localvolume.kube.auth import Access
 from localvolume.kube.client import Client
 from localvolume.static.confirm import Confirm, Superseded
 from localvolume.static.facts import Survey
 from localvolume.static.model import Entry
-from tests.host.support_devices import command, loop_device
+from tests.host.support_devices import command, loop_device, tmpfs
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop")
@@ -43,3 +45,22 @@ async def test_a_device_of_another_size_is_not_the_one_that_was_decided_about(
         command("losetup", "--set-capacity", loop.path)
         with pytest.raises(Superseded, match="has changed: its size"):
             await confirm.still(entry)
+
+
+async def test_what_pods_have_mounted_is_asked_once_more(workers: Workers, tmp_path: Path) -> None:
+    client = Client(Access("https://127.0.0.1:1", source="a test"), user_agent="test")
+    kubelet = tmp_path / "kubelet"
+    (kubelet / "pods").mkdir(parents=True)
+    (tmp_path / "disk").mkdir()
+    survey = Survey(workers, kubelet_directory=str(kubelet))
+    confirm = Confirm(client, survey, workers, lambda _: None)
+    with tmpfs(tmp_path / "disk") as path:
+        entry = await survey.read_now(Entry("", "disk", str(path), str(path)), offered=True)
+        assert (await confirm.free_to_be_cleaned(entry)).path == str(path)
+        (kubelet / "pods").rmdir()
+        with pytest.raises(CleaningRefused, match="what pods have mounted cannot be seen"):
+            await confirm.free_to_be_cleaned(entry)
+    with loop_device(4 * MIB) as loop:
+        entry = await survey.read_now(Entry("", "raw", loop.path, loop.path), offered=True)
+        # Whether a device is in use it tells itself.
+        assert (await confirm.free_to_be_cleaned(entry)).path == loop.path

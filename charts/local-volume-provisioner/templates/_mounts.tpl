@@ -37,6 +37,8 @@ mounted once; two directories at one place are refused.
 {{- end -}}
 {{- end -}}
 {{- $wanted = concat $wanted (include "provisioner.replaced" . | fromYaml).mounts -}}
+{{/* Where pods have their mounts: what a pod has mounted still is not cleaned. */}}
+{{- $wanted = append $wanted (dict "name" "localvolume-kubelet" "host" .Values.kubeletDir "at" .Values.kubeletDir "propagation" "HostToContainer" "readOnly" true) -}}
 {{- $taken := dict -}}
 {{- $names := dict -}}
 {{- $volumes := list -}}

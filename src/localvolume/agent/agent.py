@@ -74,6 +74,8 @@ class AgentOptions:
     discovery_period: float | None = None
     config_sync_period: float | None = None
     vanished_grace: float = GRACE_SECONDS
+    kubelet_directory: str | None = None
+    """Where the kubelet mounts volumes for pods; None: it does not, on this machine."""
     patience: Patience = field(default_factory=Patience)
     """How long what is wrong with a volume must last before it is said."""
     others: Others = field(default_factory=Others)
@@ -235,6 +237,7 @@ class Agent:
             node_name=self._options.node_name,
             job_image=self._options.job_image,
             configuration=configuration,
+            kubelet_directory=self._options.kubelet_directory,
             grace_seconds=self._options.vanished_grace,
             paces=self._paces.static,
             clean=self._options.deeds.clean,

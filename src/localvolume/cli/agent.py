@@ -71,6 +71,7 @@ def run(
         discovery_period=arguments.discovery_period,
         config_sync_period=arguments.config_sync_period,
         vanished_grace=arguments.vanished_grace,
+        kubelet_directory=environment.kubelet_directory,
         others=others,
         paces=paces or Paces(),
         deeds=deeds or Deeds(),

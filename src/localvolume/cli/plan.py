@@ -13,7 +13,7 @@ from typing import Any
 from localvolume.cleaning.jobs import read_job
 from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
 from localvolume.cli.rows import PRINTERS
-from localvolume.config.environment import DEFAULT_NAMESPACE
+from localvolume.config.environment import DEFAULT_NAMESPACE, kubelet_directory
 from localvolume.config.loading import load
 from localvolume.config.model import Configuration, ConfigurationInvalid
 from localvolume.config.names import fault_of_label_value
@@ -187,7 +187,8 @@ async def _by_name(client: Client, kind: Kind[T], label_selector: str = "") -> d
 async def _look(around: Surroundings, volumes: Mapping[str, PersistentVolume]) -> Facts:
     workers = Workers()
     try:
-        found = await Survey(workers).look(
+        survey = Survey(workers, kubelet_directory=_kubelet_directory())
+        found = await survey.look(
             {name: facts.config for name, facts in around.classes.items()},
             {path_of(volume) for volume in volumes.values()},
             Changes(),
@@ -198,7 +199,21 @@ async def _look(around: Surroundings, volumes: Mapping[str, PersistentVolume]) -
         name: dataclasses.replace(facts, problem=found.problems.get(name))
         for name, facts in around.classes.items()
     }
-    return Facts(around.node, around.options, classes, found.entries, volumes)
+    return Facts(
+        around.node,
+        around.options,
+        classes,
+        found.entries,
+        volumes,
+        pods_unseen=found.pods_unseen,
+    )
+
+
+def _kubelet_directory() -> str | None:
+    try:
+        return kubelet_directory(os.environ)
+    except ValueError as error:
+        raise Unknown(str(error)) from error
 
 
 def _described(facts: Facts) -> list[dict[str, Any]]:

@@ -1,9 +1,10 @@
 """The environment variables and flags of the agent, as upstream names them.
 
 MY_NODE_NAME, MY_NAMESPACE, JOB_CONTAINER_IMAGE and KUBECONFIG; `--listen-address`,
-`--metrics-path`, `--discovery-period`, `--config-sync-period`. Where we take another provisioner's
-place, its own: KUTTI_NODE_NAME here, and elastic's NODE_NAME (the rest in `kutti`, `openebs` and
-`elastic`), and flags of ours that say where local-path's configuration and OpenEBS' base paths are.
+`--metrics-path`, `--discovery-period`, `--config-sync-period`; and KUBELET_DIR, which is ours.
+Where we take another provisioner's place, its own: KUTTI_NODE_NAME here, and elastic's NODE_NAME
+(the rest in `kutti`, `openebs` and `elastic`), and flags of ours that say where local-path's
+configuration and OpenEBS' base paths are.
 
 Upstream looks at the disks and at its configuration once a period. We are told of changes, so the
 two periods are what they can still mean: how long a change that nobody was told of may go
@@ -11,6 +12,7 @@ unnoticed. Nothing is looked at periodically on their account unless they are gi
 """
 
 import argparse
+import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -26,6 +28,8 @@ DEFAULT_NAMESPACE: Final = "default"
 KUTTI_NODE_VARIABLE: Final = "KUTTI_NODE_NAME"
 ELASTIC_KIND_VARIABLE: Final = "DRIVER_KIND"
 ELASTIC_NODE_VARIABLE: Final = "NODE_NAME"
+KUBELET_DIRECTORY_VARIABLE: Final = "KUBELET_DIR"
+DEFAULT_KUBELET_DIRECTORY: Final = "/var/lib/kubelet"
 LOCAL_PATH_PROVISIONER: Final = "rancher.io/local-path"
 _HIGHEST_PORT: Final = 65535
 _SHORTEST_PERIOD: Final = 0.1
@@ -51,7 +55,8 @@ class ListenAddress:
 class AgentEnvironment:
     """What the pod tells its agent.
 
-    `kubeconfig` None leaves the choice of access to `kube.auth`. `namespace` and
+    `kubeconfig` None leaves the choice of access to `kube.auth`. `kubelet_directory` is where the
+    mounts of pods are; None where no kubelet runs. `namespace` and
     `job_container_image` are for cleaning Jobs; without an image `useJobForCleaning` is refused.
     """
 
@@ -59,6 +64,7 @@ class AgentEnvironment:
     namespace: str = DEFAULT_NAMESPACE
     job_container_image: str | None = None
     kubeconfig: str | None = None
+    kubelet_directory: str | None = DEFAULT_KUBELET_DIRECTORY
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> "AgentEnvironment":
@@ -89,6 +95,11 @@ class AgentEnvironment:
         namespace = environ.get("MY_NAMESPACE") or DEFAULT_NAMESPACE
         if "." in namespace or (names.fault_of_object_name(namespace)):
             problems.append(f"MY_NAMESPACE {namespace!r} is no name of a namespace")
+        try:
+            kubelet = kubelet_directory(environ)
+        except ValueError as error:
+            problems.append(str(error))
+            kubelet = None
         if problems:
             raise EnvironmentInvalid(problems)
         return cls(
@@ -96,7 +107,23 @@ class AgentEnvironment:
             namespace=namespace,
             job_container_image=environ.get("JOB_CONTAINER_IMAGE") or None,
             kubeconfig=environ.get("KUBECONFIG") or None,
+            kubelet_directory=kubelet,
         )
+
+
+def kubelet_directory(environ: Mapping[str, str]) -> str | None:
+    """KUBELET_DIR, the kubelet's --root-dir as this process sees it; None where it says "none".
+
+    Raises ValueError, saying why.
+    """
+    text = environ.get(KUBELET_DIRECTORY_VARIABLE) or DEFAULT_KUBELET_DIRECTORY
+    if text == "none":
+        return None
+    path = posixpath.normpath(text)
+    if not path.startswith("/") or path.startswith("//") or ".." in text.split("/"):
+        variable = KUBELET_DIRECTORY_VARIABLE
+        raise ValueError(f'{variable} {text!r} is no absolute path, and not "none" either')
+    return path
 
 
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:

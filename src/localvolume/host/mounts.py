@@ -112,6 +112,17 @@ class MountTable:
             self._at[mount_point] = mount if there else None
         return self._at[mount_point]
 
+    def hears_of(self, path: str) -> bool:
+        """Whether what the host mounts and unmounts below ``path`` reaches this process.
+
+        It does not where a container has a private copy of the host's directory. What lies in the
+        root itself is no copy, or is not the host's.
+        """
+        mount = self.holding(path)
+        if mount is None or mount.mount_point == "/":
+            return True
+        return any(one.startswith(("shared:", "master:")) for one in mount.propagation.split())
+
     def below(self, path: str) -> list[Mount]:
         """Return the visible mounts strictly below ``path``: where a walk of it would cross."""
         inside = path.rstrip("/") + "/"

@@ -22,7 +22,7 @@ from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere, TryAgainLater
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
-from localvolume.static.facts import Survey
+from localvolume.static.facts import PodsUnseen, Survey
 from localvolume.static.model import Entry
 from localvolume.static.strangers import overlaps, path_here
 from localvolume.volumes.identity import is_within, unchanged
@@ -149,9 +149,13 @@ class Confirm:
         return fresh
 
     async def free_to_be_cleaned(self, planned: Entry) -> Entry:
-        """The entry read anew; CleaningRefused where a pod still has it mounted."""
+        """The entry read anew; CleaningRefused where a pod has it mounted, or nobody can tell."""
         entry = await self.still(planned, offered=True)
-        if pods := await self._survey.mounted_by_pods(entry):
+        try:
+            pods = await self._survey.mounted_by_pods(entry)
+        except PodsUnseen as error:
+            raise CleaningRefused(str(error)) from error
+        if pods:
             raise CleaningRefused(f"a pod still has it mounted: {', '.join(pods)}")
         return entry
 

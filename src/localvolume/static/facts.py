@@ -80,18 +80,36 @@ class _Known:
         return settled or time.monotonic() - self.read_at < stale_seconds
 
 
+class PodsUnseen(Exception):
+    """Nobody can tell whether a pod has the volume mounted: nothing of it may be destroyed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One look at the discovery directories; `problems` are classes that could not be listed."""
+    """One look at the discovery directories; `problems` are classes that could not be listed.
+
+    `pods_unseen` says why nobody can tell what pods have mounted, None where that is seen.
+    """
 
     entries: list[Entry] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
+    pods_unseen: str | None = None
 
 
 class Survey:
-    """The discovery directories of the configured classes, with what is known of their entries."""
+    """The discovery directories of the configured classes, with what is known of their entries.
 
-    def __init__(self, workers: Workers, paces: StaticPaces | None = None) -> None:
+    `kubelet_directory` is where the mounts of pods are, None where no kubelet has any.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        paces: StaticPaces | None = None,
+        *,
+        kubelet_directory: str | None = None,
+    ) -> None:
+        self._kubelet_directory = kubelet_directory
         self._workers = workers
         self._paces = paces or StaticPaces()
         self._known: dict[tuple[str, str], _Known] = {}
@@ -136,7 +154,7 @@ class Survey:
         there = {(entry.class_name, entry.name) for entry in entries}
         for key in self._known.keys() - there:
             del self._known[key]
-        return Found(entries, self._problems)
+        return Found(entries, self._problems, await self._pods_unseen(self._table))
 
     async def _list(self, classes: Mapping[str, ClassConfig]) -> None:
         self._names, self._problems = {}, {}
@@ -150,6 +168,32 @@ class Survey:
                 self._names[config.name] = [entry.name for entry in listed]
         # After the listing: a mount made in between is then seen with its name.
         self._table = await self._mount_table()
+        for name in [name for name in self._names if not self._hears_of(classes[name])]:
+            del self._names[name]
+            self._problems[name] = (
+                f"the discovery directory {classes[name].mount_dir} is mounted without propagation:"
+                " what the host mounts and unmounts there is not seen here; its volumeMount needs"
+                " mountPropagation: HostToContainer"
+            )
+
+    def _hears_of(self, config: ClassConfig) -> bool:
+        return self._table.hears_of(config.mount_dir)
+
+    async def _pods_unseen(self, table: MountTable) -> str | None:
+        """Why the mounts of pods cannot be seen, or None."""
+        directory = self._kubelet_directory
+        if directory is None:
+            return None
+        seen = await self._workers.call(
+            directory, self._paces.directory, os.path.isdir, f"{directory}/pods"
+        )
+        if seen and table.hears_of(directory):
+            return None
+        what = "is mounted without propagation" if seen else "is not here"
+        return (
+            f"what pods have mounted cannot be seen: the kubelet's directory {directory} {what};"
+            " mount it with mountPropagation: HostToContainer, or name another one by KUBELET_DIR"
+        )
 
     async def _mount_table(self, *, anew: bool = False) -> MountTable:
         """The mount table of this moment: read anew if asked to, or if the kernel says it changed.
@@ -213,11 +257,15 @@ class Survey:
         return fresh
 
     async def mounted_by_pods(self, entry: Entry) -> list[str]:
-        """Where kubelet still has this volume mounted for pods, as far as we see its mounts.
+        """Where kubelet still has this volume mounted for pods.
 
         A pod that was deleted by force may go on running, and writing, after its claim is gone.
+        Raises PodsUnseen where nobody can tell of a filesystem's; a device tells itself that it is
+        in use.
         """
         table = await self._mount_table(anew=True)
+        if entry.kind == "filesystem" and (unseen := await self._pods_unseen(table)):
+            raise PodsUnseen(unseen)
         return [
             mount.mount_point
             for mount in table.of_device(entry.device)

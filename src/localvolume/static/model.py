@@ -114,6 +114,8 @@ class Facts:
     """Whether the configuration says useJobForCleaning."""
     jobs_unknown: str | None = None
     """Why `jobs` says nothing, where it must be known; it need not be without useJobForCleaning."""
+    pods_unseen: str | None = None
+    """Why nobody can tell which volumes pods have mounted; None where that is seen."""
     online: bool = True
     """Whether the API server can be asked; `plan --offline` takes everything as absent there."""
 

@@ -372,7 +372,7 @@ def not_clean(world: World, entry: Entry) -> Answer:
     if world.facts.online and name not in world.facts.asked:
         return [Ask(entry.host_path, "it is not empty: does an object offer it?", entry, name)]
     if content.state in ("holds", "traces", "unfinished") and first_use == "clean":
-        if reason := _no_way_to_clean_first(entry, config):
+        if reason := world.pods_unseen(entry) or _no_way_to_clean_first(entry, config):
             text = f"it holds {content.found} and is not cleaned: {reason}"
             return [_hold_entry(entry, text, "not-empty", world.facts.paces.look_again)]
         text = f"it holds {content.found}, and its class says firstUse: clean"

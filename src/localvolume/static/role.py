@@ -66,6 +66,7 @@ class StaticRole:
         grace_seconds: float = GRACE_SECONDS,
         paces: StaticPaces | None = None,
         clean: Cleaning = clean,
+        kubelet_directory: str | None = None,
         on_resync: Callable[[], None] = lambda: None,
     ) -> None:
         self._telemetry = telemetry
@@ -79,7 +80,7 @@ class StaticRole:
         self._grace_seconds = grace_seconds
         self._paces = paces = paces or StaticPaces()
         self._on_resync = on_resync
-        self._survey = Survey(workers, paces)
+        self._survey = Survey(workers, paces, kubelet_directory=kubelet_directory)
         self._asked = Asked()
         acts = Acts(
             client=client,
@@ -235,6 +236,7 @@ class StaticRole:
             jobs=self._jobs.jobs,
             use_jobs=around.jobs is not None,
             jobs_unknown=self._jobs.unknown if around.jobs else None,
+            pods_unseen=found.pods_unseen,
         )
         steps = plan(dataclasses.replace(facts, missing_seconds=self._missing(facts)))
         self._tell(around, facts, steps)
@@ -288,6 +290,10 @@ class StaticRole:
         self._telemetry.classes({name: bool(text) for name, text in problems.items()})
         if facts.jobs_unknown:
             problems[""] = f"nothing can be cleaned: {facts.jobs_unknown}"
+        elif facts.pods_unseen and any(entry.kind == "filesystem" for entry in facts.entries):
+            problems[""] = f"no filesystem can be cleaned: {facts.pods_unseen}"
+            if self.problems.get("") != problems[""]:
+                log.error(problems[""])
         self.problems = {name: text for name, text in problems.items() if text}
         self._telemetry.tell(facts.volumes.values(), steps)
         self._telemetry.looks.inc()

@@ -166,6 +166,8 @@ class World:
             return f"{path_of(volume)} is not known yet"
         if volume.spec.volume_mode == "Block" and entry.kind != "block":
             return "it was published as a block device and is a filesystem now"
+        if unseen := self.pods_unseen(entry):
+            return unseen
         comparison = self.identity(volume, entry)
         if comparison.verdict != "same":
             return f"this is not the volume that was published: {comparison.reason}"
@@ -174,6 +176,13 @@ class World:
                 f"{other.metadata.name} ({path_of(other)}) offers the same data under another path"
             )
         return None
+
+    def pods_unseen(self, entry: Entry) -> str | None:
+        """Why a pod may have the entry mounted still, and nobody can tell; None where it is seen.
+
+        A device tells itself that it is in use.
+        """
+        return self.facts.pods_unseen if entry.kind == "filesystem" else None
 
     def other_offers(self, volume: PersistentVolume) -> list[PersistentVolume]:
         """The other PersistentVolumes whose volume is this one's, or part of it, or around it.

@@ -56,6 +56,14 @@ def installed(
             raise
 
 
+@pytest.fixture(scope="module")
+def prepared(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The one disk that the class has, by the directory at which it is mounted."""
+    image, point = tmp_path_factory.mktemp("disk") / "static.disk", f"{DISCOVERED}/disk-1"
+    with disk(installed.node, image, point, 64 * MIB):
+        yield point
+
+
 def test_both_run_as_the_manifests_say(installed: Installed) -> None:
     """By the controllers and the scheduler, with a read-only root, and the controller not root."""
     (agent,) = installed.pods(AGENT)
@@ -87,36 +95,69 @@ def _readiness(installed: Installed, pod: Object) -> str:
 
 
 def test_volumes_from_the_first_mount_to_the_next_tenant(
-    installed: Installed, tmp_path_factory: pytest.TempPathFactory
+    installed: Installed, prepared: str
 ) -> None:
     """A prepared volume and a made one: claimed, written, kept through a restart, cleaned."""
-    image = tmp_path_factory.mktemp("disk") / "static.disk"
-    with disk(installed.node, image, f"{DISCOVERED}/disk-1", 64 * MIB):
-        offered = installed.volume_until(STATIC, "Available")
-        assert offered["spec"]["local"]["path"] == f"{DISCOVERED}/disk-1"
-        for name in (STATIC, DYNAMIC):
-            claim_and_write(installed, name)
-        # The agent writes down who has it after it has heard of that.
-        until(
-            lambda: installed.volume_until(STATIC, "Bound")["metadata"]["annotations"],
-            lambda annotations: CLAIMED_ANNOTATION in annotations,
-        )
-        before = [installed.volume_until(name, "Bound") for name in (STATIC, DYNAMIC)]
-        assert before[1]["spec"]["capacity"]["storage"] == "32Mi"
-        restart_agent(installed)
-        for name, volume in zip((STATIC, DYNAMIC), before, strict=True):
-            assert installed.volume_until(name, "Bound")["metadata"] == volume["metadata"]
-            said = installed.kubectl("exec", name, "--", "cat", "/data/file")
-            assert said.strip() == f"of {name}"
-        for name in (STATIC, DYNAMIC):
-            installed.kubectl("delete", "pod", name, "--grace-period=1", "--timeout=120s")
-            installed.kubectl("delete", "pvc", name, "--timeout=120s")
-        anew = installed.volume_until(STATIC, "Available", not_uid=offered["metadata"]["uid"])
-        assert anew["metadata"]["name"] == offered["metadata"]["name"]
-        left = set(installed.node.run(["ls", "-A", f"{DISCOVERED}/disk-1"]).split())
-        assert left <= {"lost+found"}
-        installed.gone("persistentvolume", before[1]["metadata"]["name"], "")
-        purged(installed)
+    offered = installed.volume_until(STATIC, "Available")
+    assert offered["spec"]["local"]["path"] == prepared
+    for name in (STATIC, DYNAMIC):
+        claim_and_write(installed, name)
+    # The agent writes down who has it after it has heard of that.
+    until(
+        lambda: installed.volume_until(STATIC, "Bound")["metadata"]["annotations"],
+        lambda annotations: CLAIMED_ANNOTATION in annotations,
+    )
+    before = [installed.volume_until(name, "Bound") for name in (STATIC, DYNAMIC)]
+    assert before[1]["spec"]["capacity"]["storage"] == "32Mi"
+    restart_agent(installed)
+    for name, volume in zip((STATIC, DYNAMIC), before, strict=True):
+        assert installed.volume_until(name, "Bound")["metadata"] == volume["metadata"]
+        said = installed.kubectl("exec", name, "--", "cat", "/data/file")
+        assert said.strip() == f"of {name}"
+    for name in (STATIC, DYNAMIC):
+        installed.kubectl("delete", "pod", name, "--grace-period=1", "--timeout=120s")
+        installed.kubectl("delete", "pvc", name, "--timeout=120s")
+    anew = installed.volume_until(STATIC, "Available", not_uid=offered["metadata"]["uid"])
+    assert anew["metadata"]["name"] == offered["metadata"]["name"]
+    left = set(installed.node.run(["ls", "-A", prepared]).split())
+    assert left <= {"lost+found"}
+    installed.gone("persistentvolume", before[1]["metadata"]["name"], "")
+    purged(installed)
+
+
+def test_what_a_container_that_nobody_knows_of_has_mounted_is_not_cleaned(
+    installed: Installed, prepared: str
+) -> None:
+    """Its pod was deleted by force while the node hung; it runs on, and so does the agent's."""
+    offered = installed.volume_until(STATIC, "Available")
+    name = offered["metadata"]["name"]
+    claim_and_write(installed, STATIC)
+    until(
+        lambda: installed.volume_until(STATIC, "Bound")["metadata"]["annotations"],
+        lambda annotations: CLAIMED_ANNOTATION in annotations,
+    )
+    installed.node.pause_kubelet()
+    try:
+        installed.kubectl("delete", "pod", STATIC, "--force", "--grace-period=0")
+        installed.kubectl("delete", "pvc", STATIC, "--timeout=120s")
+        until(lambda: held_for_a_pod(installed, name), bool, seconds=150)
+        assert installed.volume_until(STATIC, "Released")["metadata"]["name"] == name
+        kept = installed.node.run(["cat", f"{prepared}/file"])
+        assert kept.strip() == f"of {STATIC}"
+    finally:
+        installed.node.resume_kubelet()
+    # kubelet ends the container and takes its mount away: then it is cleaned.
+    installed.volume_until(STATIC, "Available", not_uid=offered["metadata"]["uid"])
+    left = set(installed.node.run(["ls", "-A", prepared]).split())
+    assert left <= {"lost+found"}
+
+
+def held_for_a_pod(installed: Installed, volume: str) -> bool:
+    field = f"involvedObject.name={volume},reason=VolumeFailedDelete"
+    said = installed.kubectl("get", "events", "-A", "--field-selector", field, "-o", "json")
+    messages = [event["message"] for event in json.loads(said)["items"]]
+    assert not any("cannot be seen" in message for message in messages), messages
+    return any("a pod still has it mounted" in message for message in messages)
 
 
 def claim_and_write(installed: Installed, name: str) -> None:

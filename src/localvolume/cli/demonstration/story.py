@@ -97,7 +97,12 @@ class Story:
         os.mkdir(self._config)
         write_text(f"{self._config}/storageClassMap", text)
         narrator.quote(text)
-        here = {"MY_NODE_NAME": self._names.node, "MY_NAMESPACE": self._names.namespace}
+        here = {
+            "MY_NODE_NAME": self._names.node,
+            "MY_NAMESPACE": self._names.namespace,
+            # The Node is one of the demonstration's own: no pods run on it.
+            "KUBELET_DIR": "none",
+        }
         words = " ".join(f"{key}={value}" for key, value in here.items())
         narrator.command(f"{words} localvolume agent --config $DEMO/config")
         began = time.monotonic()

@@ -66,6 +66,7 @@ _ENVIRONMENT: Final = frozenset(
         "KUTTI_NODE_NAME",
         "KUTTI_ROOT_PATH",
         "LVM_THIN_POOL",
+        "KUBELET_DIR",
         "LVM_USE_THIN_VOLUMES",
         "LVM_VOLUME_GROUP",
         "MY_NAMESPACE",

@@ -40,8 +40,7 @@ VARIABLES: Mapping[str, tuple[str, str, str]] = {
     "LOCAL_PV_FILESYSTEM": ("clean", "the directory to clean", "/mnt/fast/disk-1"),
     "KUBELET_DIR": (
         "agent, plan",
-        "the kubelet's directory, in which pods have their mounts (default `/var/lib/kubelet`); "
-        "`none`: no kubelet runs on this machine",
+        "where the mounts of pods are (default `/var/lib/kubelet`); `none`: no kubelet runs here",
         "/var/lib/kubelet",
     ),
     "KUTTI_NODE_NAME": ("agent", "kutti's name for `MY_NODE_NAME`", "worker-1"),

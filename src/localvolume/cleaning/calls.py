@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localvolume.host import blockdev
+from localvolume.host.blockops import DiscardLimits
 
 OnRange = Callable[[int, int, int], None]
 """Does something with a device: its descriptor, and a range's start and length in bytes."""
@@ -17,5 +18,6 @@ class DeviceCalls:
 
     zero_out: OnRange = blockdev.zero_out
     discard: OnRange = blockdev.discard
+    discard_limits: Callable[[int], DiscardLimits] = blockdev.discard_limits
     flush_buffers: Callable[[int], None] = blockdev.flush_buffers
     set_direct: Callable[[int, bool], bool] = blockdev.set_direct

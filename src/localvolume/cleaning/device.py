@@ -43,23 +43,30 @@ Outcome = tuple[Result, int, str]
 async def discard(steps: Steps) -> Outcome:
     """Tell the disk to forget everything; where it then does not read as zeros, write them."""
     size = steps.held.size_bytes
-    note, head = note_bytes(size), min(MIB, size)
+    note = note_bytes(size)
     steps.total_bytes = size
     steps.name = "discarding"
     steps.touched = True
     await mark_unfinished(steps)
     try:
+        limits = await steps.do(steps.calls.discard_limits, steps.held.fd)
+        unit = max(limits.granularity, _ALIGNMENT)
+        begin, end = whole_granules(note, size, unit, limits.first)
         # A discard is quick: larger steps than for writing, and full speed, as upstream's script.
         pace = Pace(1024 * MIB, least=64 * MIB, most=1024 * 1024 * MIB)
-        await steps.sweep(pace, steps.calls.discard, begin=head)
+        steps.done_bytes += begin
+        # Two steps that meet within a granule would leave it: the disk forgets whole ones alone.
+        await steps.sweep_range(pace, steps.calls.discard, begin, end, unit=unit)
         await steps.do(os.fsync, steps.held.fd, seconds=_FLUSH_SECONDS)
     except OSError as error:
-        if error.errno not in _NOT_OFFERED:
+        if error.errno not in _NOT_OFFERED and not isinstance(error, FileNotFoundError):
             raise
+        # The latter is sysfs, which does not say in what granules.
         why = "the device cannot discard"
     else:
-        # A disk forgets whole stretches only, and beside the note is but a part of the first.
-        await zero_regions(steps, [proof.Region(note, head - note)])
+        # What is left at both ends is no whole granule; the note is in the first.
+        await zero_regions(steps, [*_pieces(note, begin), *_pieces(end, size)])
+        steps.done_bytes = size
         steps.name = "reading back"
         found = await proof.read_back(steps, count=_SAMPLES_AFTER_DISCARD, begin=note)
         if found.dirty is None:
@@ -68,6 +75,24 @@ async def discard(steps: Steps) -> Outcome:
         why = f"discarding left data at byte {found.dirty}"
     result, samples, detail = await zero(steps, passes=1)
     return result, samples, f"{why}, so zeros were written{detail and '; ' + detail}"
+
+
+def whole_granules(begin: int, size: int, granularity: int, first: int) -> tuple[int, int]:
+    """The part of a device from byte `begin` on that consists of whole granules: from, to.
+
+    Granules begin at byte `first` and every `granularity` bytes after it. Where there is no whole
+    one, both are `size`.
+    """
+    start = first + max(0, -(-(begin - first) // granularity)) * granularity
+    if start + granularity > size:
+        return size, size
+    return start, start + (size - start) // granularity * granularity
+
+
+def _pieces(begin: int, end: int) -> list[proof.Region]:
+    """A stretch in pieces that a slow disk has zeroed within a step's deadline."""
+    most = 64 * MIB
+    return [proof.Region(at, min(most, end - at)) for at in range(begin, end, most)]
 
 
 async def zero(steps: Steps, passes: int) -> Outcome:

@@ -150,16 +150,29 @@ class Steps:
         size = self.held.size_bytes
         aligned = max(begin, min(MIB, size))
         self.done_bytes += begin
-        for start, end in ((begin, aligned), (aligned, size)):
-            while start < end:
-                full = min(pace.size, self.paces.step_bytes)
-                length = min(full, end - start)
-                began = time.monotonic()
-                await self.do(step, self.held.fd, start, length)
-                if length == full:
-                    pace.took(time.monotonic() - began)
-                start += length
-                self.done_bytes += length
+        await self.sweep_range(pace, step, begin, aligned)
+        await self.sweep_range(pace, step, aligned, size)
+
+    async def sweep_range(
+        self,
+        pace: Pace,
+        step: Callable[[int, int, int], None],
+        start: int,
+        end: int,
+        *,
+        unit: int = 1,
+    ) -> None:
+        """The same from byte `start` to `end`, each step but the last of whole `unit`s of bytes."""
+        while start < end:
+            full = min(pace.size, self.paces.step_bytes)
+            full = max(full // unit, 1) * unit
+            length = min(full, end - start)
+            began = time.monotonic()
+            await self.do(step, self.held.fd, start, length)
+            if length == full:
+                pace.took(time.monotonic() - began)
+            start += length
+            self.done_bytes += length
 
     def explain(self, error: OSError) -> CleaningFailed:
         """What an error of the device means for the cleaning."""

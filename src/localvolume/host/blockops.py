@@ -32,11 +32,15 @@ class SectorSizes(NamedTuple):
 class DiscardLimits(NamedTuple):
     """How a device takes discards; ``most`` is 0 when it takes none.
 
+    It forgets whole granules only: the first one begins at byte ``first``, and each is
+    ``granularity`` bytes long, which need not be a power of two.
+
     That a discarded block reads as zeros is promised by no field the kernel still fills: prove it
     by reading.
     """
 
     granularity: int
+    first: int
     most: int
     #: Largest piece the device itself can zero without being sent the zeros; 0 when it cannot.
     write_zeroes_most: int
@@ -99,13 +103,16 @@ def set_direct(fd: int, on: bool) -> bool:
 def discard_limits(fd: int) -> DiscardLimits:
     """Return what sysfs says of the device, or of a partition's disk; raises OSError."""
     base = os.path.realpath(f"/sys/dev/block/{device_number(os.fstat(fd).st_rdev)}")
-    if os.path.exists(f"{base}/partition"):
-        base = os.path.dirname(base)
+    disk = os.path.dirname(base) if os.path.exists(f"{base}/partition") else base
 
-    def limit(name: str) -> int:
-        with open(f"{base}/queue/{name}", encoding="ascii") as file:
+    def limit(path: str) -> int:
+        with open(path, encoding="ascii") as file:
             return int(file.read())
 
     return DiscardLimits(
-        limit("discard_granularity"), limit("discard_max_bytes"), limit("write_zeroes_max_bytes")
+        limit(f"{disk}/queue/discard_granularity"),
+        # Of a partition its own: the kernel counts from where that begins.
+        limit(f"{base}/discard_alignment"),
+        limit(f"{disk}/queue/discard_max_bytes"),
+        limit(f"{disk}/queue/write_zeroes_max_bytes"),
     )

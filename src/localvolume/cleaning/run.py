@@ -74,6 +74,8 @@ async def clean(
             await confirm()
         try:
             result, samples, detail = await _apply(steps, method)
+            if target.kind == "block":
+                await _check_size(steps)
         except OSError as error:
             raise steps.explain(error) from error
     finally:
@@ -87,6 +89,14 @@ async def clean(
         result=result,
         detail=detail,
     )
+
+
+async def _check_size(steps: Steps) -> None:
+    """Raises CleaningFailed where the device is not as long as what was cleaned of it."""
+    size = await steps.do(steps.held.size_now)
+    if size != steps.held.size_bytes:
+        had = f"it had {steps.held.size_bytes} bytes when its cleaning began, and has {size} now"
+        raise steps.failed(f"{had}: to be cleaned again")
 
 
 async def _apply(steps: Steps, method: Method) -> Outcome:

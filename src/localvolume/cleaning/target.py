@@ -27,6 +27,7 @@ from localvolume.host.blockdev import (
     exclusive_open,
     loops_on,
     probe_block_device,
+    size_bytes,
 )
 from localvolume.host.entries import device_number
 from localvolume.host.filesystems import Changed, identity_of_mount, probe_filesystem
@@ -147,6 +148,10 @@ class Held:
             raise CleaningRefused(f"{path}: {error.strerror}") from error
         if not stat.S_ISBLK(found.st_mode) or found.st_rdev != os.fstat(self.fd).st_rdev:
             raise CleaningRefused(f"{path} has come to lead somewhere else")
+
+    def size_now(self) -> int:
+        """Bytes of the open device at this moment, whatever they were when it was opened."""
+        return size_bytes(self.fd)
 
     def close(self) -> None:
         """Give it up, at once or when the last call returns. May block while the kernel flushes."""

@@ -171,11 +171,25 @@ class World:
         comparison = self.identity(volume, entry)
         if comparison.verdict != "same":
             return f"this is not the volume that was published: {comparison.reason}"
+        if shrunk := self._shrunk(volume, entry):
+            return shrunk
         for other in self.other_offers(volume):
             return (
                 f"{other.metadata.name} ({path_of(other)}) offers the same data under another path"
             )
         return None
+
+    def _shrunk(self, volume: PersistentVolume, entry: Entry) -> str | None:
+        """Why a cleaning would not reach all of a device, or None.
+
+        What lay beyond its present end may come back with its size. A filesystem's files are all
+        in it.
+        """
+        promised = bytes_of(volume.spec.capacity.get("storage", ""))
+        there = published_bytes(entry.size_bytes)
+        if entry.kind != "block" or promised is None or there >= promised:
+            return None
+        return f"the device is smaller than it was: {self.size_differs(volume, entry)}"
 
     def pods_unseen(self, entry: Entry) -> str | None:
         """Why a pod may have the entry mounted still, and nobody can tell; None where it is seen.

@@ -1,5 +1,29 @@
 """Shared by the tests that attack the promises: a node for one test, as in tests/cluster."""
 
-from tests.cluster.conftest import before_cleaning, impatient, kubelet, lab, objects
+from tests.cluster.conftest import (
+    before_cleaning,
+    dynamic,
+    ground,
+    impatient,
+    kubelet,
+    lab,
+    objects,
+)
+from tests.host.conftest import (
+    driver,
+    root,
+    target,
+)
 
-__all__ = ["before_cleaning", "impatient", "kubelet", "lab", "objects"]
+__all__ = [
+    "before_cleaning",
+    "driver",
+    "dynamic",
+    "ground",
+    "impatient",
+    "kubelet",
+    "lab",
+    "objects",
+    "root",
+    "target",
+]

@@ -1,6 +1,7 @@
 """FlexVolume's collector against an API server that fails, refuses, and says this and that: only
 what it certainly does not know any more is removed, and only after the grace period."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -192,10 +193,26 @@ async def test_another_object_of_its_name_keeps_it(setting: Setting) -> None:
     assert live.metadata.uid != setting.uid
     assert isinstance(await setting.sweep(), ForgetGone)
     (listed,) = setting.driver.list_volumes()
-    assert "gone-since" not in listed.tags
+    assert not {"gone-since", "ended"} & listed.tags.keys()
     setting.later(10 * GRACE)
     assert isinstance(await setting.sweep(), Keep)
     assert setting.has_data()
+
+
+async def test_the_note_of_a_deletion_that_begins_meanwhile_stays(setting: Setting) -> None:
+    """The end of an earlier day was undone; another one begins between the look and the act."""
+    setting.driver.note("pvc-1", {"ended": setting.uid})
+    delete = setting.client.delete(PERSISTENT_VOLUMES, "pvc-1", uid=setting.uid)
+    async with setting.turns.of("pvc-1", 10.0):
+        sweeping = asyncio.create_task(setting.sweep())
+        asked = len(setting.sandbox.requests)
+        async with asyncio.timeout(30):
+            while len(setting.sandbox.requests) == asked:
+                await asyncio.sleep(0.01)
+        await delete
+    assert isinstance(await sweeping, ForgetGone)
+    (listed,) = setting.driver.list_volumes()
+    assert listed.tags["ended"] == setting.uid
 
 
 async def test_what_the_caller_has_seen_is_believed_only_to_be_there(setting: Setting) -> None:
@@ -245,7 +262,8 @@ async def test_what_is_mounted_stays_until_it_is_not(setting: Setting) -> None:
     tags = {"pv-uid": setting.uid, "claim": "ns/claim", "policy": "Delete"}
     (listed,) = setting.driver.list_volumes()
     setting.driver.mount(Volume(name="pvc-1", size_bytes=1, tags=tags), target)
-    setting.driver.note("pvc-1", {"gone-since": listed.tags["gone-since"]})
+    notes = {key: listed.tags[key] for key in ("gone-since", "ended")}
+    setting.driver.note("pvc-1", notes)
     action = await setting.sweep()
     assert isinstance(action, Keep)
     assert "in use" in action.reason

@@ -139,7 +139,26 @@ def test_a_volume_with_a_persistentvolume_of_its_name_is_kept(uid: str) -> None:
     E-FV-52, W-03.
     """
     assert isinstance(judged(owned(), There(uid)), ForgetGone)
-    assert isinstance(judged(owned(gone_since=""), There(uid)), Keep)
+    assert isinstance(judged(owned(gone_since="", ended=""), There(uid)), Keep)
+
+
+@pytest.mark.parametrize("uid", ["uid-1", "another-uid"])
+@pytest.mark.parametrize(
+    ("noted", "ending", "forgotten"),
+    [
+        pytest.param({}, False, ("gone-since", "ended"), id="undone"),
+        pytest.param({"gone_since": ""}, False, ("ended",), id="undone-at-once"),
+        pytest.param({"ended": ""}, False, ("gone-since",), id="went-unseen"),
+        pytest.param({}, True, ("gone-since",), id="ends-again"),
+        pytest.param({"gone_since": ""}, True, (), id="ends"),
+    ],
+)
+def test_a_volume_that_is_there_has_no_end_on_record(
+    uid: str, noted: dict[str, str], ending: bool, forgotten: tuple[str, ...]
+) -> None:
+    """After a restore of the API server's data, or of the object by its name."""
+    action = judged(owned(**noted), There(uid, ending))
+    assert (action.notes if isinstance(action, ForgetGone) else ()) == forgotten
 
 
 @pytest.mark.parametrize("policy", ["Retain", "Recycle", "", "delete"])

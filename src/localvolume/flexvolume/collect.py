@@ -12,6 +12,7 @@ from typing import Final
 
 from localvolume.flexvolume.driver import (
     MAKING,
+    NOTES_OF_THE_END,
     TAG_ENDED,
     TAG_GONE_SINCE,
     TAG_ON_REMOVAL,
@@ -39,9 +40,13 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """There is a PersistentVolume of that name, with this UID."""
+    """There is a PersistentVolume of that name, with this UID.
+
+    `ending`: it is being deleted, so that the note of its end may have just been written.
+    """
 
     uid: str
+    ending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +86,11 @@ class NoteGone:
 
 @dataclass(frozen=True, slots=True)
 class ForgetGone:
-    """Take TAG_GONE_SINCE away."""
+    """Take these notes away, of NOTES_OF_THE_END."""
 
     volume: Owned
     reason: str
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +123,31 @@ def _judge(volume: Owned, facts: Facts) -> Action:
     match answer:
         case Unknown(why):
             return Keep(volume, f"whether its PersistentVolume exists is not known: {why}")
-        case There(uid):
-            return _there(volume, uid)
+        case There():
+            return _there(volume, answer)
         case Gone():
             return _gone(volume, answer, facts)
 
 
-def _there(volume: Owned, uid: str) -> Action:
-    same = uid == volume.tags.get(TAG_PV_UID, "")
+def _there(volume: Owned, answer: There) -> Action:
+    same = answer.uid == volume.tags.get(TAG_PV_UID, "")
     text = "its PersistentVolume exists" if same else "another PersistentVolume has its name"
-    if volume.tags.get(TAG_GONE_SINCE):
-        return ForgetGone(volume, text)
+    if notes := stale_notes(volume, answer):
+        return ForgetGone(volume, text, notes)
     return Keep(volume, text)
+
+
+def stale_notes(volume: Owned, answer: Answer) -> tuple[str, ...]:
+    """The notes of its end that the answer belies.
+
+    The end of an object that is there, and is not being deleted, was undone: by a restore of the
+    API server's data, or of the object under the same name. What tenants write from then on must
+    not go with the next absence that nobody asked for.
+    """
+    if not isinstance(answer, There):
+        return ()
+    notes = (TAG_GONE_SINCE,) if answer.ending else NOTES_OF_THE_END
+    return tuple(note for note in notes if volume.tags.get(note))
 
 
 def _gone(volume: Owned, answer: Gone, facts: Facts) -> Action:

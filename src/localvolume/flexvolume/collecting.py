@@ -26,6 +26,7 @@ from localvolume.flexvolume.collect import (
     There,
     Unknown,
     judge,
+    stale_notes,
 )
 from localvolume.flexvolume.collectmetrics import CollectorMetrics as CollectorMetrics
 from localvolume.flexvolume.driver import (
@@ -41,6 +42,7 @@ from localvolume.host.workers import Hung, Workers
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
+from localvolume.volumes.objects import is_being_deleted
 
 LOOK_SECONDS: Final = 90.0
 NOTE_SECONDS: Final = 120.0
@@ -138,7 +140,7 @@ class Collector:
             return self._heard(volume, gone)
         except ApiError as error:
             return self._heard(volume, Unknown(str(error)))
-        return self._heard(volume, There(live.metadata.uid))
+        return self._heard(volume, There(live.metadata.uid, is_being_deleted(live)))
 
     def _heard(self, volume: Owned, answer: Answer) -> Answer:
         """The answer, with what this process knows from before."""
@@ -177,7 +179,7 @@ class Collector:
                     text = f"{reason}: removed after {self._grace:.0f} s unless it comes back"
                     self._say(volume.name, logging.INFO, text, volume)
                 case ForgetGone(_, reason):
-                    await self._note(volume, "")
+                    await self._forget_gone(volume)
                     self._say(volume.name, logging.INFO, f"kept: {reason}", volume)
                 case Remove():
                     await self._remove(action)
@@ -189,6 +191,12 @@ class Collector:
     async def _note(self, volume: Owned, since: str) -> None:
         async with self._turns.of(volume.name, NOTE_SECONDS) as turn:
             await turn.call(self._driver.note, volume.name, {TAG_GONE_SINCE: since})
+
+    async def _forget_gone(self, volume: Owned) -> None:
+        async with self._turns.of(volume.name, NOTE_SECONDS) as turn:
+            # Since it was judged its deletion may have begun, and the note of that been written.
+            notes = stale_notes(volume, await self._ask(volume))
+            await turn.call(self._driver.note, volume.name, dict.fromkeys(notes, ""))
 
     async def _remove(self, action: Remove) -> None:
         volume = action.volume

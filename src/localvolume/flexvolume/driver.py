@@ -25,6 +25,10 @@ was seen last, TAG_STATE one of MAKING, MADE and REMOVING, TAG_GONE_SINCE since 
 PersistentVolume (RFC 3339), TAG_ENDED the UID of the PersistentVolume whose deletion, without a
 claim, this node's agent saw and agreed to, TAG_ON_REMOVAL one of WAYS."""
 
+NOTES_OF_THE_END: Final = (TAG_GONE_SINCE, TAG_ENDED)
+"""What is true only until the volume has a PersistentVolume again, as after a restore of the API
+server's data. Whoever sees that takes them away: a later absence proves nothing by them."""
+
 MAKING: Final = "making"
 MADE: Final = "made"
 REMOVING: Final = "removing"
@@ -89,6 +93,7 @@ class Driver(Protocol):
 
         Mounted there already: success. Something else mounted there, or a volume of that name
         which is not ours or another owner's (`same_owner`): DriverFailed, nothing touched.
+        What was noted of an end (NOTES_OF_THE_END) is taken away: it is in use again.
         """
 
     def unmount(self, name: str, target: str) -> str:

@@ -24,7 +24,7 @@ from localvolume.flexvolume import mounting
 from localvolume.flexvolume.driver import (
     MADE,
     MAKING,
-    TAG_GONE_SINCE,
+    NOTES_OF_THE_END,
     TAG_ON_REMOVAL,
     TAG_STATE,
     DriverFailed,
@@ -117,7 +117,8 @@ class BindDriver:
                 make_directory(root, name, 0o755)
                 sync_directory(root)
         tags = {**noted.tags, **volume.tags, TAG_STATE: MADE}
-        tags.pop(TAG_GONE_SINCE, None)
+        for note in NOTES_OF_THE_END:
+            tags.pop(note, None)
         if tags != noted.tags:
             _write(root, name, msgspec.structs.replace(noted, tags=tags))
 

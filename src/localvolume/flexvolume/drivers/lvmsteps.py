@@ -15,10 +15,10 @@ from localvolume.backends.model import BackendFailed
 from localvolume.flexvolume.driver import (
     MADE,
     MAKING,
+    NOTES_OF_THE_END,
     REMOVING,
     TAG_CLAIM,
     TAG_FS,
-    TAG_GONE_SINCE,
     TAG_SIZE,
     TAG_STATE,
     DriverFailed,
@@ -52,7 +52,8 @@ class Steps:
                 f" {noted.get(TAG_CLAIM) or 'unknown'}: left as it is"
             )
         now = {**noted, **{key: value for key, value in volume.tags.items() if value}}
-        now.pop(TAG_GONE_SINCE, None)
+        for note in NOTES_OF_THE_END:
+            now.pop(note, None)
         return self._shelf.note(found, now)
 
     def filled(

@@ -12,6 +12,7 @@ from localvolume.kube.beforewrite import BeforeWrite
 from localvolume.kube.errors import TryAgainLater
 from localvolume.kube.kinds import Kind
 from localvolume.kube.objects import KubeObject
+from localvolume.kube.serverclock import ServerClock
 from localvolume.kube.transport import OnRequest, Transport
 from localvolume.kube.wire import BOOKMARK, JsonPatch, MergePatch, Page, WatchEvent, codec, encode
 
@@ -73,6 +74,11 @@ class Client:
     @on_request.setter
     def on_request(self, hook: OnRequest | None) -> None:
         self._transport.on_request = hook
+
+    @property
+    def clock(self) -> ServerClock:
+        """What time it is by the server, as its answers tell."""
+        return self._transport.clock
 
     async def __aenter__(self) -> Client:
         self._transport.open()

@@ -23,6 +23,7 @@ from localvolume.kube.errors import (
 )
 from localvolume.kube.kinds import Kind
 from localvolume.kube.lean import importing_lean, trim_tls_buffers
+from localvolume.kube.serverclock import ServerClock
 from localvolume.kube.sockets import Sockets
 
 with importing_lean():
@@ -54,6 +55,7 @@ class Transport:
     ) -> None:
         self.access: Final = access
         self.on_request = on_request
+        self.clock: Final = ServerClock()
         self._request_class: Final = request_class(before_write)
         self._timeout: Final = timeout
         self._slots: Final = asyncio.Semaphore(concurrency)
@@ -215,7 +217,8 @@ class Transport:
         if body is not None:
             headers.append(("Content-Type", content_type))
         context = self.access.context
-        return await self._session.request(
+        asked = self.clock.steady()
+        response = await self._session.request(
             method,
             URL(f"{self.access.server}{path}", encoded=True),
             data=body,
@@ -225,6 +228,8 @@ class Transport:
             proxy=self.access.proxy,
             allow_redirects=False,
         )
+        self.clock.told(response.headers.get("Date"), asked, self.clock.steady())
+        return response
 
     async def _wait_for_leave(self) -> None:
         """Stay away for as long as the server asked us to."""

@@ -26,6 +26,7 @@ from localvolume.config.environment import ListenAddress
 from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.ports import free_ports
 from localvolume.host.mounts import read_mount_table
+from localvolume.volumes.periods import Clock
 from tests.cluster.support_endpoints import http, metric, samples
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
@@ -114,6 +115,7 @@ class Lab:
         self.paces = Paces()
         """Of the agents that are started from now on in this process."""
         self.deeds = Deeds()
+        self.clock = Clock()
         """Theirs too."""
         self._log = _Log()
         self._count = 0
@@ -269,6 +271,7 @@ class Lab:
                 job_image=self.job_image,
                 paces=self.paces,
                 deeds=self.deeds,
+                clock=self.clock,
                 **options,
             )
         )

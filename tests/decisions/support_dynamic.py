@@ -41,6 +41,7 @@ from localvolume.kube.objects import (
 from localvolume.volumes import claims, marks
 from localvolume.volumes.capacity import GIB, MIB
 from localvolume.volumes.manifest import NodeFacts
+from localvolume.volumes.periods import Moment, Witnessed
 from tests.suite.names import KUTTI, LOCAL_PATH, OPENEBS
 
 S = TypeVar("S", bound=Step)
@@ -311,9 +312,13 @@ def facts(*things: Thing, **changes: Any) -> Facts:
         "pools": pools,
         "claims": {key_of(one): one for one in things if isinstance(one, PersistentVolumeClaim)},
         "volumes": {one.metadata.name: one for one in things if isinstance(one, PersistentVolume)},
-        "now": NOW,
+        **changes,
     }
-    return Facts(**(found | changes))
+    # The clocks agree, and this process has just begun, unless a test says otherwise.
+    day = found.get("now", NOW)
+    now = day if isinstance(day, Moment) else Moment(day, day)
+    seen = {one.metadata.uid: Witnessed(0.0, now.earlier) for one in found["volumes"].values()}
+    return Facts(**{"witnessed": seen, **found, "now": now})
 
 
 def planned(*things: Thing, **changes: Any) -> dict[str, Step]:

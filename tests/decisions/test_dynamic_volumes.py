@@ -19,8 +19,10 @@ from localvolume.dynamic.model import (
     Step,
 )
 from localvolume.dynamic.plan import plan
+from localvolume.dynamic.undoing import marks_of
 from localvolume.volumes import marks
 from localvolume.volumes.patches import secured, without_finalizer
+from localvolume.volumes.periods import Moment, Witnessed
 from tests.decisions.support_dynamic import (
     A_MINUTE_AGO,
     IN_A_MINUTE,
@@ -261,6 +263,55 @@ def test_it_can_still_be_undone() -> None:
 def test_the_period_is_over(later: float, over: bool) -> None:
     answer = step(volume(phase="Released", since=A_MINUTE_AGO), PERIOD, now=NOW + later)
     a(Delete if over else Hold, answer)
+
+
+YEAR = 365 * 86400.0
+SEEN_NOTHING = {"volume-1": Witnessed(0.0, NOW)}
+
+
+@pytest.mark.parametrize(
+    ("now", "witnessed", "said"),
+    [
+        pytest.param(Moment(NOW + YEAR, NOW), SEEN_NOTHING, "this machine's clock", id="here"),
+        pytest.param(Moment(NOW, NOW + YEAR), SEEN_NOTHING, "the API server's is", id="there"),
+        pytest.param(Moment(NOW + YEAR, NOW + YEAR), SEEN_NOTHING, "", id="both"),
+        pytest.param(Moment(NOW + YEAR, None), SEEN_NOTHING, "", id="no-answer-yet"),
+        pytest.param(Moment(NOW + YEAR, NOW + YEAR), {}, "", id="not-looked-at-yet"),
+    ],
+)
+def test_a_clock_that_jumps_ends_no_period(
+    now: Moment, witnessed: dict[str, Witnessed], said: str
+) -> None:
+    one = volume(phase="Released", since=A_MINUTE_AGO)
+    held = a(Hold, step(one, PERIOD, now=now, witnessed=witnessed))
+    assert held.event == ("VolumeFailedDelete" if said else "")
+    assert f"can still be undone: {said}" in held.reason if said else ":" not in held.reason
+    assert held.again_seconds is not None
+    assert 0 < held.again_seconds <= 100.0
+    # All of it has been seen.
+    a(Delete, step(one, PERIOD, now=now, witnessed={"volume-1": Witnessed(100.0)}))
+
+
+def test_nothing_calls_for_a_look_where_nobody_can_tell_when() -> None:
+    """Marked without a beginning: it is looked at again with everything else."""
+    one = volume(phase="Released", until=IN_A_MINUTE)
+    held = a(Hold, step(one, pool(record()), now=Moment(NOW, None)))
+    assert held.again_seconds is None
+
+
+def test_a_clock_that_is_ahead_takes_nothing_off_what_was_promised() -> None:
+    one = volume(phase="Released", until="2027-01-15T09:00:00Z")
+    mark = a(MarkReleased, step(one, PERIOD, now=Moment(NOW + YEAR, NOW)))
+    assert mark.period == 3600.0
+
+
+def test_beginnings_are_told_apart_by_volume_and_by_what_is_written() -> None:
+    released = volume(phase="Released", since=A_MINUTE_AGO)
+    earlier = {marks.RELEASED_ANNOTATION: "2020-01-01T00:00:00Z an-earlier-claim"}
+    others = [volume(), volume(phase="Bound", since=A_MINUTE_AGO), volume(phase="Released")]
+    others.append(volume(phase="Released", annotations=earlier))
+    assert marks_of(others) == {}
+    assert marks_of([released]) == {"volume-1": f"{A_MINUTE_AGO} 1"}
 
 
 def test_a_time_that_cannot_be_read_is_written_anew() -> None:

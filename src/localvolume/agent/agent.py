@@ -39,6 +39,7 @@ from localvolume.static.jobs import JobWatch
 from localvolume.static.role import GRACE_SECONDS, StaticRole
 from localvolume.static.telemetry import Telemetry
 from localvolume.volumes import marks
+from localvolume.volumes.periods import Clock
 
 if TYPE_CHECKING:
     from localvolume.agent.taint import NotReadyTaint
@@ -82,6 +83,8 @@ class AgentOptions:
     """The provisioners for claims whose places are taken."""
     paces: Paces = field(default_factory=Paces)
     deeds: Deeds = field(default_factory=Deeds)
+    clock: Clock = field(default_factory=Clock)
+    """By which periods are counted that end with a removal."""
 
 
 class Agent:
@@ -256,6 +259,7 @@ class Agent:
             node_name=self._options.node_name,
             namespace=self._options.namespace,
             paces=self._paces,
+            clock=self._options.clock,
         )
         self._process.watch_workers(self._workers, role.cleaners)
         self._health = self._tell_health(self._shared, configuration)

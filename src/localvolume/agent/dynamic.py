@@ -61,6 +61,7 @@ def begin(
         node_name=shared.node_name,
         configuration=configuration,
         paces=paces,
+        clock=shared.clock,
     )
     tasks.create_task(claims.run())
     tasks.create_task(published.run())

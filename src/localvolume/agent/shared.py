@@ -12,6 +12,7 @@ from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import Node, PersistentVolume, StorageClass
+from localvolume.volumes.periods import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,3 +29,4 @@ class Shared:
     node_name: str
     namespace: str
     paces: Paces
+    clock: Clock

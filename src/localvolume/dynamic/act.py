@@ -62,7 +62,10 @@ _PROGRESS_SECONDS = 30.0
 
 
 class Acts:
-    """The steps, one method each; `saw_volume` and `saw_claim` are told what the server says."""
+    """The steps, one method each; `saw_volume` and `saw_claim` are told what the server says.
+
+    `written_now` is the time at which a volume is written down as released.
+    """
 
     def __init__(
         self,
@@ -76,6 +79,7 @@ class Acts:
         options: Callable[[], PublishingOptions],
         saw_volume: Callable[[PersistentVolume], object],
         saw_claim: Callable[[PersistentVolumeClaim], object],
+        written_now: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._events = events
@@ -86,6 +90,7 @@ class Acts:
         self._options = options
         self._saw_volume = saw_volume
         self._saw_claim = saw_claim
+        self._written_now = written_now
         self.purgers = Workers(limit=PURGERS)
         """Deleting takes a thread for minutes: nothing else must wait for one."""
 
@@ -113,7 +118,7 @@ class Acts:
             case Secure():
                 await self._patch_volume(step.volume, secured(step.volume))
             case MarkReleased():
-                since = None if step.again else time.time()
+                since = None if step.again else self._written_now()
                 patch = patches.released(step.volume, since, step.period)
                 await self._patch_volume(step.volume, patch)
                 if not step.again:

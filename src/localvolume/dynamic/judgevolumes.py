@@ -6,7 +6,9 @@ first and held, the volume moved to the trash, and the object let go last.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from localvolume.dynamic.judgerecords import never_published
 from localvolume.dynamic.model import (
@@ -21,10 +23,10 @@ from localvolume.dynamic.model import (
     Step,
 )
 from localvolume.dynamic.places import conflicts
-from localvolume.dynamic.undoing import undo_of
+from localvolume.dynamic.undoing import Undo, undo_of
 from localvolume.dynamic.world import Found, World, pool_of
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
-from localvolume.volumes import marks
+from localvolume.volumes import marks, periods
 from localvolume.volumes.objects import (
     claim_of,
     is_being_deleted,
@@ -233,9 +235,11 @@ def _in_time(world: World, volume: Volume) -> Step | None:
     """While its removal can still be undone, and where nobody can tell for how long."""
     class_facts = world.facts.classes.get(volume.spec.storage_class_name)
     undo = undo_of(volume, class_facts, _pool_seconds(world, volume))
-    left = (undo.until or 0.0) - world.facts.now
+    left = _left(world, volume, undo)
     if not undo.marked and undo.period:
-        period = max(undo.period, left)
+        now = world.facts.now
+        promised = (undo.until or 0.0) - (now.here if now.earlier is None else now.earlier)
+        period = max(undo.period, promised)
         return MarkReleased(
             key=volume.metadata.name,
             reason=f"its claim is gone; it is removed after {period:.0f} s",
@@ -243,12 +247,20 @@ def _in_time(world: World, volume: Volume) -> Step | None:
             period=period,
         )
     if left > 0:
-        return Hold(
-            key=volume.metadata.name,
-            reason="its claim is gone, and that can still be undone",
-            again_seconds=left,
-        )
+        text = "its claim is gone, and that can still be undone"
+        again = left if left < math.inf else None
+        if doubt := periods.doubt(undo.until or 0.0, world.facts.now):
+            return replace(_hold(volume, f"{text}: {doubt}"), again_seconds=again)
+        return Hold(key=volume.metadata.name, reason=text, again_seconds=again)
     return _hold(volume, undo.problem) if undo.problem else None
+
+
+def _left(world: World, volume: Volume, undo: Undo) -> float:
+    """For how many seconds at least it can still be undone."""
+    if undo.until is None:
+        return 0.0
+    witnessed = world.facts.witnessed.get(volume.metadata.uid, periods.NOBODY)
+    return periods.left(undo.since, undo.until, world.facts.now, witnessed)
 
 
 def _pool_seconds(world: World, volume: Volume) -> float:

@@ -10,6 +10,7 @@ from localvolume.backends.model import PoolReport, Record
 from localvolume.config.pools import PoolConfig
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from localvolume.volumes.manifest import NodeFacts
+from localvolume.volumes.periods import NO_TIME, Moment, Witnessed
 
 SourceType = Literal["local", "hostPath"]
 
@@ -80,7 +81,8 @@ class Facts:
     only the dynamic ones are here. `gone` are claims of which a live look has said that they do not
     exist any more, by UID, and `absent` names of PersistentVolumes that a live look did not find,
     or found to be another node's: nothing is taken away on the word of a cache. `busy` are the
-    names at which something is under way. `now` is in seconds since the epoch.
+    names at which something is under way. `witnessed` is what this process itself knows of the
+    times in which removals can be undone, by the UIDs of PersistentVolumes.
     """
 
     node: NodeFacts
@@ -101,7 +103,8 @@ class Facts:
     promised: Sequence[tuple[str, Record]] = ()
     """What is being made or grown, with the pool's name: its record may not say so yet."""
     busy: Collection[str] = ()
-    now: float = 0.0
+    now: Moment = NO_TIME
+    witnessed: Mapping[str, Witnessed] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from localvolume.dynamic.places import is_surely_elsewhere
 from localvolume.dynamic.plan import plan
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.telemetry import DynamicTelemetry
+from localvolume.dynamic.undoing import marks_of
 from localvolume.host.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
@@ -39,6 +40,7 @@ from localvolume.volumes import marks
 from localvolume.volumes.manifest import PublishingOptions
 from localvolume.volumes.nodes import node_facts
 from localvolume.volumes.objects import is_dynamic
+from localvolume.volumes.periods import Clock, Moment, Witness
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +79,12 @@ class DynamicRole:
         node_name: str,
         configuration: Configuration,
         paces: DynamicPaces,
+        clock: Clock,
     ) -> None:
+        self._client = client
+        self._clock = clock
+        self._witness = Witness()
+        self._far_apart = False
         self._telemetry = telemetry
         self._volumes = volumes
         self._claims = claims
@@ -100,6 +107,7 @@ class DynamicRole:
             options=lambda: self._options,
             saw_volume=volumes.apply_own_write,
             saw_claim=claims.apply_own_write,
+            written_now=self._latest,
         )
         self.purgers = acts.purgers
         """The threads of purges, for whoever shows what hangs."""
@@ -190,6 +198,7 @@ class DynamicRole:
         served = {one.provisioner: one for one in (_NATIVE, *configuration.served)}
         classes, foreign = self._read_classes(served)
         absent, gone, again = self._live.unwanted()
+        now = self._now()
         facts = Facts(
             node=node,
             provisioners=frozenset(served),
@@ -205,7 +214,10 @@ class DynamicRole:
             named=self._live.named(),
             promised=list({**promised, **self._promised()}.values()),
             busy=busy | set(self._doing.busy),
-            now=time.time(),
+            now=now,
+            witnessed=self._witness.look(
+                marks_of(self._own_volumes().values()), now, self._clock.steady()
+            ),
         )
         made = plan(facts)
         self._tell(pools, facts, made)
@@ -222,6 +234,22 @@ class DynamicRole:
             waits.append(PROBLEM_SECONDS)
         self._wake_in(min([wait for wait in (*waits, again) if wait], default=0.0))
         self.looks += 1
+
+    def _now(self) -> Moment:
+        """Now, by this node and by the API server; said where they are far apart."""
+        now = Moment(self._clock.day(), self._client.clock.earliest())
+        if now.far_apart and not self._far_apart:
+            log.warning(
+                "the clocks of this node and of the API server are far apart:"
+                " neither ends the time in which a removal can be undone"
+            )
+        self._far_apart = now.far_apart
+        return now
+
+    def _latest(self) -> float:
+        """The latest that it can be now: what begins then is not over too early by any clock."""
+        here, server = self._clock.day(), self._client.clock.latest()
+        return here if server is None else max(here, server)
 
     def _promised(self) -> dict[str, tuple[str, Record]]:
         """What is being made or grown, with the name of its pool, by the volume's name."""

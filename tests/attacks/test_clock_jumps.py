@@ -10,7 +10,9 @@ import pytest
 
 from localvolume.volumes.moments import written
 from localvolume.volumes.periods import Clock
+from tests.cluster.support_controller import LOST, Ground
 from tests.cluster.support_dynamic import DynamicLab, Volume
+from tests.suite.api import VOLUMES
 
 YEAR = 365 * 86400.0
 HOUR = 3600.0
@@ -112,3 +114,60 @@ def test_clocks_that_agree_end_it_for_an_agent_that_saw_nothing(dynamic: Dynamic
     clocks.jump = 0.0
     dynamic.start()
     dynamic.gone(volume)
+
+
+# --- nodes that are lost -------------------------------------------------------------------------
+
+
+@pytest.mark.needs("controlplane")
+def test_a_jump_of_the_leaders_clock_ends_no_time_for_a_node_to_return(ground: Ground) -> None:
+    clocks = Jumping()
+    node = ground.node()
+    used, held = ground.released(ground.volume(node)), ground.volume(node)
+    claim = ground.bound(held)
+    ground.start(ground.cls, claim_delay=HOUR, clock=clocks.clock)
+    ground.remove_node(node)
+    ground.marked(used)
+    ground.marked(held)
+    clocks.jump = YEAR
+    text = "this machine's clock is far ahead of the API server's"
+    for volume in (used, held):
+        ground.event(volume, "ReferencedNodeDeleted", text)
+    ground.stays(used, held, claim)
+    # A leader that has seen none of it believes that clock no more.
+    ground.stop()
+    ground.start(ground.cls, claim_delay=HOUR, clock=clocks.clock)
+    ground.stays(used, held, claim)
+    clocks.passed = HOUR - 600.0
+    ground.stays(used, held, claim)
+    clocks.passed += 600.0
+    for thing in (used, claim):
+        ground.gone(thing)
+
+
+@pytest.mark.needs("controlplane")
+def test_a_loss_that_was_noted_by_a_clock_that_was_behind_is_not_long_ago(ground: Ground) -> None:
+    clocks = Jumping(jump=-YEAR)
+    node = ground.node()
+    used = ground.released(ground.volume(node))
+    ground.start(ground.cls, clock=clocks.clock)
+    ground.remove_node(node)
+    assert ground.marked(used) > written(time.time() - HOUR)
+    clocks.jump = 0.0
+    ground.stop()
+    ground.start(ground.cls, clock=clocks.clock)
+    ground.stays(used)
+
+
+@pytest.mark.needs("controlplane")
+def test_clocks_that_agree_end_it_for_a_leader_that_saw_nothing(ground: Ground) -> None:
+    clocks = Jumping(jump=-YEAR)
+    used = ground.released(ground.volume(f"{ground.unique}-lost"))
+    mark = {"metadata": {"annotations": {LOST: written(time.time() - 2 * HOUR)}}}
+    ground.patch(f"{VOLUMES}/{used['metadata']['name']}", mark)
+    ground.start(ground.cls, clock=clocks.clock)
+    ground.stays(used)
+    ground.stop()
+    clocks.jump = 0.0
+    ground.start(ground.cls, clock=clocks.clock)
+    ground.gone(used)

@@ -18,6 +18,7 @@ from localvolume.controlplane import ControlPlane, RequestFailed
 from localvolume.controlplane.ports import free_ports
 from localvolume.kube.events import QUEUE
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER, FLEX_DRIVER
+from localvolume.volumes.periods import Clock
 from tests.cluster.support_endpoints import http, metric, samples
 from tests.cluster.support_objects import pause
 from tests.cluster.support_thread import LoopThread
@@ -112,6 +113,7 @@ class Ground:
         flex_drivers: Sequence[str] = (),
         kubeconfig: Path | None = None,
         room_for_events: int = QUEUE,
+        clock: Clock | None = None,
         wait: bool = True,
     ) -> None:
         """Start it with these classes opted in for deleting; returns once it leads."""
@@ -131,6 +133,7 @@ class Ground:
                 kubeconfig=str(kubeconfig or self.plane.kubeconfig),
                 listen_address=ListenAddress("127.0.0.1", self.port),
                 room_for_events=room_for_events,
+                clock=clock or Clock(),
             )
         )
         self.adopt(f"{LEASES}/{self.lease}")

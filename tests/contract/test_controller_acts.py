@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from localvolume.controller.act import Acts, Refrained
+from localvolume.controller.counting import Counting
 from localvolume.controller.live import look
 from localvolume.controller.model import DeleteClaim, DeleteVolume, LetGo, MarkLost, Policy, Step
 from localvolume.controller.nodes import Nodes
@@ -30,6 +31,7 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import CLAIMS
 from localvolume.sandbox.sandbox import Sandbox
 from localvolume.volumes import marks
+from localvolume.volumes.periods import Clock
 
 POLICY = Policy(delete_classes=frozenset({"fast"}), claim_delay=0.0, return_period=0.0)
 LONG_AGO = "2026-01-01T00:00:00Z"
@@ -76,7 +78,7 @@ class Ground:
             client=self.client,
             voice=Voice(EventRecorder(self.client, "test", "one")),
             metrics=self.metrics,
-            policy=POLICY,
+            counting=Counting(POLICY, Clock(), self.client.clock),
             saw=lambda _: None,
         )
         self.sandbox.requests.clear()

@@ -19,6 +19,7 @@ from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.events import EventRecorder
 from localvolume.volumes import marks
 from localvolume.volumes.claims import volume_name
+from localvolume.volumes.periods import Clock
 from tests.suite.until import until_async
 
 
@@ -36,6 +37,7 @@ async def demand(client: Client) -> AsyncIterator[Demand]:
         metrics=ControllerMetrics(),
         policy=Policy(),
         pace=Pace(),
+        clock=Clock(),
     )
     informers = (cluster.volumes, cluster.nodes, demand.classes, demand.capacities)
     listing = asyncio.create_task(demand.claims.run())

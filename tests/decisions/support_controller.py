@@ -22,6 +22,7 @@ from localvolume.kube.objects import (
     VolumeNodeAffinity,
 )
 from localvolume.volumes import marks
+from localvolume.volumes.periods import Moment, Witnessed
 
 S = TypeVar("S", bound=Step)
 
@@ -97,9 +98,15 @@ def volume(
 
 
 def step(
-    about: PersistentVolume, nodes: Iterable[Node] = (), policy: Policy = LISTED, now: float = NOW
+    about: PersistentVolume,
+    nodes: Iterable[Node] = (),
+    policy: Policy = LISTED,
+    now: float | Moment = NOW,
+    witnessed: Witnessed | None = None,
 ) -> Step:
-    return decide(Facts(Nodes(nodes), policy, now), about)
+    now = now if isinstance(now, Moment) else Moment(now, now)
+    seen = Witnessed(0.0, now.earlier) if witnessed is None else witnessed
+    return decide(Facts(Nodes(nodes), policy, now, seen), about)
 
 
 def a(kind: type[S], found: Any) -> S:

@@ -114,5 +114,5 @@ def test_the_alpha_affinity_is_read_of_what_the_server_sends() -> None:
     }
     there = {"metadata": {"name": "node-1", "uid": "2", "labels": {marks.HOSTNAME_LABEL: "node-1"}}}
     nodes = Nodes([codec(NODES).one(json.dumps(there).encode())])
-    found = decide(Facts(nodes, Policy(), 0.0), codec(VOLUMES).one(json.dumps(made).encode()))
+    found = decide(Facts(nodes, Policy()), codec(VOLUMES).one(json.dumps(made).encode()))
     assert a(Adopt, found).node_name == "node-1"

@@ -20,6 +20,7 @@ from localvolume.controller.model import (
 from localvolume.controller.plan import lost_since
 from localvolume.kube.objects import Node, NodeSelectorTerm, PersistentVolume
 from localvolume.volumes import marks
+from localvolume.volumes.periods import Moment, Witnessed
 from tests.decisions.support_controller import (
     AN_HOUR_AGO,
     JUST_NOW,
@@ -169,6 +170,32 @@ def test_a_mark_from_the_future_lets_no_time_pass() -> None:
     held = volume(phase="Bound", claim="c", lost=JUST_NOW)
     wait = a(Wait, step(held, ELSEWHERE, now=NOW - 500))
     assert wait.seconds == 60.0
+
+
+YEAR = 365 * 86400.0
+
+
+@pytest.mark.parametrize(
+    ("now", "witnessed", "said"),
+    [
+        pytest.param(Moment(NOW + YEAR, NOW), Witnessed(0, NOW), "this machine's clock", id="here"),
+        pytest.param(Moment(NOW, NOW + YEAR), Witnessed(0, NOW), "the API server's", id="there"),
+        pytest.param(Moment(NOW + YEAR, NOW + YEAR), Witnessed(0, NOW), "", id="both"),
+        pytest.param(Moment(NOW + YEAR, None), Witnessed(0, NOW), "", id="no-answer-yet"),
+    ],
+)
+def test_a_clock_that_jumps_ends_no_time_for_a_node_to_return(
+    now: Moment, witnessed: Witnessed, said: str
+) -> None:
+    used = volume(phase="Released", claim="c", lost=JUST_NOW)
+    wait = a(Wait, step(used, ELSEWHERE, now=now, witnessed=witnessed))
+    assert wait.seconds == 86400.0
+    assert (f"; {said}" in wait.reason) == bool(said)
+    # This leader has seen it lost for all that time.
+    seen = Witnessed(86400.0)
+    assert a(DeleteVolume, step(used, ELSEWHERE, now=now, witnessed=seen)).abandons
+    held = volume(phase="Bound", claim="c", lost=JUST_NOW)
+    a(Wait, step(held, ELSEWHERE, now=now, witnessed=witnessed))
 
 
 def test_a_claim_of_a_volume_that_is_being_deleted_is_a_claim_all_the_same() -> None:

@@ -7,10 +7,10 @@ anything is deleted or let go, all that this rests on is read once more (live.py
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
 from localvolume.controller import patches
+from localvolume.controller.counting import Counting
 from localvolume.controller.live import Superseded, look, still
 from localvolume.controller.model import (
     Adopt,
@@ -19,7 +19,6 @@ from localvolume.controller.model import (
     LetGo,
     MarkLost,
     MarkReturned,
-    Policy,
     Step,
 )
 from localvolume.controller.telemetry import ControllerMetrics
@@ -51,13 +50,13 @@ class Acts:
         client: Client,
         voice: Voice,
         metrics: ControllerMetrics,
-        policy: Policy,
+        counting: Counting,
         saw: Callable[[KnownVolume], object],
     ) -> None:
         self._client = client
         self._voice = voice
         self._metrics = metrics
-        self._policy = policy
+        self._counting = counting
         self._saw = saw
 
     async def do(self, step: Step) -> None:
@@ -87,8 +86,8 @@ class Acts:
         found = await look(self._client, step)
         if found is None:
             return
-        step = still(found, step, self._policy)
-        await self._patch(step.volume, patches.lost(step.volume, time.time()))
+        step = still(found, step, self._counting)
+        await self._patch(step.volume, patches.lost(step.volume, self._counting.latest()))
         self._voice.lost(step)
         log.warning("%s: %s", step.reason, step.then, extra=_about(step))
 
@@ -101,7 +100,7 @@ class Acts:
         found = await look(self._client, step)
         if found is None:
             return
-        step = still(found, step, self._policy)
+        step = still(found, step, self._counting)
         name, ref = step.volume.metadata.name, step.volume.spec.claim_ref
         if ref is None:
             raise Refrained(f"{name}: it is bound, and does not say to which claim")
@@ -137,7 +136,7 @@ class Acts:
         found = await look(self._client, step)
         if found is None:
             return
-        step = still(found, step, self._policy)
+        step = still(found, step, self._counting)
         meta, phase = step.volume.metadata, phase_of(step.volume)
         try:
             await self._client.delete(
@@ -170,7 +169,7 @@ class Acts:
         found = await look(self._client, step)
         if found is None or not (is_being_deleted(found.volume) and is_finalized(found.volume)):
             return
-        step = still(found, step, self._policy)
+        step = still(found, step, self._counting)
         try:
             await self._patch(found.volume, without_finalizer(found.volume))
         except NotThere:

@@ -29,6 +29,7 @@ from localvolume.kube.kinds import Kind
 from localvolume.kube.lease import Election, new_identity
 from localvolume.process.endpoints import serving
 from localvolume.process.memory import give_back_once_started
+from localvolume.volumes.periods import Clock
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ class ControllerOptions:
     policy: Policy = field(default_factory=Policy)
     pace: Pace = field(default_factory=Pace)
     lease: LeaseOptions = field(default_factory=LeaseOptions)
+    clock: Clock = field(default_factory=Clock)
+    """By which it is counted for how long nodes have been lost."""
     kubeconfig: str | None = None
     listen_address: ListenAddress | None = None
     metrics_path: str = DEFAULT_METRICS_PATH
@@ -140,6 +143,7 @@ class Controller:
             metrics=self._metrics,
             policy=self._options.policy,
             pace=self._options.pace,
+            clock=self._options.clock,
         )
         self._leading = {
             "acts": Role(means),

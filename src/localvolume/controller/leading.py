@@ -15,6 +15,7 @@ from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.turning import Turning
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
+from localvolume.volumes.periods import Clock
 
 S = TypeVar("S")
 
@@ -42,6 +43,7 @@ class Means:
     metrics: ControllerMetrics
     policy: Policy
     pace: Pace
+    clock: Clock
 
 
 class Leading(ABC, Generic[S]):

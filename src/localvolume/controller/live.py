@@ -6,14 +6,14 @@ of its nodes is there) is read once more, and the same rules must still call for
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TypeVar
 
 from localvolume.config.names import fault_of_label_value
-from localvolume.controller.model import Policy, Step
+from localvolume.controller.counting import Counting
+from localvolume.controller.model import Step
 from localvolume.controller.nodes import Nodes
-from localvolume.controller.plan import Facts, decide
+from localvolume.controller.plan import decide
 from localvolume.controller.trimmed import NODES, VOLUMES, KnownNode, KnownVolume
 from localvolume.kube.client import Client
 from localvolume.kube.errors import NotThere
@@ -50,9 +50,9 @@ async def look(client: Client, step: Step) -> Look | None:
     return Look(volume, await _nodes(client, volume))
 
 
-def still(found: Look, step: Kind, policy: Policy) -> Kind:
+def still(found: Look, step: Kind, counting: Counting) -> Kind:
     """The same kind of step, from what was just read; raises Superseded where another is due."""
-    again = decide(Facts(found.nodes, policy, time.time()), found.volume)
+    again = decide(counting.facts(found.nodes, found.volume), found.volume)
     if not isinstance(again, type(step)):
         raise Superseded(f"{step.volume.metadata.name}: {again.reason}")
     return again

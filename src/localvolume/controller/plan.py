@@ -26,7 +26,7 @@ from localvolume.controller.model import (
 from localvolume.controller.nodes import Nodes
 from localvolume.controller.ours import is_dynamic, is_on_a_disk, provisioner_of
 from localvolume.kube.objects import PersistentVolume
-from localvolume.volumes import affinity, marks
+from localvolume.volumes import affinity, marks, periods
 from localvolume.volumes.moments import moment
 from localvolume.volumes.objects import (
     ever_claimed,
@@ -35,15 +35,18 @@ from localvolume.volumes.objects import (
     is_held_by_claim,
     phase_of,
 )
+from localvolume.volumes.periods import NO_TIME, NOBODY, Moment, Witnessed
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known when one volume is judged; `now` in seconds since the epoch."""
+    """What is known when one volume is judged. `witnessed`: what this leader itself has seen of the
+    time for which its nodes have been lost."""
 
     nodes: Nodes
     policy: Policy
-    now: float
+    now: Moment = NO_TIME
+    witnessed: Witnessed = NOBODY
 
 
 def decide(facts: Facts, volume: PersistentVolume) -> Step:
@@ -164,11 +167,15 @@ def _then(facts: Facts, volume: PersistentVolume) -> Step:
         return Report(volume, "other nodes may come that its selector means")
     if volume.spec.storage_class_name not in facts.policy.delete_classes:
         return Report(volume, "its class is not listed for deleting", would=step.reason)
-    # Without a mark, or by a clock that runs ahead of ours, no time has passed.
-    passed = max(0.0, facts.now - (lost_since(volume) or facts.now))
-    if passed < after:
-        return Wait(volume, f"{step.reason} after {after:.0f} s", after - passed)
-    return step
+    since = lost_since(volume)
+    if since is None:  # without a mark no time has passed
+        return Wait(volume, f"{step.reason} after {after:.0f} s", after) if after else step
+    left = periods.left(since, since + after, facts.now, facts.witnessed)
+    if left <= 0:
+        return step
+    text = f"{step.reason} after {after:.0f} s"
+    doubt = periods.doubt(since + after, facts.now)
+    return Wait(volume, f"{text}; {doubt}" if doubt else text, left)
 
 
 def _due(facts: Facts, volume: PersistentVolume) -> tuple[float, Step]:

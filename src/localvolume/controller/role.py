@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 
 from localvolume.controller.act import Acts
+from localvolume.controller.counting import Counting
 from localvolume.controller.doing import Doing
 from localvolume.controller.leading import Leading, Means
 from localvolume.controller.model import Keep, Report, Step, Wait
-from localvolume.controller.plan import Facts, decide
+from localvolume.controller.nodes import Nodes
+from localvolume.controller.plan import decide
 from localvolume.controller.voice import Voice
 
 log = logging.getLogger(__name__)
@@ -27,11 +28,12 @@ class Role(Leading[Step]):
     def __init__(self, means: Means) -> None:
         super().__init__(means)
         self._voice = Voice(means.events)
+        self._counting = Counting(means.policy, means.clock, means.client.clock)
         acts = Acts(
             client=means.client,
             voice=self._voice,
             metrics=means.metrics,
-            policy=means.policy,
+            counting=self._counting,
             saw=means.cluster.volumes.apply_own_write,
         )
         self._doing = Doing[Step](acts.do, self._agenda, at_a_time=means.pace.at_a_time)
@@ -68,13 +70,15 @@ class Role(Leading[Step]):
             self._agenda.add(self._cluster.volumes.items)
 
     def _begin(self) -> Callable[[str], None]:
-        facts = Facts(self._cluster.nodes_now(), self._policy, time.time())
-        return lambda name: self._judge(name, facts)
+        nodes = self._cluster.nodes_now()
+        return lambda name: self._judge(name, nodes)
 
-    def _judge(self, name: str, facts: Facts) -> None:
+    def _judge(self, name: str, nodes: Nodes) -> None:
         volume = self._cluster.volumes.items.get(name)
+        if volume is None:
+            self._counting.forget(name)
         try:
-            step = None if volume is None else decide(facts, volume)
+            step = None if volume is None else decide(self._counting.facts(nodes, volume), volume)
         except Exception:  # a mistake of ours about one volume must not end the others
             log.exception("%s cannot be judged", name)
             return

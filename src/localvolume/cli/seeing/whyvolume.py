@@ -72,7 +72,7 @@ def not_adopted(facts: Facts, volume: Volume) -> Verdict | None:
     if marks.NODE_LABEL in volume.metadata.labels or is_flexvolume(volume):
         return None
     policy = Policy(provisioners=facts.provisioners, flex_drivers=marks.FLEX_DRIVERS)
-    known = controller.Facts(facts.known_nodes, policy, facts.now)
+    known = controller.Facts(facts.known_nodes, policy)
     step = controller.decide(known, volume)
     if isinstance(step, Adopt):
         text = f"it is not adopted yet, and will be: {step.reason}"

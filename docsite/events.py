@@ -48,7 +48,8 @@ EVENTS: dict[str, Reason] = {
         "Put right what it says: mount what is not mounted, end what has the device open, replace "
         "the disk. It is tried again by itself. Where a volume's class is gone, or not valid, "
         "nobody can tell its undoPeriod: create or correct the class, or delete the "
-        "PersistentVolume.",
+        "PersistentVolume. Where it says that a clock is far ahead, set the clocks right: until "
+        "then the volume is kept.",
     ),
     "VolumeVanished": Reason(
         "Warning",
@@ -169,8 +170,10 @@ EVENTS: dict[str, Reason] = {
     "ReferencedNodeDeleted": Reason(
         "Warning",
         "PersistentVolume, claim",
-        "No node is left that could serve the volume, and what is done about it.",
-        "Bring the node back; or see [a node is lost](../operations.md#a-node-is-lost).",
+        "No node is left that could serve the volume, and what is done about it, or what that "
+        "waits for.",
+        "Bring the node back; or see [a node is lost](../operations.md#a-node-is-lost). Where it "
+        "says that a clock is far ahead, set the clocks right.",
     ),
     "ReferencedNodeReturned": Reason(
         "Normal",

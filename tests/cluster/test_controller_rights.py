@@ -22,7 +22,10 @@ from tests.suite.names import NODE_LABEL, SELECTED
 
 pytestmark = pytest.mark.needs("controlplane")
 
-VALUES = {"controller": {"storageClassNames": ["any"]}}
+VALUES = {
+    "controller": {"storageClassNames": ["any"]},
+    "flexvolume": {"driver": "bindmount"},
+}
 """Whatever gives it a right."""
 
 

@@ -31,7 +31,7 @@ INSTALLED: list[Given] = [
     (CONTROLLER, "", "events", (), ("create", "patch")),
     (CONTROLLER, "", "nodes", (), READ),
     (CONTROLLER, "", "persistentvolumeclaims", (), (*READ, "patch")),
-    (CONTROLLER, "", "persistentvolumes", (), (*READ, "create", "patch", "delete")),
+    (CONTROLLER, "", "persistentvolumes", (), (*READ, "patch", "delete")),
     (CONTROLLER, "storage.k8s.io", "csidrivers", (), ("create",)),
     (CONTROLLER, "storage.k8s.io", "csidrivers", ("dynamic.localvolume.dev",), ("get",)),
     (CONTROLLER, "storage.k8s.io", "csistoragecapacities", (), ("list", "watch")),
@@ -73,12 +73,20 @@ MORE: list[tuple[str, Values, set[Given]]] = [
     (
         "FlexVolume",
         {"flexvolume": {"driver": "bindmount"}},
-        {(NAME, "", "pods", (), ("get",)), (NAME, "", "nodes", (), READ)},
+        {
+            (NAME, "", "pods", (), ("get",)),
+            (NAME, "", "nodes", (), READ),
+            (CONTROLLER, "", "persistentvolumes", (), (*READ, "create", "patch", "delete")),
+        },
     ),
     (
         "elastic's FlexVolume",
         {"replaces": {"elastic": {"driver": "BINDMOUNT"}}},
-        {(NAME, "", "pods", (), ("get",)), (NAME, "", "nodes", (), READ)},
+        {
+            (NAME, "", "pods", (), ("get",)),
+            (NAME, "", "nodes", (), READ),
+            (CONTROLLER, "", "persistentvolumes", (), (*READ, "create", "patch", "delete")),
+        },
     ),
     (
         "lost nodes",

@@ -6,7 +6,8 @@ the account in question; beside them what the same account has to do is still al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.cluster.support_accounts import RBAC, Caller, token
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_rights import TEMPLATES, Rights, sample_spec
 from tests.suite.api import CLAIMS, VOLUMES
-from tests.suite.names import NODE_LABEL, PROVISIONED_BY
+from tests.suite.names import HOSTNAME, LOCAL_PATH, NODE_LABEL, PROVISIONED_BY
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("controlplane")
@@ -33,7 +34,38 @@ OURS = "dynamic.localvolume.dev"
 IMAGE = "registry.example/localvolume:attacked"
 SHARED = {"matchExpressions": [{"key": "example.com/rack", "operator": "In", "values": ["r1"]}]}
 VALUES: Values = {
+    "image": IMAGE,
+    "useJobForCleaning": True,
     "flexvolume": {"driver": "bindmount"},
+    "classes": [
+        {"name": "fast", "hostDir": "/mnt/fast/"},
+        {"name": "slow", "hostDir": "/mnt/slow"},
+        {"name": "lun", "hostDir": "/mnt/lun", "selector": [SHARED]},
+    ],
+    "pools": {
+        "dirs": {"hostDir": "/mnt/pools/dirs", "classes": ["of-dirs"]},
+        "group": {"backend": "lvm", "volumeGroup": "nvme"},
+        "groups": {"backend": "lvm", "volumeGroupPattern": "disk-[0-9]+"},
+    },
+    "lvmd": {"device-classes": [{"name": "ssd", "volume-group": "topo"}]},
+    "replaces": {
+        "localPath": {
+            "config": {
+                "nodePathMap": [
+                    {"node": "DEFAULT_PATH_FOR_NON_LISTED_NODES", "paths": ["/opt/local-path"]}
+                ]
+            }
+        }
+    },
+    "dynamicStorageClasses": [
+        {"name": "made"},
+        {"name": "flexed", "provisioner": FLEX},
+    ],
+    "confinement": {
+        "dynamicClasses": ["team-*"],
+        "dynamicDirectories": ["/srv/elsewhere"],
+        "directories": {"other-*": "/srv/other"},
+    },
 }
 
 
@@ -144,6 +176,223 @@ def test_without_flexvolume_the_controller_makes_nothing(
             lambda answer: "cannot create resource" not in answer,
         )
         assert "FlexVolume is not served here" in said
+
+
+# --- an agent's token: PersistentVolumes ---------------------------------------------------------
+
+
+def term(key: str = HOSTNAME, value: str = NODE) -> Object:
+    return {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+
+
+def offer(
+    storage_class: str, path: str, *terms: Object, source: str = "local", **more: Any
+) -> Object:
+    """A volume of the node, prepared: bound to nobody beforehand."""
+    affinity = {"required": {"nodeSelectorTerms": list(terms) or [term()]}}
+    spec = sample_spec(NODE, local=None, nodeAffinity=affinity, storageClassName=storage_class)
+    spec[source] = {"path": path}
+    meta = {"name": "attacked-new", "labels": {NODE_LABEL: NODE}}
+    return {"metadata": meta, "spec": {**spec, **more}}
+
+
+def made(
+    storage_class: str,
+    path: str,
+    *terms: Object,
+    source: str = "local",
+    by: str = OURS,
+    pool: str = "dirs/id",
+) -> Object:
+    """A volume of the node, made for somebody's claim."""
+    body = offer(storage_class, path, *terms, source=source, claimRef=reference())
+    notes = {PROVISIONED_BY: by, POOL: pool}
+    body["metadata"]["annotations"] = {key: value for key, value in notes.items() if value}
+    return body
+
+
+OWN: Mapping[str, Object] = {
+    "prepared": offer("fast", "/mnt/fast/one"),
+    "of a class by pattern": offer("other-one", "/srv/other/one"),
+    "on a shared disk": offer("lun", "/mnt/lun/one", term(), SHARED),
+    "in a pool": made("of-dirs", "/mnt/pools/dirs/default/somebodys"),
+    "of a class of the chart": made("made", "/mnt/pools/dirs/pvc-1"),
+    "of a class by pattern, made": made("team-a", "/srv/elsewhere/pvc-1"),
+    "an image": made("made", "/run/localvolume/id/pvc-1"),
+    "a logical volume": made("made", "/dev/nvme/pvc-1"),
+    "a logical volume of a pattern": made("made", "/dev/disk-7/pvc-1"),
+    "a logical volume of TopoLVM's": made("made", "/dev/topo/pvc-1"),
+    "local-path's": made("made", "/opt/local-path/pvc-1", source="hostPath", by=LOCAL_PATH),
+    "local-path's, local": made("made", "/opt/local-path/pvc-1", by=LOCAL_PATH),
+    "local-path's elsewhere": made("made", "/srv/elsewhere/pvc-1", source="hostPath"),
+}
+"""What an agent with these values has to offer."""
+
+OFFER = "may offer no volume"
+LABEL = "may offer only volumes with the label"
+CLASS = "may make no volume for a claim of the class"
+PLACE = "may make no volume for a claim at"
+SAYS = "says which pool it is in"
+CLEAN = "has no part that is empty"
+
+FALSE: Mapping[str, tuple[Object, str]] = {
+    # Prepared volumes.
+    "the root directory": (offer("fast", "/", source="hostPath"), CLEAN),
+    "a directory as hostPath": (offer("fast", "/mnt/fast/one", source="hostPath"), OFFER),
+    "an unknown class": (offer("somebodys", "/mnt/fast/one"), OFFER),
+    "a class that is like a known one": (offer("faster", "/mnt/fast/one"), OFFER),
+    "a class that ends like a known one": (offer("breakfast", "/mnt/fast/one"), OFFER),
+    "a class without a name": (offer("", "/mnt/fast/one"), OFFER),
+    "a class that is made for claims": (offer("made", "/mnt/pools/dirs/one"), OFFER),
+    "another class's directory": (offer("fast", "/mnt/slow/one"), OFFER),
+    "a directory beside": (offer("fast", "/mnt/fast-other/one"), OFFER),
+    "the discovery directory": (offer("fast", "/mnt/fast"), OFFER),
+    "the discovery directory by a dot": (offer("fast", "/mnt/fast/."), CLEAN),
+    "the discovery directory by a slash": (offer("fast", "/mnt/fast/"), CLEAN),
+    "a path with a double slash": (offer("fast", "/mnt/fast//one"), CLEAN),
+    # Kubernetes' own rule.
+    "a directory above": (offer("fast", "/mnt/fast/../../etc"), "must not contain '..'"),
+    "a prepared volume for a claim": (
+        offer("fast", "/mnt/fast/one", claimRef=reference()),
+        CLASS,
+    ),
+    # Volumes made for claims.
+    "for a claim of another driver": (made("ebs", "/mnt/pools/dirs/pvc-1"), CLASS),
+    "for a claim without a class": (made("", "/mnt/pools/dirs/pvc-1"), CLASS),
+    "for a class like a known one": (made("of-dirsx", "/mnt/pools/dirs/pvc-1"), CLASS),
+    "for a class that ends like a known one": (made("remade", "/mnt/pools/dirs/pvc-1"), CLASS),
+    "for a class of FlexVolume": (made("flexed", "/mnt/pools/dirs/pvc-1"), CLASS),
+    "at the root directory": (made("made", "/", source="hostPath"), CLEAN),
+    "at somebody's directory": (made("made", "/etc/kubernetes"), PLACE),
+    "at somebody's directory as hostPath": (
+        made("made", "/etc/kubernetes", source="hostPath"),
+        PLACE,
+    ),
+    "in a pool, as hostPath": (
+        made("made", "/mnt/pools/dirs/pvc-1", source="hostPath"),
+        PLACE,
+    ),
+    "at the whole pool": (made("made", "/mnt/pools/dirs"), PLACE),
+    "at the whole pool by a dot": (made("made", "/mnt/pools/dirs/."), CLEAN),
+    "beside the pool": (made("made", "/mnt/pools/dirs-other/pvc-1"), PLACE),
+    "a prepared volume's directory": (made("made", "/mnt/fast/one"), PLACE),
+    "a whole disk": (made("made", "/dev/sda"), PLACE),
+    "another volume group": (made("made", "/dev/root/pvc-1"), PLACE),
+    "a volume group like a pattern's": (made("made", "/dev/disk-7x/pvc-1"), PLACE),
+    "where a pattern's volume group is no device": (made("made", "/mnt/dev/disk-7/pvc-1"), PLACE),
+    "below a pattern's logical volume": (made("made", "/dev/disk-7/pvc-1/x"), PLACE),
+    "said to be another driver's": (
+        made("made", "/mnt/pools/dirs/pvc-1", by="ebs.csi.aws.com"),
+        SAYS,
+    ),
+    "said to be the controller's": (made("made", "/mnt/pools/dirs/pvc-1", by=FLEX), SAYS),
+    "said to be nobody's": (made("made", "/mnt/pools/dirs/pvc-1", by=""), SAYS),
+    "said to be in no pool": (made("made", "/mnt/pools/dirs/pvc-1", pool=""), SAYS),
+    # On other nodes too.
+    "anywhere on the shared nodes, as hostPath": (
+        offer("lun", "/", term(), SHARED, source="hostPath"),
+        LABEL,
+    ),
+    "a shared class's directory as hostPath": (
+        offer("lun", "/mnt/lun/one", term(), SHARED, source="hostPath"),
+        LABEL,
+    ),
+    "another directory on the shared nodes": (offer("lun", "/etc/x", term(), SHARED), LABEL),
+    "another class on the shared nodes": (offer("fast", "/mnt/fast/one", term(), SHARED), LABEL),
+    "for a claim on the shared nodes": (
+        made("made", "/mnt/pools/dirs/pvc-1", term(), SHARED),
+        LABEL,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OWN)
+def test_an_agent_offers_what_is_its_nodes(stolen: Stolen, what: str) -> None:
+    assert stolen.agent.refusal("POST", VOLUMES, OWN[what]) == ""
+
+
+@pytest.mark.parametrize("what", FALSE)
+def test_an_agent_offers_nothing_else(stolen: Stolen, what: str) -> None:
+    body, said = FALSE[what]
+    assert said in stolen.agent.refusal("POST", VOLUMES, body)
+
+
+def test_a_claim_of_another_driver_is_not_caught(stolen: Stolen, unique: str) -> None:
+    claim = waiting(stolen.objects, unique, unique)
+    for number, body in enumerate(
+        (
+            made(unique, "/", source="hostPath"),
+            made(unique, "/mnt/pools/dirs/pvc-1"),
+            offer(unique, "/mnt/fast/one"),
+            called(unique, made("made", "/mnt/pools/dirs/pvc-1")),
+            called(unique, offer("fast", "/mnt/fast/one")),
+        )
+    ):
+        body["metadata"]["name"] = f"{unique}-{number}"
+        if "claimRef" in body["spec"]:
+            body["spec"]["claimRef"] = claim
+        assert "denied request" in stolen.agent.refusal("POST", VOLUMES, body, really=True)
+    assert is_free(stolen.objects, unique)
+
+
+def called(storage_class: str, body: Object) -> Object:
+    """The same, by an annotation of another class, which counts before the field."""
+    body["metadata"].setdefault("annotations", {})[CLASS_ANNOTATION] = storage_class
+    return body
+
+
+def test_a_volume_gets_no_other_class_later(stolen: Stolen, unique: str) -> None:
+    body = offer("fast", "/mnt/fast/one")
+    body["metadata"]["name"] = unique
+    stolen.objects.make(VOLUMES, body)
+    path = f"{VOLUMES}/{unique}"
+    said = stolen.agent.refusal("PATCH", path, {"metadata": called("another", body)["metadata"]})
+    assert "gives a volume no class by the annotation" in said
+    note = {"metadata": {"annotations": {"localvolume.dev/claimed": "x"}}}
+    assert stolen.agent.refusal("PATCH", path, note) == ""
+
+
+TAKEN: Mapping[str, Object] = {
+    "as hostPath": offer("lun", "/", term(), SHARED, source="hostPath"),
+    "of another class": offer("fast", "/mnt/fast/one", term(), SHARED),
+    "elsewhere": offer("lun", "/etc/x", term(), SHARED),
+}
+"""Volumes on shared nodes that somebody made without a label."""
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_what_reaches_other_nodes_is_not_taken(stolen: Stolen, what: str, unique: str) -> None:
+    body = copy.deepcopy(TAKEN[what])
+    body["metadata"] = {"name": unique}
+    stolen.objects.make(VOLUMES, body)
+    label = {"metadata": {"labels": {NODE_LABEL: NODE}}}
+    assert "may adopt only a volume" in stolen.agent.refusal("PATCH", f"{VOLUMES}/{unique}", label)
+
+
+def test_a_shared_volume_of_its_class_is_taken(stolen: Stolen, unique: str) -> None:
+    body = offer("lun", "/mnt/lun/one", term(), SHARED)
+    body["metadata"] = {"name": unique}
+    stolen.objects.make(VOLUMES, body)
+    label = {"metadata": {"labels": {NODE_LABEL: NODE}}}
+    assert stolen.agent.refusal("PATCH", f"{VOLUMES}/{unique}", label) == ""
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"local": {"path": "/etc/x"}},
+        {"local": None, "hostPath": {"path": "/"}},
+        {"local": None, "flexVolume": {"driver": FLEX, "secretRef": {"name": "x"}}},
+    ],
+    ids=["path", "kind", "FlexVolume"],
+)
+def test_a_volume_stays_where_it_is(stolen: Stolen, patch: Object, unique: str) -> None:
+    """Kubernetes' own rule, which ours relies on."""
+    body = offer("fast", "/mnt/fast/one")
+    body["metadata"]["name"] = unique
+    stolen.objects.make(VOLUMES, body)
+    said = stolen.agent.refusal("PATCH", f"{VOLUMES}/{unique}", {"spec": patch})
+    assert "is immutable after creation" in said
 
 
 def test_the_api_server_finds_no_mistake_in_the_policies(stolen: Stolen) -> None:

@@ -10,14 +10,18 @@ import pytest
 from localvolume.cleaning import run
 from localvolume.cleaning.receipt import Receipt
 from localvolume.controlplane import ControlPlane
-from tests.chart.support_manifests import installed
+from tests.chart.support_helm import render
 from tests.cluster.support_agent import Lab, lab_for
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_dynamic import DynamicLab, dynamic_lab_for
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_pods import Kubelet
-from tests.cluster.support_rights import Rights
+from tests.cluster.support_replaced import PROVISIONERS
+from tests.cluster.support_rights import JOB_IMAGE, TEMPLATES, Rights, of_labs
 from tests.faults.support_proxy import Proxy, proxy_for
+
+OTHERS = sorted(set(PROVISIONERS.values()))
+"""The provisioners that labs replace."""
 
 
 @pytest.fixture
@@ -60,7 +64,7 @@ def proxy(ground: Ground, tmp_path: Path) -> Iterator[Proxy]:
 def kubelet(lab: Lab) -> Iterator[Kubelet]:
     """Runs the pods of the lab's Jobs; and the configuration wants Jobs."""
     lab.settings["useJobForCleaning"] = True
-    lab.job_image = "registry.example/localvolume:test"
+    lab.job_image = JOB_IMAGE
     with Kubelet(lab) as kubelet:
         yield kubelet
         lab.stop()
@@ -87,7 +91,14 @@ def before_cleaning(lab: Lab) -> list[Callable[[], object]]:
 
 
 @pytest.fixture(scope="session")
-def rights(control_plane: ControlPlane) -> Iterator[Rights]:
-    """Accounts, roles and policies of deploy/install.yaml, for whoever acts with them."""
-    with Rights(control_plane, installed()) as made:
+def rights(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Rights]:
+    """Accounts, roles and policies of deploy/install.yaml, for whoever acts with them; the policies
+    know the classes and directories of labs in place of those that are installed."""
+    values = of_labs(
+        tmp_path_factory.getbasetemp(), {"controller": {"dynamicProvisioners": OTHERS}}
+    )
+    manifests = render(values, namespace="default", only=TEMPLATES)
+    with Rights(control_plane, manifests) as made:
         yield made

@@ -1,18 +1,20 @@
 """The rights that the manifests give, loaded into the control plane, and tokens bound to nodes.
 
 Whoever acts with them has the roles and the policies exactly as they are rendered; only the
-namespace is the tests' own.
+namespace is the tests' own. `of_labs` are the values that name the labs' classes and directories.
 """
 
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from localvolume.controlplane import ControlPlane
+from tests.chart.support_helm import Values
 from tests.chart.support_manifests import NAME, Object
 from tests.cluster.support_accounts import ACCOUNTS, RBAC, Caller, kubeconfig, token
 from tests.cluster.support_agent import ADMISSION, Lab
@@ -50,6 +52,23 @@ def in_default(thing: Any) -> Any:
     if isinstance(thing, str):
         return thing.replace(f"system:serviceaccount:{NAME}:", "system:serviceaccount:default:")
     return thing
+
+
+JOB_IMAGE = "registry.example/localvolume:test"
+"""Of the labs' Jobs, as of the pods that make them."""
+
+
+def of_labs(directory: Path, values: Values | None = None) -> Values:
+    """The values, and with them what a lab's configuration has that the chart does not write:
+    classes and pools by the names that the lab gives them, everything below that directory."""
+    given = dict(values or {})
+    known = {
+        # As the labs' hosts and tests' own objects call them.
+        "directories": {"t*": "/host", "none": "/"},
+        "dynamicClasses": ["t*"],
+        "dynamicDirectories": [str(directory)],
+    }
+    return {"image": JOB_IMAGE, **given, "confinement": {**known, **given.get("confinement", {})}}
 
 
 class Rights:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.cluster.support_agent import Class
-from tests.cluster.support_dynamic import Claim, DynamicLab, Volume
+from tests.cluster.support_dynamic import PROVISIONER, Claim, DynamicLab, Volume
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_rights import Rights, refusals, show
-from tests.suite.api import CAPACITIES, CLAIMS, VOLUMES
+from tests.suite.api import CAPACITIES, CLAIMS, CLASSES, VOLUMES
 from tests.suite.names import NODE_LABEL
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
@@ -155,3 +155,17 @@ def test_two_agents(
     assert [a.is_there(path) for path in paths] == before
     # And it is B's own all the same.
     assert thief.refusal("PATCH", f"{VOLUMES}/{things[b][0]['metadata']['name']}", mark) == ""
+
+
+def test_a_class_that_the_policies_were_not_told_of(dynamic: DynamicLab, rights: Rights) -> None:
+    """Whoever waits for the volume reads what is to be done."""
+    name = f"untold-{dynamic.unique}"
+    dynamic.objects.make(CLASSES, {"metadata": {"name": name}, "provisioner": PROVISIONER})
+    dynamic.class_names.add(name)
+    dynamic.pool()
+    rights.confine(dynamic)
+    dynamic.start()
+    claim = dynamic.claim(name)
+    said = dynamic.claim_event(claim, "ProvisioningFailed", f"of the class {name}")
+    assert "confinement.dynamicClasses" in said["message"]
+    assert dynamic.volume_of(claim) is None

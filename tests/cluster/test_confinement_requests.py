@@ -37,6 +37,7 @@ EVERYTHING = {
     "useJobForCleaning": True,
     "removeNodeNotReadyTaint": True,
     "flexvolume": {"driver": "bindmount"},
+    "classes": [{"name": "none", "hostDir": "/"}],
 }
 """Whatever gives an agent a right."""
 

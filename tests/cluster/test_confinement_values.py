@@ -1,6 +1,7 @@
 """What the values of the chart let an agent name its node by, and nothing beside it."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ VALUES = {
         "hostname": "variables.node.split('.')[0]",
         "nodeKeys": {LONG: node_key(LONG)},
         "affinityLabels": {NODENAME: "variables.node"},
+        "directories": {"none": "/"},
     },
     "classes": [{"name": "shared", "hostDir": "/mnt/shared", "selector": SHARED}],
 }
@@ -49,10 +51,10 @@ def rights(control_plane: ControlPlane) -> Iterator[Rights]:
         yield made
 
 
-def offering(caller: Caller, label: str, *terms: Term) -> str:
+def offering(caller: Caller, label: str, *terms: Term, **spec: Any) -> str:
     """What is said to the offer of a volume with that label and affinity."""
     affinity = {"required": {"nodeSelectorTerms": list(terms)}}
-    body = volume("confined-named", label, **sample_spec("none", nodeAffinity=affinity))
+    body = volume("confined-named", label, **sample_spec("none", nodeAffinity=affinity, **spec))
     return caller.refusal("POST", VOLUMES, body)
 
 
@@ -109,13 +111,15 @@ def test_a_disk_that_several_nodes_share(rights: Rights) -> None:
     """The terms of a class's `selector`, to the letter, and beside the node's own."""
     caller = rights.caller(SHORT)
     own, shared = on("short"), SHARED[0]
-    assert offering(caller, SHORT, own, shared) == ""
-    assert REFUSED in offering(caller, SHORT, shared)
+    path = {"path": "/mnt/shared/one"}
+    offer = partial(offering, caller, SHORT, storageClassName="shared", local=path)
+    assert offer(own, shared) == ""
+    assert REFUSED in offer(shared)
     expressions = shared["matchExpressions"]
-    assert REFUSED in offering(caller, SHORT, own, {"matchExpressions": expressions[:1]})
-    assert REFUSED in offering(caller, SHORT, own, {"matchExpressions": expressions[1:]})
+    assert REFUSED in offer(own, {"matchExpressions": expressions[:1]})
+    assert REFUSED in offer(own, {"matchExpressions": expressions[1:]})
     fields = [{"key": "metadata.name", "operator": "In", "values": ["another"]}]
-    assert REFUSED in offering(caller, SHORT, own, {**shared, "matchFields": fields})
+    assert REFUSED in offer(own, {**shared, "matchFields": fields})
 
 
 def test_the_api_server_finds_no_mistake(rights: Rights) -> None:

@@ -18,7 +18,7 @@ from tests.cluster.support_agent import Lab, lab_for
 from tests.cluster.support_flex import QUICK, flex_lab_for
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_pods import Kubelet, job_of, jobs_of
-from tests.cluster.support_rights import TEMPLATES, Flow, Rights, done_with, refusals
+from tests.cluster.support_rights import TEMPLATES, Flow, Rights, done_with, of_labs, refusals
 from tests.suite.api import VOLUMES
 
 pytestmark = [
@@ -70,12 +70,15 @@ def impatient(lab: Lab) -> None:
 
 
 @pytest.fixture(scope="module")
-def options(control_plane: ControlPlane) -> Iterator[dict[str, Rights]]:
+def options(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Rights]]:
     """The rights with each of the values, all at the same time under names of their own."""
     made: dict[str, Rights] = {}
     with contextlib.ExitStack() as stack:
         for name, values in OPTIONS.items():
-            manifests = render(values, release=name, namespace="default", only=TEMPLATES)
+            known = of_labs(tmp_path_factory.getbasetemp(), values)
+            manifests = render(known, release=name, namespace="default", only=TEMPLATES)
             made[name] = stack.enter_context(Rights(control_plane, manifests))
         yield made
 

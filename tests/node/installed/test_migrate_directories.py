@@ -151,7 +151,9 @@ def test_replaced_and_put_back(
     tenant = Tenant(objects, node, "bank", "ledger")
     assert tenant.running() == PRECIOUS
     walk = Walk(
-        tool.page, tmp_path, node, installable, filled=tool.blanks, places={tool.root: str(root)}
+        *(tool.page, tmp_path, node, installable),
+        filled={**tool.blanks, "its classes": f"{tool.page}-class"},
+        places={tool.root: str(root)},
     )
 
     walk.next("--replicas=0")

@@ -7,18 +7,26 @@ the account in question; beside them what the same account has to do is still al
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from localvolume.cleaning.jobs import JobSettings, cleaning_job
+from localvolume.cleaning.method import Method
+from localvolume.cleaning.order import Order
+from localvolume.cleaning.paces import JobPaces
+from localvolume.config.model import ClassConfig
 from localvolume.controlplane import ControlPlane
+from localvolume.kube.objects import Meta, PersistentVolume
+from localvolume.volumes.manifest import NodeFacts
 from tests.chart.support_helm import Values, render
 from tests.cluster.support_accounts import RBAC, Caller, token
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_rights import TEMPLATES, Rights, sample_spec
-from tests.suite.api import CLAIMS, VOLUMES
+from tests.suite.api import CLAIMS, JOBS, VOLUMES
 from tests.suite.names import HOSTNAME, LOCAL_PATH, NODE_LABEL, PROVISIONED_BY
 from tests.suite.until import until
 
@@ -393,6 +401,173 @@ def test_a_volume_stays_where_it_is(stolen: Stolen, patch: Object, unique: str) 
     stolen.objects.make(VOLUMES, body)
     said = stolen.agent.refusal("PATCH", f"{VOLUMES}/{unique}", {"spec": patch})
     assert "is immutable after creation" in said
+
+
+# --- an agent's token: Jobs ----------------------------------------------------------------------
+
+
+def job(*path: str | int, value: Any = None) -> Object:
+    """What the agent makes, with all that the configuration may add; changed at one place."""
+    order = Order(
+        kind="block",
+        mode="Block",
+        path="/mnt/fast/one",
+        device="8:1",
+        size_bytes=1 << 20,
+        identity={"kind": "block", "serial": "S"},
+        command=("/scripts/shred.sh", "2"),
+    )
+    made = cleaning_job(
+        order,
+        Method("command", passes=2),
+        PersistentVolume(metadata=Meta(name="local-pv-1", uid="7a3c6b5e")),
+        ClassConfig(name="fast", host_dir="/mnt/fast", mount_dir="/mnt/fast"),
+        NodeFacts(NODE, "uid", NODE),
+        JobSettings("default", IMAGE, tolerations=[{"operator": "Exists"}], sees_udev=True),
+        datetime(2026, 11, 25, tzinfo=UTC),
+        JobPaces(),
+    )
+    # Nothing is to run.
+    made["spec"]["suspend"] = True
+    changed: Any = made
+    for key in path[:-1]:
+        changed = changed.setdefault(key, {}) if isinstance(key, str) else changed[key]
+    if path:
+        changed[path[-1]] = value
+    return made
+
+
+SPEC = ("spec",)
+TEMPLATE = (*SPEC, "template")
+POD = (*TEMPLATE, "spec")
+CONTAINER = (*POD, "containers", 0)
+ANOTHER = {"name": "another", "image": IMAGE}
+
+GIVES = "may give a cleaning Job no"
+ONCE = "runs one container, once"
+RUNS = "a cleaning Job runs localvolume clean"
+DEFAULTS = "leaves to the API server's defaults"
+READS = "a cleaning Job reads directories and devices of its node"
+ACCESS = "has no access to the API server"
+
+MORE: Sequence[tuple[tuple[str | int, ...], Any, str]] = [
+    # Of the pod.
+    ((*POD, "imagePullSecrets"), [{"name": "registry"}], f"{GIVES} imagePullSecrets"),
+    ((*POD, "hostNetwork"), True, f"{GIVES} hostNetwork"),
+    ((*POD, "hostPID"), True, f"{GIVES} hostPID"),
+    ((*POD, "hostIPC"), True, f"{GIVES} hostIPC"),
+    ((*POD, "hostname"), "another", f"{GIVES} hostname"),
+    ((*POD, "hostAliases"), [{"ip": "10.0.0.1", "hostnames": ["x"]}], f"{GIVES} hostAliases"),
+    ((*POD, "dnsConfig"), {"nameservers": ["10.0.0.1"]}, f"{GIVES} dnsConfig"),
+    ((*POD, "priorityClassName"), "system-node-critical", f"{GIVES} priorityClassName"),
+    ((*POD, "runtimeClassName"), "another", f"{GIVES} runtimeClassName"),
+    ((*POD, "shareProcessNamespace"), True, f"{GIVES} shareProcessNamespace"),
+    ((*POD, "affinity"), {"nodeAffinity": {}}, f"{GIVES} affinity"),
+    ((*POD, "activeDeadlineSeconds"), 9, f"{GIVES} activeDeadlineSeconds"),
+    ((*POD, "securityContext"), {"runAsUser": 7}, f"{GIVES} runAsUser"),
+    ((*POD, "serviceAccountName"), "default", f"{GIVES} serviceAccount"),
+    ((*POD, "serviceAccountName"), "attacked-local-volume-provisioner-controller", ACCESS),
+    ((*POD, "automountServiceAccountToken"), True, ACCESS),
+    ((*POD, "ephemeralContainers"), [ANOTHER], "ephemeral containers not allowed"),
+    ((*POD, "initContainers"), [ANOTHER], READS),
+    ((*POD, "volumes", 0), {"name": "x", "emptyDir": {}}, READS),
+    ((*POD, "volumes", 0), {"name": "x", "secret": {"secretName": "x"}}, READS),
+    ((*POD, "volumes", 0), {"name": "x", "projected": {"sources": []}}, READS),
+    ((*POD, "restartPolicy"), "OnFailure", DEFAULTS),
+    ((*POD, "dnsPolicy"), "Default", DEFAULTS),
+    ((*POD, "schedulerName"), "another", DEFAULTS),
+    ((*POD, "terminationGracePeriodSeconds"), 9999, DEFAULTS),
+    # Of its metadata.
+    ((*TEMPLATE, "metadata", "annotations"), {"x": "y"}, f"{GIVES} annotations"),
+    ((*TEMPLATE, "metadata", "finalizers"), ["example.com/x"], f"{GIVES} finalizers"),
+    ((*TEMPLATE, "metadata", "labels", "app"), "another", f"{GIVES} app"),
+    # Of its container.
+    ((*POD, "containers", 1), ANOTHER, ONCE),
+    ((*CONTAINER, "image"), "registry.example/private:v1", RUNS),
+    ((*CONTAINER, "command"), ["/bin/sh"], RUNS),
+    ((*CONTAINER, "command"), None, RUNS),
+    ((*CONTAINER, "imagePullPolicy"), "Always", DEFAULTS),
+    ((*CONTAINER, "envFrom"), [{"secretRef": {"name": "x"}}], READS),
+    (
+        (*CONTAINER, "lifecycle"),
+        {"preStop": {"sleep": {"seconds": 1}}},
+        f"{GIVES} lifecycle",
+    ),
+    ((*CONTAINER, "ports"), [{"containerPort": 80, "hostPort": 80}], f"{GIVES} ports"),
+    ((*CONTAINER, "stdin"), True, f"{GIVES} stdin"),
+    ((*CONTAINER, "workingDir"), "/x", f"{GIVES} workingDir"),
+    ((*CONTAINER, "securityContext", "procMount"), "Default", f"{GIVES} procMount"),
+    # Of the Job.
+    ((*SPEC, "parallelism"), 100000, ONCE),
+    ((*SPEC, "parallelism"), 0, ONCE),
+    ((*SPEC, "completions"), 100000, ONCE),
+    ((*SPEC, "backoffLimit"), 100000, ONCE),
+    ((*SPEC, "completionMode"), "Indexed", ONCE),
+    ((*SPEC, "managedBy"), "example.com/another", f"{GIVES} managedBy"),
+    (
+        (*SPEC, "podFailurePolicy"),
+        {"rules": [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [1]}}]},
+        f"{GIVES} podFailurePolicy",
+    ),
+]
+
+
+def test_the_agents_own_job(stolen: Stolen) -> None:
+    assert stolen.agent.refusal("POST", JOBS, job()) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    MORE,
+    ids=[f"{'.'.join(map(str, path[1:]))}={value}"[:70] for path, value, _ in MORE],
+)
+def test_a_job_is_what_the_agent_makes(
+    stolen: Stolen, path: tuple[str | int, ...], value: Any, said: str
+) -> None:
+    body = job()
+    if path == (*POD, "containers", 1):
+        body["spec"]["template"]["spec"]["containers"].append(value)
+    else:
+        body = job(*path, value=value)
+    if path[-1] == "volumes" or "volumes" in path:
+        body["spec"]["template"]["spec"]["containers"][0].pop("volumeMounts")
+    assert said in stolen.agent.refusal("POST", JOBS, body)
+
+
+def test_a_job_takes_no_pods_of_others(stolen: Stolen) -> None:
+    """A selector of its own would have it count, and end, whatever pods match."""
+    body = job(*SPEC, "manualSelector", value=True)
+    body["spec"]["selector"] = {"matchLabels": {NODE_LABEL: NODE}}
+    assert ONCE in stolen.agent.refusal("POST", JOBS, body)
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"spec": {"parallelism": 100000}},
+        {"spec": {"suspend": False}},
+        {"spec": {"activeDeadlineSeconds": 1}},
+        {"spec": {"ttlSecondsAfterFinished": 1}},
+        {"spec": {"template": {"spec": {"nodeSelector": {HOSTNAME: "another"}}}}},
+        {"metadata": {"finalizers": ["example.com/x"]}},
+        {"metadata": {"ownerReferences": None}},
+    ],
+    ids=lambda patch: str(patch)[:60],
+)
+def test_a_job_stays_as_it_was_made(stolen: Stolen, patch: Object, unique: str) -> None:
+    body = job()
+    body["metadata"] |= {"name": unique, "ownerReferences": [owner(stolen)]}
+    stolen.objects.make(JOBS, body)
+    said = stolen.agent.refusal("PATCH", f"{JOBS}/{unique}", patch)
+    assert "of a Job an agent changes labels and annotations alone" in said
+    label = {"metadata": {"labels": {"example.com/x": "y"}}}
+    assert stolen.agent.refusal("PATCH", f"{JOBS}/{unique}", label) == ""
+
+
+def owner(stolen: Stolen) -> Object:
+    """Something that is there, for a collector of garbage."""
+    found = stolen.objects.get("/api/v1/namespaces/default")["metadata"]
+    return {"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": found["uid"]}
 
 
 def test_the_api_server_finds_no_mistake_in_the_policies(stolen: Stolen) -> None:

@@ -88,7 +88,7 @@ def on_jobs(a: Belongings, b: Belongings) -> Iterator[Attempt]:
     ):
         yield Attempt(f"run a Job {what}", "POST", JOBS, job(b.node, **pod), said)
     template = {"spec": {"template": {"spec": {"nodeSelector": {HOSTNAME: a.node}}}}}
-    changes = "an agent changes nothing of the pods of a Job"
+    changes = "of a Job an agent changes labels and annotations alone"
     yield Attempt("move a Job to A", "PATCH", b.job, template, changes)
     yield Attempt("run a Job on B", "POST", JOBS, job(b.node))
     yield Attempt("delete a Job of B", "DELETE", b.job)

@@ -7,7 +7,7 @@ from typing import Any
 
 from localvolume.controlplane import ControlPlane
 from tests.cluster.support_objects import Objects, written_by_controllers
-from tests.cluster.support_rights import sample_spec
+from tests.cluster.support_rights import JOB_IMAGE, sample_spec
 from tests.suite.api import CAPACITIES, CLAIMS, EVENTS, JOBS, NODES, VOLUMES
 from tests.suite.names import HOSTNAME, NODE_LABEL, SELECTED
 from tests.suite.until import until
@@ -60,12 +60,22 @@ def volume(name: str, label: str = "", **spec: Any) -> Object:
 
 def job(node: str, **pod: Any) -> Object:
     """A cleaning Job on the node of that name; `pod`: what else its pod's spec says."""
-    container = {"name": "cleaner", "image": "none", "command": ["none"], "env": []}
+    container = {
+        "name": "cleaner",
+        "image": JOB_IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["localvolume", "clean"],
+        "env": [],
+        "securityContext": {"privileged": True},
+    }
     return {
         "metadata": {"name": f"cleanup-{node}-new", "labels": {NODE_LABEL: node}},
         "spec": {
             # Nothing is to run.
             "suspend": True,
+            "backoffLimit": 0,
+            "parallelism": 1,
+            "completions": 1,
             "template": {
                 "metadata": {"labels": {NODE_LABEL: node}},
                 "spec": {

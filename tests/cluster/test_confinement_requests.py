@@ -29,7 +29,7 @@ from tests.cluster.support_confinement import (
     permitted,
 )
 from tests.cluster.support_objects import Objects
-from tests.cluster.support_rights import TEMPLATES, Rights, show
+from tests.cluster.support_rights import JOB_IMAGE, TEMPLATES, Rights, show
 
 pytestmark = pytest.mark.needs("controlplane")
 
@@ -37,6 +37,7 @@ EVERYTHING = {
     "useJobForCleaning": True,
     "removeNodeNotReadyTaint": True,
     "flexvolume": {"driver": "bindmount"},
+    "image": JOB_IMAGE,
     "classes": [{"name": "none", "hostDir": "/"}],
 }
 """Whatever gives an agent a right."""

@@ -86,3 +86,10 @@ they may be said to be made.
 {{- define "confinement.servesFlexVolume" -}}
 {{- if or .Values.flexvolume .Values.replaces.elastic.driver }}true{{ end -}}
 {{- end -}}
+
+{{/* The image of cleaning Jobs: of an environment variable that is given twice the last counts. */}}
+{{- define "confinement.jobImage" -}}
+{{- $image := include "provisioner.image" . -}}
+{{- range .Values.additionalEnv }}{{ if eq .name "JOB_CONTAINER_IMAGE" }}{{ $image = .value }}{{ end }}{{ end -}}
+{{- $image -}}
+{{- end -}}

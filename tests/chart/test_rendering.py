@@ -46,6 +46,17 @@ def test_controller_may_do_nothing_on_its_node(full: list[Object]) -> None:
     ]
 
 
+def test_controller_prefers_to_be_beside_the_control_plane(full: list[Object]) -> None:
+    """Where there are such nodes, and its pods are let onto them; it runs anywhere else as well."""
+    key = "node-role.kubernetes.io/control-plane"
+    pod = pod_of(full, "Deployment")
+    affinity = pod["affinity"]["nodeAffinity"]
+    assert list(affinity) == ["preferredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["preference"]["matchExpressions"] == [{"key": key, "operator": "Exists"}]
+    assert pod["tolerations"] == [{"key": key, "operator": "Exists", "effect": "NoSchedule"}]
+
+
 def matches(selector: dict[str, str], objects: list[Object]) -> set[str]:
     """The kinds whose pods have these labels."""
     return {

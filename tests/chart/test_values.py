@@ -96,6 +96,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"classes": [{**CLASS, "name": "pool-a"}], "pools": {"a": {"hostDir": "/p"}}},
         "the name pool-a",
     ),
+    (
+        {"pools": {"a": {"backend": "lvm", "volumeGroupPattern": "(?!root)x"}}},
+        "mustRegexMatch .volumeGroupPattern",
+    ),
+    ({"confinement": {"dynamicDirectories": ["mnt"]}}, "/confinement/dynamicDirectories/0"),
+    ({"confinement": {"directories": {"fast": "mnt"}}}, "/confinement/directories/fast"),
     ({"privileged": False, "flexvolume": {"driver": "bindmount"}}, "flexvolume needs privileged"),
     ({"privileged": False, "disks": {"approved": []}}, "disks needs privileged"),
     ({"mountDevVolume": False, "disks": {"approved": []}}, "disks needs mountDevVolume"),

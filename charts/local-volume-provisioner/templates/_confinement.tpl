@@ -42,6 +42,8 @@ they may be said to be made.
 {{- $classes = concat $classes (default list .classes) -}}
 {{- with .hostDir }}{{ $places = append $places (include "confinement.below" .) }}{{ end -}}
 {{- with .volumeGroup }}{{ $places = append $places (include "confinement.below" (printf "/dev/%s" .)) }}{{ end -}}
+{{- /* Fails for what only Python takes: CEL would refuse every volume of such a pool. */ -}}
+{{- if .volumeGroupPattern }}{{ $_ := mustRegexMatch .volumeGroupPattern "" }}{{ end -}}
 {{- with .volumeGroupPattern }}{{ $groups = append $groups (printf "^/dev/(?:%s)/[^/]+$" .) }}{{ end -}}
 {{- end -}}
 {{- with .Values.lvmd -}}

@@ -486,7 +486,7 @@ MORE: Sequence[tuple[tuple[str | int, ...], Any, str]] = [
     ((*CONTAINER, "image"), "registry.example/private:v1", RUNS),
     ((*CONTAINER, "command"), ["/bin/sh"], RUNS),
     ((*CONTAINER, "command"), None, RUNS),
-    ((*CONTAINER, "imagePullPolicy"), "Always", DEFAULTS),
+    ((*CONTAINER, "imagePullPolicy"), "Never", DEFAULTS),
     ((*CONTAINER, "envFrom"), [{"secretRef": {"name": "x"}}], READS),
     (
         (*CONTAINER, "lifecycle"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ from localvolume.static.confirm import Confirm, Superseded
 from localvolume.static.facts import Survey
 from localvolume.static.model import Entry
 from localvolume.volumes.manifest import NodeFacts
-from localvolume.volumes.marks import FINALIZER, HOSTNAME_LABEL
+from localvolume.volumes.marks import CLAIMED_ANNOTATION, FINALIZER, HOSTNAME_LABEL
 
 #: Keeps the object there once ours is gone.
 OTHERS = "example.com/theirs"
@@ -37,7 +38,11 @@ async def _made(
 ) -> PersistentVolume:
     its = {"key": HOSTNAME_LABEL, "operator": "In", "values": [hostname]}
     body = {
-        "metadata": {"name": "local-pv-1", "finalizers": [FINALIZER, OTHERS]},
+        "metadata": {
+            "name": "local-pv-1",
+            "finalizers": [FINALIZER, OTHERS],
+            "annotations": {CLAIMED_ANNOTATION: "its-claim"},
+        },
         "spec": {
             "capacity": {"storage": "1Gi"},
             "accessModes": ["ReadWriteOnce"],
@@ -84,6 +89,23 @@ async def test_what_is_not_going_is_not_cleaned(client: Client, confirm: Confirm
 async def test_what_a_claim_has_after_all_is_not_cleaned(client: Client, confirm: Confirm) -> None:
     volume = await _made(client)
     await _phase(client, "Bound")
+    with pytest.raises(Superseded, match="not to be cleaned"):
+        await confirm.still_to_be_cleaned(volume)
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"spec": {"persistentVolumeReclaimPolicy": "Retain"}},
+        {"metadata": {"annotations": {CLAIMED_ANNOTATION: None}}},
+    ],
+    ids=["retained", "never claimed"],
+)
+async def test_what_is_to_be_kept_after_all_is_not_cleaned(
+    client: Client, confirm: Confirm, patch: dict[str, Any]
+) -> None:
+    volume = await _made(client)
+    await client.patch(PERSISTENT_VOLUMES, "local-pv-1", MergePatch(patch))
     with pytest.raises(Superseded, match="not to be cleaned"):
         await confirm.still_to_be_cleaned(volume)
 

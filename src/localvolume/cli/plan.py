@@ -29,7 +29,8 @@ from localvolume.kube.workloads import Job
 from localvolume.static.facts import Changes, Survey
 from localvolume.static.model import Ask, Clean, Facts, Hold, Keep, Publish, Step
 from localvolume.static.offer import offer
-from localvolume.static.plan import plan
+from localvolume.static.plan import names_of, plan
+from localvolume.static.strangers import Strangers
 from localvolume.static.surroundings import Surroundings, surroundings
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts
@@ -143,7 +144,25 @@ async def online_rows(
             break
         answers = {name: await _maybe(client, name) for name in names}
         facts = dataclasses.replace(facts, asked={**facts.asked, **answers})
-    return _described(facts)
+    return _described(await _with_others(client, facts))
+
+
+async def _with_others(client: Client, facts: Facts) -> Facts:
+    """With why what is to be published may be somebody's: the agent asks right before."""
+    steps = [step for step in plan(facts) if isinstance(step, Publish)]
+    if not steps:
+        return facts
+    workers = Workers()
+    try:
+        named = await Strangers(client, workers).named(facts.node)
+    finally:
+        workers.close()
+    others = {}
+    for step in steps:
+        own = names_of(step.entry, facts.node.name)
+        if why := named.why_not_offered(step.entry, own):
+            others[step.key] = why
+    return dataclasses.replace(facts, others=others)
 
 
 async def _disks(

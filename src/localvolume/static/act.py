@@ -48,7 +48,7 @@ from localvolume.static.model import (
 )
 from localvolume.static.offer import offer
 from localvolume.static.paces import StaticPaces
-from localvolume.static.plan import EVENT_WAITS
+from localvolume.static.plan import EVENT_WAITS, names_of
 from localvolume.static.stops import Stops
 from localvolume.static.surroundings import Surroundings
 from localvolume.static.telemetry import Telemetry, capacity_label
@@ -155,6 +155,10 @@ class Acts:
             raise Superseded(f"{entry.path}: {entry.unwell}")
         if not is_offerable(entry.content, class_facts.config):
             raise Superseded(f"{entry.path} is not empty any more")
+        own = names_of(entry, around.node.name)
+        if why := await self._confirm.offered_by_another(entry, around.node, own):
+            self._asked.named(entry.host_path, why)
+            raise Superseded(f"{entry.path}: {why}")
         mode = class_facts.config.volume_mode
         body = offer(step.name, entry, class_facts, around.node, around.options)
         try:

@@ -16,6 +16,7 @@ class Asked:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._answers: dict[str, tuple[float, PersistentVolume | None]] = {}
+        self._named: dict[str, tuple[float, str]] = {}
 
     def answer(self, name: str, volume: PersistentVolume | None) -> None:
         self._answers[name] = (self._clock(), volume)
@@ -23,11 +24,22 @@ class Asked:
     def forget(self, name: str) -> None:
         self._answers.pop(name, None)
 
+    def named(self, host_path: str, why: str) -> None:
+        """What is at that path may be somebody's already, for this reason."""
+        self._named[host_path] = (self._clock(), why)
+
     def clear(self) -> None:
         self._answers.clear()
+        self._named.clear()
 
     def fresh(self) -> dict[str, PersistentVolume | None]:
         """The answers that are not too old to be relied on; the others are forgotten."""
         oldest = self._clock() - KEEP_SECONDS
         self._answers = {name: kept for name, kept in self._answers.items() if kept[0] >= oldest}
         return {name: volume for name, (_, volume) in self._answers.items()}
+
+    def fresh_named(self) -> dict[str, str]:
+        """The same of what may be somebody's, by its path on the host."""
+        oldest = self._clock() - KEEP_SECONDS
+        self._named = {path: kept for path, kept in self._named.items() if kept[0] >= oldest}
+        return {path: why for path, (_, why) in self._named.items()}

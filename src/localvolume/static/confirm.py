@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import stat
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 
 from localvolume.cleaning.method import VolumeKind
 from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.cleaning.target import Target
-from localvolume.host.entries import device_number
 from localvolume.host.sysfs import base_of, disk_of
 from localvolume.host.workers import Workers
 from localvolume.kube.client import Client
@@ -24,8 +21,8 @@ from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.facts import PodsUnseen, Survey
 from localvolume.static.model import Entry
-from localvolume.static.strangers import overlaps, path_here
-from localvolume.volumes.identity import is_within, unchanged
+from localvolume.static.strangers import BURST_SECONDS, NameUnreadable, Strangers
+from localvolume.volumes.identity import unchanged
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.objects import is_finalized, is_held_by_claim, is_to_be_cleaned
 from localvolume.volumes.patches import without_finalizer
@@ -51,6 +48,7 @@ class Confirm:
         self._survey = survey
         self._workers = workers
         self._saw = saw
+        self._strangers = Strangers(client, workers)
 
     # --- the API server ------------------------------------------------------------------------
 
@@ -76,25 +74,23 @@ class Confirm:
 
         Of anybody's, of any class: what does not bear our label is watched by nobody.
         """
-        names: dict[str, str] = {}
-        cont, more = "", True
-        while more:
-            page = await self._client.list_page(PERSISTENT_VOLUMES, cont=cont)
-            names.update((path_here(one, node), one.metadata.name) for one in page.items)
-            cont, more = page.cont, bool(page.cont)
-        names.pop("", None)
-        for path, name in names.items():
-            if overlaps(path, entry.host_path):
-                raise _named(name, path)
-        if entry.kind == "block":
-            devices = [path for path in names if is_within(path, "/dev")]
-            try:
-                path = await self._workers.call(entry.path, 5.0, _first_of, devices, entry.device)
-            except OSError as error:
-                text = f"a PersistentVolume names {error.filename}, which cannot be looked at"
-                raise CleaningRefused(f"{text}: {error.strerror}") from error
-            if path:
-                raise _named(names[path], path)
+        try:
+            found = (await self._strangers.named(node)).stranger(entry)
+        except NameUnreadable as error:
+            raise CleaningRefused(str(error)) from error
+        if found:
+            text = f"the PersistentVolume {found[0]} names {found[1]}"
+            raise CleaningRefused(f"{text}: the data may be somebody's")
+
+    async def offered_by_another(
+        self, entry: Entry, node: NodeFacts, own: Collection[str]
+    ) -> str | None:
+        """As `Named.why_not_offered`, by a list that serves a burst of offers.
+
+        Raises the errors of kube.errors, and Hung.
+        """
+        named = await self._strangers.named(node, BURST_SECONDS)
+        return named.why_not_offered(entry, own)
 
     async def let_go(self, volume: PersistentVolume) -> None:
         """Remove our finalizer, if nothing about the object has changed since."""
@@ -172,22 +168,3 @@ def target_of(entry: Entry) -> Target:
 
 def _disk_of(device: str) -> str:
     return disk_of(base_of(device))
-
-
-def _named(name: str, path: str) -> CleaningRefused:
-    return CleaningRefused(f"the PersistentVolume {name} names {path}: the data may be somebody's")
-
-
-def _first_of(paths: Iterable[str], device: str) -> str:
-    """The first of these paths that leads to the device, or "".
-
-    Raises OSError where one cannot be told.
-    """
-    for path in paths:
-        try:
-            found = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        if stat.S_ISBLK(found.st_mode) and device_number(found.st_rdev) == device:
-            return path
-    return ""

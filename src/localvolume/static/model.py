@@ -93,7 +93,8 @@ class Facts:
     """Everything a plan is made from.
 
     `volumes` are the PersistentVolumes that carry this node's label, by name. `asked` holds what
-    a live look at names outside that label found (None: no such object). `missing_seconds` says
+    a live look at names outside that label found (None: no such object), `others` why what is at a
+    path on the host may be somebody's, as such a look found. `missing_seconds` says
     for how long each PersistentVolume (by UID) has been without its volume. `busy` are the paths
     on the host at which an earlier plan's step is under way or waits for its turn.
     """
@@ -104,6 +105,7 @@ class Facts:
     entries: Sequence[Entry]
     volumes: Mapping[str, PersistentVolume]
     asked: Mapping[str, PersistentVolume | None] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
     missing_seconds: Mapping[str, float] = field(default_factory=dict)
     busy: Collection[str] = ()
     grace_seconds: float = 60.0

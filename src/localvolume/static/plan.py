@@ -341,6 +341,13 @@ def known_under_its_name(world: World, entry: Entry) -> Answer:
     return None
 
 
+def anothers(world: World, entry: Entry) -> Answer:
+    """An object of somebody else's names what is there: it is theirs, whatever lies in it."""
+    if why := world.facts.others.get(entry.host_path):
+        return [_hold_entry(entry, why, "duplicate", world.facts.paces.look_again)]
+    return None
+
+
 def job_at_work(world: World, entry: Entry) -> Answer:
     """A Job may be destroying what is there: it is neither offered nor cleaned beside it."""
     if job := world.job_on(entry):
@@ -403,6 +410,7 @@ ENTRY_RULES: tuple[Callable[[World, Entry], Answer], ...] = (
     class_unfit,
     offered_elsewhere,
     known_under_its_name,
+    anothers,
     job_at_work,
     not_well,
     not_clean,
@@ -434,9 +442,14 @@ def _hold_entry(entry: Entry, reason: str, code: str, again: float = 0.0) -> Hol
     return Hold(entry.host_path, reason, code, entry=entry, again_seconds=again)
 
 
-def _names(world: World, entry: Entry) -> tuple[str, str]:
-    parts = (entry.name, world.facts.node.name, entry.class_name)
+def names_of(entry: Entry, node_name: str) -> tuple[str, str]:
+    """The names that the entry's own PersistentVolume may have: upstream's, and the longer one."""
+    parts = (entry.name, node_name, entry.class_name)
     return volume_name(*parts), longer_volume_name(*parts)
+
+
+def _names(world: World, entry: Entry) -> tuple[str, str]:
+    return names_of(entry, world.facts.node.name)
 
 
 def _free_name(world: World, entry: Entry) -> str | None:

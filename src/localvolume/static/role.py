@@ -230,6 +230,7 @@ class StaticRole:
             entries=found.entries,
             volumes=self._own_volumes(),
             asked=self._asked.fresh(),
+            others=self._asked.fresh_named(),
             busy=self._doing.busy,
             grace_seconds=self._grace_seconds,
             paces=self._paces,

@@ -1,4 +1,7 @@
-"""A machine whose kernel has no device-mapper: looking works, making says why it does not."""
+"""A machine whose kernel has no device-mapper: looking works, making says why it does not.
+
+And which devices are looked at: a loop device only where LVM's devices file names it.
+"""
 
 import os
 import shutil
@@ -8,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.lvm import Lvm, LvmFailed, LvmUnfinished
+from localvolume.host.lvm import GroupMissing, Lvm, LvmFailed, LvmUnfinished
 from tests.host.support_devices import command
 from tests.host.support_images import run_here
 
@@ -26,9 +29,10 @@ def _without_device_mapper() -> bool:
 
 @pytest.fixture
 def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A group on a loop device, which takes no device-mapper to make."""
+    """A group on a loop device, which takes no device-mapper to make. There is no devices file."""
+    (tmp_path / "devices").mkdir()
     (tmp_path / "lvm.conf").write_text(
-        "devices { use_devicesfile=0 }\nbackup { backup=0 archive=0 }\n"
+        "devices { use_devicesfile=1 }\nbackup { backup=0 archive=0 }\n"
     )
     monkeypatch.setenv("LVM_SYSTEM_DIR", str(tmp_path))
     backing = tmp_path / "backing"
@@ -37,6 +41,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     device = command("losetup", "--find", "--show", os.fspath(backing)).strip()
     try:
         command("lvm", "vgcreate", "--yes", GROUP, device)
+        (tmp_path / "devices/system.devices").unlink(missing_ok=True)
         try:
             yield GROUP
         finally:
@@ -45,7 +50,27 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         command("losetup", "--detach", device)
 
 
+def name_in_devices_file(group: str) -> None:
+    for device in command(
+        "lvm", "pvs", "--noheadings", "-o", "pv_name", "-S", f"vg_name={group}"
+    ).split():
+        command("lvm", "lvmdevices", "--adddev", device)
+
+
+def test_a_loop_device_is_looked_at_where_the_administrator_names_it(group: str) -> None:
+    """Anybody's data may be behind one."""
+    lvm = Lvm(run_here)
+    assert group in command("lvm", "vgs")
+    assert group not in [one.name for one in lvm.groups()]
+    with pytest.raises(GroupMissing, match=r"LVM is not shown .*loop.* devices file"):
+        lvm.group(group)
+    name_in_devices_file(group)
+    assert group in [one.name for one in lvm.groups()]
+    assert lvm.group(group).name == group
+
+
 def test_without_device_mapper_groups_are_seen_and_volumes_are_not_made(group: str) -> None:
+    name_in_devices_file(group)
     lvm = Lvm(run_here)
     assert group in [one.name for one in lvm.groups()]
     assert lvm.group(group).free_bytes == lvm.group(group).size_bytes

@@ -95,7 +95,7 @@ def test_another_group_is_not_even_put_right(thick: Told) -> None:
     store, lvm = thick
     store.know({"the-id-of-another"})
     assert "disks are not there, or it was made anew" in store.look().problem
-    assert [line.split()[0] for line in lvm.asked] == ["fullreport"]
+    assert [line.split()[0] for line in lvm.asked] == ["lvmconfig", "fullreport"]
 
 
 def test_a_report_of_another_group_is_none(thick: Told) -> None:

@@ -29,6 +29,8 @@ from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("guest")
 
+#: The last one is for groups that are to be large; it is sparse.
+DISKS = dict.fromkeys("abcde", 512 * MIB) | {"f": 12 << 30}
 INSIDE = Path(__file__).resolve().with_name("inside")
 
 
@@ -79,7 +81,7 @@ def run(command: list[str], directory: Path) -> tuple[int | None, str]:
     a machine in that state is started anew.
     """
     try:
-        with Guest(command, directory, disks=dict.fromkeys("abcde", 512 * MIB)) as guest:
+        with Guest(command, directory, disks=DISKS) as guest:
             return guest.wait(3050), guest.console()
     except (GuestStill, KernelStuck) as stuck:
         return None, str(stuck)

@@ -53,7 +53,8 @@ class LvmStore:
             raise Impossible(f"the pool {config.name} names no volume group")
         self.config = config
         self.locks = locks
-        lvm = GatedLvm(run, config.lvm.command_prefix, config.lvm.group)
+        prefix, discovery = config.lvm.command_prefix, config.lvm.discovery
+        lvm = GatedLvm(run, prefix, config.lvm.group, discovery=discovery)
         self.tools = Tools(config, config.lvm, lvm, run, zeroing or Zeroing())
         self._entrance = LvmEntrance(self.tools, locks)
         self._attached = False

@@ -15,7 +15,7 @@ def survey(config: PoolConfig, run: Run) -> PoolReport:
     if config.lvm is None or not config.lvm.group:
         return PoolReport(name=config.name, problem="no volume group matches its pattern")
     # Not through the gate: looking from beside puts nothing right.
-    lvm = Lvm(run, config.lvm.command_prefix)
+    lvm = Lvm(run, config.lvm.command_prefix, discovery=config.lvm.discovery)
     try:
         with told(config.name):
             seen = view_of(config.lvm, *lvm.whole(config.lvm.group))

@@ -29,7 +29,8 @@ class LvmConfig:
     lvcreate. `command_prefix` goes before every LVM command (nsenter on hosts whose own LVM is to
     be used). `option_classes` are options by the name that StorageClasses may ask for (TopoLVM's).
     `by_name_only`: classes that name no device class have no volumes here, as it is TopoLVM's for a
-    device class that is not the default.
+    device class that is not the default. `discovery` are the directories whose devices tenants are
+    given, so that LVM may not look at them (`kept_from`).
     """
 
     group: str = ""
@@ -41,6 +42,11 @@ class LvmConfig:
     command_prefix: tuple[str, ...] = ()
     option_classes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     by_name_only: bool = False
+    discovery: tuple[str, ...] = ()
+
+    def kept_from(self, directories: Iterable[str]) -> LvmConfig:
+        """The same, with these as the discovery directories of this node."""
+        return replace(self, discovery=tuple(sorted({*directories} - {""})))
 
     @property
     def place(self) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from localvolume.config import loading
 from localvolume.config.environment import LOCAL_PATH_PROVISIONER
@@ -116,11 +116,12 @@ def loader(
             problems += _flex_faults(others, own, pools)
         if problems:
             raise ConfigurationInvalid(sorted(problems))
+        flexvolume = others.flexvolume or own.flexvolume
         return replace(
             own,
-            pools=pools,
+            pools=tuple(_kept_from(own, pool) for pool in pools),
             served=_served(others, found),
-            flexvolume=others.flexvolume or own.flexvolume,
+            flexvolume=_kept_from(own, flexvolume) if flexvolume else None,
             warnings=own.warnings
             + (found.warnings if found else ())
             + (lvmd.warnings if lvmd else ()),
@@ -138,6 +139,18 @@ def _pool_faults(own: Configuration, pools: Sequence[PoolConfig]) -> Iterator[Pr
     discovery = [(one.name, one.host_dir, one.mount_dir) for one in own.storage_classes.values()]
     for fault in faults_between(pools, discovery):
         yield Problem("", "pools", fault)
+
+
+_User = TypeVar("_User", "PoolConfig", "FlexVolumeConfig")
+
+
+def _kept_from(own: Configuration, user: _User) -> _User:
+    """A user of LVM that knows which directories offer devices to tenants, here and on the host."""
+    if user.lvm is None:
+        return user
+    classes = own.storage_classes.values()
+    directories = [path for one in classes for path in (one.host_dir, one.mount_dir)]
+    return replace(user, lvm=user.lvm.kept_from(directories))
 
 
 def _flex_faults(

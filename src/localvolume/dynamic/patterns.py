@@ -16,7 +16,8 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 10.0
 """How long LVM may take to list its volume groups."""
 
-Prefix = tuple[str, ...]
+Asked = tuple[tuple[str, ...], tuple[str, ...]]
+"""The words before a command of LVM, and the directories whose devices it is not shown."""
 
 
 def unmatched(
@@ -42,7 +43,7 @@ class Patterns:
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self._known: dict[Prefix, tuple[str, ...]] = {}
+        self._known: dict[Asked, tuple[str, ...]] = {}
         self.problems: Mapping[str, str] = {}
         """Why LVM could not be asked for a pattern, by the pool's name."""
 
@@ -53,37 +54,39 @@ class Patterns:
 
         So a group that is missing is a pool with a problem as long as volumes are in it.
         """
-        by_prefix: dict[Prefix, list[PoolConfig]] = {}
+        by_way: dict[Asked, list[PoolConfig]] = {}
         for config in configs:
             if config.lvm and config.lvm.pattern:
-                by_prefix.setdefault(config.lvm.command_prefix, []).append(config)
+                way = config.lvm.command_prefix, config.lvm.discovery
+                by_way.setdefault(way, []).append(config)
         problems: dict[str, str] = {}
-        for prefix, pools in by_prefix.items():
-            if why := await self._ask(prefix):
+        for way, pools in by_way.items():
+            if why := await self._ask(way):
                 problems |= dict.fromkeys((pool.name for pool in pools), why)
         for name, why in problems.items():
             if self.problems.get(name) != why:
                 log.error("pool %s: %s", name, why)
         self.problems = problems
-        if not by_prefix:
+        if not by_way:
             return tuple(configs)
-        groups = {group for prefix in by_prefix for group in self._known.get(prefix, ())}
+        groups = {group for way in by_way for group in self._known.get(way, ())}
         said = [home[0] for volume in volumes if (home := pool_of(volume)) is not None]
-        for before in (f"{pool.name}." for pools in by_prefix.values() for pool in pools):
+        for before in (f"{pool.name}." for pools in by_way.values() for pool in pools):
             groups |= {name.removeprefix(before) for name in said if name.startswith(before)}
         return expanded(configs, sorted(groups))
 
-    async def _ask(self, prefix: Prefix) -> str:
+    async def _ask(self, way: Asked) -> str:
         """Have `_known` as it is now; why that was not possible, or ""."""
         # Imported as needed: most agents have no logical volumes.
         from localvolume.host.commandsync import on_loop
         from localvolume.host.lvm import BadReport, Lvm, LvmFailed
 
-        lvm = Lvm(on_loop(asyncio.get_running_loop()), prefix)
+        prefix, discovery = way
+        lvm = Lvm(on_loop(asyncio.get_running_loop()), prefix, discovery=discovery)
         key = " ".join(("volume groups", *prefix))
         try:
             groups = await self._workers.call(key, LOOK_SECONDS, lvm.groups)
         except (Hung, OSError, LvmFailed, BadReport) as error:
             return f"LVM does not list its volume groups: {error}"
-        self._known[prefix] = tuple(group.name for group in groups)
+        self._known[way] = tuple(group.name for group in groups)
         return ""

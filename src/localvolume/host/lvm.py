@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from localvolume.host import lvmreport
+from localvolume.host import lvmreport, lvmsight
 from localvolume.host.commands import CommandMissing, CommandTimedOut
 from localvolume.host.commandsync import OUTPUT_LIMIT, Run
 from localvolume.host.lvmerrors import (
@@ -47,7 +47,8 @@ _BIG_ENOUGH: Final = re.compile(r"matches existing size|not larger than existing
 
 
 class Lvm:
-    """`prefix` goes before every command, to use the host's own LVM (nsenter ...).
+    """`prefix` goes before every command, to use the host's own LVM (nsenter ...). `discovery` are
+    the directories whose devices tenants are given: LVM is not shown these (``lvmsight``).
 
     All methods raise LvmFailed (or a subclass), BadReport, and OSError. Sizes are bytes; LVM rounds
     up to whole extents, and the caller learns the size by looking again. A command that changes
@@ -55,11 +56,18 @@ class Lvm:
     """
 
     def __init__(
-        self, run: Run, prefix: Sequence[str] = (), change_seconds: float = CHANGE_SECONDS
+        self,
+        run: Run,
+        prefix: Sequence[str] = (),
+        change_seconds: float = CHANGE_SECONDS,
+        *,
+        discovery: Sequence[str] = (),
     ) -> None:
         self._run = run
         self._change_seconds = change_seconds
         self._prefix = tuple(prefix)
+        self._discovery = tuple(discovery)
+        self._filter = ""
 
     # --- looking -------------------------------------------------------------------------------
 
@@ -247,8 +255,30 @@ class Lvm:
 
     def _lvm(self, argv: Sequence[str], seconds: float, most: int) -> str:
         command, *arguments = argv
-        alone = () if self._prefix else ("--config", _ALONE)
-        return self._command(command, ["lvm", command, *alone, *arguments], seconds, most)
+        blocks = lvmsight.blocks()
+        hidden = lvmsight.hidden(blocks, lvmsight.given(self._discovery))
+        sight = lvmsight.accepting(lvmsight.shown(blocks, hidden), self._free_filter())
+        config = sight if self._prefix else f"{_ALONE} {sight}"
+        try:
+            return self._command(
+                command, ["lvm", command, "--config", config, *arguments], seconds, most
+            )
+        except GroupMissing as error:
+            if not (told := lvmsight.told(hidden)):
+                raise
+            raise GroupMissing(f"{error} ({told})") from error
+
+    def _free_filter(self) -> str:
+        """Which of LVM's filters is ours to use, for as long as this object is there."""
+        if not self._filter:
+            told = self._command("lvmconfig", ["lvm", "lvmconfig"], LOOK_SECONDS, REPORT_BYTES)
+            self._filter = lvmsight.free_filter(told)
+        if not self._filter:
+            raise LvmFailed(
+                "LVM's configuration has both devices/filter and devices/global_filter, so that"
+                " tenants' devices cannot be kept from it: make one filter of them"
+            )
+        return self._filter
 
     def _command(self, command: str, argv: Sequence[str], seconds: float, most: int) -> str:
         whole = (*self._prefix, *argv)

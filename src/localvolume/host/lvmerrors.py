@@ -59,11 +59,14 @@ _SAID: Final[Sequence[tuple[type[LvmFailed], str]]] = (
     (HasSnapshots, r"snapshot origin volumes can be resized only while inactive"),
 )
 
+# The second is said of the list that we give it, where the host has a devices file.
+_BESIDE: Final = ("WARNING:", "Please remove the lvm.conf ")
+
 
 def failed(command: str, code: int, said: str) -> LvmFailed:
     """The error by what was said; all of it that is no warning is kept."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith("WARNING:")] or lines
+    told = [line for line in lines if not line.startswith(_BESIDE)] or lines
     text = "; ".join(told)[:2000] or f"exit status {code}"
     if code == 127:  # of env(1) and nsenter(1), which did not find it
         return LvmFailed(f"LVM is not there: {text}; install lvm2")

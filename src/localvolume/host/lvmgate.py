@@ -76,8 +76,10 @@ class GatedLvm(ExtentLvm):
         prefix: Sequence[str],
         group: str,
         change_seconds: float = CHANGE_SECONDS,
+        *,
+        discovery: Sequence[str] = (),
     ) -> None:
-        super().__init__(run, prefix, change_seconds)
+        super().__init__(run, prefix, change_seconds, discovery=discovery)
         self._group = group
         self._gate = gate_of(group)
         self._mine = threading.local()
@@ -104,7 +106,7 @@ class GatedLvm(ExtentLvm):
         if getattr(self._mine, "recovering", False):
             return super()._command(command, argv, seconds, most)
         # Looking changes nothing, and opens no volume.
-        if command not in ("lvs", "vgs", "fullreport"):
+        if command not in ("lvs", "vgs", "fullreport", "lvmconfig"):
             self.put_right()
         with self._gate.passing():
             try:

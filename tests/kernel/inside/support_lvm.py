@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 EXTENT = 4 * MIB
 DISKS = ("/dev/ubdd", "/dev/ubde")
+#: 12 GiB. LVM is not shown loop devices.
+LARGE_DISK = "/dev/ubdf"
 #: LVM's label and metadata are before its first extent.
 _HEAD_BYTES = MIB
 #: What LVM wrote there, by the group, its disks, and how much of them it has.

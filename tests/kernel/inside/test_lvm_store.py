@@ -10,11 +10,11 @@ import pytest
 
 from localvolume.backends.model import GoesOn
 from localvolume.volumes.capacity import bytes_of
-from tests.host.support_devices import command, loop_device
+from tests.host.support_devices import command
 from tests.pages import REPOSITORY
 from tests.suite.units import MIB
 
-from .support_lvm import clear, group_on
+from .support_lvm import LARGE_DISK, clear, group_on
 from .support_lvm_store import Pool, pool_on, read, write
 
 
@@ -102,8 +102,7 @@ def promised() -> Iterator[tuple[tuple[str, int], list[int]]]:
 def test_what_is_left_of_a_size_is_what_the_page_says(tmp_path: Path) -> None:
     told, left = dict(promised()), {}
     assert len(told) == 5
-    command("/run/modprobe", "loop")
-    with loop_device(2 << 30) as disk, group_on(disk.path, "large") as group:
+    with group_on(LARGE_DISK, "large") as group:
         pool = pool_on(group, tmp_path)
         for fs, mib in told:
             offered = pool.offer(mib=mib, fs_type=fs)

@@ -16,14 +16,14 @@ import yaml
 
 from localvolume.host.lvm import Lvm
 from tests.cluster.support_dynamic import PROVISIONER, Claim, Volume
-from tests.host.support_devices import command, loop_device, mounted
+from tests.host.support_devices import command, mounted
 from tests.node.support_topolvm import LVMD
 from tests.pages import MIGRATE, blocks_of
 from tests.suite.api import CLASSES
 from tests.suite.names import SELECTED
-from tests.suite.units import GIB, MIB
+from tests.suite.units import MIB
 
-from .support_lvm import DISKS, group_on
+from .support_lvm import DISKS, LARGE_DISK, group_on
 from .support_lvm_dynamic import LvmLab, lab
 
 __all__ = ["lab"]
@@ -78,11 +78,9 @@ class Topo:
 def topo(lab: LvmLab, lvm: Lvm, tmp_path: Path) -> Iterator[Topo]:
     lvmd = tmp_path / "lvmd.yaml"
     lvmd.write_text(LVMD)
-    command("/run/modprobe", "loop")
     with contextlib.ExitStack() as stack:
-        # Of a disk with more than what is to be spared. It is sparse: little of it is written to.
-        disk = stack.enter_context(loop_device(12 * GIB))
-        stack.enter_context(group_on(disk.path, "data"))
+        # Of a disk with more than what is to be spared.
+        stack.enter_context(group_on(LARGE_DISK, "data"))
         stack.enter_context(group_on(DISKS[0], "archive"))
         lvm.create_pool("archive", "pool0", 440 * MIB)
         # Before its groups go.

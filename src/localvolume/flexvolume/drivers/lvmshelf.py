@@ -68,7 +68,8 @@ class Shelf:
     def __init__(self, run: Run, config: LvmConfig) -> None:
         self._config = config
         self.group = check_name(config.group)
-        self.lvm = GatedLvm(run, config.command_prefix, self.group)
+        prefix, discovery = config.command_prefix, config.discovery
+        self.lvm = GatedLvm(run, prefix, self.group, discovery=discovery)
 
     # --- looking -------------------------------------------------------------------------------
 

@@ -63,6 +63,7 @@ def test_mounts_of_everything(full: list[Object]) -> None:
         "/run/udev": ("/run/udev", "", ""),
         "/run/lvm": ("/run/lvm", made, ""),
         "/run/lock/lvm": ("/run/lock/lvm", made, ""),
+        "/etc/lvm/devices": ("/etc/lvm/devices", made, ""),
         plugins: (plugins, made, ""),
         kubelet: (kubelet, "", "Bidirectional"),
         "/mnt/elastic-local-volumes": ("/mnt/elastic-local-volumes", "", "HostToContainer"),
@@ -87,7 +88,7 @@ def test_what_is_only_read(full: list[Object], plain: list[Object]) -> None:
 
     ours = {"/etc/provisioner/config", "/run/udev"}
     assert only_read(plain) == {*ours, "/var/lib/kubelet"}
-    assert only_read(full) == ours, "FlexVolume mounts in the kubelet's directory"
+    assert only_read(full) == {*ours, "/etc/lvm/devices"}, "FlexVolume mounts in the kubelet's directory"
 
 
 def test_where_pods_have_their_mounts_is_always_seen() -> None:
@@ -112,6 +113,14 @@ def test_only_what_uses_lvm_gets_its_locks() -> None:
     assert locks(flexvolume={"volumeGroup": "vg"})
     assert locks(lvmd={"device-classes": []})
     assert locks(replaces={"elastic": {"driver": "LVM"}})
+
+
+def test_the_hosts_devices_file_of_lvm_need_not_be_seen() -> None:
+    """A host whose /etc cannot be written to has no directory for it."""
+    pools = {"a": {"backend": "lvm", "volumeGroup": "vg"}}
+    assert "/etc/lvm/devices" in host_mounts(render({"pools": pools}))
+    assert "/etc/lvm/devices" not in host_mounts(render({"pools": pools, "lvmDevicesFile": False}))
+    assert "/etc/lvm/devices" not in host_mounts(render())
 
 
 def test_flexvolume_elsewhere() -> None:

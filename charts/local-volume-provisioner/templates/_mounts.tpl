@@ -24,6 +24,9 @@ mounted once; two directories at one place are refused.
 {{- if eq (include "provisioner.usesLvm" .) "true" -}}
 {{- $wanted = append $wanted (dict "name" "localvolume-lvm" "host" "/run/lvm" "at" "/run/lvm" "type" "DirectoryOrCreate") -}}
 {{- $wanted = append $wanted (dict "name" "localvolume-lvm-lock" "host" "/run/lock/lvm" "at" "/run/lock/lvm" "type" "DirectoryOrCreate") -}}
+{{- if .Values.lvmDevicesFile -}}
+{{- $wanted = append $wanted (dict "name" "localvolume-lvm-devices" "host" "/etc/lvm/devices" "at" "/etc/lvm/devices" "type" "DirectoryOrCreate" "readOnly" true) -}}
+{{- end -}}
 {{- end -}}
 {{- with .Values.flexvolume -}}
 {{- $plugins := default "/usr/libexec/kubernetes/kubelet-plugins/volume/exec" .pluginDirectory -}}

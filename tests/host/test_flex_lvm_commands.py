@@ -93,7 +93,8 @@ class Scripted:
 
     def has(self, *rows: dict[str, str], nth: int = 0) -> None:
         """The logical volumes of the group."""
-        self._report("lvs", "lv", [{**row, "vg_name": self.group} for row in rows], nth)
+        group = {"vg_name": self.group, "vg_uuid": "u"}
+        self._report("lvs", "lv", [{**row, **group} for row in rows], nth)
 
     def fails(self, command: str, said: str = "  something bad\n", nth: int = 0) -> None:
         self._file(command, nth, ".fails").write_text(said)

@@ -66,8 +66,8 @@ class LvmEntrance:
         known = self.known_ids | ({self._seen} if self._seen else set())
         if known and seen.id not in known:
             raise NoPool(
-                f"this is {seen.id}, and PersistentVolumes name {', '.join(sorted(known))}: its"
-                " disks are not there, or it was made anew"
+                f"this is {seen.id}, and PersistentVolumes name, or there was,"
+                f" {', '.join(sorted(known))}: its disks are not there, or it was made anew"
             )
         self._seen = seen.id
         return replace(seen, turn=turn)

@@ -12,7 +12,7 @@ GROUP_FIELDS: Final = (
     "vg_exported"
 )
 _OF_VOLUMES: Final = (
-    "lv_name,lv_uuid,vg_name,lv_size,lv_layout,lv_role,lv_tags,lv_active,lv_device_open,"
+    "lv_name,lv_uuid,vg_name,vg_uuid,lv_size,lv_layout,lv_role,lv_tags,lv_active,lv_device_open,"
     "lv_suspended,lv_path,pool_lv,origin,data_percent,metadata_percent,lv_health_status,"
     "lv_permissions,lv_kernel_major,lv_kernel_minor,lv_snapshot_invalid"
 )
@@ -72,6 +72,7 @@ class LogicalVolume:
     group: str
     size_bytes: int
     kind: Kind
+    group_uuid: str = ""
     tags: frozenset[str] = frozenset()
     active: bool = False
     open: bool = False
@@ -163,6 +164,7 @@ def _volume(row: dict[str, str]) -> LogicalVolume:
         name=field(row, "lv_name"),
         uuid=field(row, "lv_uuid"),
         group=field(row, "vg_name"),
+        group_uuid=row.get("vg_uuid", ""),
         size_bytes=number(row, "lv_size"),
         kind=_kind(row),
         tags=_tags(row, "lv_tags"),

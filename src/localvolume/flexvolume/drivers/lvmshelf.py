@@ -70,16 +70,32 @@ class Shelf:
         self.group = check_name(config.group)
         prefix, discovery = config.command_prefix, config.discovery
         self.lvm = GatedLvm(run, prefix, self.group, discovery=discovery)
+        # The one that was found here stays the only right one for as long as this process lives.
+        self._uuid = ""
 
     # --- looking -------------------------------------------------------------------------------
 
     def volumes(self) -> list[LogicalVolume]:
         """All of the group, whosever they are."""
-        return self.lvm.volumes(self.group)
+        found = self.lvm.volumes(self.group)
+        for volume in found:
+            self._must_be(volume.group_uuid)
+        return found
 
     def look(self, name: str) -> LogicalVolume | None:
         """The volume of that name, whosever it is."""
-        return self.lvm.volume(self.group, name)
+        check_name(name)
+        return next((one for one in self.volumes() if one.name == name), None)
+
+    def _must_be(self, uuid: str) -> None:
+        """Nothing is made, changed or removed in another group that has got the name."""
+        if self._uuid and uuid != self._uuid:
+            raise DriverFailed(
+                f"the volume group {self.group} was {self._uuid}, and is {uuid} now: its disks were"
+                " exchanged, or it was made anew; nothing is done in it until the agent is started"
+                " again"
+            )
+        self._uuid = uuid
 
     def again(self, volume: LogicalVolume) -> LogicalVolume:
         """The very volume as it is now."""
@@ -119,6 +135,7 @@ class Shelf:
         `volumes` are those of the group, as just looked at.
         """
         group = self.lvm.group(self.group)
+        self._must_be(group.uuid)
         if group.missing:
             raise DriverFailed(
                 f"nothing is made in the volume group {self.group}: {group.missing} of its physical"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -64,6 +65,8 @@ def test_every_key_of_thick_and_thin_volumes() -> None:
     thin = one(volumeGroupPattern="data-[0-9]+", thinPool="thin", overbook=2.5)
     assert thin.lvm == LvmConfig(pattern="data-[0-9]+", thin_pool="thin")
     assert thin.overbook == 2.5
+    tagged = one(volumeGroupPattern="d.*", volumeGroupTag="localvolume.dev/pool")
+    assert tagged.lvm == LvmConfig(pattern="d.*", tag="localvolume.dev/pool")
 
 
 @pytest.mark.parametrize(
@@ -76,6 +79,22 @@ def test_every_key_of_thick_and_thin_volumes() -> None:
         ({"volumeGroup": ".."}, "volumeGroup", "'..' is no name that LVM takes"),
         ({"volumeGroupPattern": "a("}, "volumeGroupPattern", "'a(' is no regular expression"),
         ({"volumeGroupPattern": ""}, "volumeGroupPattern", "must have 1 to 200 characters"),
+        (
+            {"volumeGroup": "a", "volumeGroupTag": "b"},
+            "volumeGroupTag",
+            "is for volumeGroupPattern",
+        ),
+        (
+            {"volumeGroupPattern": "a", "volumeGroupTag": "-b"},
+            "volumeGroupTag",
+            "'-b' is no tag",
+        ),
+        (
+            {"volumeGroupPattern": "a", "volumeGroupTag": "@b"},
+            "volumeGroupTag",
+            "'@b' is no tag",
+        ),
+        ({"volumeGroupPattern": "a", "volumeGroupTag": ""}, "volumeGroupTag", "'' is no tag"),
         ({"volumeGroup": "a", "thinPool": "x y"}, "thinPool", "'x y' is no name that LVM takes"),
         ({"volumeGroup": "a", "overbook": 2}, "overbook", "thick volumes take their room at once"),
         ({"volumeGroup": "a", "stripes": 0}, "stripes", "must be a whole number from 1 to 128"),
@@ -230,6 +249,10 @@ def lvm_pool(name: str, **lvm: Any) -> PoolConfig:
     )
 
 
+def untagged(groups: Iterable[str]) -> dict[str, frozenset[str]]:
+    return dict.fromkeys(groups, frozenset())
+
+
 def places(configs: tuple[PoolConfig, ...]) -> dict[str, str]:
     return {config.name: config.lvm.place if config.lvm else "" for config in configs}
 
@@ -237,26 +260,47 @@ def places(configs: tuple[PoolConfig, ...]) -> dict[str, str]:
 def test_a_pattern_becomes_one_pool_for_each_group_that_matches_as_a_whole() -> None:
     plain = PoolConfig(name="d", host_dir="/d", mount_dir="/d", provisioner="p")
     pattern = lvm_pool("data", pattern="vg[0-9]", stripes=2)
-    found = expanded([plain, pattern], ["vg1", "vg10", "xvg1", "vg2", "vg2"])
+    found = expanded([plain, pattern], untagged(["vg1", "vg10", "xvg1", "vg2", "vg2"]))
     assert places(found) == {"d": "", "data.vg1": "vg1", "data.vg2": "vg2"}
     assert found[0] is plain
     assert {one.of for one in found[1:]} == {"data"}
     assert found[1].lvm == LvmConfig(group="vg1", stripes=2)
-    assert expanded([pattern], []) == ()
+    assert expanded([pattern], untagged([])) == ()
 
 
 def test_a_group_is_the_pools_that_names_it_and_else_the_first_patterns() -> None:
     first, second = lvm_pool("a", pattern="vg.*"), lvm_pool("b", pattern="vg.*|x")
     named = lvm_pool("c", group="vg2")
-    assert places(expanded([first, second, named], ["vg1", "vg2", "x"])) == {
+    assert places(expanded([first, second, named], untagged(["vg1", "vg2", "x"]))) == {
         "a.vg1": "vg1", "b.x": "x", "c": "vg2",
     }  # fmt: skip
+
+
+def test_with_a_tag_only_groups_that_have_it_are_pools() -> None:
+    """Or those in which there are volumes already: they must not become nobody's."""
+    pattern = lvm_pool("a", pattern="vg.*", tag="localvolume.dev/pool")
+    groups = {
+        "vg1": frozenset({"localvolume.dev/pool", "other"}),
+        "vg2": frozenset({"localvolume.dev/pools"}),
+        "vg3": frozenset[str](),
+        "x": frozenset({"localvolume.dev/pool"}),
+    }
+    assert places(expanded([pattern], groups)) == {"a.vg1": "vg1"}
+    assert places(expanded([pattern], groups, ["a.vg3", "b.vg2"])) == {
+        "a.vg1": "vg1",
+        "a.vg3": "vg3",
+    }
+    # What it leaves may be another's.
+    assert places(expanded([pattern, lvm_pool("b", pattern="vg.*")], groups)) == {
+        "a.vg1": "vg1", "b.vg2": "vg2", "b.vg3": "vg3",
+    }  # fmt: skip
+    assert [one.lvm for one in expanded([pattern], groups)] == [LvmConfig(group="vg1")]
 
 
 def test_thin_pools_of_a_group_are_places_of_their_own() -> None:
     thick, thin = lvm_pool("a", pattern="vg.*"), lvm_pool("b", pattern="vg.*", thin_pool="t")
     named = lvm_pool("c", group="vg2", thin_pool="t")
-    assert places(expanded([thick, thin, named], ["vg1", "vg2"])) == {
+    assert places(expanded([thick, thin, named], untagged(["vg1", "vg2"]))) == {
         "a.vg1": "vg1", "a.vg2": "vg2", "b.vg1": "vg1/t", "c": "vg2/t",
     }  # fmt: skip
 
@@ -264,7 +308,7 @@ def test_thin_pools_of_a_group_are_places_of_their_own() -> None:
 def test_what_is_no_name_of_a_group_is_none() -> None:
     """Names come from annotations, too."""
     names = ["", ".", "..", "a/b", "-a", "a b", "a\n", "x" * 128]
-    assert expanded([lvm_pool("a", pattern="(?s:.*)")], names) == ()
+    assert expanded([lvm_pool("a", pattern="(?s:.*)")], untagged(names)) == ()
 
 
 @given(
@@ -277,7 +321,7 @@ def test_no_two_pools_have_a_place_or_a_name_in_common(
 ) -> None:
     configs = [lvm_pool(f"p{n}", pattern=pattern) for n, pattern in enumerate(patterns)]
     configs += [lvm_pool(f"n-{name}", group=name) for name in dict.fromkeys(names)]
-    found = places(expanded(configs, groups))
+    found = places(expanded(configs, untagged(groups)))
     assert len(set(found.values())) == len(found)
     assert set(found.values()) - set(names) <= set(groups)
 

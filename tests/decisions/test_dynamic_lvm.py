@@ -361,6 +361,12 @@ def test_a_class_is_told_that_no_group_matches() -> None:
     assert unmatched([pattern], [], {"fast": "no LVM"}) == {
         DYNAMIC_PROVISIONER: {"": "pool fast: no LVM"}
     }
+    tagged = pattern_pool(lvm=LvmConfig(pattern="vg.*", tag="mine"))
+    assert unmatched([tagged], [], {}) == {
+        DYNAMIC_PROVISIONER: {
+            "": "no volume group matches 'vg.*' of pool fast and has the tag mine",
+        }
+    }
     refused = step(claim(), pools=[], refusals=told)
     assert "no volume group matches" in a(GiveBack, refused).reason
 

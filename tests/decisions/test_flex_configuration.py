@@ -123,6 +123,7 @@ def test_without_the_key_nothing_is_served() -> None:
         ({"volumeGroup": "a", "lvcreateOptions": [""]}, "lvcreateOptions"),
         ({"volumeGroup": "a", "lvcreateOptions": ["--addtag", "x"]}, "lvcreateOptions"),
         ({"volumeGroup": "a", "volumeGroupPattern": "a.*"}, "volumeGroupPattern"),
+        ({"volumeGroup": "a", "volumeGroupTag": "a"}, "volumeGroupTag"),
         ({"volumeGroup": "a", "bindRoot": "/mnt"}, "bindRoot"),
         ({"driver": "bindmount", "volumeGroup": "a"}, "volumeGroup"),
         ({"driver": "bindmount", "lvmCommandPrefix": ["x"]}, "lvmCommandPrefix"),

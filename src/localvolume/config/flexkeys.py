@@ -28,7 +28,7 @@ _DRIVER_NAME: Final = re.compile(r"[A-Za-z0-9][-.A-Za-z0-9]{0,252}/[A-Za-z0-9][-
 _LONGEST_SOCKET: Final = 107
 _BYTES: Final = whole_bytes("10Gi", least=1)
 # One group: which of several a volume is in would have to be found at each mount.
-_LVM_KEYS: Final = tuple(key for key in LVM_KEYS if key.field != "pattern")
+_LVM_KEYS: Final = tuple(key for key in LVM_KEYS if key.field not in ("pattern", "tag"))
 _LVM_FIELDS: Final = {key.field for key in _LVM_KEYS}
 
 

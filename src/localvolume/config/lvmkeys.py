@@ -18,6 +18,8 @@ MOST_STRIPES: Final = 128
 _SMALLEST_STRIPE: Final = 4096
 _LARGEST_STRIPE: Final = 1 << 30
 _LONGEST_PATTERN: Final = 200
+# lvm(8), "Tags".
+_TAG: Final = re.compile(r"[A-Za-z0-9_+./=!:&#][A-Za-z0-9_+./=!:&#-]{0,1023}")
 
 
 def group_name(node: Node, place: Place) -> str | None:
@@ -42,6 +44,14 @@ def _pattern(node: Node, place: Place) -> str | None:
         place.problem(f"{quoted(pattern)} is no regular expression: {error}")
         return None
     return pattern
+
+
+def _tag(node: Node, place: Place) -> str | None:
+    tag = text(node, place)
+    if tag is not None and not _TAG.fullmatch(tag):
+        place.problem(f"{quoted(tag)} is no tag that LVM takes")
+        return None
+    return tag
 
 
 def check_stripe_size(size: int, place: Place) -> int | None:
@@ -90,6 +100,8 @@ LVM_KEYS: Final = (
         "the volume group in which volumes are made"),
     Key("volumeGroupPattern", "pattern", _pattern, "regular expression", "none",
         "every volume group whose whole name matches is a pool, named <pool>.<volume group>"),
+    Key("volumeGroupTag", "tag", _tag, "tag of LVM", "none",
+        "a volume group that matches is a pool only if it has this tag, or volumes already"),
     Key("thinPool", "thin_pool", group_name, "name", "thick volumes",
         "the thin pool in the volume group from which volumes are made"),
     Key("stripes", "stripes", whole_number(1, MOST_STRIPES), "whole number", "LVM's choice",
@@ -112,6 +124,8 @@ def lvm_config(values: Mapping[str, Any], given: Collection[str], place: Place) 
         place.at("volumeGroup").problem(
             "is missing: a pool with backend lvm needs volumeGroup or volumeGroupPattern"
         )
+    if "tag" in given and "pattern" not in given:
+        place.at("volumeGroupTag").problem("is for volumeGroupPattern: it chooses among groups")
     if "thin_pool" in given:
         for field in ("stripes", "stripe_bytes"):
             if field in given:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -23,18 +23,19 @@ class LvmConfig:
     """What a pool of logical volumes is made of: one volume group, or one thin pool in it.
 
     `group` is the volume group's name. Where `pattern` is set (a regular expression that a whole
-    name must match) the pool stands for every group that matches, and `group` is "" until it is
-    expanded (`expanded`). `thin_pool` is the name of the thin pool, "" for thick volumes.
-    `stripes` 0 and `stripe_bytes` 0 leave the choice to LVM. `options` are further arguments of
-    lvcreate. `command_prefix` goes before every LVM command (nsenter on hosts whose own LVM is to
-    be used). `option_classes` are options by the name that StorageClasses may ask for (TopoLVM's).
-    `by_name_only`: classes that name no device class have no volumes here, as it is TopoLVM's for a
-    device class that is not the default. `discovery` are the directories whose devices tenants are
-    given, so that LVM may not look at them (`kept_from`).
+    name must match) the pool stands for every group that matches and, if `tag` is set, has that
+    tag; `group` is "" until it is expanded (`expanded`). `thin_pool` is the name of the thin pool,
+    "" for thick volumes. `stripes` 0 and `stripe_bytes` 0 leave the choice to LVM. `options` are
+    further arguments of lvcreate. `command_prefix` goes before every LVM command (nsenter on hosts
+    whose own LVM is to be used). `option_classes` are options by the name that StorageClasses may
+    ask for (TopoLVM's). `by_name_only`: classes that name no device class have no volumes here, as
+    it is TopoLVM's for a device class that is not the default. `discovery` are the directories
+    whose devices tenants are given, so that LVM may not look at them (`kept_from`).
     """
 
     group: str = ""
     pattern: str = ""
+    tag: str = ""
     thin_pool: str = ""
     stripes: int = 0
     stripe_bytes: int = 0
@@ -165,9 +166,13 @@ def _same_group(one: PoolConfig, two: PoolConfig) -> Iterable[str]:
             yield f"pool {named.name} has a name that a volume group of pool {other.name} may get"
 
 
-def expanded(configs: Sequence[PoolConfig], groups: Iterable[str]) -> tuple[PoolConfig, ...]:
+def expanded(
+    configs: Sequence[PoolConfig], groups: Mapping[str, Collection[str]], kept: Collection[str] = ()
+) -> tuple[PoolConfig, ...]:
     """The pools with one in place of each pattern for every volume group that it matches.
 
+    `groups` are the groups with their tags. `kept` are the names of pools that need no tag, as
+    volumes are in them.
     Such a pool is named `<pool>.<group>`. A group, or the thin pool in it, is one pool's only:
     that of the pool that names it, else that of the first pattern that matches it.
     """
@@ -181,10 +186,11 @@ def expanded(configs: Sequence[PoolConfig], groups: Iterable[str]) -> tuple[Pool
             continue
         pattern = re.compile(lvm.pattern)
         for group in found:
-            one = replace(lvm, group=group, pattern="")
-            if pattern.fullmatch(group) and one.place not in taken:
+            one = replace(lvm, group=group, pattern="", tag="")
+            name = f"{config.name}.{group}"
+            chosen = not lvm.tag or lvm.tag in groups[group] or name in kept
+            if pattern.fullmatch(group) and chosen and one.place not in taken:
                 taken.add(one.place)
-                name = f"{config.name}.{group}"
                 pools.append(replace(config, name=name, of=config.name, lvm=one))
     return tuple(pools)
 

@@ -29,7 +29,8 @@ def unmatched(
     matched = {pool.of for pool in pools}
     for config in configs:
         if config.lvm and config.lvm.pattern and config.name not in matched:
-            why = f"no volume group matches {config.lvm.pattern!r} of pool {config.name}"
+            tagged = f" and has the tag {config.lvm.tag}" if config.lvm.tag else ""
+            why = f"no volume group matches {config.lvm.pattern!r} of pool {config.name}{tagged}"
             if problem := problems.get(config.name):
                 why = f"pool {config.name}: {problem}"
             for class_name in config.classes or ("",):
@@ -43,7 +44,7 @@ class Patterns:
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self._known: dict[Asked, tuple[str, ...]] = {}
+        self._known: dict[Asked, dict[str, frozenset[str]]] = {}
         self.problems: Mapping[str, str] = {}
         """Why LVM could not be asked for a pattern, by the pool's name."""
 
@@ -69,11 +70,15 @@ class Patterns:
         self.problems = problems
         if not by_way:
             return tuple(configs)
-        groups = {group for way in by_way for group in self._known.get(way, ())}
+        groups: dict[str, frozenset[str]] = {}
+        for way in by_way:
+            groups |= self._known.get(way, {})
         said = [home[0] for volume in volumes if (home := pool_of(volume)) is not None]
         for before in (f"{pool.name}." for pools in by_way.values() for pool in pools):
-            groups |= {name.removeprefix(before) for name in said if name.startswith(before)}
-        return expanded(configs, sorted(groups))
+            for name in said:
+                if name.startswith(before):
+                    groups.setdefault(name.removeprefix(before), frozenset())
+        return expanded(configs, groups, said)
 
     async def _ask(self, way: Asked) -> str:
         """Have `_known` as it is now; why that was not possible, or ""."""
@@ -88,5 +93,5 @@ class Patterns:
             groups = await self._workers.call(key, LOOK_SECONDS, lvm.groups)
         except (Hung, OSError, LvmFailed, BadReport) as error:
             return f"LVM does not list its volume groups: {error}"
-        self._known[way] = tuple(group.name for group in groups)
+        self._known[way] = {group.name: group.tags for group in groups}
         return ""

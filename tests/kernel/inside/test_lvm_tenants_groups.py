@@ -146,7 +146,7 @@ def lives(pool: Pool) -> None:
     assert pool.store.look().records == {}
 
 
-def matching(pattern: str, discovery: tuple[str, ...] = ()) -> list[str]:
+def matching(pattern: str, discovery: tuple[str, ...] = (), tag: str = "") -> list[str]:
     """The groups that a pool's pattern finds on this node."""
 
     async def found() -> list[str]:
@@ -158,7 +158,7 @@ def matching(pattern: str, discovery: tuple[str, ...] = ()) -> list[str]:
             mount_dir="",
             provisioner="x",
             backend="lvm",
-            lvm=LvmConfig(pattern=pattern).kept_from(discovery),
+            lvm=LvmConfig(pattern=pattern, tag=tag).kept_from(discovery),
         )
         try:
             pools = await patterns.expand([config], [])
@@ -194,6 +194,14 @@ def test_a_tenants_group_with_the_pools_name_stops_nothing(
 def test_a_tenants_group_is_no_pool_whatever_its_name(tenants: Tenants, volume_group: str) -> None:
     tenants.forge("vg-forged")
     assert matching("vg.*", tenants.discovery) == [volume_group]
+
+
+def test_a_group_may_need_the_administrators_tag(volume_group: str, second_group: str) -> None:
+    tag = "localvolume.dev/pool"
+    assert matching("vg.*", tag=tag) == []
+    command("vgchange", "--quiet", "--addtag", tag, second_group)
+    assert matching("vg.*", tag=tag) == [second_group]
+    assert matching("vg.*") == [volume_group, second_group]
 
 
 def test_a_tenants_group_attracts_no_claims(lab: LvmLab, volume_group: str, lvm: Lvm) -> None:

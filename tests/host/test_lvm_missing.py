@@ -18,6 +18,7 @@ from tests.host.support_images import run_here
 pytestmark = pytest.mark.needs("root", "loop")
 
 GROUP = "localvolume-test-missing"
+CONFIGURATION = Path(__file__).parents[2] / "image/lvm.conf"
 
 
 def _without_device_mapper() -> bool:
@@ -29,11 +30,10 @@ def _without_device_mapper() -> bool:
 
 @pytest.fixture
 def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A group on a loop device, which takes no device-mapper to make. There is no devices file."""
+    """A group on a loop device, which takes no device-mapper to make. LVM is configured as in the
+    image, and there is no devices file."""
     (tmp_path / "devices").mkdir()
-    (tmp_path / "lvm.conf").write_text(
-        "devices { use_devicesfile=1 }\nbackup { backup=0 archive=0 }\n"
-    )
+    shutil.copyfile(CONFIGURATION, tmp_path / "lvm.conf")
     monkeypatch.setenv("LVM_SYSTEM_DIR", str(tmp_path))
     backing = tmp_path / "backing"
     with open(backing, "wb") as file:

@@ -88,7 +88,8 @@ def test_what_is_only_read(full: list[Object], plain: list[Object]) -> None:
 
     ours = {"/etc/provisioner/config", "/run/udev"}
     assert only_read(plain) == {*ours, "/var/lib/kubelet"}
-    assert only_read(full) == {*ours, "/etc/lvm/devices"}, "FlexVolume mounts in the kubelet's directory"
+    # FlexVolume mounts in the kubelet's directory.
+    assert only_read(full) == {*ours, "/etc/lvm/devices"}
 
 
 def test_where_pods_have_their_mounts_is_always_seen() -> None:

@@ -1,4 +1,4 @@
-"""Each line of tests/attacks/lines.toml names tests that there are; each attack stands in a line."""
+"""Each line of tests/attacks/lines.toml names tests that there are; each attack is in a line."""
 
 from __future__ import annotations
 

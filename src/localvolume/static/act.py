@@ -22,7 +22,7 @@ from localvolume.cleaning.run import Cleaning
 from localvolume.config.model import ClassConfig
 from localvolume.host.workers import Workers
 from localvolume.kube.client import Client
-from localvolume.kube.errors import AlreadyThere, NotThere
+from localvolume.kube.errors import AlreadyThere, LookAgain, NotThere
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
@@ -50,9 +50,11 @@ from localvolume.static.offer import offer
 from localvolume.static.paces import StaticPaces
 from localvolume.static.plan import EVENT_WAITS, names_of
 from localvolume.static.stops import Stops
+from localvolume.static.strangers import BURST_SECONDS
 from localvolume.static.surroundings import Surroundings
 from localvolume.static.telemetry import Telemetry, capacity_label
 from localvolume.volumes.capacity import bytes_of
+from localvolume.volumes.objects import is_held_by_claim
 
 if TYPE_CHECKING:
     from localvolume.static.jobclean import JobCleaner
@@ -156,7 +158,10 @@ class Acts:
         if not is_offerable(entry.content, class_facts.config):
             raise Superseded(f"{entry.path} is not empty any more")
         own = names_of(entry, around.node.name)
-        if why := await self._confirm.offered_by_another(entry, around.node, own):
+        why = await self._confirm.offered_by_another(entry, around.node, own)
+        if class_facts.config.selector and not why:
+            why = await self._confirm.on_a_disk_of_others(entry, around.node, BURST_SECONDS)
+        if why:
             self._asked.named(entry.host_path, why)
             raise Superseded(f"{entry.path}: {why}")
         mode = class_facts.config.volume_mode
@@ -167,10 +172,35 @@ class Acts:
             await self._ask(step.name)
             raise Superseded(f"{step.name} exists already") from None
         self._asked.forget(step.name)
+        if class_facts.config.selector:
+            await self._only_one_offers(created, entry, around)
         self._saw(created)
         self._telemetry.discovered.labels(mode).inc()
         self._telemetry.discovery_seconds.labels(mode).observe(time.monotonic() - began)
         log.info("published", extra=log_fields(step) | {"persistentvolume": step.name})
+
+    async def _only_one_offers(
+        self, created: PersistentVolume, entry: Entry, around: Surroundings
+    ) -> None:
+        """Another node may have offered the same disk at the same moment: ours is taken back then.
+
+        Both look after they have written, so one of the two at least sees the other; where both
+        do, both try again, at moments of their own. What a claim has got meanwhile stays: it is
+        not cleaned while the other is there. Raises Superseded where ours was taken back, and the
+        errors of kube.errors.
+        """
+        why = await self._confirm.on_a_disk_of_others(entry, around.node)
+        if why is None:
+            return
+        log.warning("%s is taken back: %s", created.metadata.name, why)
+        while not is_held_by_claim(created):
+            try:
+                await self._delete(created)
+                break
+            except LookAgain:  # its phase has just been written
+                created = await self._confirm.live(created)
+        self._asked.named(entry.host_path, why)
+        raise Superseded(f"{entry.path}: {why}")
 
     async def _ask(self, name: str) -> PersistentVolume | None:
         try:
@@ -295,8 +325,10 @@ class Acts:
         `confirm` asks the API server once more, with the volume locked against other agents.
         """
         log_about = _log_about(name, planned)
+        config = around.classes[planned.class_name].config
         async with self._in_turn(name, planned, around):
-            entry = await self._confirm.free_to_be_cleaned(planned)
+            shared_with = around.node if config.selector else None
+            entry = await self._confirm.free_to_be_cleaned(planned, shared_with)
             log.info("cleaning with %s", method, extra=log_about)
             receipt = await self._clean_target(
                 target_of(entry),
@@ -304,7 +336,7 @@ class Acts:
                 workers=self.cleaners,
                 progress=self._reporter(name, log_about),
                 stop=stop,
-                timeout=around.classes[planned.class_name].config.cleaning_timeout_seconds,
+                timeout=config.cleaning_timeout_seconds,
                 confirm=confirm,
                 paces=self._paces.cleaning,
             )

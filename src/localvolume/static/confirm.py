@@ -92,6 +92,15 @@ class Confirm:
         named = await self._strangers.named(node, BURST_SECONDS)
         return named.why_not_offered(entry, own)
 
+    async def on_a_disk_of_others(
+        self, entry: Entry, node: NodeFacts, oldest_seconds: float = 0.0
+    ) -> str | None:
+        """As `Named.same_disk`: for classes whose disks several nodes see.
+
+        Raises the errors of kube.errors, and Hung.
+        """
+        return (await self._strangers.named(node, oldest_seconds)).same_disk(entry)
+
     async def let_go(self, volume: PersistentVolume) -> None:
         """Remove our finalizer, if nothing about the object has changed since."""
         name = volume.metadata.name
@@ -144,9 +153,16 @@ class Confirm:
             raise Superseded(f"{entry.path} has changed: {comparison.reason or 'its size'}")
         return fresh
 
-    async def free_to_be_cleaned(self, planned: Entry) -> Entry:
-        """The entry read anew; CleaningRefused where a pod has it mounted, or nobody can tell."""
+    async def free_to_be_cleaned(
+        self, planned: Entry, shared_with: NodeFacts | None = None
+    ) -> Entry:
+        """The entry read anew; CleaningRefused where a pod has it mounted, or nobody can tell.
+
+        With `shared_with`, this node, also where another node's object has the same disk.
+        """
         entry = await self.still(planned, offered=True)
+        if shared_with and (why := await self.on_a_disk_of_others(entry, shared_with)):
+            raise CleaningRefused(why)
         try:
             pods = await self._survey.mounted_by_pods(entry)
         except PodsUnseen as error:

@@ -170,7 +170,8 @@ class JobCleaner:
         if left := await self._ask.left_of(volume):
             raise CleaningFailed(f"pods of an earlier Job have not ended: {', '.join(left)}")
         config = around.classes[planned.class_name].config
-        entry = await self._confirm.free_to_be_cleaned(planned)
+        shared_with = around.node if config.selector else None
+        entry = await self._confirm.free_to_be_cleaned(planned, shared_with)
         volume = await self._confirm.still_to_be_cleaned(volume)
         block = entry.kind == "block"
         order = Order(

@@ -17,7 +17,7 @@ from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import Entry
 from localvolume.static.world import plain
 from localvolume.volumes import affinity, marks
-from localvolume.volumes.identity import is_within
+from localvolume.volumes.identity import from_annotation, is_within, may_share_data
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.objects import is_on_node
 
@@ -37,7 +37,8 @@ class Named:
 
     `anywhere` are those of objects that may mean any node, `ours` of those with this node's label.
     `devices` are the paths that lead to block devices, by "major:minor"; `unreadable`, those of
-    which nobody can tell, with the reason.
+    which nobody can tell, with the reason. `records` are the annotations with the identities of
+    volumes, wherever those are, by the names of their objects, of all without this node's label.
     """
 
     paths: Mapping[str, str] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class Named:
     ours: Collection[str] = ()
     devices: Mapping[str, str] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    records: Mapping[str, str] = field(default_factory=dict)
 
     def stranger(self, entry: Entry, own: Collection[str] = ()) -> tuple[str, str] | None:
         """An object, and the path in it, that may mean what is at the entry; or None.
@@ -84,6 +86,20 @@ class Named:
             return str(error)
         return found and f"the PersistentVolume {found[0]} names {found[1]}: it may be somebody's"
 
+    def same_disk(self, entry: Entry) -> str | None:
+        """Why an object of another node may have the entry's disk, or None.
+
+        A record that cannot be read may be of any disk.
+        """
+        for name, text in self.records.items():
+            try:
+                identity = from_annotation(text)
+            except ValueError as error:
+                return f"the PersistentVolume {name} may have this disk: {error}"
+            if identity and may_share_data(identity, entry.identity):
+                return f"the PersistentVolume {name} of another node has this disk"
+        return None
+
 
 class Strangers:
     """Asks the API server what is named; a list that is not too old serves whoever asks next."""
@@ -109,6 +125,7 @@ class Strangers:
         paths: dict[str, str] = {}
         anywhere: set[str] = set()
         ours: set[str] = set()
+        records: dict[str, str] = {}
         cont, more = "", True
         while more:
             page = await self._client.list_page(PERSISTENT_VOLUMES, cont=cont)
@@ -119,13 +136,15 @@ class Strangers:
                     anywhere.add(path)
                 if one.metadata.labels.get(marks.NODE_LABEL) == marks.node_key(node.name):
                     ours.add(path)
+                elif text := one.metadata.annotations.get(marks.IDENTITY_ANNOTATION):
+                    records[one.metadata.name] = text
             cont, more = page.cont, bool(page.cont)
         paths.pop("", None)
         below_dev = [path for path in paths if is_within(path, "/dev")]
         devices, unreadable = await self._workers.call(
             "devices of volumes", _DEVICES_SECONDS, _devices_of, below_dev
         )
-        return Named(paths, anywhere, ours, devices, unreadable)
+        return Named(paths, anywhere, ours, devices, unreadable, records)
 
 
 def _devices_of(paths: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:

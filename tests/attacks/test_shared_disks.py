@@ -1,0 +1,110 @@
+"""S5: a disk that several nodes see is offered by one of them, and not erased under another's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.attacks.support_gate import fill
+from tests.cluster.support_agent import Class, Lab, lab_for
+from tests.cluster.support_objects import Objects
+from tests.faults.support_proxy import Order, proxy_for
+from tests.suite.units import MIB
+
+pytestmark = [
+    pytest.mark.needs("root", "loop", "sfdisk", "controlplane"),
+    pytest.mark.usefixtures("impatient"),
+]
+
+RECORDS = b"the other tenant's records "
+TERM = {"matchExpressions": [{"key": "san", "operator": "In", "values": ["east"]}]}
+
+
+@pytest.fixture
+def other(objects: Objects, unique: str, tmp_path: Path) -> Iterator[Lab]:
+    """A second node, which sees the same disks."""
+    (tmp_path / "other").mkdir()
+    with lab_for(objects, f"{unique}b", tmp_path / "other") as lab:
+        lab.hurry(first_wait=0.4, look_again=0.5, stale=0.3)
+        yield lab
+
+
+def shared(lab: Lab, path: str, **keys: Any) -> Class:
+    """A class of disks of all nodes of the SAN, with one of them."""
+    block = lab.add_class("block", volumeMode="Block", selector=[TERM], **keys)
+    lab.unlink_later(block.path("lun")).symlink_to(path)
+    return block
+
+
+@pytest.fixture
+def lun(lab: Lab) -> str:
+    disk = lab.raw_disk(16 * MIB)
+    lab.stack.callback(disk.forget_partitions)
+    return disk.partition("8MiB")[0]
+
+
+def test_one_node_offers_it(lab: Lab, other: Lab, lun: str) -> None:
+    here, there = shared(lab, lun), shared(other, lun)
+    lab.start()
+    volume = lab.published(here, "lun")
+    other.start()
+    other.until(lambda: other.held(there), lambda held: held == {"duplicate": 1})
+    name = volume["metadata"]["name"]
+    assert other.logged(f"the PersistentVolume {name} of another node has this disk")
+    other.settle()
+    assert other.volumes() == []
+    other.stop()
+    # Once the first node's is gone, the other may.
+    lab.stop()
+    lab.remove(volume)
+    other.start()
+    other.published(there, "lun")
+
+
+def test_what_two_nodes_offer_already_is_not_erased_under_the_other(
+    lab: Lab, other: Lab, lun: str
+) -> None:
+    """As releases before this one left it: both are bound, and one claim is deleted."""
+    here, there = shared(lab, lun), shared(other, lun)
+    for one, cls in ((lab, here), (other, there)):
+        one.settings["storageClassMap"][cls.name].pop("selector")
+        one.start()
+    volume, theirs = lab.published(here, "lun"), other.published(there, "lun")
+    claim = lab.bound(volume)
+    second = other.bound(theirs)
+    fill(lun, RECORDS)
+    other.stop()
+    lab.stop()
+    lab.settings["storageClassMap"][here.name]["selector"] = [TERM]
+    lab.start()
+    lab.delete_claim(claim)
+    name = volume["metadata"]["name"]
+    lab.event(name, "VolumeFailedDelete", "of another node has this disk")
+    with open(lun, "rb") as disk:
+        assert RECORDS in disk.read(MIB)
+    other.delete_claim(second)
+    other.until(lambda: other.phase(theirs["metadata"]["name"]), lambda phase: phase == "Released")
+    other.remove(theirs)
+    lab.published(here, "lun", unlike=volume["metadata"]["uid"])
+
+
+def test_of_two_at_the_same_moment_one_stays(lab: Lab, other: Lab, lun: str) -> None:
+    """Neither sees the other's before it has written its own."""
+    here, there = shared(lab, lun), shared(other, lun)
+    with proxy_for(lab.plane, lab.directory) as proxy:
+        lab.kubeconfig = proxy.kubeconfig
+        created = Order("hold", ("post",))
+        proxy.orders.append(created)
+        lab.start(wait=False)
+        lab.until(lambda: created.met, bool)
+        other.start()
+        other.published(there, "lun")
+        created.release()
+        lab.until(lambda: created.answered, bool)
+        lab.until(lambda: len(lab.volumes()) + len(other.volumes()), lambda count: count == 1)
+        lab.settle()
+        other.settle()
+        assert len(lab.volumes()) + len(other.volumes()) == 1
+        assert lab.held(here) == {"duplicate": 1} or other.held(there) == {"duplicate": 1}
+        lab.stop()

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from localvolume import yamlaliases
+
 _TAG = "tag:yaml.org,2002:"
 STRING, NULL, BOOLEAN, INTEGER, FLOAT = (
     _TAG + name for name in ("str", "null", "bool", "int", "float")
@@ -74,8 +76,10 @@ def compose(text: str) -> Node | None:
 def compose_all(text: str) -> list[Node]:
     """Every document in `text`. Raises Unreadable."""
     try:
-        _refuse_depth(text)
+        _refuse_size(text)
         return list(yaml.compose_all(text, Loader=_Loader))
+    except yamlaliases.Excessive as error:
+        raise Unreadable(str(error)) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -85,14 +89,19 @@ def compose_all(text: str) -> list[Node]:
         raise Unreadable(f"is not valid YAML: {' '.join(str(error).split())}") from error
 
 
-def _refuse_depth(text: str) -> None:
-    """The C composer recurses without a limit of its own and would take the process with it."""
+def _refuse_size(text: str) -> None:
+    """The C composer recurses without a limit of its own and would take the process with it.
+
+    Aliases cost it nothing, but the readers go through what they stand for, each time.
+    """
     depth = 0
+    repeated = yamlaliases.Repeated()
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
             raise Unreadable(f"is nested more than {_DEEPEST} levels deep")
+        repeated.see(event)
 
 
 def is_null(node: Node | None) -> bool:

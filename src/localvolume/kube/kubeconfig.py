@@ -172,6 +172,8 @@ def _read(path: str) -> _File:
     # Imported here: an agent in a cluster never reads a kubeconfig.
     import yaml
 
+    from localvolume import yamlaliases
+
     try:
         with open(path, "rb") as file:
             text = file.read()
@@ -180,7 +182,10 @@ def _read(path: str) -> _File:
     except OSError as error:
         raise AccessInvalid(f"{path}: cannot be read: {error.strerror}") from error
     try:
+        yamlaliases.refuse(yaml.parse(text, Loader=_loader()))
         loaded = yaml.load(text, Loader=_loader())  # noqa: S506 - a safe one
+    except yamlaliases.Excessive as error:
+        raise AccessInvalid(f"{path}: {error}") from error
     except (yaml.YAMLError, ValueError) as error:
         raise AccessInvalid(f"{path}: not YAML: {error}") from error
     try:

@@ -8,6 +8,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
+from localvolume import yamlaliases
 from localvolume.sandbox import protobuf
 from localvolume.sandbox.deleting import DeleteOptions
 from localvolume.sandbox.events_view import to_old
@@ -23,8 +24,11 @@ _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def parsed(body: bytes, *, what: str = "error decoding body", is_yaml: bool = False) -> Any:
     """JSON or YAML. Raises 400; `what` begins its message."""
     try:
-        return yaml.load(body, _YAML) if is_yaml else msgspec.json.decode(body)  # noqa: S506 (safe loader)
-    except (msgspec.DecodeError, yaml.YAMLError) as error:
+        if not is_yaml:
+            return msgspec.json.decode(body)
+        yamlaliases.refuse(yaml.parse(body, _YAML))
+        return yaml.load(body, _YAML)  # noqa: S506 (safe loader)
+    except (msgspec.DecodeError, yaml.YAMLError, yamlaliases.Excessive) as error:
         raise bad_request(f"{what}: {error}") from None
 
 

@@ -10,12 +10,36 @@ LEFT_OUT: Final = "<left out>"
 
 _TELLING: Final = (
     r"[\w.-]*(?:passw(?:or)?d|passphrase|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|"
+    r"account[_-]?key|encryption[_-]?key|signing[_-]?key|dockerconfig|dockercfg|"
     r"private[_-]?key|key[_-]data|certificate[_-]data|ca[_-]data|authority[_-]data|"
     r"credential|authorization|auth[_-]?header|cookie|session[_-]?id|amz-signature)[\w.-]*"
 )
-_NAME_IS_SECRET: Final = re.compile(_TELLING, re.IGNORECASE)
+# Words that tell only as a whole word of the name: `pass=`, a registry's `"auth":`, a signed URL's
+# `sig=`; not as a part of "passed" or "author".
+_WORD: Final = r"(?:[\w.-]*[_.-]|(?-i:[\w.-]*[a-z0-9](?=[PAS])))?(?:pass|auth|sig)(?![\w.-])"
+# From the start of a word only: a long word is not gone through again from each of its letters.
+_NAME: Final = rf"(?<![\w.-])(?:{_TELLING}|{_WORD})"
+_NAME_IS_SECRET: Final = re.compile(rf"{_TELLING}|{_WORD}", re.IGNORECASE)
+
+# What tokens begin with, as those who issue them say, so that scanners find them.
+_ISSUED: Final = (
+    r"(?:AKIA|ASIA)[A-Z0-9]{12,}",  # AWS
+    r"AIza[\w-]{30,}",  # Google
+    r"ya29\.[\w-]{10,}",
+    r"(?:gh[oprsu]_|github_pat_)\w{10,}",
+    r"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|oas|soat|ffct)-[\w.-]{10,}",  # GitLab
+    r"(?:xox[a-z]|xapp)-[\w-]{8,}",  # Slack
+    r"hv[sbr]\.[\w-]{8,}",  # Vault
+    r"k8s-aws-v1\.[\w=-]+",  # EKS
+    r"dckr_(?:pat|oat)_[\w-]{10,}",  # Docker
+    r"npm_[A-Za-z0-9]{20,}",
+    r"pypi-[\w-]{16,}",
+    r"[sr]k_(?:live|test)_\w{10,}",  # Stripe
+)
 
 _PATTERNS: Final = (
+    # A key or a message of PGP, also where its end was cut off.
+    re.compile(r"-----BEGIN PGP ([A-Z0-9 ]+)-----.*?(?:-----END PGP \1-----|\Z)", re.DOTALL),
     # A private key, also where line ends were escaped, and also where its end was cut off.
     re.compile(
         r"-----BEGIN ([A-Z0-9 ]*)PRIVATE KEY-----.*?(?:-----END \1PRIVATE KEY-----|\Z)", re.DOTALL
@@ -26,20 +50,38 @@ _PATTERNS: Final = (
     re.compile(r"eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*){1,4}"),
     # Bootstrap tokens.
     re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"),
+    re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_ISSUED)})"),
 )
 _HEADER: Final = re.compile(r"\b(bearer|basic|negotiate|digest)(\s+)[^\s\"'\\,;]+", re.IGNORECASE)
-_IN_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/@\"'<>]+@")
+# Up to the last @ of the word, as passwords that nobody escaped have / and @ in them; but an
+# image's digest is no host.
+_IN_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s\"'<>]+@(?!sha256:)")
+# A line of YAML: the value goes to its end, however many words it has, with what it goes on with
+# in the lines below, which are indented deeper.
+_LINE: Final = re.compile(
+    rf"""(?m)^(([ \t]*)(?:-[ \t]+)?["']?{_NAME}["']?[ \t]*:[ \t]+)(?!{LEFT_OUT}[ \t]*$)"""
+    r"""[^\s][^\n]*(?:\n\2[ \t]+[^\n]+)*""",
+    re.IGNORECASE,
+)
 _ASSIGNED: Final = re.compile(
-    rf"""({_TELLING}\\?["']?\s*(?:=|:)\s*)"""
+    rf"""({_NAME}\\?["']?\s*(?:=|:)\s*)(?!{LEFT_OUT}(?!\S))"""
     r"""(\\?"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s,;&"']+)""",
     re.IGNORECASE,
 )
 # The same with the value as a YAML block on the lines below it.
 _BLOCK: Final = re.compile(
-    rf"(?m)^([ \t-]*{_TELLING}\s*:)[ \t]*[|>][^\n]*\n(?:[ \t]+[^\n]*(?:\n|\Z))+", re.IGNORECASE
+    rf"(?m)^([ \t-]*{_NAME}\s*:)[ \t]*[|>][^\n]*\n(?:[ \t]+[^\n]*(?:\n|\Z))+", re.IGNORECASE
 )
 # A flag and its value as two words: `--token abc`.
-_FLAG: Final = re.compile(rf"(--?{_TELLING}\s+)([^\s-][^\s]*)", re.IGNORECASE)
+_FLAG: Final = re.compile(
+    rf"(?<![\w.-])(--?(?:{_TELLING}|{_WORD})\s+)([^\s-][^\s]*)", re.IGNORECASE
+)
+# curl's `-u name:password`, also as two words of a list; with numbers it is who a process runs as.
+_USER_FLAGS: Final = ("-u", "--user", "-U", "--proxy-user")
+_USER: Final = re.compile(
+    rf"""((?<![\w-])(?:{"|".join(_USER_FLAGS)})["']?[\s,=]*["']?)"""
+    r"""(?!\d+:\d+(?![^\s"']))([^\s:"',]+:[^\s"']+)"""
+)
 
 _ANNOTATIONS: Final = (
     "localvolume.dev/",
@@ -100,7 +142,9 @@ class Redactor:
             text = self._sub(pattern, LEFT_OUT, text)
         text = self._sub(_HEADER, rf"\1\2{LEFT_OUT}", text)
         text = self._sub(_IN_URL, rf"\1{LEFT_OUT}@", text)
+        text = self._sub(_USER, rf"\1{LEFT_OUT}", text)
         text = self._sub(_BLOCK, rf"\1 {LEFT_OUT}\n", text)
+        text = self._sub(_LINE, rf"\1{LEFT_OUT}", text)
         text = self._sub(_ASSIGNED, rf"\1{LEFT_OUT}", text)
         return self._sub(_FLAG, rf"\1{LEFT_OUT}", text)
 
@@ -135,10 +179,12 @@ class Redactor:
         if name == "env":
             return [self._variable(one) for one in items]
         found: list[Any] = []
-        after_flag = False
+        after_flag = after_user = False
         for one in items:
             # A flag and its value as two words of a command.
-            if after_flag and isinstance(one, str) and not one.startswith("-"):
+            if isinstance(one, str) and (
+                (after_flag and not one.startswith("-")) or (after_user and ":" in one)
+            ):
                 self.count += 1
                 found.append(LEFT_OUT)
             else:
@@ -149,6 +195,7 @@ class Redactor:
                 and "=" not in one
                 and bool(_NAME_IS_SECRET.fullmatch(one))
             )
+            after_user = one in _USER_FLAGS
         return found
 
     def _variable(self, one: Any) -> Any:

@@ -97,6 +97,10 @@ class Collector:
             self._say("", logging.WARNING, f"the volumes of this node cannot be listed: {error}")
             return []
         self._forget_but(volumes)
+        for volume in volumes:
+            if volume.problem:
+                self._say(volume.name, logging.WARNING, f"left alone: {volume.problem}", volume)
+        volumes = [volume for volume in volumes if not volume.problem]
         answers = await self._answers(volumes, there)
         facts = Facts(
             volumes=volumes,

@@ -77,12 +77,15 @@ class Owned:
     """A volume here that carries our mark, with what is noted with it (TAG_...).
 
     `id` is the thing's own (a logical volume's UUID), so that no other of its name is taken for it.
+    Where `problem` says that what is noted cannot be read, there is only the name, and nothing may
+    be done about the volume.
     """
 
     name: str
     size_bytes: int
     tags: Mapping[str, str]
     id: str = ""
+    problem: str = ""
 
 
 class Driver(Protocol):

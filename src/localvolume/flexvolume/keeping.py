@@ -133,6 +133,7 @@ class Keeping:
             if phase_of(volume) != "Bound":
                 await self._let_go(volume)
             return
+        _check_readable(owned)
         if owned is None or owned.tags.get(TAG_PV_UID) != volume.metadata.uid:
             return  # never mounted yet, or an earlier object's: the mount decides
         wanted = tags_of(volume)
@@ -174,6 +175,7 @@ class Keeping:
         async with self._turns.of(name, ACT_SECONDS) as turn:
             listed = await turn.call(self._driver.list_volumes)
             owned = next((one for one in listed if one.name == name), None)
+            _check_readable(owned)
             if owned is None and is_elastics(live):
                 await turn.call(self._driver.adopt, {name: tags})
             elif owned is not None and owned.tags.get(TAG_PV_UID) == live.metadata.uid:
@@ -305,3 +307,9 @@ class Keeping:
         self, claim: PersistentVolumeClaim, type_: EventType, reason: str, text: str
     ) -> None:
         self._events.event(ObjectRef.of_claim(claim.metadata), type_, reason, text)
+
+
+def _check_readable(owned: Owned | None) -> None:
+    """Raises DriverFailed where nobody can tell whose the volume is."""
+    if owned is not None and owned.problem:
+        raise DriverFailed(owned.problem)

@@ -144,7 +144,12 @@ class BindDriver:
         found = []
         with self._opened() as root:
             for name in _recorded(root):
-                noted = _read(root, name)
+                try:
+                    noted = _read(root, name)
+                except DriverFailed as error:
+                    # The others' records tell of the others as well as before.
+                    found.append(Owned(name=name, size_bytes=0, tags={}, problem=str(error)))
+                    continue
                 if noted is not None:
                     found.append(
                         Owned(name=name, size_bytes=noted.size_bytes, tags=noted.tags, id=noted.id)

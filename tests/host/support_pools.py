@@ -90,7 +90,9 @@ def tree(where: Path) -> dict[str, str]:
         for name in directories + files:
             path = Path(above, name)
             place = str(path.relative_to(where))
-            if place == "lost+found" or place.startswith(".localvolume/records/"):
+            if place in ("lost+found", ".localvolume/spare") or place.startswith(
+                ".localvolume/records/"
+            ):
                 continue
             if path.is_symlink():
                 found[place] = f"l {path.readlink()}"

@@ -248,6 +248,7 @@ def test_the_pool_itself() -> None:
                 assert set(os.listdir(where / ".localvolume")) == {
                     "pool.json",
                     "records",
+                    "spare",
                     "making",
                     "images",
                     "trash",

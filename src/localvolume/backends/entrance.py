@@ -20,7 +20,7 @@ class OpenPool:
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
-        self.records = Records(ground.records)
+        self.records = Records(ground.records, ground.ours)
         self.records.clean()
         self.records.refresh()
         self.users = 1

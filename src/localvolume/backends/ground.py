@@ -54,6 +54,9 @@ class _Marker(msgspec.Struct, frozen=True):
 # Not when first needed, which is in several threads at once (records.py).
 _decode_marker: Final = msgspec.json.Decoder(_Marker).decode
 
+_LEAST_INODES: Final = 16
+"""What a volume takes at least, with its record, its directories and what a tenant begins with."""
+
 
 class Ground:
     """An open pool. Everything in it is reached from `pool`, a descriptor of its directory.
@@ -111,9 +114,14 @@ class Ground:
 
     def room(self) -> tuple[int, int]:
         """Bytes of its filesystem: all that are not kept for root, and those of them that can be
-        written now; raises OSError."""
+        written now; raises OSError.
+
+        Without inodes nothing can be written, however many blocks are free.
+        """
         found = fstatfs(self.pool)
         kept = max(0, found.free - found.available)
+        if found.inodes and found.inodes_free < _LEAST_INODES:
+            return (found.blocks - kept) * found.block_size, 0
         return (found.blocks - kept) * found.block_size, found.available * found.block_size
 
     def unwell(self) -> str:

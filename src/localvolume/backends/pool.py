@@ -194,7 +194,8 @@ class PoolStore:
             gone = replace(known, trash=trash_name(known), state="removed")
             self._of(known).retire(using.ground.pool, using.ground.path, gone)
             tidy(using, gone)
-            using.records.write(gone)
+            # On a full disk too: it is what gives room back.
+            using.records.write(gone, reserved=True)
             return gone
 
     def purge(

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from localvolume.backends import spare
 from localvolume.backends.layout import fault_of_directory, fault_of_volume_name
 from localvolume.backends.model import Impossible, Record
 from localvolume.host.trees import (
@@ -90,11 +91,13 @@ def _stamp(found: os.stat_result) -> Stamp:
 class Records:
     """All records of an open pool, kept in memory; safe to use from several threads.
 
-    `directory` is a descriptor of `.localvolume/records` that stays the caller's.
+    `directory` is a descriptor of `.localvolume/records`, `ours` one of `.localvolume`, where a
+    reserve is kept (None: there is none). Both stay the caller's.
     """
 
-    def __init__(self, directory: int) -> None:
+    def __init__(self, directory: int, ours: int | None = None) -> None:
         self._directory = directory
+        self._ours = ours
         self._lock = threading.Lock()
         self._stamps: dict[str, Stamp] = {}
         self._readable: dict[str, Record] = {}
@@ -105,6 +108,8 @@ class Records:
         for name in list_names(self._directory):
             if name.startswith(TEMPORARY):
                 os.unlink(name, dir_fd=self._directory)
+        if self._ours is not None:
+            spare.stock(self._ours)
 
     def refresh(self) -> None:
         """Read what has changed on disk since; raises OSError."""
@@ -135,23 +140,36 @@ class Records:
                 raise UnreadableRecord(f"the record of {name}: {self._unreadable[name]}")
             return self._readable.get(name)
 
-    def write(self, record: Record, *, durable: bool = True) -> None:
-        """Write a record down; `durable`: and have it on disk when this returns.
+    def write(self, record: Record, *, durable: bool = True, reserved: bool = False) -> None:
+        """Write a record down; `durable`: and have it on disk when this returns. `reserved`: from
+        the reserve, where the filesystem is full.
 
         Raises Impossible for a name that no file can have, OSError: then it is as it was before.
         """
         if (fault := fault_of_volume_name(record.name)) is not None:
             raise Impossible(f"the volume's name {fault}")
         file = record.name + _SUFFIX
-        temporary = stage_file(self._directory, encode(record))
+        content = encode(record)
+        temporary = None
+        try:
+            temporary = stage_file(self._directory, content)
+        except OSError as error:
+            if not reserved or self._ours is None or error.errno not in spare.FULL:
+                raise
         with self._lock:
-            put_staged(self._directory, temporary, file)
+            if temporary is not None:
+                put_staged(self._directory, temporary, file)
+            elif self._ours is not None:
+                spare.take(self._ours, content, self._directory, file)
             self._drop(file)
             found = os.stat(file, dir_fd=self._directory, follow_symlinks=False)
             self._stamps[file] = _stamp(found)
             self._readable[record.name] = record
         if durable:
             sync_directory(self._directory)
+        if temporary is None and self._ours is not None:
+            # What was freed counts as free from the sync on.
+            spare.stock(self._ours)
 
     def delete(self, name: str) -> None:
         """Remove the record of a volume; none there is fine. Raises OSError."""
@@ -161,6 +179,8 @@ class Records:
                 os.unlink(file, dir_fd=self._directory)
             self._drop(file)
         sync_directory(self._directory)
+        if self._ours is not None:
+            spare.stock(self._ours)
 
     def _look(self, file: str) -> None:
         try:

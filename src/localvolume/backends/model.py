@@ -172,6 +172,10 @@ class NotThisVolume(BackendFailed):
     """What lies there is not what the record tells of: it is left alone."""
 
 
+class Lost(NotThisVolume):
+    """Nothing lies where the volume should, neither in its place nor in the trash."""
+
+
 Progress = Callable[[int, int], None]
 """Told of files and bytes removed so far."""
 

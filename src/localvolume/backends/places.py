@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from localvolume.backends.layout import MAKING, TRASH, check_directory
-from localvolume.backends.model import OURS, BackendFailed, NotThisVolume, Record
+from localvolume.backends.model import OURS, BackendFailed, Lost, NotThisVolume, Record
 from localvolume.backends.parents import above, make_parents, split
 from localvolume.host.beneath import LeadsOutside, open_beneath
 from localvolume.host.inuse import users_of
@@ -127,7 +127,7 @@ def _move(pool: int, source: str, target: str, record: Record, identify: Identif
         # Done before a crash, or lost.
         if is_there(pool, target, record, identify):
             return
-        raise NotThisVolume(f"{record.name} is gone: there is nothing at {source}") from None
+        raise Lost(f"{record.name} is gone: there is nothing at {source}") from None
     with above(pool, source) as from_fd, above(pool, target) as to_fd:
         move_for_good(from_fd, split(source)[1], to_fd, target)
 

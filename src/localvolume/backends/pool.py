@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -23,6 +24,7 @@ from localvolume.backends.making import (
 from localvolume.backends.model import (
     Backend,
     BackendFailed,
+    Lost,
     NotThisVolume,
     PoolReport,
     Progress,
@@ -31,6 +33,8 @@ from localvolume.backends.model import (
 )
 from localvolume.backends.orphans import orphans
 from localvolume.config.pools import PoolConfig
+
+log = logging.getLogger(__name__)
 
 
 class PoolStore:
@@ -192,7 +196,12 @@ class PoolStore:
             if known.state == "removed":
                 return known
             gone = replace(known, trash=trash_name(known), state="removed")
-            self._of(known).retire(using.ground.pool, using.ground.path, gone)
+            try:
+                self._of(known).retire(using.ground.pool, using.ground.path, gone)
+            except Lost as error:
+                if known.adopted:
+                    raise  # nothing proves that this is the disk it was on
+                log.warning("there is nothing to remove: %s", error)
             tidy(using, gone)
             # On a full disk too: it is what gives room back.
             using.records.write(gone, reserved=True)

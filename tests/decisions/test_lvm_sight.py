@@ -173,3 +173,10 @@ def test_every_user_of_lvm_knows_the_directories_that_offer_devices(tmp_path: Pa
     assert told == {"fast": directories, "ssd": directories}
     assert found.flexvolume
     assert found.flexvolume.lvm == LvmConfig(group="vg2", discovery=directories)
+
+
+def test_more_may_be_said_of_the_same_section() -> None:
+    """Two sections of one name would be one too many for LVM."""
+    assert accepting(["/dev/sdb"], "filter", "issue_discards=0") == (
+        'devices{hints="none" issue_discards=0 filter=["a|^/dev/sdb$|","r|.*|"]}'
+    )

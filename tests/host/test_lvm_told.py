@@ -9,6 +9,7 @@ import pytest
 
 from localvolume.backends.lvmrecord import GROWTH, KIND, OF
 from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NotThisVolume
+from localvolume.host.lvm import Lvm
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode
 from tests.host.support_lvm_told import Told, at_look, raw, told_pool
 from tests.suite.units import MIB
@@ -210,3 +211,17 @@ class TestKinds:
         lvm.down("s")
         assert store.snapshot(record, "s") == taken
         assert not any("lvcreate" in line or "--activate" in line for line in lvm.asked)
+
+
+def test_what_is_freed_for_a_raw_volume_to_grow_onto_is_not_discarded(thick: Told) -> None:
+    """D15: the host's LVM may be told to discard the blocks of what is removed."""
+    _, lvm = thick
+    real = Lvm(lvm)
+    for name, keep_blocks in (("growth", True), ("other", False)):
+        lvm.has(name)
+        volume = real.volume(lvm.group, name)
+        assert volume is not None
+        real.remove(volume, keep_blocks=keep_blocks)
+        (asked,) = [line for line in lvm.asked if line.startswith("lvremove")]
+        lvm.asked.clear()
+        assert ("issue_discards=0" in asked) == keep_blocks

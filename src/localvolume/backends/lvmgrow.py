@@ -67,7 +67,8 @@ def _extend_zeroed(
     places = tools.lvm.places(room)
 
     def onto(_: View) -> None:
-        remove(tools, room, is_growth(volume.name))
+        # Discarded, its blocks would read as whatever the disk says from then on.
+        remove(tools, room, is_growth(volume.name), keep_blocks=True)
         tools.lvm.extend_onto(volume, target, places)
 
     take(seen, onto, 0)

@@ -28,8 +28,16 @@ from localvolume.volumes.lvtags import OWNER, POOL_OWNER, BadTag, decode
 Fields = Mapping[str, str]
 
 
-def remove(tools: Tools, volume: LogicalVolume, is_meant: Callable[[Fields], bool]) -> None:
+def remove(
+    tools: Tools,
+    volume: LogicalVolume,
+    is_meant: Callable[[Fields], bool],
+    *,
+    keep_blocks: bool = False,
+) -> None:
     """Remove the volume with that UUID, if its tags are ours and `is_meant` by what they say now.
+
+    `keep_blocks`: LVM must not discard what is freed.
 
     Raises NotThisVolume, BackendFailed (in use; others depend on it), LvmFailed, BadReport. Gone
     already is fine.
@@ -54,7 +62,7 @@ def remove(tools: Tools, volume: LogicalVolume, is_meant: Callable[[Fields], boo
     if found.active and found.kind != "snapshot":
         # With a classic snapshot its origin would go down; lvremove itself refuses one in use.
         tools.lvm.deactivate(found)
-    tools.lvm.remove(found)
+    tools.lvm.remove(found, keep_blocks=keep_blocks)
     left = tools.lvm.volume(volume.group, volume.name)
     if left is not None and left.uuid == volume.uuid:
         raise BackendFailed(f"{found.full_name} was removed, says LVM, and it is still there")

@@ -208,14 +208,18 @@ class Lvm:
         """Load what is on record into the kernel and let I/O go on, after a killed command."""
         self._change(["lvchange", "--refresh", volume.full_name])
 
-    def remove(self, volume: LogicalVolume) -> None:
+    def remove(self, volume: LogicalVolume, *, keep_blocks: bool = False) -> None:
         """Remove it, and all that it holds, for good. Raises VolumeInUse; gone already is fine.
+
+        `keep_blocks`: what its blocks say is still wanted, whatever the host's LVM is told to do
+        with the blocks of what is removed (`issue_discards`).
 
         It is named by its UUID, so never another one that has got its name. Raises HasSnapshots,
         for LVM removes those along with it and does not ask.
         """
         exactly = f"lv_uuid={volume.uuid} && lv_role!={{thickorigin}}"
-        told = self._change(["lvremove", "--yes", "--select", exactly, check_name(volume.group)])
+        argv = ["lvremove", "--yes", "--select", exactly, check_name(volume.group)]
+        told = self._change(argv, "issue_discards=0" if keep_blocks else "")
         if "successfully removed" in told:
             return
         left = next((one for one in self.volumes(volume.group) if one.uuid == volume.uuid), None)
@@ -241,8 +245,8 @@ class Lvm:
         how = ("--reportformat", "json", "--units", "b", "--nosuffix")
         return self._lvm([command, *how, *arguments], LOOK_SECONDS, REPORT_BYTES)
 
-    def _change(self, argv: Sequence[str]) -> str:
-        return self._lvm(argv, self._change_seconds, OUTPUT_LIMIT)
+    def _change(self, argv: Sequence[str], of_devices: str = "") -> str:
+        return self._lvm(argv, self._change_seconds, OUTPUT_LIMIT, of_devices)
 
     def _recovering(self, argv: Sequence[str]) -> str:
         return self._lvm(argv, self._change_seconds, REPORT_BYTES)
@@ -253,11 +257,13 @@ class Lvm:
             "dmsetup", ["dmsetup", *alone, *argv], self._change_seconds, REPORT_BYTES
         )
 
-    def _lvm(self, argv: Sequence[str], seconds: float, most: int) -> str:
+    def _lvm(self, argv: Sequence[str], seconds: float, most: int, of_devices: str = "") -> str:
+        """`of_devices` is more of LVM's configuration, in its section "devices"."""
         command, *arguments = argv
         blocks = lvmsight.blocks()
         hidden = lvmsight.hidden(blocks, lvmsight.given(self._discovery))
-        sight = lvmsight.accepting(lvmsight.shown(blocks, hidden), self._free_filter())
+        seen = lvmsight.shown(blocks, hidden)
+        sight = lvmsight.accepting(seen, self._free_filter(), of_devices)
         config = sight if self._prefix else f"{_ALONE} {sight}"
         try:
             return self._command(

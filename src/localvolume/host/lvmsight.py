@@ -89,13 +89,15 @@ def shown(blocks: Sequence[Block], hidden: Collection[str]) -> list[str]:
     return sorted(nodes)
 
 
-def accepting(nodes: Iterable[str], key: str) -> str:
-    """LVM's configuration for looking at these alone: `key` is that of the filter that says so.
+def accepting(nodes: Iterable[str], key: str, more: str = "") -> str:
+    """LVM's configuration for looking at these alone: `key` is that of the filter that says so,
+    `more` what else is wanted of the same section.
 
     No hints: LVM writes them for the host's commands too, which have another filter.
     """
     patterns = [f'"a|^{node}$|"' for node in nodes]
-    return f'devices{{hints="none" {key}=[{",".join([*patterns, _NOTHING_ELSE])}]}}'
+    settings = ['hints="none"', *([more] if more else [])]
+    return f"devices{{{' '.join(settings)} {key}=[{','.join([*patterns, _NOTHING_ELSE])}]}}"
 
 
 def free_filter(configuration: str) -> str:

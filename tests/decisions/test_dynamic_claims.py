@@ -215,9 +215,13 @@ def test_a_pool_that_fails_meanwhile() -> None:
 
 
 def test_a_pool_that_was_away_has_begun_it_too() -> None:
-    """It was made in another one meanwhile; what nobody was told of is taken away."""
+    """It was made in another one meanwhile, which is told of first; what nobody was told of is
+    taken away."""
     twice = (pool(record(state="making")), pool(record(state="made"), name="other"))
-    taken = a(TakeAway, step(claim(), *twice))
+    assert a(Publish, step(claim(), *twice)).pool.name == "other"
+    done = (pool(record(state="making")), pool(record(), name="other"))
+    named = volume(pool="other/id-of-other")
+    taken = a(TakeAway, step(bound(), named, *done))
     assert (taken.pool.name, taken.record.state, taken.spare) == ("fast", "making", True)
 
 

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from localvolume.backends.model import Record
-from localvolume.dynamic.model import Ask, Hold, Keep, Make, Publish, Purge, Remember, TakeAway
+from localvolume.dynamic.model import (
+    Ask,
+    Hold,
+    Keep,
+    Make,
+    Publish,
+    Purge,
+    Remember,
+    Retire,
+    TakeAway,
+)
 from localvolume.dynamic.orphans import Orphan, orphans_of
 from tests.decisions.support_dynamic import (
     a,
@@ -264,3 +274,13 @@ def test_what_an_older_provisioner_made_is_none() -> None:
 def test_orphans_are_only_told_of() -> None:
     assert planned(pool(orphans=["pvc-1", ".localvolume/trash/pvc-2.x"])) == {}
     assert not facts(storage_class()).volumes
+
+
+def test_a_spare_that_stays_does_not_keep_its_volume_from_being_removed() -> None:
+    """D9: it is tried when nothing else is to be done, and what is removed goes all the same."""
+    spare = pool(record(state="made"), name="b")
+    for pools in ((spare, pool(record())), (pool(record()), spare)):
+        a(Retire, step(*pools, volume(phase="Released", deleted=True)))
+    for pools in ((spare, pool(record(state="removed"))), (pool(record(state="removed")), spare)):
+        purged = a(Purge, step(*pools, **unwanted(1)))
+        assert purged.record.state == "removed"

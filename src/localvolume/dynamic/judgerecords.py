@@ -26,7 +26,13 @@ def judge_record(world: World, found: Found) -> Step:
     if pool.report.problem:
         return Keep(key=record.name, reason=f"pool {pool.config.name}: {pool.report.problem}")
     twice = world.records_of(record.name)
-    if len(twice) > 1 and not all(never_published(one.record) for one in twice):
+    # What lies in the trash goes, whatever was begun under its name and could not be taken away.
+    trashed = [one for one in twice if one.record.state == "removed"]
+    spares = [one for one in twice if never_published(one.record)]
+    sure = not any(one.pool.report.problem for one in twice)
+    if sure and len(trashed) == 1 and len(spares) + 1 == len(twice):
+        pool, record = trashed[0]
+    elif len(twice) > 1 and not all(never_published(one.record) for one in twice):
         return Hold(key=record.name, reason="two pools have a record of it")
     if (claim := world.holder_of(record)) is not None:
         reason = f"claim {key_of(claim)} is bound to it, and its PersistentVolume is missing"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from localvolume.dynamic.judgeclaims import is_counted, is_for, judge_claim, unfit
 from localvolume.dynamic.judgerecords import judge_record, judge_spares
 from localvolume.dynamic.judgevolumes import judge_volume
-from localvolume.dynamic.model import Facts, Keep, Plan, Step
+from localvolume.dynamic.model import Ask, Facts, Hold, Keep, Plan, Step
 from localvolume.dynamic.world import World
 from localvolume.kube.objects import PersistentVolumeClaim
 from localvolume.volumes import claims
@@ -33,8 +33,10 @@ def plan(facts: Facts) -> Plan:
         name = found.record.name
         if name not in steps or (isinstance(steps[name], Keep) and _is_left(world, name)):
             steps[name] = judge_record(world, found)
-    for name in list(steps):
-        if (spare := judge_spares(world, name)) is not None:
+    for name, step in list(steps.items()):
+        # Never in place of what is to be done: one that cannot be taken away would block that.
+        idle = isinstance(step, Ask | Hold | Keep)
+        if idle and (spare := judge_spares(world, name)) is not None:
             steps[name] = spare
     chosen = [steps[name] for name in sorted(steps) if name not in facts.busy]
     return Plan(chosen, room_of_classes(world))

@@ -238,3 +238,41 @@ def test_overlaps() -> None:
     assert overlaps("/a/b", "/a") == "lies inside"
     assert overlaps("/a", "/a/b") == "contains"
     assert overlaps("/a", "/ab") == ""
+
+
+IN_DEVICES = "in {} are the logical volumes of a pool"
+
+
+@pytest.mark.parametrize(
+    ("keys", "directory", "where"),
+    [
+        ({"volumeGroup": "fast"}, "/dev/fast", "/dev/fast"),
+        ({"volumeGroup": "fast"}, "/dev/fast/below", "/dev/fast"),
+        ({"volumeGroup": "fast"}, "/dev/mapper", "/dev/mapper"),
+        ({"volumeGroupPattern": "disk-[0-9]+"}, "/dev/disk-7", "/dev/disk-7"),
+        ({"volumeGroup": "fast"}, "/dev/disk", ""),
+        ({"volumeGroup": "fast"}, "/dev/fast2", ""),
+        ({"volumeGroup": "f.st"}, "/dev/fast", ""),
+        ({"volumeGroup": "fast"}, "/mnt/fast", ""),
+    ],
+)
+def test_no_discovery_directory_is_where_a_pools_devices_are(
+    keys: dict[str, str], directory: str, where: str
+) -> None:
+    for classes in (
+        {"raw": {"hostDir": directory, "mountDir": "/mnt/raw"}},
+        {"raw": {"hostDir": "/mnt/raw", "mountDir": directory}},
+    ):
+        if not where:
+            assert build({"p": {"backend": "lvm", **keys}}, classes).pools
+            continue
+        with pytest.raises(ConfigurationInvalid) as caught:
+            build({"p": {"backend": "lvm", **keys}}, classes)
+        (problem,) = caught.value.problems
+        assert problem.key == "storageClassMap"
+        assert IN_DEVICES.format(where) in problem.reason
+
+
+def test_where_no_volumes_are_made_on_devices_every_directory_may_offer_them() -> None:
+    classes = {"raw": {"hostDir": "/dev/mapper", "mountDir": "/dev/mapper"}}
+    assert build({"p": {"hostDir": "/mnt/p"}}, classes).pools

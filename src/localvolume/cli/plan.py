@@ -7,8 +7,8 @@ import asyncio
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from localvolume.cleaning.jobs import read_job
 from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
@@ -36,6 +36,9 @@ from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.nodes import node_facts
 from localvolume.volumes.objects import is_static, path_of
+
+if TYPE_CHECKING:
+    from localvolume.config.pools import LvmConfig
 
 VERDICTS = {
     "Publish": "publish",
@@ -107,7 +110,7 @@ async def _rows(
 ) -> tuple[list[dict[str, Any]], DiskPlan | None]:
     if arguments.offline:
         node = NodeFacts(node_name, "", node_name, {marks.HOSTNAME_LABEL: node_name})
-        facts = await _look(surroundings(configuration, node, None), {})
+        facts = await _look(surroundings(configuration, node, None), {}, configuration.groups)
         rows = _described(dataclasses.replace(facts, online=False))
         return rows, await _disks(configuration, node_name, {})
     access = find_access(arguments.kubeconfig)
@@ -135,7 +138,7 @@ async def online_rows(
     found = await _by_name(client, PERSISTENT_VOLUMES, own)
     volumes = {name: volume for name, volume in found.items() if is_static(volume)}
     classes = await _by_name(client, STORAGE_CLASSES)
-    facts = await _look(surroundings(configuration, node, classes), volumes)
+    facts = await _look(surroundings(configuration, node, classes), volumes, configuration.groups)
     facts = await _with_jobs(client, facts, namespace, configuration.use_job_for_cleaning)
     # What lies outside our label is asked for by name, as the agent would.
     while questions := [step for step in plan(facts) if isinstance(step, Ask | Publish)]:
@@ -203,7 +206,9 @@ async def _by_name(client: Client, kind: Kind[T], label_selector: str = "") -> d
     return {one.metadata.name: one for one in found}
 
 
-async def _look(around: Surroundings, volumes: Mapping[str, PersistentVolume]) -> Facts:
+async def _look(
+    around: Surroundings, volumes: Mapping[str, PersistentVolume], groups: Sequence[LvmConfig]
+) -> Facts:
     workers = Workers()
     try:
         survey = Survey(workers, kubelet_directory=_kubelet_directory())
@@ -211,6 +216,7 @@ async def _look(around: Surroundings, volumes: Mapping[str, PersistentVolume]) -
             {name: facts.config for name, facts in around.classes.items()},
             {path_of(volume) for volume in volumes.values()},
             Changes(),
+            groups,
         )
     finally:
         workers.close()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     # Who has none of them need not carry what they are made of.
     from localvolume.config.disks import DisksConfig
     from localvolume.config.flexvolume import FlexVolumeConfig
-    from localvolume.config.pools import Flavor, PoolConfig
+    from localvolume.config.pools import Flavor, LvmConfig, PoolConfig
 
 VolumeMode = Literal["Filesystem", "Block"]
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
@@ -134,3 +134,9 @@ class Configuration:
     provisioner_not_ready_node_taint_key: str = ""
     min_resync_period_seconds: float = 300.0
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
+
+    @property
+    def groups(self) -> tuple[LvmConfig, ...]:
+        """The volume groups in which volumes are made for claims."""
+        flex = (self.flexvolume,) if self.flexvolume else ()
+        return tuple(one.lvm for one in (*self.pools, *flex) if one.lvm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -48,6 +48,11 @@ class LvmConfig:
     def kept_from(self, directories: Iterable[str]) -> LvmConfig:
         """The same, with these as the discovery directories of this node."""
         return replace(self, discovery=tuple(sorted({*directories} - {""})))
+
+    @property
+    def groups(self) -> str:
+        """A pattern of the volume groups in which volumes are made."""
+        return self.pattern or re.escape(self.group)
 
     @property
     def place(self) -> str:
@@ -148,6 +153,33 @@ def faults_between(
         for pool in pools:
             faults += _between(pool, f"class {class_name}", host_dir, mount_dir)
     return faults
+
+
+def in_a_groups_directory(path: str, groups: Iterable[str]) -> str:
+    """The directory of logical volumes' devices that the path is or lies in, "" for none.
+
+    `groups` are patterns of the volume groups that count (`LvmConfig.groups`). Device mapper's own
+    directory has the volumes of all of them.
+    """
+    top, name, *_ = [*path.split("/")[1:3], ""]
+    if top == "dev" and any(name == "mapper" or re.fullmatch(one, name) for one in groups):
+        return f"/dev/{name}"
+    return ""
+
+
+def faults_of_devices(
+    groups: Collection[str], discovery: Iterable[tuple[str, str, str]]
+) -> Iterator[str]:
+    """Why these discovery directories (class, hostDir, mountDir) cannot be: all that lies there is
+    offered, and volumes in these groups are somebody's."""
+    for class_name, host_dir, mount_dir in discovery:
+        for key, path in (("hostDir", host_dir), ("mountDir", mount_dir)):
+            if where := in_a_groups_directory(path, groups):
+                yield (
+                    f"{key} of class {class_name}, {path}: in {where} are the logical volumes of a"
+                    " pool, which are made for claims and must not be offered to others"
+                )
+                break
 
 
 def _at(pool: PoolConfig) -> str:

@@ -206,6 +206,12 @@ def check_together(
 
         for fault in flexkeys.faults(flex, classes, pools):
             yield problem("flexvolume", fault)
+    if groups := [one.lvm.groups for one in (*pools, *([flex] if flex else ())) if one.lvm]:
+        from localvolume.config.pools import faults_of_devices
+
+        directories = [(one.name, one.host_dir, one.mount_dir) for one in classes.values()]
+        for fault in faults_of_devices(groups, directories):
+            yield problem("storageClassMap", fault)
     if unresolved := values.get("disks"):
         from localvolume.config import diskkeys
 

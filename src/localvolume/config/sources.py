@@ -114,6 +114,7 @@ def loader(
         if not problems:
             problems += _pool_faults(own, pools)
             problems += _flex_faults(others, own, pools)
+            problems += _device_faults(own, pools, others.flexvolume or own.flexvolume)
         if problems:
             raise ConfigurationInvalid(sorted(problems))
         flexvolume = others.flexvolume or own.flexvolume
@@ -139,6 +140,21 @@ def _pool_faults(own: Configuration, pools: Sequence[PoolConfig]) -> Iterator[Pr
     discovery = [(one.name, one.host_dir, one.mount_dir) for one in own.storage_classes.values()]
     for fault in faults_between(pools, discovery):
         yield Problem("", "pools", fault)
+
+
+def _device_faults(
+    own: Configuration, pools: Sequence[PoolConfig], flexvolume: FlexVolumeConfig | None
+) -> Iterator[Problem]:
+    """Why discovery directories cannot be where the devices of logical volumes are."""
+    configs = [*(one.lvm for one in pools), flexvolume.lvm if flexvolume else None]
+    groups = [one.groups for one in configs if one]
+    if not groups:
+        return
+    from localvolume.config.pools import faults_of_devices
+
+    discovery = [(one.name, one.host_dir, one.mount_dir) for one in own.storage_classes.values()]
+    for fault in faults_of_devices(groups, discovery):
+        yield Problem("", "storageClassMap", fault)
 
 
 _User = TypeVar("_User", "PoolConfig", "FlexVolumeConfig")

@@ -1,13 +1,17 @@
 """Small readings of sysfs and of udev's records about block devices; absent is None or empty."""
 
 import os
+import re
 import stat
 from collections.abc import Iterator
+from typing import Final
 
 from localvolume.host.entries import device_number
 
 SYS = "/sys"
 UDEV_DATA = "/run/udev/data"
+_OF_GROUP: Final = re.compile(r"((?:[^-]|--)+)-[^-]")
+_UUID: Final = 32
 
 
 def base_of(device: str) -> str:
@@ -26,6 +30,24 @@ def partitions_of(base: str) -> Iterator[str]:
     for entry in listing(base):
         if entry.startswith(name) and os.path.exists(f"{base}/{entry}/partition"):
             yield entry
+
+
+def logical_volumes_below(base: str) -> dict[str, str]:
+    """The logical volumes that the device at ``base`` is or is made of: UUID (without its dashes)
+    and volume group.
+
+    Device mapper's name tells the group, and has each "-" of a name of LVM's twice.
+    """
+    disk = disk_of(base)
+    found: dict[str, str] = {}
+    for below in listing(f"{disk}/slaves"):
+        found |= logical_volumes_below(os.path.realpath(f"{SYS}/class/block/{below}"))
+    maker, _, uuid = (read(f"{disk}/dm/uuid") or "").partition("-")
+    named = _OF_GROUP.match(read(f"{disk}/dm/name") or "")
+    if maker == "LVM" and named:
+        # The group's UUID comes first, and something may follow: "-tpool".
+        found[uuid[_UUID:][:_UUID]] = named[1].replace("--", "-")
+    return found
 
 
 def block_number(path: str) -> str | None:

@@ -12,11 +12,13 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from localvolume.cleaning.unfinished import LABEL as UNFINISHED_LABEL
 from localvolume.config.model import ClassConfig
 from localvolume.host.blockdev import NotABlockDevice, SignatureUnknown, read_signature
 from localvolume.host.commands import CommandMissing, CommandTimedOut
+from localvolume.host.commandsync import on_loop
 from localvolume.host.entries import scan
 from localvolume.host.mounts import Mount, MountSnapshot, MountTable
 from localvolume.host.workers import Hung, Workers
@@ -24,6 +26,9 @@ from localvolume.static.model import Content, Entry, Problem
 from localvolume.static.paces import StaticPaces
 from localvolume.static.probe import EMPTY, probe
 from localvolume.volumes.identity import is_within
+
+if TYPE_CHECKING:
+    from localvolume.config.pools import LvmConfig
 
 READERS = 16
 """How many entries are read at the same time."""
@@ -113,6 +118,7 @@ class Survey:
         self._workers = workers
         self._paces = paces or StaticPaces()
         self._known: dict[tuple[str, str], _Known] = {}
+        self._groups: Sequence[LvmConfig] = ()
         self._names: dict[str, list[str]] = {}
         self._problems: dict[str, str] = {}
         self._table = MountTable([])
@@ -125,12 +131,18 @@ class Survey:
         classes: Mapping[str, ClassConfig],
         offered: Collection[str],
         changes: Changes,
+        groups: Sequence[LvmConfig] = (),
     ) -> Found:
         """All entries of these classes, those read anew that may have changed.
+
+        What was made for a claim in one of these volume groups is no usable entry.
 
         `offered` holds the host paths of the PersistentVolumes there are: an entry that lost its
         PersistentVolume is read anew, with what lies in it.
         """
+        if self._groups != groups:
+            self._groups = groups
+            self._known.clear()
         listed = self._names.keys() | self._problems.keys()
         if changes.host or changes.everything or classes.keys() != listed:
             await self._list(classes)
@@ -243,9 +255,11 @@ class Survey:
             )
         except Hung as error:
             return dataclasses.replace(bare, problem=Problem("unknown", str(error)))
+        if fresh.kind == "block" and (found := await self._claimed(fresh)):
+            return dataclasses.replace(bare, problem=found)
         free = fresh.content is not None and fresh.content.state in ("empty", "traces")
-        if fresh.kind == "block" and free and (found := await self._signature(fresh.path)):
-            return dataclasses.replace(fresh, content=found)
+        if fresh.kind == "block" and free and (held := await self._signature(fresh.path)):
+            return dataclasses.replace(fresh, content=held)
         return fresh
 
     async def read_now(self, entry: Entry, *, offered: bool) -> Entry:
@@ -276,6 +290,26 @@ class Survey:
         """What was known of the entry at this path holds no longer: its content was changed."""
         for key in [key for key, known in self._known.items() if known.entry.path == path]:
             del self._known[key]
+
+    async def _claimed(self, entry: Entry) -> Problem | None:
+        """Why the device cannot be offered or cleaned as an entry: it was made for a claim."""
+        if not self._groups:
+            return None
+        # Imported now: an agent without logical volumes need not carry what asks LVM.
+        from localvolume.host.lvm import LOOK_SECONDS, BadReport, LvmFailed
+        from localvolume.static.claimed import made_for_claims
+
+        run = on_loop(asyncio.get_running_loop())
+        groups = self._groups
+        try:
+            made = await self._workers.call(
+                entry.path, LOOK_SECONDS, lambda: made_for_claims(entry.device, groups, run)
+            )
+        except (LvmFailed, BadReport, OSError, Hung) as error:
+            return Problem("unknown", f"whether it was made for a claim cannot be told: {error}")
+        if not made:
+            return None
+        return Problem("unknown", f"it is the logical volume {made}, which was made for a claim")
 
     async def _signature(self, path: str) -> Content | None:
         """What the device's signature says lies in it; None where it has none."""

@@ -216,6 +216,7 @@ class StaticRole:
             {name: facts.config for name, facts in around.classes.items()},
             {path_of(volume) for volume in self._own_volumes().values()},
             changes,
+            configuration.groups,
         )
         if self._configuration is not configuration:
             return  # The next look, which is due already, plans with the one that counts now.

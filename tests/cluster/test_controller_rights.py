@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localvolume.controlplane import ControlPlane
-from tests.chart.support_helm import render
+from tests.chart.support_helm import Values, render
 from tests.cluster.support_accounts import Caller, kubeconfig, token
 from tests.cluster.support_controller import LEASES, Ground, in_, term
 from tests.cluster.support_endpoints import samples
@@ -22,16 +22,19 @@ from tests.suite.names import NODE_LABEL, SELECTED
 
 pytestmark = pytest.mark.needs("controlplane")
 
-VALUES = {
-    "controller": {"storageClassNames": ["any"]},
-    "flexvolume": {"driver": "bindmount"},
-}
-"""Whatever gives it a right."""
 
-
-@pytest.fixture(scope="module")
-def rights(control_plane: ControlPlane) -> Iterator[Rights]:
-    manifests = render(VALUES, release="lost", namespace="default", only=TEMPLATES)
+@pytest.fixture
+def rights(control_plane: ControlPlane, unique: str) -> Iterator[Rights]:
+    """With whatever gives the controller a right, and the test's own class as the one whose volumes
+    and claims are deleted."""
+    values: Values = {
+        "controller": {
+            "storageClassNames": [f"{unique}-class"],
+            "dynamicProvisioners": ["openebs.io/local"],
+        },
+        "flexvolume": {"driver": "bindmount"},
+    }
+    manifests = render(values, release=f"{unique}-r", namespace="default", only=TEMPLATES)
     with Rights(control_plane, manifests) as made:
         yield made
 
@@ -116,23 +119,22 @@ def test_what_it_is_refused(
     flex = objects.make(
         VOLUMES, {"metadata": {"name": f"{unique}-flex"}, "spec": sample_spec("x", **vendors)}
     )
-    disk = objects.make(VOLUMES, {"metadata": {"name": f"{unique}-disk"}, "spec": sample_spec("x")})
-    claim = objects.make(
-        CLAIMS,
-        {
-            "metadata": {"name": unique},
-            "spec": {
-                "storageClassName": unique,
-                "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": "1Mi"}},
-            },
-        },
-    )
-    on_network, on_disk, of_claim = (
-        f"{VOLUMES}/{network['metadata']['name']}",
-        f"{VOLUMES}/{disk['metadata']['name']}",
-        f"{CLAIMS}/{claim['metadata']['name']}",
-    )
+    spec = sample_spec("x", storageClassName=f"{unique}-class")
+    disk = objects.make(VOLUMES, {"metadata": {"name": f"{unique}-disk"}, "spec": spec})
+
+    def claim(name: str, **more: Any) -> str:
+        spec = {
+            "storageClassName": f"{unique}-class",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Mi"}},
+            **more,
+        }
+        return (
+            f"{CLAIMS}/{name_of(objects.make(CLAIMS, {'metadata': {'name': name}, 'spec': spec}))}"
+        )
+
+    of_claim, with_volume = claim(unique), claim(f"{unique}-bound", volumeName="none")
+    on_network, on_disk = f"{VOLUMES}/{name_of(network)}", f"{VOLUMES}/{name_of(disk)}"
     mark = {"metadata": {"labels": {NODE_LABEL: "x"}}}
     bind = {"spec": {"volumeName": "another"}}
     policy = {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}
@@ -168,7 +170,7 @@ def test_what_it_is_refused(
         ("PATCH", on_disk, mark),
         ("DELETE", on_disk, None),
         ("PATCH", of_claim, mark),
-        ("DELETE", of_claim, None),
+        ("DELETE", with_volume, None),
     ):
         assert caller.refusal(method, path, body) == "", (method, path)
 

@@ -51,6 +51,15 @@ EVENTS: dict[str, Reason] = {
         "PersistentVolume. Where it says that a clock is far ahead, set the clocks right: until "
         "then the volume is kept.",
     ),
+    "VolumeNamesTaken": Reason(
+        "Warning",
+        "PersistentVolume",
+        "Other PersistentVolumes have both names that follow from its node, class and entry: it is "
+        "offered under a name that nobody can know beforehand. Names are not taken by accident.",
+        "Look at the label `localvolume.dev/node` of the objects that it names: whoever has "
+        "that node's token may have made them. See "
+        "[a stolen token](../rights.md#a-stolen-token-of-a-node).",
+    ),
     "VolumeVanished": Reason(
         "Warning",
         "PersistentVolume",

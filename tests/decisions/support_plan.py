@@ -253,6 +253,7 @@ def facts_of(
     use_jobs: bool = False,
     jobs_unknown: str | None = None,
     pods_unseen: str | None = None,
+    salt: str = "",
 ) -> Facts:
     known = classes or (class_facts(),)
     return Facts(
@@ -270,6 +271,7 @@ def facts_of(
         use_jobs=use_jobs,
         jobs_unknown=jobs_unknown,
         pods_unseen=pods_unseen,
+        salt=salt,
     )
 
 

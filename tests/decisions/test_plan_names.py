@@ -64,6 +64,19 @@ def test_where_both_names_are_taken_the_volume_is_held_and_says_so() -> None:
     assert hold.again_seconds > 0
 
 
+def test_where_both_names_are_taken_it_gets_one_that_nobody_could_know() -> None:
+    elsewhere = filesystem("elsewhere")
+    taken = {name: volume_of(elsewhere, name=name) for name in (SHORT, LONGER_ONE)}
+    steps = [
+        a(Publish, only_step([filesystem(ONE)], asked=taken, salt=salt)) for salt in ("a", "a", "b")
+    ]
+    assert all(step.spare for step in steps)
+    first, again, other = (step.name for step in steps)
+    assert first == again
+    assert len({first, other, *taken}) == 4
+    assert not a(Publish, only_step([filesystem(ONE)], salt="a")).spare
+
+
 def test_where_both_names_are_taken_nothing_is_cleaned_first() -> None:
     elsewhere = filesystem("elsewhere")
     taken = {name: volume_of(elsewhere, name=name) for name in (SHORT, LONGER_ONE)}

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import dataclasses
 import os
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -231,6 +232,7 @@ async def _look(
         found.entries,
         volumes,
         pods_unseen=found.pods_unseen,
+        salt=secrets.token_hex(16),
     )
 
 

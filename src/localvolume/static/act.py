@@ -48,7 +48,7 @@ from localvolume.static.model import (
 )
 from localvolume.static.offer import offer
 from localvolume.static.paces import StaticPaces
-from localvolume.static.plan import EVENT_WAITS, names_of
+from localvolume.static.plan import EVENT_NAMES_TAKEN, EVENT_WAITS, names_of
 from localvolume.static.stops import Stops
 from localvolume.static.strangers import BURST_SECONDS
 from localvolume.static.surroundings import Surroundings
@@ -178,6 +178,11 @@ class Acts:
         self._telemetry.discovered.labels(mode).inc()
         self._telemetry.discovery_seconds.labels(mode).observe(time.monotonic() - began)
         log.info("published", extra=log_fields(step) | {"persistentvolume": step.name})
+        if step.spare:
+            text = f"other volumes have its names {own[0]} and {own[1]}: it got one of its own"
+            log.warning("%s", text, extra={"persistentvolume": step.name})
+            about = ObjectRef.of_volume(created.metadata)
+            self._events.event(about, "Warning", EVENT_NAMES_TAKEN, text)
 
     async def _only_one_offers(
         self, created: PersistentVolume, entry: Entry, around: Surroundings

@@ -120,6 +120,8 @@ class Facts:
     """Why nobody can tell which volumes pods have mounted; None where that is seen."""
     online: bool = True
     """Whether the API server can be asked; `plan --offline` takes everything as absent there."""
+    salt: str = ""
+    """What nobody else knows, for names that cannot be taken beforehand; "": none are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +134,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Publish(Step):
-    """Create the PersistentVolume `name` for the entry."""
+    """Create the PersistentVolume `name` for the entry; `spare`: others have both its own names."""
 
     entry: Entry
     name: str
+    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from localvolume.static.model import (
 )
 from localvolume.static.world import World
 from localvolume.volumes import marks
-from localvolume.volumes.names import longer_volume_name, volume_name
+from localvolume.volumes.names import longer_volume_name, spare_volume_name, volume_name
 from localvolume.volumes.objects import (
     claim_of,
     ever_claimed,
@@ -59,6 +59,7 @@ EVENT_REPLACED = "VolumeReplaced"
 EVENT_SIZE_DIFFERS = "VolumeSizeDiffers"
 EVENT_DUPLICATE = "VolumeDuplicate"
 EVENT_WAITS = "VolumeCleaningWaits"
+EVENT_NAMES_TAKEN = "VolumeNamesTaken"
 
 Answer = Sequence[Step] | None
 
@@ -328,9 +329,14 @@ def offered_elsewhere(world: World, entry: Entry) -> Answer:
 
 def known_under_its_name(world: World, entry: Entry) -> Answer:
     """An object without our label may offer this volume already: then it is adopted."""
+    own = marks.node_key(world.facts.node.name)
     for name in _names(world, entry):
         holder = world.facts.asked.get(name)
         if holder is None or path_of(holder) != entry.host_path:
+            continue
+        here = is_on_node(holder, world.facts.node.hostname)
+        if not here and holder.metadata.labels.get(marks.NODE_LABEL, own) != own:
+            # Another node's volume: its agent may give it whatever name and path it likes.
             continue
         if reason := _not_adoptable(world, holder, entry):
             text = f"the PersistentVolume {name} has its name and path, but {reason}"
@@ -400,7 +406,11 @@ def to_be_offered(world: World, entry: Entry) -> Answer:
     if name is None:
         text = "other volumes have both its names"
         return [_hold_entry(entry, text, "name-taken", world.facts.paces.look_again)]
-    return [Publish(entry.host_path, "it is ready and not offered yet", entry, name)]
+    spare = name not in _names(world, entry)
+    text = "it is ready and not offered yet"
+    if spare:
+        text += ", and other volumes have both its names"
+    return [Publish(entry.host_path, text, entry, name, spare)]
 
 
 ENTRY_RULES: tuple[Callable[[World, Entry], Answer], ...] = (
@@ -453,11 +463,16 @@ def _names(world: World, entry: Entry) -> tuple[str, str]:
 
 
 def _free_name(world: World, entry: Entry) -> str | None:
-    """Upstream's name; the longer one where another volume has it; None where that is taken too.
+    """Upstream's name; the longer one where another volume has it; where that is taken too, one
+    that nobody else could know, or None without a salt.
 
     Two entries of one pass may also hash alike: the first one in order has the short name.
     """
-    for name in _names(world, entry):
+    names: list[str] = [*_names(world, entry)]
+    if salt := world.facts.salt:
+        parts = (entry.name, world.facts.node.name, entry.class_name)
+        names.append(spare_volume_name(*parts, salt))
+    for name in names:
         holder = world.facts.volumes.get(name) or world.facts.asked.get(name)
         if holder is None and world.reserve(name, entry):
             return name

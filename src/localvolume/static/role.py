@@ -12,6 +12,7 @@ import dataclasses
 import logging
 import os
 import random
+import secrets
 import time
 from collections.abc import Callable, Sequence
 
@@ -74,6 +75,7 @@ class StaticRole:
         self._storage_classes = storage_classes
         self._nodes = nodes
         self._jobs = jobs
+        self._salt = secrets.token_hex(16)
         self._node_name = node_name
         self._job_image = job_image
         self._configuration = configuration
@@ -239,6 +241,7 @@ class StaticRole:
             use_jobs=around.jobs is not None,
             jobs_unknown=self._jobs.unknown if around.jobs else None,
             pods_unseen=found.pods_unseen,
+            salt=self._salt,
         )
         steps = plan(dataclasses.replace(facts, missing_seconds=self._missing(facts)))
         self._tell(around, facts, steps)

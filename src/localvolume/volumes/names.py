@@ -29,6 +29,20 @@ def longer_volume_name(entry: str, node_name: str, class_name: str) -> str:
     32 bits collide once in a quarter of all clusters with 50,000 volumes; these 128 do not, and
     the parts are kept apart, so that no two triples join to the same bytes.
     """
-    parts = (os.fsencode(entry), node_name.encode(), class_name.encode())
+    return _digested(entry, node_name, class_name)
+
+
+def spare_volume_name(entry: str, node_name: str, class_name: str, salt: str) -> str:
+    """A name for a volume whose other two names others have: one that nobody can take beforehand.
+
+    Whoever knows a node, a class and an entry can work those two out, another node's agent too.
+    The salt is known to this process alone. A volume that is offered is known by its path, so the
+    next process needs no such name for it.
+    """
+    return _digested(entry, node_name, class_name, salt)
+
+
+def _digested(entry: str, *more: str) -> str:
+    parts = (os.fsencode(entry), *(part.encode() for part in more))
     digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
     return f"{_PREFIX}{digest}"

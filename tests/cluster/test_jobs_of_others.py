@@ -195,7 +195,8 @@ def test_a_job_for_an_older_object_of_the_same_name(lab: Lab, kubelet: Kubelet) 
 @pytest.mark.parametrize("by_jobs", [True, False])
 def test_a_job_of_another_node_is_not_believed(lab: Lab, kubelet: Kubelet, by_jobs: bool) -> None:
     """An agent may make Jobs with its own node's label, of any name: one that has nothing to do
-    ends well at once, and would let the volume of another node go as it is."""
+    ends well at once, and would let the volume of another node go as it is. Nor is it in the way.
+    """
     lab.settings["useJobForCleaning"] = by_jobs
     fs, volume, where = taken_over(lab)
     meta = volume["metadata"]
@@ -218,6 +219,24 @@ def test_a_job_of_another_node_is_not_believed(lab: Lab, kubelet: Kubelet, by_jo
         lambda found: any(one["type"] == "Complete" for one in found),
     )
     lab.start()
+    lab.published(fs, "one", unlike=meta["uid"])
+    assert not (where / "data").exists()
+    assert len(kubelet.began) == by_jobs
+    assert lab.plane.request("GET", f"{JOBS}/{name}")["metadata"]["labels"] == labels
+
+
+def test_a_job_of_nobody_is_in_the_way(lab: Lab, kubelet: Kubelet) -> None:
+    """Without a node's label it may run on any, this one too."""
+    lab.settings["useJobForCleaning"] = True
+    fs, volume, where = taken_over(lab)
+    meta = volume["metadata"]
+    lab.patch(meta["name"], {"metadata": {"labels": {"localvolume.dev/node": lab.node}}})
+    name = f"cleanup-{meta['uid']}"
+    pod = {"spec": {"containers": [{"name": "c", "image": "none"}], "restartPolicy": "Never"}}
+    lab.objects.make(
+        JOBS, {"metadata": {"name": name}, "spec": {"completions": 0, "template": pod}}
+    )
+    lab.start()
     lab.event(meta["name"], "VolumeFailedDelete", f"{name} is not this agent's for this volume")
     lab.settle()
     assert [one["metadata"]["uid"] for one in lab.volumes()] == [meta["uid"]]
@@ -225,4 +244,4 @@ def test_a_job_of_another_node_is_not_believed(lab: Lab, kubelet: Kubelet, by_jo
     lab.plane.request("DELETE", f"{JOBS}/{name}?propagationPolicy=Background")
     lab.published(fs, "one", unlike=meta["uid"])
     assert not (where / "data").exists()
-    assert len(kubelet.began) == by_jobs
+    assert len(kubelet.began) == 1

@@ -6,6 +6,8 @@ Jobs, which are met when we take a node over.
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -62,7 +64,8 @@ class CleaningJob:
 
     `ours`: of the form and name that this module gives; others are an older provisioner's.
     `volume_uid` and `path` may be "" where it does not say. `state` is final once it is not
-    `unfinished`: the Job has no process any more. `reason` says why it failed.
+    `unfinished`: the Job has no process any more. `reason` says why it failed. `another_nodes`:
+    only its name is of a volume of this node.
     """
 
     name: str
@@ -74,11 +77,25 @@ class CleaningJob:
     ours: bool
     being_deleted: bool = False
     reason: str = ""
+    another_nodes: bool = False
 
 
 def job_name(volume_uid: str) -> str:
     """One per PersistentVolume object: what has the same name and another UID is another volume."""
     return f"{NAME_PREFIX}{volume_uid}"
+
+
+def spare_job_name(volume_uid: str) -> str:
+    """Another for the same object, that nobody can take beforehand: for where another node's Job
+    has that name. Nothing that is worked out of the node and the UID would do: others know both.
+    """
+    return f"{job_name(volume_uid)}-{secrets.token_hex(6)}"
+
+
+def is_named_for(name: str, volume_uid: str) -> bool:
+    """Whether one of the two gives that name."""
+    own = re.escape(job_name(volume_uid))
+    return re.fullmatch(f"{own}(-[0-9a-f]{{12}})?", name) is not None
 
 
 def read_job(job: Job) -> CleaningJob | None:
@@ -87,7 +104,7 @@ def read_job(job: Job) -> CleaningJob | None:
     if not meta.name.startswith(NAME_PREFIX):
         return None
     volume_uid = meta.labels.get(VOLUME_UID_LABEL, "")
-    ours = bool(volume_uid) and meta.name == job_name(volume_uid)
+    ours = bool(volume_uid) and is_named_for(meta.name, volume_uid)
     path = meta.annotations.get(PATH_ANNOTATION, "")
     volume_name = meta.labels.get(VOLUME_LABEL, "")
     if not volume_name and not ours:
@@ -138,8 +155,10 @@ def cleaning_job(
     settings: JobSettings,
     now: datetime,
     paces: JobPaces,
+    name: str = "",
 ) -> dict[str, Any]:
-    """The object to create. Its pod sees the disks as the agent does, and needs no API access."""
+    """The object to create, by its own name unless another is given. Its pod sees the disks as the
+    agent does, and needs no API access."""
     meta = volume.metadata
     node_label = {marks.NODE_LABEL: marks.node_key(node.name)}
     found = {marks.HOSTNAME_LABEL: node.name, VOLUME_LABEL: meta.name, VOLUME_UID_LABEL: meta.uid}
@@ -149,7 +168,7 @@ def cleaning_job(
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": job_name(meta.uid),
+            "name": name or job_name(meta.uid),
             "namespace": settings.namespace,
             "labels": labels | node_label,
             "annotations": {

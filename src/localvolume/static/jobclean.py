@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from localvolume.cleaning.jobpods import Said
-from localvolume.cleaning.jobs import CleaningJob, cleaning_job, job_name
+from localvolume.cleaning.jobs import CleaningJob, cleaning_job, job_name, spare_job_name
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.order import Order
 from localvolume.cleaning.receipt import CleaningFailed, CleaningRefused, CleaningStopped
@@ -63,7 +63,7 @@ class JobCleaner:
 
     def runs(self, volume: PersistentVolume) -> bool:
         """Whether a Job for this object is there already, so that it need not wait its turn."""
-        job = self._watch.get(job_name(volume.metadata.uid))
+        job = self._watch.of_volume(volume.metadata.uid)
         return job is not None and job.state == "unfinished"
 
     async def clean(
@@ -83,7 +83,7 @@ class JobCleaner:
         made; `waits`, once for each reason, why it does not run. Raises CleaningFailed,
         CleaningStopped, Superseded, and the errors of kube.errors.
         """
-        job = await self._begin(volume, planned, method, around, stop, begun)
+        job = await self._begin(volume, planned, method, around, stop, begun, waits)
         await self._wait_for_end(job, volume, stop, waits)
         entry = await self._confirm.still(planned, offered=True)
         try:
@@ -118,7 +118,9 @@ class JobCleaner:
         """
         if self._watch.unknown is not None:
             return
-        job = await self._ask.live(job_name(volume.metadata.uid))
+        job = await self._ask.of_volume(volume.metadata.uid)
+        if job is not None and job.another_nodes:
+            return
         if job is not None and not job.ours:
             raise self._not_ours(job)
         if job is not None and job.state == "unfinished":
@@ -134,17 +136,23 @@ class JobCleaner:
         around: Surroundings,
         stop: asyncio.Event,
         begun: Tell,
+        waits: Tell,
     ) -> CleaningJob:
         """The Job that cleans for this object: unfinished or succeeded, and made where need be."""
-        name = job_name(volume.metadata.uid)
+        uid = volume.metadata.uid
         while True:
             _check(stop)
-            job = await self._ask.live(name)
-            if job is None:
-                job = await self._make(volume, planned, method, around)
-                if job is not None:
+            job = await self._ask.of_volume(uid)
+            if job is None or job.another_nodes:
+                name = job_name(uid) if job is None else spare_job_name(uid)
+                made = await self._make(volume, planned, method, around, name)
+                if made is not None:
+                    if job is not None:
+                        text = f"{self._ask.named(job.name)} has its name, and is another node's"
+                        log.warning("%s: that one is called %s", text, name)
+                        waits(text)
                     begun(f"cleaning {planned.path} with {method} in {self._ask.named(name)}")
-                    return job
+                    return made
             elif not job.ours or job.volume_uid != volume.metadata.uid:
                 raise self._not_ours(job)
             elif job.uid in self._told:
@@ -162,7 +170,12 @@ class JobCleaner:
         return CleaningFailed(text, touched=False)
 
     async def _make(
-        self, volume: PersistentVolume, planned: Entry, method: Method, around: Surroundings
+        self,
+        volume: PersistentVolume,
+        planned: Entry,
+        method: Method,
+        around: Surroundings,
+        name: str,
     ) -> CleaningJob | None:
         """A new Job, with everything asked again right before; None where one is there now."""
         if around.jobs is None:
@@ -186,7 +199,7 @@ class JobCleaner:
         )
         now = datetime.now(UTC)
         body = cleaning_job(
-            order, method, volume, config, around.node, around.jobs, now, self._paces.jobs
+            order, method, volume, config, around.node, around.jobs, now, self._paces.jobs, name
         )
         return await self._ask.make(body)
 

@@ -16,7 +16,7 @@ from localvolume.cleaning.jobpods import (
     receipt_of,
     why_waiting,
 )
-from localvolume.cleaning.jobs import VOLUME_UID_LABEL, CleaningJob, read_job
+from localvolume.cleaning.jobs import VOLUME_UID_LABEL, CleaningJob, job_name, read_job
 from localvolume.cleaning.receipt import CleaningFailed
 from localvolume.kube.client import Client
 from localvolume.kube.errors import (
@@ -56,10 +56,30 @@ class JobRequests:
         except NotThere:
             return None
         job = read_job(found)
-        if job is not None and not self._watch.is_of_this_node(found):
-            return dataclasses.replace(job, ours=False)
+        labels = found.metadata.labels
+        if job is not None and not self._watch.is_of_this_node(labels):
+            return dataclasses.replace(
+                job, ours=False, another_nodes=self._watch.is_of_another_node(labels)
+            )
         self._watch.saw(found)
         return job
+
+    async def of_volume(self, uid: str) -> CleaningJob | None:
+        """The Job for the object with this UID as it is now: ours, whichever name it has, else the
+        one that has its name."""
+        named = await self.live(job_name(uid))
+        if named is not None and named.ours:
+            return named
+        selector = f"{self._watch.own_label},{VOLUME_UID_LABEL}={uid}"
+        page = await self._client.list_page(
+            JOBS, self._watch.namespace, label_selector=selector, limit=0
+        )
+        for found in page.items:
+            job = read_job(found)
+            if job is not None and job.ours and job.volume_uid == uid:
+                self._watch.saw(found)
+                return job
+        return named
 
     async def make(self, body: Mapping[str, Any]) -> CleaningJob | None:
         """A new Job; None where one of its name is there. CleaningFailed where it is refused."""
@@ -102,9 +122,13 @@ class JobRequests:
         """Pods of the volume's earlier Jobs that have not ended, as far as pods may be seen.
 
         A Job that is deleted without its pod leaves one that nobody owns, and that still cleans.
+        Another node's agent may label a pod with any UID, but runs none here.
         """
         try:
-            return not_ended(await self._labelled(f"{VOLUME_UID_LABEL}={volume.metadata.uid}"))
+            found = await self._labelled(f"{VOLUME_UID_LABEL}={volume.metadata.uid}")
+            return not_ended(
+                [pod for pod in found if not self._watch.is_of_another_node(pod.metadata.labels)]
+            )
         except TellTheAdministrator as error:
             log.info("pods that earlier Jobs have left cannot be seen: %s", error)
             return []

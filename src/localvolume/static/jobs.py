@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from localvolume.config.names import fault_of_label_value
@@ -84,8 +84,21 @@ class JobWatch:
         found = self._informer.items.get(f"{self.namespace}/{name}")
         return _read(found) if found is not None else None
 
-    def is_of_this_node(self, job: Job) -> bool:
-        return job.metadata.labels.get(marks.NODE_LABEL) == self._key
+    def of_volume(self, uid: str) -> CleaningJob | None:
+        """Ours for the object with this UID."""
+        return next((job for job in self.jobs if job.ours and job.volume_uid == uid), None)
+
+    @property
+    def own_label(self) -> str:
+        """The selector of what has this node's label."""
+        return self._own
+
+    def is_of_this_node(self, labels: Mapping[str, str]) -> bool:
+        return labels.get(marks.NODE_LABEL) == self._key
+
+    def is_of_another_node(self, labels: Mapping[str, str]) -> bool:
+        """Of an agent that may run it on no other node than its own."""
+        return marks.NODE_LABEL in labels and not self.is_of_this_node(labels)
 
     def saw(self, job: Job) -> None:
         """The API server's answer to our own write: known at once."""

@@ -3,6 +3,7 @@
 `python -m tests.chart.support_manifests` writes them; `make manifests` is the same.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +28,7 @@ _HEAD: Final = """\
 
 def rendered() -> Mapping[Path, str]:
     """What each file should hold."""
-    install = render_text(DEPLOY / "values.yaml")
+    install = policies_first(render_text(DEPLOY / "values.yaml"))
     monitoring = render_text(DEPLOY / "monitoring-values.yaml", only=MONITORING)
     return {
         INSTALL: _HEAD.format(
@@ -39,6 +40,16 @@ def rendered() -> Mapping[Path, str]:
         )
         + monitoring,
     }
+
+
+def policies_first(text: str) -> str:
+    """The documents as kubectl is to apply them: no right is given before what confines it."""
+    head, *documents = re.split(r"(?m)^---\n", text)
+
+    def is_late(one: str) -> bool:
+        return "\nkind: ValidatingAdmissionPolicy" not in one
+
+    return "---\n".join([head, *sorted(documents, key=is_late)])
 
 
 def installed() -> list[Object]:

@@ -9,7 +9,7 @@ import yaml
 
 from localvolume.controlplane import ControlPlane
 from tests.chart.support_helm import CHART, NAME, ROOT, Refused, helm
-from tests.chart.support_manifests import DEPLOY, rendered
+from tests.chart.support_manifests import DEPLOY, installed, rendered
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("go")
@@ -20,6 +20,13 @@ def test_they_are_current() -> None:
         path.name for path, text in rendered().items() if path.read_text(encoding="utf-8") != text
     ]
     assert not stale, "run `make manifests`, and commit what it writes"
+
+
+def test_what_confines_comes_before_any_right() -> None:
+    kinds = [one["kind"] for one in installed()]
+    policies = [kind.startswith("ValidatingAdmissionPolicy") for kind in kinds]
+    assert any(policies)
+    assert policies == sorted(policies, reverse=True), kinds
 
 
 def test_chart_is_clean(tmp_path: Path) -> None:

@@ -43,6 +43,11 @@ VARIABLES: Mapping[str, tuple[str, str, str]] = {
         "where the mounts of pods are (default `/var/lib/kubelet`); `none`: no kubelet runs here",
         "/var/lib/kubelet",
     ),
+    "MUST_BE_CONFINED": (
+        "agent",
+        "`true`: not ready until the API server refuses it what is not its node's",
+        "true",
+    ),
     "KUTTI_NODE_NAME": ("agent", "kutti's name for `MY_NODE_NAME`", "worker-1"),
     "KUTTI_ROOT_PATH": ("agent", "kutti's directory: makes it a pool", "/data"),
     "OPENEBS_IO_BASE_PATH": (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.chart.support_helm import CHART, NAME, agent_of, one, pod_of, render
+from tests.chart.support_helm import CHART, NAME, Values, agent_of, one, pod_of, render
 from tests.chart.support_sets import FULL, REPLACED, SETS
 
 pytestmark = pytest.mark.needs("go")
@@ -235,3 +235,17 @@ def test_network(full: list[Object]) -> None:
         assert inward["from"] == FULL["networkPolicy"]["metricsFrom"]
         assert [port["port"] for port in inward["ports"]] == ["metrics"]
         assert [port["port"] for port in outward["ports"]] == [443, 6443]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "true"),
+        ({"confinement": {"enabled": False}}, None),
+        # The policies know the pod's account alone.
+        ({"kubeConfigEnv": "/etc/kubeconfig"}, None),
+    ],
+)
+def test_the_agent_is_told_whether_it_is_confined(values: Values, said: str | None) -> None:
+    env = {each["name"]: each.get("value") for each in agent_of(render(values))["env"]}
+    assert env.get("MUST_BE_CONFINED") == said

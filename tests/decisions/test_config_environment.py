@@ -125,3 +125,15 @@ def test_listen_addresses_are_gos(text: str, address: ListenAddress) -> None:
 def test_a_wrong_flag_says_why(argument: str, reason: str) -> None:
     with pytest.raises(argparse.ArgumentError, match=reason):
         flags(argument)
+
+
+def test_the_manifests_say_whether_the_agent_must_be_confined() -> None:
+    def read(**more: str) -> AgentEnvironment:
+        return AgentEnvironment.read({"MY_NODE_NAME": "node-1", **more})
+
+    assert not read().confined
+    assert not read(MUST_BE_CONFINED="").confined
+    assert not read(MUST_BE_CONFINED="false").confined
+    assert read(MUST_BE_CONFINED="true").confined
+    with pytest.raises(EnvironmentInvalid, match="MUST_BE_CONFINED 'yes' is neither"):
+        read(MUST_BE_CONFINED="yes")

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from localvolume.agent.confined import Confined
 from localvolume.agent.deeds import Deeds
 from localvolume.agent.paces import Paces
 from localvolume.agent.reload import Reload
@@ -68,6 +69,8 @@ class AgentOptions:
     node_name: str
     namespace: str = DEFAULT_NAMESPACE
     job_image: str | None = None
+    confined: bool = False
+    """Whether it must be refused what is not its node's, before it is ready."""
     config_directory: str = "/etc/provisioner/config"
     kubeconfig: str | None = None
     listen_address: ListenAddress | None = None
@@ -106,6 +109,7 @@ class Agent:
         self._flexvolume: FlexRole | None = None
         self._health: HealthRole | None = None
         self._disks: DisksRole | None = None
+        self._confined: Confined | None = None
 
     async def run(self) -> None:
         """Raises AccessInvalid where the API server cannot be reached as configured, OSError where
@@ -151,6 +155,9 @@ class Agent:
             tasks.create_task(give_back_once_started())
             mounts = MountWatcher(self._mounts_changed)
             mounts.start()
+            if options.confined:
+                self._confined = Confined(client)
+                tasks.create_task(self._confined.run())
             tasks.create_task(reload.run())
             configuration = await reload.first()
             self._role = role = self._make_role(client, events, tasks, configuration)
@@ -412,6 +419,8 @@ class Agent:
         if self._role is None:
             return {"": "there is no valid configuration, or the API server does not answer"}
         found = dict(self._role.problems)
+        if self._confined is not None and self._confined.problem:
+            found["confinement"] = self._confined.problem
         for role in (self._dynamic, self._flexvolume):
             if role is not None:
                 found |= role.problems

@@ -64,6 +64,7 @@ def run(
         node_name=environment.node_name,
         namespace=environment.namespace,
         job_image=environment.job_container_image,
+        confined=environment.confined,
         config_directory=arguments.config,
         kubeconfig=environment.kubeconfig,
         listen_address=arguments.listen_address,

@@ -1,7 +1,8 @@
 """The environment variables and flags of the agent, as upstream names them.
 
 MY_NODE_NAME, MY_NAMESPACE, JOB_CONTAINER_IMAGE and KUBECONFIG; `--listen-address`,
-`--metrics-path`, `--discovery-period`, `--config-sync-period`; and KUBELET_DIR, which is ours.
+`--metrics-path`, `--discovery-period`, `--config-sync-period`; and two that are ours, KUBELET_DIR
+and MUST_BE_CONFINED.
 Where we take another provisioner's place, its own: KUTTI_NODE_NAME here, and elastic's NODE_NAME
 (the rest in `kutti`, `openebs` and `elastic`), and flags of ours that say where local-path's
 configuration and OpenEBS' base paths are.
@@ -29,6 +30,7 @@ KUTTI_NODE_VARIABLE: Final = "KUTTI_NODE_NAME"
 ELASTIC_KIND_VARIABLE: Final = "DRIVER_KIND"
 ELASTIC_NODE_VARIABLE: Final = "NODE_NAME"
 KUBELET_DIRECTORY_VARIABLE: Final = "KUBELET_DIR"
+CONFINED_VARIABLE: Final = "MUST_BE_CONFINED"
 DEFAULT_KUBELET_DIRECTORY: Final = "/var/lib/kubelet"
 LOCAL_PATH_PROVISIONER: Final = "rancher.io/local-path"
 _HIGHEST_PORT: Final = 65535
@@ -65,6 +67,8 @@ class AgentEnvironment:
     job_container_image: str | None = None
     kubeconfig: str | None = None
     kubelet_directory: str | None = DEFAULT_KUBELET_DIRECTORY
+    confined: bool = False
+    """Whether policies confine the agent to its node, by the manifests: it is to see to that."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> "AgentEnvironment":
@@ -100,9 +104,13 @@ class AgentEnvironment:
         except ValueError as error:
             problems.append(str(error))
             kubelet = None
+        confined = environ.get(CONFINED_VARIABLE) or "false"
+        if confined not in ("true", "false"):
+            problems.append(f"{CONFINED_VARIABLE} {confined!r} is neither true nor false")
         if problems:
             raise EnvironmentInvalid(problems)
         return cls(
+            confined=confined == "true",
             node_name=node_name,
             namespace=namespace,
             job_container_image=environ.get("JOB_CONTAINER_IMAGE") or None,

@@ -119,6 +119,12 @@ class Client:
         answer = await self._transport.request("create", kind, "POST", path, body=encode(body))
         return codec(kind).one(answer)
 
+    async def try_to_create(self, kind: Kind[Any], body: Mapping[str, Any]) -> None:
+        """Have the server do all but keep a new cluster-wide object: it raises what would."""
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+        path = f"{kind.path(None)}?dryRun=All"
+        await self._transport.request("create", kind, "POST", path, body=encode(body))
+
     async def patch(
         self,
         kind: Kind[T],

@@ -1,0 +1,69 @@
+"""Whether the policies that confine the agent to its node are in force: it tries what they forbid.
+
+Roles alone give every agent the volumes of the whole cluster. Where the API server does not serve
+ValidatingAdmissionPolicy, or where the policies were not applied, nobody would see the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from http import HTTPStatus
+from typing import Any, Final
+
+from localvolume.kube.backoff import Backoff
+from localvolume.kube.client import Client
+from localvolume.kube.errors import ApiError
+from localvolume.kube.kinds import PERSISTENT_VOLUMES
+
+log = logging.getLogger(__name__)
+
+_AGAIN_SECONDS: Final = 10.0
+
+_NOT_ASKED: Final = "it is not known yet whether the agent is confined to its node"
+_UNCONFINED: Final = (
+    "the agent is not confined to its node: the API server let it offer a volume of no node. Apply "
+    "the ValidatingAdmissionPolicies of the manifests, or say confinement.enabled: false "
+    "(docs/rights.md)"
+)
+
+FORBIDDEN: Final[dict[str, Any]] = {
+    "metadata": {"name": "local-pv-forbidden"},
+    "spec": {
+        "capacity": {"storage": "1"},
+        "accessModes": ["ReadWriteOnce"],
+        "persistentVolumeReclaimPolicy": "Retain",
+        "hostPath": {"path": "/nowhere"},
+    },
+}
+"""A volume without our label, of no node and no class. It is never made: that is only tried."""
+
+
+class Confined:
+    """Run `run()` as a task; `problem` is why the agent is not ready, "" once it is confined."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.problem = _NOT_ASKED
+
+    async def run(self) -> None:
+        """Ends once it is proved: the policies may come after the agent, and be in force late."""
+        backoff = Backoff()
+        while True:
+            try:
+                await self._client.try_to_create(PERSISTENT_VOLUMES, FORBIDDEN)
+            except ApiError as error:
+                if error.status == HTTPStatus.FORBIDDEN:
+                    # By a policy, or by the roles: then there is nothing to be confined.
+                    if self.problem == _UNCONFINED:
+                        log.info("the agent is confined to its node now")
+                    log.debug("confined: %s", error)
+                    self.problem = ""
+                    return
+                log.info("whether the agent is confined to its node: %s", error)
+                await asyncio.sleep(backoff.next())
+            else:
+                if self.problem != _UNCONFINED:
+                    log.error("%s", _UNCONFINED)
+                self.problem = _UNCONFINED
+                await asyncio.sleep(_AGAIN_SECONDS)

@@ -346,7 +346,7 @@ class Agent:
         if self._role:
             self._role.mounts_changed()
         if self._dynamic:
-            self._dynamic.changed()
+            self._dynamic.mounts_changed()
         if self._health:
             self._health.changed()
         self._watch_again()

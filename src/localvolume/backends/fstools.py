@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from localvolume.backends.model import BackendFailed, NoRoom
+from localvolume.backends.model import BackendFailed, Busy, NoRoom
 from localvolume.host.commands import CommandMissing, CommandTimedOut, Finished
 from localvolume.host.commandsync import Run
 from localvolume.host.detachedmount import detached_mount
@@ -127,7 +127,7 @@ def growth_told() -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise BackendFailed(
+        raise Busy(
             "the kernel lets only processes with CAP_SYS_RESOURCE grow it while it is mounted: it"
             " grows once no pod uses it, or give the agent that capability"
         ) from error

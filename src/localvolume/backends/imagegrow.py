@@ -14,7 +14,7 @@ from localvolume.backends.fsmounts import open_mounted_root
 from localvolume.backends.fstools import BLOCK, ext_super, growth_told, mounted_xfs
 from localvolume.backends.imageformat import content_of, raw_bytes, wanted_blocks
 from localvolume.backends.imageoffline import resize_by_kernel
-from localvolume.backends.model import BackendFailed, NoRoom, Record
+from localvolume.backends.model import Busy, NoRoom, Record
 from localvolume.host import blockdev, loopattach
 from localvolume.host.allocation import allocate
 from localvolume.host.growfs import grow_ext4, grow_xfs, xfs_geometry, xfs_on_disk
@@ -91,14 +91,14 @@ def extend(fd: int, loop: Loop, size: int, *, sparse: bool) -> None:
 def mounted_root(loop: Loop) -> Iterator[int | None]:
     """Open the root of a mount of the device that we see; None where it is mounted nowhere.
 
-    Raises BackendFailed where it is in use without our seeing a mount, and OSError.
+    Raises Busy where it is in use without our seeing a mount, and OSError.
     """
     fd = open_mounted_root(loop.device)
     if fd is None:
         try:
             os.close(blockdev.exclusive_open(loop.node, write=False, device=loop.device))
         except blockdev.InUse as error:
-            raise BackendFailed(f"{error}, where the agent cannot see it") from error
+            raise Busy(f"{error}, where the agent cannot see it") from error
     try:
         yield fd
     finally:

@@ -160,6 +160,10 @@ class GoesOn(BackendFailed):
     """A part of it is done, and what is left is done when it is called again: at once."""
 
 
+class Busy(BackendFailed):
+    """Somebody uses it: it can be done once they have let go."""
+
+
 class NoRoom(BackendFailed):
     """The pool has not enough room for it: another pool or node may have."""
 

@@ -1,5 +1,7 @@
 """What is under way: one act per volume, failures waited out, what is refused or held said once.
 
+A failure is waited out per volume and kind of act: a growth that failed delays no removal.
+
 In-memory and for this process alone: nothing here decides what may be removed, only when to try
 again and what has been said already.
 """
@@ -11,9 +13,9 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from localvolume.backends.model import BackendFailed, GoesOn, Impossible, Record
+from localvolume.backends.model import BackendFailed, Busy, GoesOn, Impossible, Record
 from localvolume.dynamic.act import Acts, log_fields
 from localvolume.dynamic.live import Superseded
 from localvolume.dynamic.model import (
@@ -45,6 +47,17 @@ _SUPERSEDED_SECONDS = 0.1
 """Between two attempts whose facts had changed in between: never a tight loop."""
 
 
+@dataclass(slots=True)
+class _Wait:
+    """Of acts of one kind about one volume, from a failure to the next success."""
+
+    attempts: int = 0
+    not_before: float = 0.0
+    """The time of the next attempt (time.monotonic)."""
+    for_users: bool = False
+    """It failed because somebody uses the volume."""
+
+
 class Doing:
     """Starts the steps of a plan, and knows which are running or waiting for another attempt."""
 
@@ -53,8 +66,8 @@ class Doing:
         self._paces = paces
         self._wake = wake
         self._busy: dict[str, tuple[asyncio.Task[None], Step]] = {}
-        self._attempts: dict[str, int] = {}
-        self._not_before: dict[str, float] = {}
+        self._waits: dict[str, dict[str, _Wait]] = {}
+        """By the volume's name and the kind of act."""
         self._said: dict[str, tuple[str, str]] = {}
         """The reason of what is held or refused, and that of its Event."""
 
@@ -86,16 +99,24 @@ class Doing:
                     self._forget(step.key)
                     continue
             self._said.pop(step.key, None)
-            if step.key not in self._busy and self._not_before.get(step.key, 0.0) <= now:
+            if step.key not in self._busy and self._not_before(step) <= now:
                 task = asyncio.create_task(self._do(step, facts))
                 self._busy[step.key] = task, step
-        for gone in (self._said.keys() | self._attempts.keys() | self._not_before.keys()) - names:
+        for gone in (self._said.keys() | self._waits.keys()) - names:
             self._forget(gone)
 
     def _forget(self, name: str) -> None:
         self._said.pop(name, None)
-        self._attempts.pop(name, None)
-        self._not_before.pop(name, None)
+        self._waits.pop(name, None)
+
+    def users_changed(self) -> None:
+        """The mount table changed: what failed because somebody used the volume is tried soon."""
+        soon = time.monotonic() + self._paces.first_wait
+        for waits in self._waits.values():
+            for wait in waits.values():
+                if wait.for_users and wait.not_before > soon:
+                    wait.not_before = soon
+                    self._wake_in(self._paces.first_wait)
 
     def say_again(self) -> None:
         """Events expire after an hour: what is refused or held is said anew."""
@@ -119,12 +140,13 @@ class Doing:
             await self._acts.do(step, facts)
         except (Superseded, LookAgain, NotThere) as error:
             log.debug("%s: %s", name, error)
-            self._again(name, _SUPERSEDED_SECONDS)
+            self._again(step, _SUPERSEDED_SECONDS)
         except GoesOn as error:
             log.info("%s: %s", name, error)
-            self._again(name, _SUPERSEDED_SECONDS)
+            self._again(step, _SUPERSEDED_SECONDS)
         except BackendFailed as error:
             self._failed(step, str(error), never=isinstance(error, Impossible))
+            self._wait_of(step).for_users = isinstance(error, Busy)
         except OSError as error:
             self._failed(step, f"{error.strerror or error}: {error.filename or 'the pool'}")
         except Hung as error:
@@ -132,20 +154,19 @@ class Doing:
         except ApiError as error:
             self._refused(step, error)
         except Exception:  # a mistake of ours about one volume must not end the others
-            wait = self._wait(name)
+            wait = self._wait(step)
             log.exception("%s: tried again in %.1f s: unexpected", name, wait)
-            self._again(name, wait)
+            self._again(step, wait)
         else:
-            self._attempts.pop(name, None)
-            self._not_before.pop(name, None)
+            self._waits.get(name, {}).pop(_kind(step), None)
             if isinstance(step, Ask):
-                self._again(name, self._paces.unwanted)
+                self._again(step, self._paces.unwanted)
         finally:
             del self._busy[name]
             self._wake()
 
     def _failed(self, step: Step, reason: str, *, never: bool = False) -> None:
-        wait = self._paces.longest_wait if never else self._wait(step.key)
+        wait = self._paces.longest_wait if never else self._wait(step)
         text = f"{reason}; tried again in {wait:.0f} s"
         self._acts.count_failure(step)
         match step:
@@ -160,26 +181,38 @@ class Doing:
             case Purge():
                 text = f"not purged: {text}"
         log.error("%s: %s", step.key, text, extra=log_fields(step) | {"reason": reason})
-        self._again(step.key, wait)
+        self._again(step, wait)
 
     def _refused(self, step: Step, error: ApiError) -> None:
         """An API server that is away is no news about a volume; what it forbids is."""
         if not isinstance(error, TryAgainLater):
             self._failed(step, str(error))
             return
-        wait = max(self._wait(step.key), error.after or 0.0)
+        wait = max(self._wait(step), error.after or 0.0)
         self._acts.count_failure(step)
         log.warning("%s: tried again in %.1f s: %s", step.key, wait, error)
-        self._again(step.key, wait)
+        self._again(step, wait)
 
-    def _wait(self, name: str) -> float:
-        attempt = self._attempts[name] = self._attempts.get(name, 0) + 1
-        doubled: float = self._paces.first_wait * 2 ** min(attempt - 1, 16)
+    def _wait(self, step: Step) -> float:
+        wait = self._wait_of(step)
+        wait.attempts += 1
+        wait.for_users = False
+        doubled: float = self._paces.first_wait * 2 ** min(wait.attempts - 1, 16)
         longest = min(self._paces.longest_wait, doubled)
         return longest * (0.5 + 0.5 * random.random())  # noqa: S311 - jitter, no secret
 
-    def _again(self, name: str, seconds: float) -> None:
-        self._not_before[name] = time.monotonic() + seconds
+    def _wait_of(self, step: Step) -> _Wait:
+        return self._waits.setdefault(step.key, {}).setdefault(_kind(step), _Wait())
+
+    def _not_before(self, step: Step) -> float:
+        wait = self._waits.get(step.key, {}).get(_kind(step))
+        return wait.not_before if wait else 0.0
+
+    def _again(self, step: Step, seconds: float) -> None:
+        self._wait_of(step).not_before = time.monotonic() + seconds
+        self._wake_in(seconds)
+
+    def _wake_in(self, seconds: float) -> None:
         asyncio.get_running_loop().call_later(seconds + 0.001, self._wake)
 
     def _say(self, step: Hold | Reject) -> None:
@@ -206,6 +239,11 @@ class Doing:
             self._acts.say_of_claim(step.claim, "Warning", step.event, step.reason)
         elif step.volume is not None:
             self._acts.say_of_volume(step.volume, "Warning", step.event, step.reason)
+
+
+def _kind(step: Step) -> str:
+    """What failed of one kind says nothing about another. To publish is the last part of making."""
+    return Make.__name__ if isinstance(step, Publish) else type(step).__name__
 
 
 def _grown(record: Record, size_bytes: int) -> Record:

@@ -134,8 +134,13 @@ class DynamicRole:
     # --- what wakes it up ----------------------------------------------------------------------
 
     def changed(self, *_: object) -> None:
-        """An object or the mount table changed."""
+        """An object changed, or an act came to its end."""
         self._wake.set()
+
+    def mounts_changed(self) -> None:
+        """A pod may have let go of its volume."""
+        self._doing.users_changed()
+        self.changed()
 
     def reconfigure(self, configuration: Configuration) -> None:
         """From the next look on, another configuration counts."""

@@ -1,0 +1,44 @@
+"""A growth that fails for minutes: nothing else about its volume waits for it, and it is seen."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.cluster.support_dynamic import Claim, DynamicLab, Volume
+from tests.host.support_devices import immutable
+
+pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
+
+
+def bound(lab: DynamicLab) -> tuple[str, Claim, Volume]:
+    """A claim of a class that has its volume, and nothing is under way."""
+    cls = lab.storage_class()
+    lab.start()
+    claim = lab.claim(cls)
+    volume = lab.made(claim)
+    lab.claim_event(claim, "ProvisioningSucceeded")
+    lab.until(
+        lambda: lab.read_claim(claim), lambda found: found and found["status"]["phase"] == "Bound"
+    )
+    return cls, claim, volume
+
+
+def ask(lab: DynamicLab, claim: Claim, size: str) -> None:
+    lab.patch_claim(claim, {"spec": {"resources": {"requests": {"storage": size}}}})
+
+
+def test_a_failed_growth_delays_no_removal(dynamic: DynamicLab) -> None:
+    dynamic.hurry_dynamic(first_wait=300.0, longest_wait=300.0)
+    pool = dynamic.pool()
+    _, claim, volume = bound(dynamic)
+    with immutable(pool.directory / ".localvolume" / "records"):
+        ask(dynamic, claim, "16Mi")
+        dynamic.claim_event(claim, "VolumeResizeFailed")
+    began = time.monotonic()
+    dynamic.delete(claim)
+    dynamic.gone(volume)
+    dynamic.until(pool.inside, lambda left: left == [])
+    # Half of it at the least, had the growth's wait counted.
+    assert time.monotonic() - began < 150.0

@@ -1,0 +1,118 @@
+"""What of one volume waits after a failure: acts of the same kind alone, and not for the users that
+have let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from localvolume.backends.model import BackendFailed, Busy
+from localvolume.dynamic.doing import Doing
+from localvolume.dynamic.model import Delete, Facts, Grow, Make, Plan, Publish, Step
+from localvolume.dynamic.paces import DynamicPaces
+from tests.decisions.support_dynamic import bound, claim, facts, pool, record, volume
+
+HOUR = 3600.0
+
+
+@dataclass
+class Failing:
+    """Acts that fail with `error`; what was tried is told by kind."""
+
+    error: Exception
+    tried: list[str] = field(default_factory=list)
+
+    async def do(self, step: Step, _facts: Facts) -> None:
+        self.tried.append(type(step).__name__)
+        raise self.error
+
+    def say_failed(self, _claim: Any, reason: str) -> str:
+        return reason
+
+    def count_failure(self, _step: Step) -> None: ...
+
+    def say_of_claim(self, *_: object) -> None: ...
+
+    def say_of_volume(self, *_: object) -> None: ...
+
+
+@dataclass
+class Ground:
+    """What is under way at one volume, and the times that it keeps."""
+
+    acts: Failing
+    doing: Doing
+
+    async def begin(self, *steps: Step) -> list[str]:
+        """What all was tried, once nothing is under way."""
+        self.doing.begin(Plan(steps), facts())
+        while self.doing.busy:
+            await asyncio.sleep(0)
+        return self.acts.tried
+
+
+def _ground(error: Exception, *, first: float = HOUR) -> Ground:
+    acts = Failing(error)
+    paces = DynamicPaces(first_wait=first, longest_wait=HOUR)
+    return Ground(acts, Doing(acts, wake=lambda: None, paces=paces))  # type: ignore[arg-type]
+
+
+def _grow() -> Grow:
+    home = pool(record()).config
+    more = bound(size="3Gi")
+    return Grow(
+        key="pvc-1",
+        reason="more",
+        claim=more,
+        volume=volume(),
+        pool=home,
+        record=record(),
+        size_bytes=3 << 30,
+    )
+
+
+async def test_a_growth_that_failed_delays_no_removal() -> None:
+    ground = _ground(BackendFailed("it is in use"))
+    delete = Delete(key="pvc-1", reason="its claim is gone", volume=volume())
+    assert await ground.begin(_grow()) == ["Grow"]
+    assert await ground.begin(_grow()) == ["Grow"]
+    assert await ground.begin(delete) == ["Grow", "Delete"]
+    # Its own failure is waited out, and the other one is still.
+    assert await ground.begin(delete) == ["Grow", "Delete"]
+    assert await ground.begin(_grow()) == ["Grow", "Delete"]
+
+
+async def test_to_publish_is_to_make_on() -> None:
+    ground = _ground(BackendFailed("not now"))
+    home = pool(record()).config
+    make = Make(key="pvc-1", reason="room", claim=claim(), pool=home, record=record())
+    publish = Publish(
+        key="pvc-1", reason="made", claim=claim(), pool=home, pool_id="id", record=record()
+    )
+    assert await ground.begin(make) == ["Make"]
+    assert await ground.begin(publish) == ["Make"]
+
+
+async def _tries_while_users_change(error: Exception) -> tuple[int, float]:
+    """How often a growth was tried, and how long it could be."""
+    ground, began = _ground(error, first=0.01), time.monotonic()
+    for _ in range(40):
+        ground.doing.users_changed()
+        await asyncio.sleep(0.011)
+        await ground.begin(_grow())
+    return len(ground.acts.tried), time.monotonic() - began
+
+
+async def test_a_growth_waits_no_longer_than_its_volumes_users() -> None:
+    tries, _ = await _tries_while_users_change(Busy("a pod uses it"))
+    assert tries >= 20
+
+
+async def test_what_fails_without_users_is_not_tried_for_them() -> None:
+    tries, seconds = await _tries_while_users_change(BackendFailed("I/O error"))
+    # The waits double from 5 ms on, at the least.
+    assert 2 <= tries <= 2 + math.log2(seconds / 0.005 + 1)

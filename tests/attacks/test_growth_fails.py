@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tests.cluster.support_dynamic import Claim, DynamicLab, Volume
+from tests.cluster.support_seeing import Seeing
 from tests.host.support_devices import immutable
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
@@ -42,3 +43,38 @@ def test_a_failed_growth_delays_no_removal(dynamic: DynamicLab) -> None:
     dynamic.until(pool.inside, lambda left: left == [])
     # Half of it at the least, had the growth's wait counted.
     assert time.monotonic() - began < 150.0
+
+
+def test_a_growth_that_fails_is_counted_and_shown(
+    dynamic: DynamicLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seeing = Seeing(dynamic.plane, capsys)
+    dynamic.hurry_dynamic(first_wait=0.2, longest_wait=2.0)
+    pool = dynamic.pool()
+    cls, claim, volume = bound(dynamic)
+
+    def failed() -> float:
+        return dynamic.metric("localvolume_grow_failed_total", **{"class": cls}) or 0
+
+    about = f"pvc/{claim['metadata']['name']} -n default"
+
+    def shown() -> list[str]:
+        problems = seeing.ask("status", "-o", "json").json["problems"]
+        return [one["text"] for one in problems if one["about"] == about]
+
+    assert (failed(), shown()) == (0, [])
+    with immutable(pool.directory / ".localvolume" / "records"):
+        ask(dynamic, claim, "16Mi")
+        dynamic.until(failed, lambda count: count >= 3)
+        (text,) = dynamic.until(shown, bool)
+        name = volume["metadata"]["name"]
+        assert text.startswith(f"it does not grow: volume {name} cannot grow to 16Mi")
+    dynamic.until(shown, lambda texts: texts == [])
+
+
+def test_a_growth_for_which_there_is_no_room_is_counted(dynamic: DynamicLab) -> None:
+    dynamic.pool()
+    cls, claim, _ = bound(dynamic)
+    ask(dynamic, claim, "100Gi")
+    name = "localvolume_grow_failed_total"
+    dynamic.until(lambda: dynamic.metric(name, **{"class": cls}) or 0, lambda count: count >= 1)

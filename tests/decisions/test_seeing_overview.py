@@ -142,6 +142,32 @@ def test_which_waiting_claims_are_a_problem(things: list[Any], expected: list[st
     assert [one["about"] for one in found["problems"]] == expected
 
 
+def grows(size: str, *events: tuple[str, float]) -> list[str]:
+    """What is a problem of a bound claim that asks for that size, and of which that was told."""
+    about: dict[str, Any] = {"kind": "PersistentVolumeClaim"}
+    known = facts(
+        klass(),
+        volume(phase="Bound", claim="data"),
+        claim(phase="Bound", volumeName="pv-1", has="10Gi", size=size),
+        *(event("data", reason, "no room", age=age, **about) for reason, age in events),
+    )
+    return [f"{one['about']}: {one['text']}" for one in overview(known)["problems"]]
+
+
+def test_a_growth_that_fails_is_a_problem() -> None:
+    failed = ("VolumeResizeFailed", 60.0)
+    assert grows("20Gi", failed) == ["pvc/data -n default: it does not grow: no room"]
+    # It is tried again just now, and has not come to its end.
+    assert len(grows("20Gi", failed, ("Resizing", 1.0))) == 1
+
+
+def test_a_growth_that_has_not_failed_is_none() -> None:
+    failed = ("VolumeResizeFailed", 60.0)
+    assert grows("20Gi") == grows("20Gi", ("Resizing", 1.0)) == []
+    assert grows("20Gi", failed, ("VolumeResizeSuccessful", 1.0)) == []
+    assert grows("10Gi", failed) == []
+
+
 @pytest.mark.parametrize(
     ("pods", "state", "why"),
     [

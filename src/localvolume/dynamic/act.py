@@ -15,6 +15,7 @@ from typing import Any
 from localvolume.backends.model import BackendFailed, NoRoom, Record
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic import patches
+from localvolume.dynamic.judgeclaims import EVENT_RESIZE_FAILED
 from localvolume.dynamic.live import Live, Superseded
 from localvolume.dynamic.manifest import persistent_volume
 from localvolume.dynamic.model import (
@@ -221,12 +222,20 @@ class Acts:
         log.warning("%s", self.say_failed(claim, reason), extra={"claim": key_of(claim)})
 
     def count_failure(self, step: Step) -> None:
-        """As sig-storage's provisioner does: each attempt to make or to remove that was in vain."""
+        """As sig-storage's provisioner does: each attempt to make or to remove that was in vain,
+        and to grow."""
         match step:
             case Make() | Publish():
                 self._telemetry.failed(claims.class_of(step.claim))
             case Delete() | Retire():
                 self._telemetry.not_removed(step.volume.spec.storage_class_name)
+            case Grow():
+                self._telemetry.not_grown(claims.class_of(step.claim))
+
+    def cannot_grow(self, claim: PersistentVolumeClaim, reason: str) -> None:
+        """Count it, and tell the claim's owner why its volume is as large as it was."""
+        self._telemetry.not_grown(claims.class_of(claim))
+        self.say_of_claim(claim, "Warning", EVENT_RESIZE_FAILED, reason)
 
     def say_failed(self, claim: PersistentVolumeClaim, reason: str) -> str:
         """Tell the claim's owner why it has no volume; what was said."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from localvolume.backends.model import BackendFailed, Busy, GoesOn, Impossible, Record
 from localvolume.dynamic.act import Acts, log_fields
+from localvolume.dynamic.judgeclaims import EVENT_RESIZE_FAILED
 from localvolume.dynamic.live import Superseded
 from localvolume.dynamic.model import (
     Ask,
@@ -177,7 +178,7 @@ class Doing:
                 self._acts.say_of_volume(step.volume, "Warning", "VolumeFailedDelete", text)
             case Grow():
                 text = f"volume {step.key} cannot grow to {quantity(step.size_bytes)}: {text}"
-                self._acts.say_of_claim(step.claim, "Warning", "VolumeResizeFailed", text)
+                self._acts.say_of_claim(step.claim, "Warning", EVENT_RESIZE_FAILED, text)
             case Purge():
                 text = f"not purged: {text}"
         log.error("%s: %s", step.key, text, extra=log_fields(step) | {"reason": reason})
@@ -235,6 +236,8 @@ class Doing:
             return
         if step.event == "ProvisioningFailed" and step.claim is not None:
             self._acts.failed(step.claim, step.reason)
+        elif step.event == EVENT_RESIZE_FAILED and step.claim is not None:
+            self._acts.cannot_grow(step.claim, step.reason)
         elif step.claim is not None:
             self._acts.say_of_claim(step.claim, "Warning", step.event, step.reason)
         elif step.volume is not None:

@@ -58,6 +58,12 @@ class DynamicTelemetry:
             "Seconds it took to move a volume away and let its PersistentVolume go",
             ("class",),
         )
+        self._not_grown = Counter(
+            f"{OURS}_grow_failed_total",
+            "Failed attempts to let a volume grow",
+            ("class",),
+            registry=registry,
+        )
         self.looks = Counter(
             f"{OURS}_dynamic_looks_total", "Completed looks at claims and pools", registry=registry
         )
@@ -108,6 +114,9 @@ class DynamicTelemetry:
 
     def not_removed(self, class_name: str) -> None:
         self._not_removed.labels(class_name).inc()
+
+    def not_grown(self, class_name: str) -> None:
+        self._not_grown.labels(class_name).inc()
 
     def purging(self, name: str, files: int, size: int) -> None:
         self._purging.labels(name).set(files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from localvolume.cli.seeing import growth
 from localvolume.cli.seeing.facts import Facts, is_from_us, moment
 from localvolume.cli.seeing.states import agent_of, state_of
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
@@ -35,6 +36,7 @@ def problems(
         *(problem for name in nodes for problem in _of_node(facts, name)),
         *(problem for volume in volumes for problem in _of_volume(facts, volume)),
         *(problem for claim in claims for problem in _of_claim(facts, claim)),
+        *(problem for volume in volumes for problem in _of_growth(facts, volume)),
     ]
     return sorted(found, key=lambda one: _SEVERITIES.index(one["severity"]))
 
@@ -84,3 +86,14 @@ def _of_claim(facts: Facts, claim: PersistentVolumeClaim) -> Iterator[dict[str, 
     do = f"localvolume why pvc/{meta.name} -n {meta.namespace}"
     about = f"pvc/{meta.name} -n {meta.namespace}"
     yield _problem("warning", about, facts.node_of_claim(claim), text, do)
+
+
+def _of_growth(facts: Facts, volume: PersistentVolume) -> Iterator[dict[str, Any]]:
+    ref = volume.spec.claim_ref
+    claim = (facts.claims or {}).get(f"{ref.namespace}/{ref.name}") if ref else None
+    if ref is None or claim is None or claim.metadata.uid != ref.uid:
+        return
+    if growth.is_to_grow(claim, volume) and (failed := growth.failure(facts, claim)):
+        about = f"pvc/{ref.name} -n {ref.namespace}"
+        text = f"it does not grow: {failed.message}"
+        yield _problem("warning", about, facts.node_of(volume), text, f"localvolume why {about}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from localvolume.cli.seeing import growth
 from localvolume.cli.seeing.claimchain import chain, class_object, consumers, is_for_first_pod
 from localvolume.cli.seeing.explanation import Explanation, Verdict
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts, recency
@@ -134,16 +135,14 @@ RULES: tuple[Callable[[Facts, Claim], Verdict | None], ...] = (
 
 
 def _growing(facts: Facts, claim: Claim, volume: PersistentVolume) -> Verdict | None:
-    asked = claims.requested_bytes(claim) or 0
-    has = bytes_of(volume.spec.capacity.get("storage", "")) or 0
-    told = bytes_of(claim.status.capacity.get("storage", "")) or 0
-    if max(asked, has) <= min(has, told):
+    if not growth.is_to_grow(claim, volume):
         return None
-    said = next(iter(facts.events_about("PersistentVolumeClaim", claim)), None)
-    if said is not None and said.reason in ("VolumeResizeFailed", "ProvisioningFailed"):
-        who = "you: make room, or see what it says"
+    if said := growth.failure(facts, claim):
+        who = "you: see what it says; the agent tries again"
         return Verdict(
             code="cannot-grow", text=said.message, then="it stays as large as it is", who=who
         )
+    asked = claims.requested_bytes(claim) or 0
+    has = bytes_of(volume.spec.capacity.get("storage", "")) or 0
     text = f"it asks for {quantity(asked)} and has {quantity(has)}: its volume is to grow"
     return Verdict(code="growing", text=text, then="the agent grows it, in use")

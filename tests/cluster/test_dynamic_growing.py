@@ -30,6 +30,14 @@ def _conditions(lab: DynamicLab, claim: Claim) -> dict[str, str]:
     return {one["type"]: one["status"] for one in found["status"].get("conditions") or []}
 
 
+def _allocated(lab: DynamicLab, claim: Claim) -> tuple[str, str]:
+    """To what the claim says that it grows, and how far that is."""
+    found = lab.read_claim(claim)
+    assert found is not None
+    size = found["status"].get("allocatedResources", {}).get("storage", "")
+    return size, found["status"].get("allocatedResourceStatuses", {}).get("storage", "")
+
+
 def _capacity(lab: DynamicLab, claim: Claim) -> str:
     volume = lab.volume_of(claim)
     assert volume is not None
@@ -88,9 +96,12 @@ def test_the_claim_says_that_it_is_growing_as_long_as_it_is(dynamic: DynamicLab)
             lambda: _conditions(dynamic, claim), lambda found: found == {"Resizing": "True"}
         )
         assert (_has(dynamic, claim), _capacity(dynamic, claim)) == ("8Mi", "8Mi")
+        assert _allocated(dynamic, claim) == ("16Mi", "ControllerResizeInProgress")
     dynamic.until(lambda: _has(dynamic, claim), lambda size: size == "16Mi")
     assert _capacity(dynamic, claim) == "16Mi"
     assert _conditions(dynamic, claim) == {}
+    # As external-resizer leaves it, for quotas.
+    assert _allocated(dynamic, claim) == ("16Mi", "")
 
 
 def test_what_fails_half_way_has_its_old_size_and_is_tried_again(dynamic: DynamicLab) -> None:
@@ -112,6 +123,7 @@ def test_what_fails_half_way_has_its_old_size_and_is_tried_again(dynamic: Dynami
         assert (_has(dynamic, claim), _capacity(dynamic, claim)) == ("8Mi", "8Mi")
         # As external-resizer leaves it: it goes on trying.
         assert _conditions(dynamic, claim) == {"Resizing": "True"}
+        assert _allocated(dynamic, claim) == ("16Mi", "ControllerResizeInProgress")
         labels = {"pool": "fast", "persistentvolume": name}
         claimed = f"default/{claim['metadata']['name']}"
         size = dynamic.metric("localvolume_volume_size_bytes", claim=claimed, **labels)

@@ -258,7 +258,7 @@ class Acts:
         claim, size = step.claim, step.size_bytes
         text = f"growing volume {step.key} to {quantity(size)}"
         self.say_of_claim(claim, "Normal", "Resizing", text)
-        patch = patches.resizing(claim, time.time())
+        patch = patches.resizing(claim, size, time.time())
         if patch is not None:
             claim = await self._patch_status(claim, patch)
         grown = await self._pools.call(step.pool, "grow", step.record, size)

@@ -229,7 +229,7 @@ class Keeping:
     ) -> int:
         name, text = volume.metadata.name, quantity(wanted)
         self._say_of(claim, "Normal", "Resizing", f"growing volume {name} to {text}")
-        patch = growing.resizing(claim, time.time())
+        patch = growing.resizing(claim, wanted, time.time())
         if patch is not None:
             await self._patch_status(claim, patch)
         try:

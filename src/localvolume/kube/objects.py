@@ -319,10 +319,14 @@ else:
 
 
 class PVCStatus(Trimmed, frozen=True, kw_only=True):
-    """`phase` is Pending, Bound or Lost; `capacity` what the volume has, once it is bound."""
+    """`phase` is Pending, Bound or Lost; `capacity` what the volume has, once it is bound.
+    `allocated_resources` is to what it was last told to grow, `allocated_resource_statuses` how far
+    that is, while it is."""
 
     phase: str = ""
     capacity: StringMap = NO_STRINGS
+    allocated_resources: StringMap = NO_STRINGS
+    allocated_resource_statuses: StringMap = NO_STRINGS
     conditions: Conditions = ()
 
     def __post_init__(self) -> None:
@@ -330,6 +334,10 @@ class PVCStatus(Trimmed, frozen=True, kw_only=True):
             _share_map(self, "capacity", self.capacity)
         else:
             _empty(self, "capacity", NO_STRINGS)
+        if not self.allocated_resources:
+            _empty(self, "allocated_resources", NO_STRINGS)
+        if not self.allocated_resource_statuses:
+            _empty(self, "allocated_resource_statuses", NO_STRINGS)
         if not self.conditions:
             _empty(self, "conditions", ())
 

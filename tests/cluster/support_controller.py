@@ -108,6 +108,7 @@ class Ground:
         return_period: float = 3600.0,
         resync: float = 600.0,
         lost: float = 1.0,
+        nowhere: float = 0.5,
         lease_seconds: float = 30.0,
         provisioners: Sequence[str] = (),
         flex_drivers: Sequence[str] = (),
@@ -126,7 +127,7 @@ class Ground:
                     frozenset({DYNAMIC_PROVISIONER, *provisioners}),
                     frozenset({FLEX_DRIVER, *flex_drivers}),
                 ),
-                pace=Pace(lost=lost, resync=resync),
+                pace=Pace(lost=lost, resync=resync, nowhere=nowhere),
                 lease=LeaseOptions(
                     name=self.lease, seconds=lease_seconds, renew_deadline=20, retry_seconds=0.5
                 ),

@@ -279,6 +279,21 @@ def test_the_node_of_an_immediate_claim_goes(ground: Ground, routing: Routing) -
     ground.event(claim, "ProvisioningFailed", "no node publishes room")
 
 
+def test_the_first_claim_of_a_new_class_is_not_told_that_it_fails(
+    ground: Ground, routing: Routing
+) -> None:
+    """The room for it is published a moment later."""
+    node = ground.node()
+    cls = routing.storage_class("Immediate")
+    ground.start(nowhere=60.0)
+    claim = routing.claim(cls)
+    unroutable = "localvolume_unroutable_claims"
+    ground.until(lambda: ground.metric(unroutable) or 0, lambda count: count >= 1)
+    routing.capacity(cls, node, "9Gi")
+    routing.routed(claim, node)
+    assert not ground.events(claim)
+
+
 # --- bound claims --------------------------------------------------------------------------------
 
 

@@ -24,11 +24,14 @@ S = TypeVar("S")
 class Pace:
     """How often and how much at once; times in seconds.
 
-    Volumes of lost nodes are judged every `lost`, all volumes every `resync`.
+    Volumes of lost nodes are judged every `lost`, all volumes every `resync`. That no node takes a
+    claim is said once it has been so for `nowhere`: agents need a moment to publish what room there
+    is for a class that is new.
     """
 
     lost: float = 10.0
     resync: float = 600.0
+    nowhere: float = 5.0
     at_a_time: int = 10
 
 

@@ -63,6 +63,7 @@ class Routes(Leading[Due]):
         self._refused: dict[str, dict[str, float]] = {}
         self._placed: dict[str, str] = {}
         self._nowhere: dict[str, str] = {}
+        self._nowhere_since: dict[str, float] = {}
         self._said: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -122,9 +123,10 @@ class Routes(Leading[Due]):
         self._place(name, step, held)
         if isinstance(step, Nowhere):
             self._nowhere[name] = claims.class_of(step.claim)
-            self._say(step.claim, step.reason)
+            self._say_nowhere(name, step)
         else:
             self._nowhere.pop(name, None)
+            self._nowhere_since.pop(name, None)
             self._said.pop(name, None)
         match step:
             case Route() | Unroute() | Reschedule():
@@ -189,6 +191,16 @@ class Routes(Leading[Due]):
     def _told(self, step: Reschedule) -> None:
         text = f"{step.reason}: it is taken away, so that another one is chosen"
         self._event(step.claim, text)
+
+    def _say_nowhere(self, name: str, step: Nowhere) -> None:
+        now = time.monotonic()
+        since = self._nowhere_since.get(name)
+        if since is None:
+            self._nowhere_since[name] = now
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._pace.nowhere + 0.001, self._agenda.add, [name])
+        if now - (now if since is None else since) >= self._pace.nowhere:
+            self._say(step.claim, step.reason)
 
     def _say(self, claim: KnownClaim | PersistentVolumeClaim, text: str) -> None:
         name = key_of(claim)

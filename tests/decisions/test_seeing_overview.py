@@ -12,6 +12,7 @@ import yaml
 from localvolume.cli.seeing.overview import overview
 from localvolume.cli.seeing.reading import SELECTOR
 from localvolume.cli.seeing.states import STATES
+from localvolume.cli.seeing.tables import print_status
 from localvolume.cli.seeing.words import age, size
 from tests.decisions.support_seeing import (
     DYNAMIC,
@@ -291,3 +292,31 @@ def test_sizes(count: int | None, text: str) -> None:
 def test_ages(seconds: float, text: str) -> None:
     assert age(NOW, ago(seconds)) == text
     assert age(NOW, None) == "?"
+
+
+FORBIDDEN = '{0} is forbidden: User "system:agent" cannot list resource "{0}" in API group ""'
+
+
+def printed(capsys: pytest.CaptureFixture[str], *things: Any, **changes: Any) -> list[str]:
+    print_status(overview(facts(*things, **changes)), NOW, wide=False)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_problems_that_nobody_could_see_are_not_none(capsys: pytest.CaptureFixture[str]) -> None:
+    without = {what: FORBIDDEN.format(what) for what in ("events", "jobs", "pods")}
+    lines = printed(capsys, volume(), without=without)
+    assert [line for line in lines if line.startswith("Unknown")] == [
+        'Unknown     events, jobs, pods: not allowed for "system:agent"'
+    ]
+    assert "Problems    unknown: not everything could be read" in lines
+    lines = printed(capsys, volume(node_name="gone"), without=without)
+    assert "Problems    1; others unknown: not everything could be read" in lines
+    assert "Problems    none known" in printed(capsys, volume())
+
+
+def test_what_could_not_be_read_for_other_reasons_has_each_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = printed(capsys, volume(), without={"jobs": "timed out", "pods": "it is gone (410)"})
+    told = [line for line in lines if line.startswith("Unknown")]
+    assert told == ["Unknown     jobs: timed out", "Unknown     pods: it is gone (410)"]

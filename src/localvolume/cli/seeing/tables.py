@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from localvolume.cli.rows import print_columns
 from localvolume.cli.seeing.words import UNKNOWN, age, size
 
 Shape = Mapping[str, Any]
 
+_REFUSED: Final = re.compile(r'is forbidden: User "([^"]*)" cannot ')
+"""What the API server says of a request that its authorizer does not allow."""
+
 
 def print_status(status: Shape, now: float, *, wide: bool) -> None:
     _print_summary(status)
-    _print_problems(status["problems"])
+    _print_problems(status["problems"], status["unknown"])
     _print_nodes(status["nodes"])
     _print_rooms(status["nodes"])
     _print_claims(status["claims"], now, status["unknown"])
@@ -40,8 +44,18 @@ def _print_summary(status: Shape) -> None:
     print(f"Controller  {_controller(controller)}")
     waiting = summary["claimsWaiting"]
     print(f"Claims      {UNKNOWN if waiting is None else waiting} waiting")
-    for what, why in status["unknown"].items():
-        print(f"Unknown     {what}: {why}")
+    for why, what in _by_reason(status["unknown"]).items():
+        print(f"Unknown     {', '.join(what)}: {why}")
+
+
+def _by_reason(unknown: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
+    """What could not be read, by the reason: what may not be read makes one line for each user."""
+    found: dict[str, list[str]] = {}
+    for what, why in unknown.items():
+        refused = _REFUSED.search(why)
+        text = f'not allowed for "{refused[1]}"' if refused else why
+        found.setdefault(text, []).append(what)
+    return found
 
 
 def _controller(controller: Shape) -> str:
@@ -53,11 +67,13 @@ def _controller(controller: Shape) -> str:
     return f"{controller['ready']} of {controller['pods']} ready{leads}"
 
 
-def _print_problems(problems: Sequence[Shape]) -> None:
+def _print_problems(problems: Sequence[Shape], unknown: Mapping[str, str]) -> None:
+    # What was not seen may have any number of them.
+    more = "unknown: not everything could be read" if unknown else ""
     if not problems:
-        print("Problems    none known\n")
+        print(f"Problems    {more or 'none known'}\n")
         return
-    print(f"Problems    {len(problems)}\n")
+    print(f"Problems    {len(problems)}" + (f"; others {more}" if more else "") + "\n")
     print_columns(
         ("PROBLEM", "ABOUT", "NODE", "WHAT", "DO"),
         [(one["severity"], one["about"], one["node"], one["text"], one["do"]) for one in problems],

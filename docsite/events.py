@@ -114,8 +114,8 @@ EVENTS: dict[str, Reason] = {
         "claim",
         "No volume was made: the class or the claim asks for what there is not, a pool has a "
         "problem, or no room. The message says which.",
-        "Correct the class or the claim; or make room, add a pool. It is tried again when "
-        "something changes.",
+        "Put right what the message says: the class, the claim or the pool; only where it is room "
+        "that is missing, make room or add a pool. It is tried again when something changes.",
     ),
     "Resizing": Reason("Normal", "claim", "The volume is growing.", _NOTHING),
     "VolumeReleased": Reason(
@@ -132,7 +132,8 @@ EVENTS: dict[str, Reason] = {
         "Warning",
         "claim",
         "The volume could not grow. It serves as before, with the size it has.",
-        "Make room in its pool, or ask for less than the pool has. It is tried again.",
+        "Put right what the message says; only where it is room that is missing, make room in its "
+        "pool or ask for less. It is tried again.",
     ),
     "VolumeLimitEscaped": Reason(
         "Warning",

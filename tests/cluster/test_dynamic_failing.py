@@ -55,7 +55,7 @@ def _fails(lab: DynamicLab, cls: str, volume: Volume, why: str) -> Volume:
     name = volume["metadata"]["name"]
     event = lab.event(name, "VolumeFailedDelete", why)
     assert event["type"] == "Warning"
-    assert "tried again in" in event["message"]
+    assert "it is tried again" in event["message"]
     before = _not_removed(lab, cls)
     assert before >= 1
     lab.until(lambda: _not_removed(lab, cls), lambda count: count >= before + 2)
@@ -85,7 +85,7 @@ def test_while_the_object_may_not_be_created_there_is_one_volume(dynamic: Dynami
     event = dynamic.claim_event(claim, "ProvisioningFailed", "not now")
     assert event["type"] == "Warning"
     assert event["message"].startswith("failed to provision volume: ")
-    assert "tried again in" in event["message"]
+    assert "it is tried again" in event["message"]
 
     def failed() -> float:
         return _count(dynamic, "persistentvolumeclaim_provision_failed", cls)

@@ -118,7 +118,7 @@ def test_what_fails_half_way_has_its_old_size_and_is_tried_again(dynamic: Dynami
         _ask(dynamic, claim, "16Mi")
         event = dynamic.claim_event(claim, "VolumeResizeFailed", f"volume {name} cannot grow")
         assert event["type"] == "Warning"
-        assert "tried again in" in event["message"]
+        assert "it is tried again" in event["message"]
         dynamic.settle()
         assert (_has(dynamic, claim), _capacity(dynamic, claim)) == ("8Mi", "8Mi")
         # As external-resizer leaves it: it goes on trying.

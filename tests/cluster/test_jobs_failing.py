@@ -49,7 +49,7 @@ def test_a_failed_job_is_told_and_tried_again(lab: Lab, kubelet: Kubelet) -> Non
     lab.until(lambda: len(kubelet.began), lambda count: count >= 3, 180)
     message = lab.event(name, "VolumeFailedDelete", "no luck today")["message"]
     assert f"the Job default/cleanup-{uid} failed" in message
-    assert "tried again in" in message
+    assert "it is tried again" in message
     assert "ended with 1" in message
     assert "BackoffLimitExceeded" in message
     assert (lab.metric(FAILED, **DEVICE) or 0) >= 2

@@ -25,6 +25,7 @@ class Failing:
 
     error: Exception
     tried: list[str] = field(default_factory=list)
+    said: list[object] = field(default_factory=list)
 
     async def do(self, step: Step, _facts: Facts) -> None:
         self.tried.append(type(step).__name__)
@@ -35,7 +36,8 @@ class Failing:
 
     def count_failure(self, _step: Step) -> None: ...
 
-    def say_of_claim(self, *_: object) -> None: ...
+    def say_of_claim(self, *said: object) -> None:
+        self.said.append(said[-1])
 
     def say_of_volume(self, *_: object) -> None: ...
 
@@ -116,3 +118,14 @@ async def test_what_fails_without_users_is_not_tried_for_them() -> None:
     tries, seconds = await _tries_while_users_change(BackendFailed("I/O error"))
     # The waits double from 5 ms on, at the least.
     assert 2 <= tries <= 2 + math.log2(seconds / 0.005 + 1)
+
+
+async def test_one_fault_is_said_in_the_same_words_each_time() -> None:
+    """Else each would be an Event of its own: the seconds until the next attempt are the log's."""
+    acts = Failing(BackendFailed("I/O error"))
+    for seconds in (10.0, 1000.0):
+        paces = DynamicPaces(first_wait=seconds, longest_wait=seconds)
+        doing = Doing(acts, wake=lambda: None, paces=paces)  # type: ignore[arg-type]
+        await Ground(acts, doing).begin(_grow())
+    assert len(acts.said) == 2
+    assert set(acts.said) == {"volume pvc-1 cannot grow to 3Gi: I/O error; it is tried again"}

@@ -168,7 +168,8 @@ class Doing:
 
     def _failed(self, step: Step, reason: str, *, never: bool = False) -> None:
         wait = self._paces.longest_wait if never else self._wait(step)
-        text = f"{reason}; tried again in {wait:.0f} s"
+        # Without the time: Events that say the same are counted as one.
+        text = f"{reason}; it is tried again"
         self._acts.count_failure(step)
         match step:
             case Make() | Publish():
@@ -181,7 +182,8 @@ class Doing:
                 self._acts.say_of_claim(step.claim, "Warning", EVENT_RESIZE_FAILED, text)
             case Purge():
                 text = f"not purged: {text}"
-        log.error("%s: %s", step.key, text, extra=log_fields(step) | {"reason": reason})
+        fields = log_fields(step) | {"reason": reason}
+        log.error("%s: %s in %.0f s", step.key, text, wait, extra=fields)
         self._again(step, wait)
 
     def _refused(self, step: Step, error: ApiError) -> None:

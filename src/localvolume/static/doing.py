@@ -177,9 +177,12 @@ class Doing:
 
     def _failed(self, key: str, steps: Sequence[Step], error: CleaningFailed) -> None:
         wait = self._backoff(key)
-        text = f"cleaning failed, tried again in {wait:.0f} s: {error.reason}"
+        # Without the time: Events that say the same are counted as one.
+        text = f"cleaning failed, it is tried again: {error.reason}"
         fields = log_fields(steps[-1]) | {"reason": error.reason}
-        log.error("%s: %s", key, text, extra=fields)
+        log.error(
+            "%s: cleaning failed, tried again in %.0f s: %s", key, wait, error.reason, extra=fields
+        )
         for step in steps:
             if isinstance(step, Clean):
                 self._events.event(

@@ -95,7 +95,7 @@ def _routed(facts: Facts, claim: Claim, class_: StorageClass) -> Verdict:
                 code="unknown", text=why, then="unknown", who="you: ask with more rights"
             )
         then = "it gets its volume as soon as a node has room"
-        who = "you: make room, add a node or a pool, or ask for less"
+        who = "you: put right what it says; where room is missing, make room or ask for less"
         return Verdict(code="no-room", text=step.reason, then=then, who=who)
     if is_for_first_pod(class_):
         return waits_for_pod(facts, claim)

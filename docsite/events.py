@@ -147,6 +147,12 @@ EVENTS: dict[str, Reason] = {
         "A pool is well but will not be for long: a thin pool fills, its metadata fills.",
         "Extend the thin pool, or remove volumes: [thick and thin](../pools.md#thick-and-thin).",
     ),
+    "PoolProblem": Reason(
+        "Warning",
+        "Node",
+        "A pool cannot be used, or cannot enforce the sizes that it is asked to. Repeated each hour.",
+        "The message has the commands: [what happens when](../pools.md#what-happens-when).",
+    ),
     "CapacityNotPublished": Reason(
         "Warning",
         "Node",

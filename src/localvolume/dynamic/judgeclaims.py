@@ -314,7 +314,7 @@ def unfit(pool: Pool, class_facts: ClassFacts, claim: Claim | None) -> str:
     if report.problem or report.unwell:
         return report.problem or report.unwell
     if is_enforced(pool, class_facts) and not report.abilities.enforce:
-        return f"sizes cannot be enforced: {report.abilities.why_not}"
+        return why_unenforced(pool)
     if wish.fs_type and pool.config.backend not in ("image", "lvm"):
         return f"fsType {wish.fs_type} needs the backend image or lvm"
     if wish.discard and pool.config.backend != "lvm":
@@ -330,6 +330,15 @@ def unfit(pool: Pool, class_facts: ClassFacts, claim: Claim | None) -> str:
     if mode_of(claim) == "Filesystem" and not report.abilities.filesystem:
         return f"the backend {pool.config.backend} has block volumes only"
     return ""
+
+
+def why_unenforced(pool: Pool) -> str:
+    """Why the pool cannot enforce sizes, with what would help."""
+    why = f"sizes cannot be enforced: {pool.report.abilities.why_not}"
+    return f"{why}{_OTHERWISE}" if pool.config.backend == "directory" else why
+
+
+_OTHERWISE = ". Or say enforce: none, of the pool or in the class, where no size must be enforced"
 
 
 def _has_option_class(pool: Pool, name: str) -> bool:

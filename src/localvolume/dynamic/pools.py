@@ -173,6 +173,9 @@ class Pools:
             return PoolReport(name=name, problem=str(error), taken=True)
         if not report.problem and name not in self._attached:
             await self._attach(name)
+        if _is_useless(self._configs.get(name), report) and name in self._stores:
+            # Whoever mends it unmounts it first, which an open pool would keep them from.
+            self._stores[name].close()
         return report
 
     async def _attach(self, name: str) -> None:
@@ -266,6 +269,13 @@ class Pools:
     def _check(self, pool: PoolConfig) -> None:
         if self._configs.get(pool.name) != pool:
             raise BackendFailed(f"pool {pool.name} is configured otherwise now")
+
+
+def _is_useless(config: PoolConfig | None, report: PoolReport) -> bool:
+    """Whether nothing lies in the pool, and it cannot do what its configuration says."""
+    if config is None or report.problem or report.records:
+        return False
+    return config.enforce and not report.abilities.enforce
 
 
 def _ids_by_pool(volumes: Iterable[PersistentVolume]) -> dict[str, set[str]]:

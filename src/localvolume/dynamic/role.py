@@ -20,6 +20,7 @@ from localvolume.dynamic.alerts import Alerts
 from localvolume.dynamic.capacity import CapacityFacts, ClassRoom
 from localvolume.dynamic.capacityrole import CapacityRole
 from localvolume.dynamic.doing import Doing
+from localvolume.dynamic.inability import inabilities
 from localvolume.dynamic.live import Live
 from localvolume.dynamic.model import ClassFacts, Facts, Hold, Plan, Pool
 from localvolume.dynamic.orphans import orphans_of
@@ -294,9 +295,16 @@ class DynamicRole:
         )
 
     def _tell(self, pools: list[Pool], facts: Facts, made: Plan) -> None:
-        problems = {
-            f"pool {pool.config.name}": pool.report.problem for pool in pools if pool.report.problem
-        }
+        unable = inabilities(pools, facts.classes.values())
+        wrong = {
+            pool.config.name: pool.report.problem
+            for pool in pools
+            # Another agent's turn is nobody's fault, and ends by itself.
+            if pool.report.problem and not pool.report.taken
+        } | dict(unable)
+        self._alerts.tell_problems(wrong)
+        wrong |= {pool.config.name: pool.report.problem for pool in pools if pool.report.taken}
+        problems = {f"pool {name}": text for name, text in wrong.items()}
         for name, text in problems.items():
             if self._problems.get(name) != text:
                 log.error("%s: %s", name, text)
@@ -308,7 +316,7 @@ class DynamicRole:
         self._alerts.tell(pools)
         self._tell_of_usage(pools, facts)
         orphans = orphans_of(pools, facts.volumes, facts.claims.values())
-        self._telemetry.tell(pools, orphans, made.steps)
+        self._telemetry.tell(pools, orphans, made.steps, unable)
 
     def _tell_of_usage(self, pools: list[Pool], facts: Facts) -> None:
         """What a tenant does that its volume's limit does not cover is said once, on the volume."""

@@ -5,7 +5,7 @@ Gauges tell the truth of the whole node after every look.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -67,7 +67,9 @@ class DynamicTelemetry:
         self.looks = Counter(
             f"{OURS}_dynamic_looks_total", "Completed looks at claims and pools", registry=registry
         )
-        self._pool_problem = gauge("pool_problem", "1 while a pool cannot be used", ("pool",))
+        self._pool_problem = gauge(
+            "pool_problem", "1 while a pool cannot be used as it is asked", ("pool",)
+        )
         self._pool_size = gauge(
             "pool_size_bytes", "Size of a pool's filesystem or group", ("pool",)
         )
@@ -126,8 +128,15 @@ class DynamicTelemetry:
         for one in (self._purging, self._purging_bytes):
             one.remove_by_labels({"persistentvolume": name})
 
-    def tell(self, pools: Sequence[Pool], orphans: Iterable[Orphan], steps: Iterable[Step]) -> None:
-        """After a look: the pools, their orphans, and what is held."""
+    def tell(
+        self,
+        pools: Sequence[Pool],
+        orphans: Iterable[Orphan],
+        steps: Iterable[Step],
+        unable: Collection[str] = (),
+    ) -> None:
+        """After a look: the pools, their orphans, and what is held. `unable` are the names of those
+        pools that cannot do what they are asked."""
         for one in (
             self._pool_problem,
             self._pool_size,
@@ -147,21 +156,23 @@ class DynamicTelemetry:
         ):
             one.clear()
         for pool in pools:
-            self._tell(pool)
+            self._tell(pool, unable=pool.config.name in unable)
             self._orphans.labels(pool.config.name).set(0)
         for orphan in orphans:
             self._orphans.labels(orphan.pool).inc()
         self.looks.inc()
         self._held.set(sum(isinstance(step, Hold | Reject) for step in steps))
 
-    def _tell(self, pool: Pool) -> None:
+    def _tell(self, pool: Pool, *, unable: bool) -> None:
         name, report = pool.config.name, pool.report
-        self._pool_problem.labels(name).set(bool(report.problem))
+        self._pool_problem.labels(name).set(bool(report.problem) or unable)
         if report.problem:
             return
         self._pool_size.labels(name).set(report.total_bytes)
         self._pool_free.labels(name).set(report.available_bytes)
-        self._pool_room.labels(name).set(room(pool.config, report))
+        if not unable:
+            # Nobody who asks for it could have it: no number would be true of all.
+            self._pool_room.labels(name).set(room(pool.config, report))
         self._pool_warnings.labels(name).set(len(report.warnings))
         for gauge, percent in (
             (self._pool_data, report.data_percent),

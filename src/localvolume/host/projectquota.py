@@ -15,6 +15,7 @@ import struct
 from typing import Final, NamedTuple
 
 from localvolume.host import quotacalls
+from localvolume.host.mounts import read_mount_table
 from localvolume.host.syscalls import EXT_MAGIC, XFS_MAGIC, fstatfs, ioc
 
 #: The highest project id there is; 0 stands for "in no project".
@@ -57,7 +58,10 @@ def probe(fd: int) -> str | None:
     """
     magic = fstatfs(fd).magic
     if magic not in {EXT_MAGIC, XFS_MAGIC}:
-        return "only xfs and ext4 have project quotas, and this is another filesystem"
+        return (
+            "only xfs and ext4 have project quotas, and this is another filesystem; backend image"
+            " enforces sizes on any"
+        )
     if not quotacalls.kernel_has_quotactl():
         return "this kernel was built without quotas"
     try:
@@ -69,9 +73,12 @@ def probe(fd: int) -> str | None:
             return f"the kernel does not tell of its quotas: {error.strerror}"
         flags = 0
     if not flags & _FS_QUOTA_PDQ_ACCT:
-        return f"project quotas are off: {_REMEDY[magic]}"
+        return f"project quotas are off; while nothing uses it, {_remedy(fd, magic)}"
     if not flags & _FS_QUOTA_PDQ_ENFD:
-        return "project quotas are counted here but not enforced: mount it with prjquota"
+        return (
+            "project quotas are counted here but not enforced; while nothing uses it,"
+            f" {_remedy(fd, XFS_MAGIC)}"
+        )
     try:
         attributes = _attributes(fd)
         if attributes[0] & _FS_XFLAG_PROJINHERIT:
@@ -85,12 +92,18 @@ def probe(fd: int) -> str | None:
     return None
 
 
-_REMEDY = {
-    EXT_MAGIC: "it needs the features project and quota (tune2fs -O project,quota -Q prjquota,"
-    " while unmounted), the mount option prjquota, and a kernel with quota format v2",
-    XFS_MAGIC: "it needs the mount option prjquota (not by remounting), and a kernel with xfs"
-    " quotas",
-}
+def _remedy(fd: int, magic: int) -> str:
+    """The commands that switch project quotas on. It is unmounted, as tune2fs needs it, and as xfs
+    takes prjquota in no remount."""
+    place = os.readlink(f"/proc/self/fd/{fd}")
+    mount = read_mount_table().holding(place)
+    device, where = (mount.source, mount.mount_point) if mount else ("DEVICE", place)
+    needed = "a kernel with xfs quotas"
+    commands = [f"umount {where}", f"mount -o prjquota {device} {where}"]
+    if magic == EXT_MAGIC:
+        commands.insert(1, f"tune2fs -O project,quota -Q prjquota {device}")
+        needed = "a kernel with quota format v2 (modprobe quota_v2)"
+    return f"on the host: {'; '.join(commands)}; and prjquota in /etc/fstab. It needs {needed}"
 
 
 def assign(fd: int, project: int) -> None:

@@ -150,7 +150,7 @@ EVENTS: dict[str, Reason] = {
     "PoolProblem": Reason(
         "Warning",
         "Node",
-        "A pool cannot be used, or cannot enforce the sizes that it is asked to. Repeated each hour.",
+        "A pool cannot be used, or cannot enforce sizes as it should. Repeated each hour.",
         "The message has the commands: [what happens when](../pools.md#what-happens-when).",
     ),
     "CapacityNotPublished": Reason(

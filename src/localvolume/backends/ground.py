@@ -105,12 +105,7 @@ class Ground:
         here, there = os.fstat(self.pool), os.stat(config.mount_dir)
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
             raise PoolUnusable("another filesystem or directory has taken its place")
-        if os.fstatvfs(self.pool).f_flag & os.ST_RDONLY:
-            raise PoolUnusable("its filesystem is mounted read-only")
-        if config.must_be_mounted:
-            why_not = why_not_mounted(read_mount_table(), self.path, config.host_dir)
-            if why_not is not None:
-                raise PoolUnusable(why_not)
+        _check_filesystem(self.pool, self.path, config)
 
     def room(self) -> tuple[int, int]:
         """Bytes of its filesystem: all that are not kept for root, and those of them that can be
@@ -132,6 +127,26 @@ class Ground:
     def close(self) -> None:
         """Let go of it; harmless when done before."""
         self._closing.close()
+
+
+def see_usable(pool: int, path: str, config: PoolConfig) -> None:
+    """See that an agent could open the directory as that pool, writing nothing.
+
+    Raises PoolUnusable, OSError.
+    """
+    _check_filesystem(pool, path, config)
+    check_owner(pool, config.host_dir)
+    if (marker := _read_marker(pool)) is not None:
+        _check_backend(marker, config)
+
+
+def _check_filesystem(pool: int, path: str, config: PoolConfig) -> None:
+    if os.fstatvfs(pool).f_flag & os.ST_RDONLY:
+        raise PoolUnusable("its filesystem is mounted read-only")
+    if config.must_be_mounted:
+        why_not = why_not_mounted(read_mount_table(), path, config.host_dir)
+        if why_not is not None:
+            raise PoolUnusable(why_not)
 
 
 def why_not_mounted(table: MountTable, path: str, host_dir: str) -> str | None:
@@ -192,11 +207,15 @@ def _marker(
             f"this is the pool {marker.id}, and PersistentVolumes name"
             f" {', '.join(sorted(known_ids))}: its disk is not mounted, or this is another disk"
         )
+    _check_backend(marker, config)
+    return marker
+
+
+def _check_backend(marker: _Marker, config: PoolConfig) -> None:
     if marker.backend != config.backend:
         raise PoolUnusable(
             f"its volumes are of the backend {marker.backend}, and {config.backend} is configured"
         )
-    return marker
 
 
 def _is_there(pool: int, place: str) -> bool:

@@ -15,6 +15,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
+from localvolume.cli.judging import problem_of_directory, problems_of_pools
 from localvolume.config import document, loading, localpath, lvmd
 from localvolume.config.model import ConfigurationInvalid, Problem
 from localvolume.config.pools import PoolConfig, faults_between
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-host-checks",
         action="store_true",
-        help="do not look for executables on this machine: they may be in the image",
+        help="do not look for executables, directories and pools on this machine",
     )
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
 
@@ -51,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
         sources += more
         problems += wrong
     found = _check(sources, problems, host_checks=not args.no_host_checks)
+    if not args.no_host_checks and not found.problems:
+        found.warnings += _of_this_host(found)
     if args.output == "json":
         print(json.dumps(_as_json(found), indent=2))
     else:
@@ -124,6 +127,18 @@ def _check(sources: list[loading.Source], wrong: list[Problem], *, host_checks: 
             if fault not in among
         ]
     return found
+
+
+def _of_this_host(found: _Found) -> list[Problem]:
+    """What an agent would have to say here. Warnings: the configuration is of other nodes, too."""
+    return [
+        Problem("", f"storageClassMap.{name}", f"on this machine, {why}")
+        for name, host_dir, mount_dir in found.directories
+        if (why := problem_of_directory(mount_dir, host_dir))
+    ] + [
+        Problem("", f"pools.{name}", f"on this machine, the pool cannot be used: {why}")
+        for name, why in problems_of_pools(found.pools).items()
+    ]
 
 
 def _counted(found: _Found) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
+import functools
 import os
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from localvolume.cleaning.jobs import read_job
+from localvolume.cli.judging import problems_of_pools
 from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
 from localvolume.cli.rows import PRINTERS
 from localvolume.config.environment import DEFAULT_NAMESPACE, kubelet_directory
@@ -25,7 +27,7 @@ from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError, NotThere, TellTheAdministrator
 from localvolume.kube.kinds import JOBS, NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES, Kind, T
 from localvolume.kube.listing import listed
-from localvolume.kube.objects import PersistentVolume
+from localvolume.kube.objects import PersistentVolume, StorageClass
 from localvolume.kube.workloads import Job
 from localvolume.static.facts import Changes, Survey
 from localvolume.static.model import Ask, Clean, Facts, Hold, Keep, Publish, Step
@@ -40,6 +42,9 @@ from localvolume.volumes.objects import is_static, path_of
 
 if TYPE_CHECKING:
     from localvolume.config.pools import LvmConfig
+
+_POOL_SECONDS = 60.0
+"""How long the look at the pools may take: LVM is slow where it has many disks."""
 
 VERDICTS = {
     "Publish": "publish",
@@ -113,16 +118,47 @@ async def _rows(
         node = NodeFacts(node_name, "", node_name, {marks.HOSTNAME_LABEL: node_name})
         facts = await _look(surroundings(configuration, node, None), {}, configuration.groups)
         rows = _described(dataclasses.replace(facts, online=False))
+        rows += await _pool_rows(configuration, ())
         return rows, await _disks(configuration, node_name, {})
     access = find_access(arguments.kubeconfig)
     async with Client(access, user_agent="localvolume-plan") as client:
         rows = await online_rows(client, configuration, node_name, arguments.namespace)
+        if configuration.pools:
+            classes = await _by_name(client, STORAGE_CLASSES)
+            rows += await _pool_rows(configuration, classes.values())
         if configuration.disks is None:
             return rows, None
         own = f"{marks.NODE_LABEL}={marks.node_key(node_name)}"
         volumes = await _by_name(client, PERSISTENT_VOLUMES, own)
         named = {path_of(volume): name for name, volume in volumes.items() if path_of(volume)}
         return rows, await _disks(configuration, node_name, named)
+
+
+async def _pool_rows(
+    configuration: Configuration, classes: Iterable[StorageClass]
+) -> list[dict[str, Any]]:
+    """One for each pool that the agent could not use as it is asked to."""
+    workers = Workers()
+    try:
+        judge = functools.partial(
+            problems_of_pools, configuration.pools, list(classes), configuration.served
+        )
+        problems = await workers.call("pools", _POOL_SECONDS, judge)
+    except Hung as error:
+        raise Unknown(f"the pools cannot be looked at: {error}") from error
+    finally:
+        workers.close()
+    return [
+        {
+            "class": "",
+            "path": pool.host_dir or f"pool {pool.name}",
+            "verdict": "hold",
+            "reason": f"pool {pool.name}: {problems[pool.name]}",
+            "pool": pool.name,
+        }
+        for pool in configuration.pools
+        if pool.name in problems
+    ]
 
 
 async def online_rows(

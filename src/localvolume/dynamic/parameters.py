@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from localvolume.config import openebs
+from localvolume.config.model import Served
 from localvolume.config.pools import Flavor
 from localvolume.config.readers import did_you_mean, one_line, quoted
 from localvolume.dynamic.model import ClassFacts, SourceType, Wish
@@ -146,3 +147,16 @@ def _hint(name: str, readers: Mapping[str, Reader]) -> str:
     if not readers:
         return ": classes of this provisioner take none"
     return did_you_mean(name, readers)
+
+
+def facts_of_class(found: StorageClass, served: Served) -> ClassFacts:
+    """A class of a provisioner that is served here, as it is to be read for that."""
+    wish = read_class(
+        found,
+        flavor=served.flavor,
+        openebs_base_path=served.default_host_dir,
+        openebs_base_paths=served.host_dirs,
+    )
+    if isinstance(wish, list):
+        return ClassFacts(object=found, problem="; ".join(wish))
+    return ClassFacts(object=found, wish=wish)

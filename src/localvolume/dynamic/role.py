@@ -25,7 +25,7 @@ from localvolume.dynamic.live import Live
 from localvolume.dynamic.model import ClassFacts, Facts, Hold, Plan, Pool
 from localvolume.dynamic.orphans import orphans_of
 from localvolume.dynamic.paces import DynamicPaces
-from localvolume.dynamic.parameters import read_class
+from localvolume.dynamic.parameters import facts_of_class
 from localvolume.dynamic.patterns import unmatched
 from localvolume.dynamic.places import is_surely_elsewhere
 from localvolume.dynamic.plan import plan
@@ -281,7 +281,7 @@ class DynamicRole:
                 continue
             known = self._classes.get(name)
             if known is None or known[0] is not found or known[1] != one:
-                self._classes[name] = (found, one, _class_facts(found, one))
+                self._classes[name] = (found, one, facts_of_class(found, one))
             ours[name] = self._classes[name][2]
         for name in self._classes.keys() - ours.keys():
             del self._classes[name]
@@ -338,15 +338,3 @@ class DynamicRole:
             self._alarm.cancel()
         loop = asyncio.get_running_loop()
         self._alarm = loop.call_later(seconds, self.changed) if seconds else None
-
-
-def _class_facts(found: StorageClass, served: Served) -> ClassFacts:
-    wish = read_class(
-        found,
-        flavor=served.flavor,
-        openebs_base_path=served.default_host_dir,
-        openebs_base_paths=served.host_dirs,
-    )
-    if isinstance(wish, list):
-        return ClassFacts(object=found, problem="; ".join(wish))
-    return ClassFacts(object=found, wish=wish)

@@ -1,0 +1,54 @@
+"""What an agent would say of this host's pools and directories, asked of nobody but the host."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from localvolume.backends.prospect import prospect
+from localvolume.config.model import Served
+from localvolume.config.pools import PoolConfig
+from localvolume.dynamic.inability import inabilities
+from localvolume.dynamic.model import Pool
+from localvolume.dynamic.parameters import facts_of_class
+from localvolume.kube.objects import StorageClass
+from localvolume.volumes import marks
+
+
+def seen_here(mount_dir: str, host_dir: str) -> str:
+    """Where a directory is for whoever asks: on the host, the agent's own places may not exist."""
+    return host_dir if not os.path.exists(mount_dir) and os.path.exists(host_dir) else mount_dir
+
+
+def problems_of_pools(
+    pools: Sequence[PoolConfig], classes: Iterable[StorageClass] = (), served: Iterable[Served] = ()
+) -> Mapping[str, str]:
+    """Why pools could not be used, or not by all that should, by their names.
+
+    `classes` are the cluster's StorageClasses; without any, a pool is taken at its own word.
+    """
+    native = Served(marks.DYNAMIC_PROVISIONER, "native")
+    by_provisioner = {one.provisioner: one for one in (native, *served)}
+    known = [
+        facts_of_class(one, by_provisioner[one.provisioner])
+        for one in classes
+        if one.provisioner in by_provisioner
+    ]
+    found = []
+    for pool in pools:
+        # A pool of logical volumes has no directory.
+        here = replace(pool, mount_dir=seen_here(pool.mount_dir, pool.host_dir))
+        found.append(Pool(config=pool, report=prospect(here if pool.lvm is None else pool)))
+    wrong = {one.config.name: one.report.problem for one in found if one.report.problem}
+    return wrong | dict(inabilities(found, known))
+
+
+def problem_of_directory(mount_dir: str, host_dir: str) -> str:
+    """Why a discovery directory could not be listed, "" where it can."""
+    where = seen_here(mount_dir, host_dir)
+    try:
+        with os.scandir(where):
+            return ""
+    except OSError as error:
+        return f"the discovery directory {where} cannot be listed: {error.strerror}"

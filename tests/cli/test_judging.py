@@ -1,0 +1,96 @@
+"""`check-config` and `plan` say of pools and directories what the agent would say of them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localvolume.cli.main import main
+from tests.host.support_devices import filesystem, tmpfs
+
+ENFORCED = "sizes cannot be enforced: project quotas are off"
+
+
+def written(tmp_path: Path, where: Path, *lines: str) -> Path:
+    config = tmp_path / "config"
+    config.mkdir(exist_ok=True)
+    (config / "pools").write_text("\n".join(["fast:", f"  hostDir: {where}", *lines]) + "\n")
+    return config
+
+
+def checked(config: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["check-config", *words, str(config)]) == 0
+    return capsys.readouterr().out
+
+
+def planned(config: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """Why pools are held, by name."""
+    words = ["--config", str(config), "--node", "node-1", "--offline", "-o", "json"]
+    assert main(["plan", *words]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    return {row["pool"]: row["reason"] for row in rows if row["verdict"] == "hold"}
+
+
+@pytest.fixture
+def ext4() -> Iterator[Path]:
+    """README's own example: nobody thought of project quotas."""
+    with filesystem("ext4") as where:
+        yield where
+
+
+@pytest.mark.needs("root", "loop", "ext4")
+def test_a_pool_that_cannot_enforce(
+    tmp_path: Path, ext4: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = written(tmp_path, ext4, "  backend: directory")
+    warning, last = checked(config, capsys).splitlines()
+    assert warning.startswith("warning: pools.fast: on this machine,")
+    assert ENFORCED in warning
+    assert "tune2fs -O project,quota -Q prjquota /dev/loop" in warning
+    assert last == "good: 1 pool"
+    assert ENFORCED in planned(config, capsys)["fast"]
+    # Nothing was made there by looking.
+    assert [one.name for one in ext4.iterdir()] == ["lost+found"]
+    assert checked(config, capsys, "--no-host-checks") == "good: 1 pool\n"
+
+
+@pytest.mark.needs("root", "loop", "ext4")
+def test_a_pool_that_can_do_what_it_says(
+    tmp_path: Path, ext4: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = written(tmp_path, ext4, "  enforce: none")
+    assert checked(config, capsys) == "good: 1 pool\n"
+    assert planned(config, capsys) == {}
+
+
+def test_a_pool_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = written(tmp_path, tmp_path / "away")
+    assert "No such file or directory" in checked(config, capsys)
+    assert "No such file or directory" in planned(config, capsys)["fast"]
+
+
+@pytest.mark.needs("root")
+def test_a_pool_that_others_may_write_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = tmp_path / "pool"
+    where.mkdir()
+    with tmpfs(where, options="mode=0755"):
+        config = written(tmp_path, where, "  enforce: none")
+        assert checked(config, capsys) == "good: 1 pool\n"
+        where.chmod(0o777)
+        assert "chmod go-w" in checked(config, capsys)
+        assert "chmod go-w" in planned(config, capsys)["fast"]
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    away = tmp_path / "away"
+    text = f"fast:\n  hostDir: {away}\n  mountDir: {away}\n"
+    (config / "storageClassMap").write_text(text)
+    said = checked(config, capsys)
+    assert f"the discovery directory {away} cannot be listed: No such file" in said
+    away.mkdir()
+    assert checked(config, capsys) == "good: 1 class\n"

@@ -102,6 +102,7 @@ def test_container(example: tuple[Mapping[str, Any], list[Object]]) -> None:
         {"name": "MY_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
         {"name": "JOB_CONTAINER_IMAGE", "value": container["image"]},
         {"name": "KUBELET_DIR", "value": "/var/lib/kubelet"},
+        {"name": "MUST_BE_CONFINED", "value": "true"},
     ]
     found = {key: container[key] for key in ("resources", "imagePullPolicy") if key in container}
     if container["image"] != OUR_IMAGE:

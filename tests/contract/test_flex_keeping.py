@@ -160,8 +160,12 @@ async def test_another_claim_of_the_name_is_told_nothing(ground: Ground) -> None
     await ground.client.patch(CLAIMS, "data", patch, "default")
     await ground.client.delete(CLAIMS, "data", "default", uid=before.metadata.uid)
     await ground.claim()
-    # Its condition says already that it is resized: so it is not written to before.
-    status = {"conditions": [{"type": "FileSystemResizePending", "status": "True"}]}
+    # Its status says already to what it grows: so it is not written to before.
+    status = {
+        "conditions": [{"type": "FileSystemResizePending", "status": "True"}],
+        "allocatedResources": {"storage": "16Mi"},
+        "allocatedResourceStatuses": {"storage": "ControllerResizeInProgress"},
+    }
     known = msgspec.convert(
         {**msgspec.to_builtins(before), "status": {**msgspec.to_builtins(before.status), **status}},
         type=PersistentVolumeClaim,

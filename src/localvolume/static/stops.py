@@ -33,14 +33,17 @@ class Stops:
             self._under_way.remove(cleaning)
 
     def look(self, volumes: Mapping[str, PersistentVolume]) -> None:
-        """Stop what is not to be cleaned any more, as these objects (by name) are now."""
+        """Stop what is not to be cleaned any more, as these objects (by name) are now.
+
+        Where the object was removed by force the cleaning goes on: half done, it might pass for
+        clean, and nobody is left to say that it is not.
+        """
         for planned, stop in self._under_way:
-            if planned is None:
+            live = volumes.get(planned.metadata.name) if planned else None
+            if planned is None or live is None:
                 continue
-            live = volumes.get(planned.metadata.name)
-            same = live is not None and live.metadata.uid == planned.metadata.uid
-            wanted = live is not None and same and is_to_be_cleaned(live)
-            if not wanted and not stop.is_set():
+            same = live.metadata.uid == planned.metadata.uid
+            if not (same and is_to_be_cleaned(live)) and not stop.is_set():
                 log.warning("%s is not to be cleaned any more: stopping", planned.metadata.name)
                 stop.set()
 

@@ -136,9 +136,11 @@ class Tenant:
         until(lambda: self.objects.get(path)["items"], lambda items: not items, seconds=150)
 
     def mounts(self) -> list[str]:
-        """Where the volume is mounted in the node."""
+        """Where kubelet has the volume mounted in the node."""
         table = self.ground.node.run(["cat", "/proc/self/mountinfo"]).splitlines()
-        return [line.split()[4] for line in table if line.split()[4].endswith(f"/{self.name}")]
+        root = str(self.ground.node.kubelet_root)
+        points = [line.split()[4] for line in table]
+        return [one for one in points if one.startswith(root) and one.endswith(f"/{self.name}")]
 
     def unmounted(self) -> None:
         until(self.mounts, lambda mounts: not mounts, seconds=150, said=self.ground.logs)

@@ -482,8 +482,9 @@ class Lab:
     def remove(self, volume: Volume) -> None:
         """Take an object away, whatever it waits for. Only with no agent running."""
         name = volume["metadata"]["name"]
-        self.patch(name, {"metadata": {"finalizers": None}})
+        # In this order: Kubernetes puts its own finalizer back on what is bound and not going.
         self._ignore_missing("DELETE", f"{VOLUMES}/{name}")
+        self._ignore_missing("PATCH", f"{VOLUMES}/{name}", {"metadata": {"finalizers": None}})
         self.until(lambda: self.volume(name), lambda found: found is None)
 
     def remake(self, volume: Volume, **metadata: Any) -> Volume:

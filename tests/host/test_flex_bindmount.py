@@ -215,11 +215,12 @@ def test_a_record_that_cannot_be_read_keeps_the_volume(
     record(root).write_text("{")
     for act in (
         lambda: driver.mount(volume(), str(target)),
-        driver.list_volumes,
         lambda: driver.note(NAME, {}),
     ):
         with pytest.raises(DriverFailed, match="record"):
             act()
+    (owned,) = driver.list_volumes()
+    assert "record" in owned.problem
     assert (root / NAME).exists()
 
 

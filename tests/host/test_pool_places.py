@@ -267,7 +267,7 @@ class TestRemoving:
     def test_something_else_in_its_place(self, tmp_path: Path) -> None:
         (tmp_path / "keep").write_text("outside")
         with pool_on() as (store, where):
-            for kind in ("directory", "link", "file", "nothing"):
+            for kind in ("directory", "link", "file"):
                 record = offer(store, wish(f"pvc-{kind}"))
                 place = where / record.directory
                 place.rename(where / f"away-{kind}")

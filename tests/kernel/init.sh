@@ -23,6 +23,8 @@ mkdir -p /run/home /run/tmp /run/results /run/lock/lvm /run/lvm
 mount -t hostfs -o "$RESULTS" results /run/results
 # Where `make coverage` has its data, at the same place as on the machine.
 [ -z "$MEASURED" ] || mount -t hostfs -o "$MEASURED" measured "$MEASURED"
+# As systemd does on a machine: the agent offers nothing where it could not hear of a mount.
+mount --make-rshared /
 printf 'the guest runs Linux %s after %s s\n' "$(uname -r)" "$(cut -d' ' -f1 /proc/uptime)"
 
 # The modules are not where modprobe looks; what the kernel asks for itself comes from there too.

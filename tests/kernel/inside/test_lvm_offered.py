@@ -7,7 +7,6 @@ import pytest
 
 from localvolume.host.lvm import Lvm
 from tests.cluster.support_agent import Class
-from tests.host.support_devices import command
 from tests.suite.units import MIB
 
 from .support_lvm_dynamic import LvmLab, lab
@@ -17,8 +16,6 @@ __all__ = ["lab"]
 
 @pytest.fixture
 def raw(lab: LvmLab) -> Class:
-    # As the root of a node is, and not the guest's: else nothing in it would be offered.
-    command("mount", "--make-rshared", "/run")
     lab.settings["storageClassMap"] = {}
     made = lab.add_class("raw", volumeMode="Block")
     lab.class_names.add(made.name)

@@ -126,7 +126,8 @@ def test_what_it_is_refused(
         spec = {
             "storageClassName": f"{unique}-class",
             "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Mi"}},
+            # More than the disk has: nobody binds them, and what is bound is refused for that.
+            "resources": {"requests": {"storage": "1Ei"}},
             **more,
         }
         return (

@@ -72,10 +72,11 @@ def test_what_waits_for_its_turn_is_spared_once_the_word_is_taken_back(lab: Lab)
     for number, part in enumerate(parts):
         command("mkswap", part)
         lab.unlink_later(block.path(f"part-{number}")).symlink_to(part)
-    may_go_on = threading.Event()
+    writing, may_go_on = threading.Event(), threading.Event()
     lab.stack.callback(may_go_on.set)  # before the partitions are to go
 
     def wait(fd: int, start: int, length: int) -> None:
+        writing.set()
         assert may_go_on.wait(120)
         blockdev.zero_out(fd, start, length)
 
@@ -83,7 +84,8 @@ def test_what_waits_for_its_turn_is_spared_once_the_word_is_taken_back(lab: Lab)
     lab.start()
     begun = "cleaning before first use"
     lab.until(lambda: sum(begun in line for line in lab.log()), lambda times: times == 2)
-    lab.until(lambda: lab.logged("cleaning with zero"), bool)
+    # The log's "cleaning with zero" comes before the last look at what is wanted.
+    lab.until(writing.is_set, bool)
     lab.settings["storageClassMap"][block.name]["firstUse"] = "require-empty"
     lab.configure()
     in_force = "configuration in force"

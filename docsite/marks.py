@@ -41,6 +41,10 @@ OWN: Mapping[str, tuple[str, str]] = {
         "annotation of a claim",
         "that it was given back: by which node, and when",
     ),
+    "REFUSED_WHY_ANNOTATION": (
+        "annotation of a claim",
+        "the same, and why: the controller's Event and `localvolume why` repeat it",
+    ),
     "RELEASED_ANNOTATION": (
         "annotation of a PersistentVolume",
         (

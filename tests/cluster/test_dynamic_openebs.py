@@ -157,7 +157,7 @@ def test_an_empty_volume_is_no_clone(dynamic: DynamicLab, id_: str, source: dict
 def test_block_and_selectors_are_refused(dynamic: DynamicLab) -> None:
     """Facts, section 4: it rejects Block, selectors, and all access modes but ReadWriteOnce."""
     pool, cls = _start(dynamic)
-    unserved(dynamic, scheduled(dynamic, cls, volumeMode="Block"), "has no block volumes")
+    unserved(dynamic, scheduled(dynamic, cls, volumeMode="Block"), "makes no Block volumes")
     selector = {"matchLabels": {"disk": "fast"}}
     unserved(dynamic, scheduled(dynamic, cls, selector=selector), "a claim with a selector")
     many = scheduled(dynamic, cls, accessModes=["ReadWriteMany"])

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from localvolume.controller.nodes import Nodes
 from localvolume.controller.rooms import DRIVER_LABEL, driver_label, offers_for
-from localvolume.controller.routing import Facts, Step, decide, refusal
+from localvolume.controller.routing import Facts, Refusal, Step, decide, refusal
 from localvolume.kube.objects import (
     ClaimRef,
     CSIStorageCapacity,
@@ -172,7 +172,7 @@ def facts(
     volumes: Iterable[PersistentVolume] = (),
     served: Iterable[str] = (OURS,),
     taken: Mapping[tuple[str, str], int] | None = None,
-    refused: Mapping[str, float] | None = None,
+    refused: Mapping[str, Refusal] | None = None,
     now: float = NOW,
 ) -> Facts:
     there = Nodes(nodes)

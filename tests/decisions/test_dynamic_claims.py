@@ -332,7 +332,18 @@ def test_volume_modes(mode: str | None, abilities: Abilities, served: bool) -> N
     if served:
         assert a(Make, answer).record.volume_mode == (mode or "Filesystem")
     else:
-        assert "block volumes" in a(GiveBack, answer).reason
+        reason = a(GiveBack, answer).reason
+        said = "the backend directory makes no Block volumes; image and lvm do"
+        assert (said if mode == "Block" else "no filesystems can be made there") in reason
+
+
+def test_a_backend_that_cannot_make_devices_here_says_why() -> None:
+    """Not that another backend could: this one could, on another kernel."""
+    able = Abilities(enforce=False, why_not="this kernel has no loop devices", filesystem=False)
+    unable = pool(backend="image", abilities=able, enforce=False)
+    for mode, what in (("Block", "Block volumes"), ("Filesystem", "filesystems")):
+        reason = a(GiveBack, step(claim(mode=mode), unable)).reason
+        assert f"no {what} can be made there: this kernel has no loop devices" in reason
 
 
 # --- where it may be ---------------------------------------------------------------------------

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from localvolume.controller.routing import Keep, Nowhere, Reschedule, Route, Unroute
+from localvolume.controller.routing import (
+    Keep,
+    Nowhere,
+    Refusal,
+    Reschedule,
+    Route,
+    Unroute,
+    refusal,
+)
 from localvolume.volumes import marks
 from tests.decisions.support_controller import node
 from tests.decisions.support_routing import (
@@ -219,10 +227,32 @@ def test_a_refusal_that_cannot_be_read_is_none(text: str) -> None:
     assert a(Route, step(claim("now", refused=text), capacities=ROOMS)).key == "n2"
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("n2 2027-01-15T07:59:00Z pool fast: no", "pool fast: no"),
+        ("n2 2027-01-15T07:59:00Z", ""),
+        # An older agent, of another node or at another time, left it as it was.
+        ("n1 2027-01-15T07:59:00Z pool fast: no", ""),
+        ("n2 2027-01-15T07:58:00Z pool fast: no", ""),
+        ("", ""),
+    ],
+)
+def test_why_it_was_given_back(said: str, why: str) -> None:
+    notes = {marks.REFUSED_WHY_ANNOTATION: said}
+    told = refusal(claim("now", refused="n2 2027-01-15T07:59:00Z", annotations=notes))
+    assert told == ("n2", Refusal(1_800_000_000.0 - 60, why))
+
+
 def test_all_gave_it_back() -> None:
-    refused = dict.fromkeys(("n1", "n2", "n3"), 1_800_000_000.0 - 60)
+    since = 1_800_000_000.0 - 60
+    refused = dict.fromkeys(("n1", "n2"), Refusal(since))
+    refused["n3"] = Refusal(since, "pool fast: its disk is away")
     found = step(claim("now"), capacities=ROOMS, refused=refused)
-    assert "n2: it gave the claim back" in a(Nowhere, found).reason
+    assert a(Nowhere, found).reason.endswith(
+        "n1: it gave the claim back; n2: it gave the claim back; "
+        "n3: it gave the claim back: pool fast: its disk is away"
+    )
     found = step(claim("now", label="n2"), capacities=ROOMS, refused=refused)
     assert a(Unroute, found).gone == ""
 

@@ -123,11 +123,11 @@ def test_allowed_topologies(allowed: list[dict[str, list[str]]], expected: bool)
 
 def test_the_first_by_name_of_several() -> None:
     offers = [Offer(name, name, GIB, GIB) for name in ("b", "c", "d")]
-    found = choose(offers, GIB, OURS, {}, ())
+    found = choose(offers, GIB, OURS, {}, {})
     assert found is not None
     assert found.node == "b"
-    assert choose(offers, GIB + 1, OURS, {}, ()) is None
-    found = choose(offers, GIB, OURS, {(OURS, "b"): 1}, {"c"})
+    assert choose(offers, GIB + 1, OURS, {}, {}) is None
+    found = choose(offers, GIB, OURS, {(OURS, "b"): 1}, {"c": ""})
     assert found is not None
     assert found.node == "d"
 
@@ -135,21 +135,21 @@ def test_the_first_by_name_of_several() -> None:
 def test_several_pools() -> None:
     """One volume lies in one pool, so what is on its way may lie in another."""
     offers = [Offer("a", "a", 2 * GIB, 6 * GIB)]
-    assert choose(offers, 2 * GIB, OURS, {(OURS, "a"): 4 * GIB}, ()) is not None
-    assert choose(offers, 2 * GIB, OURS, {(OURS, "a"): 5 * GIB}, ()) is None
-    assert choose(offers, 3 * GIB, OURS, {}, ()) is None
+    assert choose(offers, 2 * GIB, OURS, {(OURS, "a"): 4 * GIB}, {}) is not None
+    assert choose(offers, 2 * GIB, OURS, {(OURS, "a"): 5 * GIB}, {}) is None
+    assert choose(offers, 3 * GIB, OURS, {}, {}) is None
 
 
 def test_a_node_that_may_not_be_taken_says_why_whatever_its_room() -> None:
     barred = Offer("a", "a", 9 * GIB, 9 * GIB, why_not="it is cordoned")
-    assert choose([barred], GIB, OURS, {}, ()) is None
-    text = why_none([barred, Offer("b", "b", GIB, GIB)], 2 * GIB, OURS, {}, {"b"})
+    assert choose([barred], GIB, OURS, {}, {}) is None
+    text = why_none([barred, Offer("b", "b", GIB, GIB)], 2 * GIB, OURS, {}, {"b": ""})
     assert text == "no node takes 2Gi: a: it is cordoned; b: it gave the claim back"
 
 
 def test_many_nodes_are_not_all_named() -> None:
     offers = [Offer(f"n{n}", f"n{n}", 0, 0) for n in range(1000)]
-    text = why_none(offers, GIB, OURS, {}, ())
+    text = why_none(offers, GIB, OURS, {}, {})
     assert text.endswith("n3: at most 0 fit; and 996 more")
     assert len(text) < 200
 
@@ -164,7 +164,7 @@ def test_many_at_once_fill_nodes_and_never_one_beyond_its_room(
     offers = [Offer(f"n{n}", f"n{n}", room, room) for n, room in enumerate(rooms)]
     ledger = Ledger()
     for number, size in enumerate(sizes):
-        found = choose(offers, size, OURS, ledger.taken, ())
+        found = choose(offers, size, OURS, ledger.taken, {})
         left = [offer.room - ledger.taken.get((OURS, offer.key), 0) for offer in offers]
         if found is None:
             assert max(left) < size

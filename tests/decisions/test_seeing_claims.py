@@ -303,6 +303,23 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         "n1: it gave the claim back",
         "make room",
     ),
+    (
+        "made: given back by the last of several",
+        {
+            "cls": "made",
+            "annotations": {PROVISIONER: DYNAMIC, "localvolume.dev/not-here": f"n1 {ago(10)}"},
+        },
+        [
+            MADE,
+            node("n2"),
+            room("made", "10Gi"),
+            room("made", "10Gi", "n2"),
+            told("ProvisioningFailed", "no node takes 1Gi: n1: it gave the claim back: no Block"),
+        ],
+        "given-back",
+        "it gave the claim back: no Block",
+        "put right",
+    ),
     ("made: no pod", {"cls": "made"}, [MADE_LATER], "no-pod", "there is none", "create a pod"),
     (
         "made: its pod finds no node with room",

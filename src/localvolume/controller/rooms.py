@@ -6,7 +6,7 @@ publish less, so what was routed to a node and is not bound yet is subtracted he
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -88,9 +88,12 @@ def choose(
     wanted: int,
     provisioner: str,
     taken: Mapping[tuple[str, str], int],
-    refused: Collection[str],
+    refused: Mapping[str, str],
 ) -> Offer | None:
-    """The one with the most room left that takes so many bytes; the first by name of several."""
+    """The one with the most room left that takes so many bytes; the first by name of several.
+
+    `refused` says why nodes gave the claim back, by name, "" where that is not known.
+    """
     best: Offer | None = None
     most = -1
     for offer in offers:
@@ -107,7 +110,7 @@ def why_none(
     wanted: int,
     provisioner: str,
     taken: Mapping[tuple[str, str], int],
-    refused: Collection[str],
+    refused: Mapping[str, str],
 ) -> str:
     """Why none of them takes it, a few by name."""
     if not offers:
@@ -122,11 +125,12 @@ def why_none(
     return f"no node takes {quantity(wanted)}: {'; '.join(texts)}{more}"
 
 
-def _why_none(offer: Offer, wanted: int, left: int, refused: Collection[str]) -> str:
+def _why_none(offer: Offer, wanted: int, left: int, refused: Mapping[str, str]) -> str:
     if offer.why_not:
         return offer.why_not
     if offer.node in refused:
-        return "it gave the claim back"
+        why = refused[offer.node]
+        return f"it gave the claim back: {why}" if why else "it gave the claim back"
     if wanted > offer.largest:
         return f"at most {quantity(offer.largest)} fit"
     if wanted > left:

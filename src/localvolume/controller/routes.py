@@ -22,6 +22,7 @@ from localvolume.controller.routing import (
     Facts,
     Keep,
     Nowhere,
+    Refusal,
     Reschedule,
     Route,
     Step,
@@ -60,7 +61,7 @@ class Routes(Leading[Due]):
             state_of=lambda step: step.claim.metadata.resource_version,
         )
         self._ledger = Ledger()
-        self._refused: dict[str, dict[str, float]] = {}
+        self._refused: dict[str, dict[str, Refusal]] = {}
         self._placed: dict[str, str] = {}
         self._nowhere: dict[str, str] = {}
         self._nowhere_since: dict[str, float] = {}
@@ -174,7 +175,7 @@ class Routes(Leading[Due]):
     def _again(self, claim: PersistentVolumeClaim, nodes: Nodes) -> Step:
         return decide(self._facts(claim, nodes), claim)
 
-    def _refusals(self, claim: PersistentVolumeClaim) -> dict[str, float]:
+    def _refusals(self, claim: PersistentVolumeClaim) -> dict[str, Refusal]:
         """Which nodes gave it back lately: the claim itself says it of one only."""
         name, told = key_of(claim), refusal(claim)
         known = self._refused.get(name, {})
@@ -182,7 +183,7 @@ class Routes(Leading[Due]):
             known = self._refused.setdefault(name, {})
             known[told[0]] = told[1]
         now = time.time()
-        for node in [node for node, since in known.items() if now - since >= REFUSED_SECONDS]:
+        for node in [node for node, one in known.items() if now - one.since >= REFUSED_SECONDS]:
             del known[node]
         return known
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from localvolume.controller.nodes import Nodes
 from localvolume.controller.ours import is_dynamic, is_static
@@ -21,13 +22,20 @@ EVENT_FAILED = "ProvisioningFailed"
 """The reason that every external provisioner gives."""
 
 
+class Refusal(NamedTuple):
+    """A node gave the claim back: when (seconds since the epoch), and why ("": nobody said)."""
+
+    since: float
+    why: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What is known when one claim is judged; `now` in seconds since the epoch.
 
     `offers` says what nodes have for a class. `taken` is how many bytes were routed to a node (by
-    provisioner and node key) and are not bound yet, without this claim. `refused` says when a
-    node, by name, gave the claim back.
+    provisioner and node key) and are not bound yet, without this claim. `refused` are the
+    nodes, by name, that gave the claim back.
     """
 
     provisioners: frozenset[str]
@@ -36,7 +44,7 @@ class Facts:
     volumes: Mapping[str, PersistentVolume]
     offers: Callable[[StorageClass], Offers]
     taken: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    refused: Mapping[str, float] = field(default_factory=dict)
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
     now: float = 0.0
     flex_drivers: frozenset[str] = frozenset()
 
@@ -184,7 +192,7 @@ def immediate(facts: Facts, claim: PersistentVolumeClaim) -> Step:
     label = _label(claim)
     # A key that is not a name cannot be looked up; what it stands for may be told by the caches.
     gone = label if label and facts.nodes.by_key(label) is None else ""
-    refused = {name for name in facts.refused if _is_refused(facts, name)}
+    refused = {name: one.why for name, one in facts.refused.items() if _is_refused(facts, name)}
     wanted, provisioner = claims.requested_bytes(claim) or 0, claims.provisioner_of(claim)
     offers = facts.offers(facts.classes[claims.class_of(claim)])
     offer = choose(offers, wanted, provisioner, facts.taken, refused)
@@ -208,18 +216,22 @@ RULES: tuple[Callable[[Facts, PersistentVolumeClaim], Step | None], ...] = (
 )
 
 
-def refusal(claim: PersistentVolumeClaim) -> tuple[str, float] | None:
-    """Which node gave the claim back last, and when (seconds since the epoch)."""
-    text = claim.metadata.annotations.get(marks.REFUSED_ANNOTATION, "")
+def refusal(claim: PersistentVolumeClaim) -> tuple[str, Refusal] | None:
+    """Which node gave the claim back last."""
+    notes = claim.metadata.annotations
+    text = notes.get(marks.REFUSED_ANNOTATION, "")
     name, _, when = text.rpartition(" ")
     since = moment(when)
-    return (name, since) if name and since is not None else None
+    if not name or since is None:
+        return None
+    told, why = notes.get(marks.REFUSED_WHY_ANNOTATION, ""), f"{text} "
+    return name, Refusal(since, told.removeprefix(why) if told.startswith(why) else "")
 
 
 def _is_refused(facts: Facts, name: str) -> bool:
     """Also by a clock that runs ahead of ours, but not for ever."""
-    since = facts.refused.get(name)
-    return since is not None and abs(facts.now - since) < REFUSED_SECONDS
+    told = facts.refused.get(name)
+    return told is not None and abs(facts.now - told.since) < REFUSED_SECONDS
 
 
 def _is_flex(facts: Facts, claim: PersistentVolumeClaim) -> bool:

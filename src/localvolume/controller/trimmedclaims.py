@@ -30,6 +30,7 @@ _CLAIM_ANNOTATIONS: Final = frozenset(
         claims.BETA_CLASS_ANNOTATION,
         claims.SELECTED_NODE_ANNOTATION,
         marks.REFUSED_ANNOTATION,
+        marks.REFUSED_WHY_ANNOTATION,
     }
 )
 _CAPACITY_LABELS: Final = frozenset({marks.NODE_LABEL, DRIVER_LABEL})

@@ -209,7 +209,8 @@ class Acts:
     async def _give_back(self, claim: PersistentVolumeClaim, reason: str) -> None:
         self.failed(claim, f"{reason}; another node is to be chosen")
         meta = claim.metadata
-        patch = patches.given_back(claim, self._node_name, time.time())
+        why = reason.removeprefix(f"node {self._node_name}: ")
+        patch = patches.given_back(claim, self._node_name, time.time(), why)
         try:
             self._saw_claim(await self._client.patch(CLAIMS, meta.name, patch, meta.namespace))
         except NotThere:

@@ -315,7 +315,7 @@ def unfit(pool: Pool, class_facts: ClassFacts, claim: Claim | None) -> str:
         return report.problem or report.unwell
     if is_enforced(pool, class_facts) and not report.abilities.enforce:
         return why_unenforced(pool)
-    if wish.fs_type and pool.config.backend not in ("image", "lvm"):
+    if wish.fs_type and pool.config.backend not in _MAKE_BLOCK:
         return f"fsType {wish.fs_type} needs the backend image or lvm"
     if wish.discard and pool.config.backend != "lvm":
         return "onRemoval discard needs the backend lvm"
@@ -325,11 +325,22 @@ def unfit(pool: Pool, class_facts: ClassFacts, claim: Claim | None) -> str:
         return "content cannot be overwritten there: only ext4 and xfs write over what was"
     if claim is None:
         return ""
-    if mode_of(claim) == "Block" and not report.abilities.block:
-        return f"the backend {pool.config.backend} has no block volumes"
-    if mode_of(claim) == "Filesystem" and not report.abilities.filesystem:
-        return f"the backend {pool.config.backend} has block volumes only"
+    return _unfit_mode(pool, mode_of(claim))
+
+
+def _unfit_mode(pool: Pool, mode: str) -> str:
+    able, backend = pool.report.abilities, pool.config.backend
+    if mode == "Block" and not able.block:
+        if backend in _MAKE_BLOCK:
+            return f"no Block volumes can be made there: {able.why_not}"
+        return f"the backend {backend} makes no Block volumes; {' and '.join(_MAKE_BLOCK)} do"
+    if mode == "Filesystem" and not able.filesystem:
+        return f"no filesystems can be made there: {able.why_not}"
     return ""
+
+
+_MAKE_BLOCK = ("image", "lvm")
+"""The backends that make devices."""
 
 
 def why_unenforced(pool: Pool) -> str:

@@ -18,14 +18,20 @@ from localvolume.volumes.moments import written
 from localvolume.volumes.objects import claim_of
 from localvolume.volumes.patches import bound_to
 
+_LONGEST_WHY = 1000
+"""Of how many characters of a reason a claim reminds."""
 
-def given_back(claim: PersistentVolumeClaim, node_name: str, now: float) -> MergePatch:
-    """The claim without a node: the scheduler, or our controller, chooses another one."""
+
+def given_back(claim: PersistentVolumeClaim, node_name: str, now: float, why: str) -> MergePatch:
+    """The claim without a node: the scheduler, or our controller, chooses another one, and says why
+    this one did not do where no other one does."""
+    told = f"{node_name} {written(now)}"
     return bound_to(
         claim,
         annotations={
             claims.SELECTED_NODE_ANNOTATION: None,
-            marks.REFUSED_ANNOTATION: f"{node_name} {written(now)}",
+            marks.REFUSED_ANNOTATION: told,
+            marks.REFUSED_WHY_ANNOTATION: f"{told} {why[:_LONGEST_WHY]}",
         },
         labels={marks.NODE_LABEL: None},
     )

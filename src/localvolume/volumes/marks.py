@@ -30,6 +30,10 @@ REFUSED_ANNOTATION = "localvolume.dev/not-here"
 3339>`).
 """
 
+REFUSED_WHY_ANNOTATION = "localvolume.dev/not-here-why"
+"""On such a claim: the same, and why (`<node> <RFC 3339> <why>`). It counts as long as both say the
+same: an older agent that gives the claim back leaves this one as it was."""
+
 RELEASED_ANNOTATION = "localvolume.dev/released-since"
 """On a volume that is removed only after a grace period: since when its claim is gone, and the UID
 of that claim (`<RFC 3339> <UID>`)."""

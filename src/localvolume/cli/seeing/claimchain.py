@@ -8,6 +8,7 @@ from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts
 from localvolume.cli.seeing.states import agent_of
 from localvolume.cli.seeing.words import size
 from localvolume.controller.rooms import offers_for
+from localvolume.controller.routing import refusal
 from localvolume.kube.objects import PersistentVolumeClaim, StorageClass
 from localvolume.kube.workloads import Pod
 from localvolume.volumes import claims, marks
@@ -43,7 +44,9 @@ def chain(facts: Facts, claim: Claim) -> list[tuple[str, str]]:
         agent = agent_of(facts, node)
         found += [("Node", node), ("Agent", f"{agent.state}{': ' if agent.why else ''}{agent.why}")]
     if told := claim.metadata.annotations.get(marks.REFUSED_ANNOTATION):
-        found.append(("Given back by", told))
+        given = refusal(claim)
+        why = f": {given[1].why}" if given and given[1].why else ""
+        found.append(("Given back by", f"{told}{why}"))
     if class_ is not None and class_.provisioner in facts.provisioners:
         found += _room(facts, claim, class_)
     return found + [("Unknown", f"{what}: {why}") for what, why in facts.unknown.items()]

@@ -85,6 +85,12 @@ def _routed(facts: Facts, claim: Claim, class_: StorageClass) -> Verdict:
         then = "the controller takes the node out of the claim, and the scheduler chooses another"
         return Verdict(code="node-unfit", text=step.reason, then=then, who=controller_or_you(facts))
     if isinstance(step, Route | Unroute):
+        said = _newest_warning(facts, claim) if told else None
+        if said is not None:
+            # The claim names one node alone, and that one may have been the last of several.
+            then = "nodes that did not give it back are asked, and those that did after 5 minutes"
+            who = "you: put right what it says"
+            return Verdict(code="given-back", text=said.message, then=then, who=who)
         text = f"no agent was told of it yet: {step.reason}"
         then = "the controller labels it for a node, whose agent makes its volume"
         return Verdict(code="to-route", text=text, then=then, who=controller_or_you(facts))
@@ -152,7 +158,7 @@ def _why_no_room(facts: Facts, claim: Claim) -> str:
     wanted = claims.requested_bytes(claim) or 0
     if any(not offer.why_not and offer.largest >= wanted for offer in offers):
         return ""
-    return f" ({why_none(offers, wanted, class_.provisioner, {}, ())})"
+    return f" ({why_none(offers, wanted, class_.provisioner, {}, {})})"
 
 
 def _refused(reason: str) -> Verdict:

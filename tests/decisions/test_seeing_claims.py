@@ -240,9 +240,9 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         "made: no node publishes room",
         {"cls": "made", **ASKED},
         [MADE],
-        "no-room",
+        "no-pool",
         "no node publishes room",
-        "make room",
+        "give a node a pool that serves made",
     ),
     (
         "made: about to be routed",
@@ -299,9 +299,9 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
             "annotations": {PROVISIONER: DYNAMIC, "localvolume.dev/not-here": f"n1 {ago(10)}"},
         },
         [MADE, room("made", "10Gi")],
-        "no-room",
+        "no-node",
         "n1: it gave the claim back",
-        "make room",
+        "put right",
     ),
     (
         "made: given back by the last of several",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from localvolume.controller.nodes import Nodes
 from localvolume.kube.objects import (
@@ -48,6 +48,10 @@ class Offer:
 
 
 Offers = Sequence[Offer]
+
+Lack = Literal["pool", "room", "node"]
+"""What is missing where no node takes a claim: any pool for its class, room in one of the pools
+that would take it, or a node whose pool may be used at all."""
 
 
 def driver_label(provisioner: str) -> str:
@@ -123,6 +127,15 @@ def why_none(
     rest = len(offers) - len(texts)
     more = f"; and {rest} more" if rest else ""
     return f"no node takes {quantity(wanted)}: {'; '.join(texts)}{more}"
+
+
+def lack(offers: Offers, refused: Mapping[str, str]) -> Lack:
+    """What is missing, where none of them takes a claim: room only if nothing else is in the way
+    of one of them at least."""
+    if not offers:
+        return "pool"
+    fit = any(not offer.why_not and offer.node not in refused for offer in offers)
+    return "room" if fit else "node"
 
 
 def _why_none(offer: Offer, wanted: int, left: int, refused: Mapping[str, str]) -> str:

@@ -13,7 +13,15 @@ from typing import NamedTuple
 
 from localvolume.controller.nodes import Nodes
 from localvolume.controller.ours import is_dynamic, is_static
-from localvolume.controller.rooms import REFUSED_SECONDS, Offers, allows, choose, why_none
+from localvolume.controller.rooms import (
+    REFUSED_SECONDS,
+    Lack,
+    Offers,
+    allows,
+    choose,
+    lack,
+    why_none,
+)
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from localvolume.volumes import claims, marks
 from localvolume.volumes.moments import moment
@@ -85,6 +93,8 @@ class Reschedule(Step):
 @dataclass(frozen=True, slots=True)
 class Nowhere(Step):
     """No node can take it now: say why, and look again when rooms or nodes change."""
+
+    lack: Lack
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +211,7 @@ def immediate(facts: Facts, claim: PersistentVolumeClaim) -> Step:
     why = why_none(offers, wanted, provisioner, facts.taken, refused)
     if label:
         return Unroute(claim, why, gone)
-    return Nowhere(claim, why)
+    return Nowhere(claim, why, lack(offers, refused))
 
 
 RULES: tuple[Callable[[Facts, PersistentVolumeClaim], Step | None], ...] = (

@@ -87,7 +87,7 @@ class ControllerMetrics(ProcessMetrics):
             "class",
         )
         self.unroutable = gauge(
-            "unroutable_claims", "Claims of Immediate classes that no node has room for"
+            "unroutable_claims", "Claims of Immediate classes that no node takes"
         )
         self._lost = gauge(
             "lost_volumes",

@@ -116,7 +116,8 @@ def stage_file(parent: int, content: bytes, *, mode: int = 0o600) -> str:
     """
     temporary = f"{TEMPORARY}{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(temporary, flags, mode, dir_fd=parent)
+    with _alike(temporary):
+        fd = os.open(temporary, flags, mode, dir_fd=parent)
     try:
         try:
             view = memoryview(content)
@@ -132,6 +133,17 @@ def stage_file(parent: int, content: bytes, *, mode: int = 0o600) -> str:
     return temporary
 
 
+@contextmanager
+def _alike(temporary: str) -> Iterator[None]:
+    """Errors say the same of each attempt: with the name at random, each would be an Event."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename == temporary:
+            error.filename = f"{TEMPORARY}*"
+        raise
+
+
 def put_staged(parent: int, temporary: str, name: str, *, replace: bool = True) -> None:
     """Give a staged file its name: it is there whole or not at all, now and after a power cut.
 
@@ -139,10 +151,11 @@ def put_staged(parent: int, temporary: str, name: str, *, replace: bool = True) 
     there is one. Raises OSError; the staged file is gone then.
     """
     try:
-        if replace:
-            os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-        else:
-            rename_new(parent, temporary, parent, name)
+        with _alike(temporary):
+            if replace:
+                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+            else:
+                rename_new(parent, temporary, parent, name)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=parent)

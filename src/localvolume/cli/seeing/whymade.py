@@ -100,13 +100,30 @@ def _routed(facts: Facts, claim: Claim, class_: StorageClass) -> Verdict:
             return Verdict(
                 code="unknown", text=why, then="unknown", who="you: ask with more rights"
             )
-        then = "it gets its volume as soon as a node has room"
-        who = "you: put right what it says; where room is missing, make room or ask for less"
-        return Verdict(code="no-room", text=step.reason, then=then, who=who)
+        return _nowhere(step, class_)
     if is_for_first_pod(class_):
         return waits_for_pod(facts, claim)
     text = f"the controller leaves it alone: {step.reason}"
     return Verdict(code="left", text=text, then="it waits", who="Kubernetes")
+
+
+def _nowhere(step: Nowhere, class_: StorageClass) -> Verdict:
+    text = step.reason
+    match step.lack:
+        case "room":
+            then = "it gets its volume as soon as a node has room"
+            who = "you: make room, add a pool, or ask for less"
+            return Verdict(code="no-room", text=text, then=then, who=who)
+        case "pool":
+            then = "it gets its volume as soon as a node has a pool for its class"
+            who = (
+                f"you: give a node a pool that serves {class_.metadata.name}, and see to its agent"
+            )
+            return Verdict(code="no-pool", text=text, then=then, who=who)
+        case "node":
+            then = "it gets its volume as soon as one of them can make it"
+            who = "you: put right what it says of the nodes"
+            return Verdict(code="no-node", text=text, then=then, who=who)
 
 
 def _at_node(facts: Facts, claim: Claim) -> Verdict:

@@ -45,6 +45,13 @@ OWN: Mapping[str, tuple[str, str]] = {
         "annotation of a claim",
         "the same, and why: the controller's Event and `localvolume why` repeat it",
     ),
+    "PROBLEM_ANNOTATION": (
+        "annotation of a CSIStorageCapacity",
+        (
+            "why pools of the node that are for the class cannot serve it: the controller says it "
+            "on claims that no node takes, and so does `localvolume why`. Not there where all can"
+        ),
+    ),
     "RELEASED_ANNOTATION": (
         "annotation of a PersistentVolume",
         (

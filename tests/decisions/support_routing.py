@@ -114,6 +114,7 @@ def capacity(
     driver: str = OURS,
     hostname: str | None = None,
     topology: LabelSelector | None = None,
+    problem: str = "",
 ) -> CSIStorageCapacity:
     """As the agent of the node `of` publishes it; its capacity is the largest volume's."""
     here = LabelSelector(match_labels={marks.HOSTNAME_LABEL: hostname or of})
@@ -122,6 +123,7 @@ def capacity(
             name=f"csisc-{of}-{class_name}",
             namespace="default",
             labels={marks.NODE_LABEL: marks.node_key(of), DRIVER_LABEL: driver_label(driver)},
+            annotations={marks.PROBLEM_ANNOTATION: problem} if problem else {},
         ),
         storage_class_name=class_name,
         node_topology=topology or here,

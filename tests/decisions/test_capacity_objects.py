@@ -36,7 +36,7 @@ from localvolume.kube.objects import (
 )
 from localvolume.volumes.capacity import GIB, KIB, MIB, bytes_of
 from localvolume.volumes.manifest import NodeFacts
-from localvolume.volumes.marks import DYNAMIC_PROVISIONER, NODE_LABEL
+from localvolume.volumes.marks import DYNAMIC_PROVISIONER, NODE_LABEL, PROBLEM_ANNOTATION
 
 NODE = NodeFacts("node-a", "uid-a", "host-a")
 OTHER = NodeFacts("node-b", "uid-b", "host-b")
@@ -58,6 +58,12 @@ def made(step: Create, node: NodeFacts) -> CSIStorageCapacity:
     body = manifest(step, node, NAMESPACE)
     body["metadata"]["uid"] = f"uid-of-{step.name}"
     return msgspec.convert(body, CSIStorageCapacity)
+
+
+def made_anew(about: ClassRoom) -> CSIStorageCapacity:
+    (step,) = plan_objects(facts(about), [])
+    assert isinstance(step, Create)
+    return made(step, NODE)
 
 
 def thing(
@@ -247,6 +253,7 @@ def test_a_whole_object() -> None:
         "metadata": {
             "name": object_name("node-a", "fast"),
             "namespace": NAMESPACE,
+            "annotations": {},
             "labels": {
                 "localvolume.dev/node": "node-a",
                 "csi.storage.k8s.io/drivername": "dynamic.localvolume.dev",
@@ -320,6 +327,24 @@ def test_a_pool_with_a_problem_keeps_the_object_at_zero() -> None:
     assert (
         step.reason == "capacity is 2Gi and should be 0, maximumVolumeSize is 2Gi and should be 0"
     )
+
+
+def test_an_object_says_why_pools_cannot_serve_the_class() -> None:
+    """In one line, and no more than an Event holds."""
+    unable = ClassRoom("a", DYNAMIC_PROVISIONER, (0,), "pool fast: no\nquotas " + "x" * 2000)
+    (step,) = plan_objects(facts(unable), [])
+    assert isinstance(step, Create)
+    (said,) = manifest(step, NODE, NAMESPACE)["metadata"]["annotations"].items()
+    assert said[0] == PROBLEM_ANNOTATION
+    assert said[1].startswith("pool fast: no quotas xxx")
+    assert len(said[1]) == 1000
+    there = made(step, NODE)
+    assert plan_objects(facts(unable), [there]) == []
+    (patch,) = plan_objects(facts(room("a", 0)), [there])
+    assert isinstance(patch, Patch)
+    assert patch.reason == "no problem is left"
+    (patch,) = plan_objects(facts(unable), [made_anew(room("a", 0))])
+    assert patch.reason == "its pools have a problem"
 
 
 def test_a_change_below_a_mebibyte_is_no_change() -> None:

@@ -196,7 +196,10 @@ def test_what_does_not_fit(
 ) -> None:
     class_facts, here = storage_class(**wish), pool(abilities=abilities, **config)
     assert why in a(GiveBack, step(claim(), class_facts, here)).reason
-    assert not any(plan(facts(class_facts, here)).room.get("local", (0,)))
+    planned_now = plan(facts(class_facts, here))
+    assert not any(planned_now.room.get("local", (0,)))
+    # What is published beside the room says the same.
+    assert all(why in text for text in planned_now.unfit.values())
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from localvolume.controller.routing import (
@@ -15,6 +16,7 @@ from localvolume.controller.routing import (
     Unroute,
     refusal,
 )
+from localvolume.kube.objects import CSIStorageCapacity
 from localvolume.volumes import marks
 from tests.decisions.support_controller import node
 from tests.decisions.support_routing import (
@@ -255,6 +257,45 @@ def test_all_gave_it_back() -> None:
     )
     found = step(claim("now", label="n2"), capacities=ROOMS, refused=refused)
     assert a(Unroute, found).gone == ""
+
+
+UNABLE = "pool fast: sizes cannot be enforced"
+
+
+@pytest.mark.parametrize(
+    ("rooms", "said", "lack"),
+    [
+        ([capacity("n1", "0", problem=UNABLE)], f"n1: {UNABLE}", "node"),
+        ([capacity("n1", "1Mi", problem=UNABLE)], f"n1: at most 1Mi fit; {UNABLE}", "room"),
+        (
+            [capacity("n1", "0", problem=UNABLE), capacity("n2", "1Mi")],
+            f"n1: {UNABLE}; n2: at most 1Mi fit",
+            "room",
+        ),
+    ],
+)
+@pytest.mark.parametrize(("name", "asked"), [("now", OURS), ("late", OURS), ("late", None)])
+def test_pools_that_cannot_serve_the_class(
+    rooms: list[CSIStorageCapacity], said: str, lack: str, name: str, asked: str | None
+) -> None:
+    """Also while it waits for its first pod, before which no provisioner is asked: the scheduler
+    will say of no pool why."""
+    there = [msgspec.structs.replace(one, storage_class_name=name) for one in rooms]
+    found = a(Nowhere, step(claim(name, provisioner=asked), capacities=there))
+    assert (found.reason, found.lack) == (f"no node takes 1Gi: {said}", lack)
+
+
+def test_what_waits_is_left_to_the_scheduler_where_a_node_has_room_or_none_has_a_problem() -> None:
+    full = capacity("n1", "1Mi", class_name="late")
+    unable = capacity("n1", "0", class_name="late", problem=UNABLE)
+    for there in ([], [full], [unable, capacity("n2", "9Gi", class_name="late")]):
+        found = a(Keep, step(claim(), capacities=there))
+        assert found.reason == "no node is selected for it yet"
+        a(Keep, step(claim(provisioner=None), capacities=there))
+    others = [capacity("n1", "0", class_name="others", problem=UNABLE)]
+    a(Keep, step(claim("others", provisioner=None), capacities=others))
+    # A label that it was left with goes first.
+    a(Unroute, step(claim(label="n1"), capacities=[unable]))
 
 
 def test_the_node_it_was_routed_to_is_gone() -> None:

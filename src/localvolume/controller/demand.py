@@ -101,14 +101,15 @@ class Demand:
         name = (new or old).metadata.name  # type: ignore[union-attr]  # one of them is there
         self._offers.pop(name, None)
         if self.listener is not None or self.flex_listener is not None:
-            items = self.claims.items.items()
-            self._tell(
-                [
-                    key
-                    for key, claim in items
-                    if not claim.spec.volume_name and claims.class_of(claim) == name
-                ]
-            )
+            self._tell(self._waiting(name))
+
+    def _waiting(self, class_name: str) -> list[str]:
+        """The claims of a class that have no volume yet."""
+        return [
+            key
+            for key, claim in self.claims.items.items()
+            if not claim.spec.volume_name and claims.class_of(claim) == class_name
+        ]
 
     def _capacity_changed(self, old: KnownCapacity | None, new: KnownCapacity | None) -> None:
         for thing in (old, new):
@@ -121,6 +122,8 @@ class Demand:
         # Its class cannot be changed.
         self._by_class.setdefault(new.storage_class_name, {})[key_of(new)] = new
         before = _sizes(old) if old is not None else (-1, -1)
+        if self.listener is not None and _problem(old) != _problem(new):
+            self.listener.claims_changed(self._waiting(new.storage_class_name))
         grew = any(now > then for now, then in zip(_sizes(new), before, strict=True))
         if grew and self.listener is not None:
             self.listener.room_grew(new.storage_class_name)
@@ -154,6 +157,10 @@ class Demand:
             self.listener.claims_changed(names)
         if self.flex_listener is not None:
             self.flex_listener.claims_changed(names)
+
+
+def _problem(thing: KnownCapacity | None) -> str:
+    return "" if thing is None else thing.metadata.annotations.get(marks.PROBLEM_ANNOTATION, "")
 
 
 def _sizes(thing: KnownCapacity) -> tuple[int, int]:

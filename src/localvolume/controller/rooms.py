@@ -37,7 +37,8 @@ SHUT: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 class Offer:
     """What one node has for one class, in bytes: the largest volume that fits, and room in all.
 
-    `why_not` says why nothing may be sent there, "" where it may.
+    `why_not` says why nothing may be sent there, "" where it may; `problem` why some of its pools,
+    or all, cannot serve the class.
     """
 
     node: str
@@ -45,6 +46,7 @@ class Offer:
     largest: int
     room: int
     why_not: str = ""
+    problem: str = ""
 
 
 Offers = Sequence[Offer]
@@ -78,9 +80,9 @@ def offers_for(
         name = node.metadata.name
         why_not = "" if _is_about(thing.node_topology, node) else "its room is for another hostname"
         why_not = why_not or _why_not(class_, node)
-        offer = Offer(
-            name, marks.node_key(name), largest, largest if room is None else room, why_not
-        )
+        problem = thing.metadata.annotations.get(marks.PROBLEM_ANNOTATION, "")
+        room = largest if room is None else room
+        offer = Offer(name, marks.node_key(name), largest, room, why_not, problem)
         # Where there are two, one of them is about to go.
         if name not in found or _ranks(offer) > _ranks(found[name]):
             found[name] = offer
@@ -134,7 +136,10 @@ def lack(offers: Offers, refused: Mapping[str, str]) -> Lack:
     of one of them at least."""
     if not offers:
         return "pool"
-    fit = any(not offer.why_not and offer.node not in refused for offer in offers)
+    fit = any(
+        not offer.why_not and offer.node not in refused and (offer.largest or not offer.problem)
+        for offer in offers
+    )
     return "room" if fit else "node"
 
 
@@ -145,7 +150,10 @@ def _why_none(offer: Offer, wanted: int, left: int, refused: Mapping[str, str]) 
         why = refused[offer.node]
         return f"it gave the claim back: {why}" if why else "it gave the claim back"
     if wanted > offer.largest:
-        return f"at most {quantity(offer.largest)} fit"
+        most = f"at most {quantity(offer.largest)} fit"
+        if offer.problem:
+            return f"{most}; {offer.problem}" if offer.largest else offer.problem
+        return most
     if wanted > left:
         return f"{quantity(max(0, left))} are left besides what is being made"
     return ""

@@ -16,6 +16,7 @@ from localvolume.controller.ours import is_dynamic, is_static
 from localvolume.controller.rooms import (
     REFUSED_SECONDS,
     Lack,
+    Offer,
     Offers,
     allows,
     choose,
@@ -140,6 +141,15 @@ def bound(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
     return Keep(claim, "its volume is none of the dynamic ones")
 
 
+def asked_of_nobody(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+    """Before its first pod no provisioner is asked to serve it: people are only told."""
+    class_ = facts.classes.get(claims.class_of(claim))
+    if claims.provisioner_of(claim) or class_ is None:
+        return None
+    waits = class_.volume_binding_mode == "WaitForFirstConsumer"
+    return _in_vain(facts, claim) if waits and class_.provisioner in facts.provisioners else None
+
+
 def not_ours(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
     """Whose it is: the annotation of kube-controller-manager and the class must say the same."""
     provisioner = claims.provisioner_of(claim)
@@ -186,7 +196,7 @@ def waits(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
         return None
     if _label(claim):
         return Unroute(claim, "no node is selected for it any more")
-    return Keep(claim, "no node is selected for it yet")
+    return _in_vain(facts, claim) or Keep(claim, "no node is selected for it yet")
 
 
 def routed(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
@@ -202,21 +212,35 @@ def immediate(facts: Facts, claim: PersistentVolumeClaim) -> Step:
     label = _label(claim)
     # A key that is not a name cannot be looked up; what it stands for may be told by the caches.
     gone = label if label and facts.nodes.by_key(label) is None else ""
+    found = _best(facts, claim)
+    if isinstance(found, Offer):
+        return Route(claim, f"{found.node} has the most room", found.key, gone)
+    return Unroute(claim, found.reason, gone) if label else found
+
+
+def _in_vain(facts: Facts, claim: PersistentVolumeClaim) -> Nowhere | None:
+    """Why the scheduler will find no node, where pools have a problem, of which it cannot know."""
+    if not any(offer.problem for offer in facts.offers(facts.classes[claims.class_of(claim)])):
+        return None
+    found = _best(facts, claim)
+    return found if isinstance(found, Nowhere) else None
+
+
+def _best(facts: Facts, claim: PersistentVolumeClaim) -> Offer | Nowhere:
     refused = {name: one.why for name, one in facts.refused.items() if _is_refused(facts, name)}
-    wanted, provisioner = claims.requested_bytes(claim) or 0, claims.provisioner_of(claim)
-    offers = facts.offers(facts.classes[claims.class_of(claim)])
+    class_, wanted = facts.classes[claims.class_of(claim)], claims.requested_bytes(claim) or 0
+    offers, provisioner = facts.offers(class_), class_.provisioner
     offer = choose(offers, wanted, provisioner, facts.taken, refused)
     if offer is not None:
-        return Route(claim, f"{offer.node} has the most room", offer.key, gone)
+        return offer
     why = why_none(offers, wanted, provisioner, facts.taken, refused)
-    if label:
-        return Unroute(claim, why, gone)
     return Nowhere(claim, why, lack(offers, refused))
 
 
 RULES: tuple[Callable[[Facts, PersistentVolumeClaim], Step | None], ...] = (
     going,
     bound,
+    asked_of_nobody,
     not_ours,
     selected,
     flex,

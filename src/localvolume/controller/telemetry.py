@@ -87,7 +87,9 @@ class ControllerMetrics(ProcessMetrics):
             "class",
         )
         self.unroutable = gauge(
-            "unroutable_claims", "Claims of Immediate classes that no node takes"
+            "unroutable_claims",
+            "Claims that no node takes: of Immediate classes, and those that wait for their first "
+            "pod where pools have a problem",
         )
         self._lost = gauge(
             "lost_volumes",

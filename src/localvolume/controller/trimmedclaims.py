@@ -34,6 +34,7 @@ _CLAIM_ANNOTATIONS: Final = frozenset(
     }
 )
 _CAPACITY_LABELS: Final = frozenset({marks.NODE_LABEL, DRIVER_LABEL})
+_CAPACITY_ANNOTATIONS: Final = frozenset({marks.PROBLEM_ANNOTATION})
 
 
 class ClaimMeta(Meta, frozen=True, kw_only=True):
@@ -88,7 +89,9 @@ class ClassMeta(_PlainMeta, frozen=True, kw_only=True):
 class CapacityMeta(_PlainMeta, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         put(self, labels=few(self.labels or NO_STRINGS, _CAPACITY_LABELS))
+        said = few(self.annotations or NO_STRINGS, _CAPACITY_ANNOTATIONS)
         super().__post_init__()
+        put(self, annotations=said)
 
 
 _NO_CLASS_META: Final = ClassMeta()

@@ -27,10 +27,14 @@ MANAGER: Final = "localvolume"
 # What a resource.Quantity is capped at; beyond it, what is read back would always differ.
 _MOST: Final = (1 << 63) - 1
 
+_LONGEST: Final = 1000
+"""Of how many characters of a problem the object tells."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClassRoom:
-    """A StorageClass served here, and the room in bytes of each pool that serves it.
+    """A StorageClass served here, the room in bytes of each pool that serves it, and why some of
+    them cannot.
 
     A pool with a problem has room 0: the node is known to be none to choose. Without any pool the
     class has no object.
@@ -39,6 +43,7 @@ class ClassRoom:
     class_name: str
     provisioner: str
     rooms: tuple[int, ...]
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +62,11 @@ class Desired:
     provisioner: str
     capacity: int
     maximum: int
+    problem: str = ""
 
     @property
     def sizes(self) -> dict[str, str]:
-        """The only fields that can be changed, as the API names them."""
+        """The only fields that can be changed, as the API names them; and annotations."""
         return {"capacity": quantity(self.capacity), "maximumVolumeSize": quantity(self.maximum)}
 
 
@@ -116,6 +122,7 @@ def desired_objects(classes: Sequence[ClassRoom]) -> dict[str, Desired]:
             room.provisioner,
             _whole(sum(max(0, size) for size in room.rooms)),
             _whole(max(room.rooms)),
+            _clause(room.problem),
         )
         for room in classes
         if room.rooms
@@ -190,6 +197,7 @@ def manifest(create: Create, node: NodeFacts, namespace: str) -> dict[str, Any]:
         "metadata": {
             "name": create.name,
             "namespace": namespace,
+            "annotations": notes(create.desired),
             "labels": {
                 marks.NODE_LABEL: marks.node_key(node.name),
                 DRIVER_LABEL: driver_label(create.desired.provisioner),
@@ -203,6 +211,11 @@ def manifest(create: Create, node: NodeFacts, namespace: str) -> dict[str, Any]:
         "nodeTopology": {"matchLabels": _topology(node)},
         **create.desired.sizes,
     }
+
+
+def notes(desired: Desired) -> dict[str, str]:
+    """The annotations of an object that says this."""
+    return {marks.PROBLEM_ANNOTATION: desired.problem} if desired.problem else {}
 
 
 def driver_label(provisioner: str) -> str:
@@ -223,13 +236,16 @@ def _mismatch(thing: CSIStorageCapacity, desired: Desired, node: NodeFacts) -> s
 
 
 def _difference(thing: CSIStorageCapacity, desired: Desired) -> str:
-    """How the sizes differ, "" where they do not."""
+    """How the sizes, or what is said of a problem, differ; "" where they do not."""
     said = {"capacity": thing.capacity, "maximumVolumeSize": thing.maximum_volume_size}
-    return ", ".join(
+    differences = [
         f"{field} is {said[field] or 'not set'} and should be {wanted}"
         for field, wanted in desired.sizes.items()
         if bytes_of(said[field] or "") != bytes_of(wanted)
-    )
+    ]
+    if thing.metadata.annotations.get(marks.PROBLEM_ANNOTATION, "") != desired.problem:
+        differences.append("its pools have a problem" if desired.problem else "no problem is left")
+    return ", ".join(differences)
 
 
 def _topology(node: NodeFacts) -> Mapping[str, str]:
@@ -238,6 +254,11 @@ def _topology(node: NodeFacts) -> Mapping[str, str]:
 
 def _sorted(things: list[CSIStorageCapacity], first: str) -> list[CSIStorageCapacity]:
     return sorted(things, key=lambda thing: (thing.metadata.name != first, thing.metadata.name))
+
+
+def _clause(text: str) -> str:
+    """In one line, and no longer than an Event."""
+    return " ".join(text.split())[:_LONGEST]
 
 
 def _whole(size_bytes: int) -> int:

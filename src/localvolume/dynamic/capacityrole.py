@@ -24,6 +24,7 @@ from localvolume.dynamic.capacity import (
     Step,
     desired_objects,
     manifest,
+    notes,
     ours,
     plan_objects,
     shrinks,
@@ -44,6 +45,7 @@ from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import STORAGE_CAPACITIES
 from localvolume.kube.objects import CSIStorageCapacity
 from localvolume.kube.transport import LONGEST_WAIT_SECONDS
+from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts
 
 log = logging.getLogger(__name__)
@@ -198,7 +200,9 @@ class CapacityRole:
         elif isinstance(step, Patch):
             meta = step.object.metadata
             bound = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-            patch = MergePatch({"metadata": bound, **step.desired.sizes})
+            said = {marks.PROBLEM_ANNOTATION: None, **notes(step.desired)}
+            metadata = {**bound, "annotations": said}
+            patch = MergePatch({"metadata": metadata, **step.desired.sizes})
             made = await self._client.patch(STORAGE_CAPACITIES, meta.name, patch, self._namespace)
             self._informer.apply_own_write(made)
         elif isinstance(step, Create):

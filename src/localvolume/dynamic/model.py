@@ -272,7 +272,11 @@ class Keep(Step):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps, and what room the pools of each class have once they are done (bytes)."""
+    """The steps, and what room the pools of each class have once they are done (bytes).
+
+    `unfit` says of each class why some of its pools cannot serve it, "" where all can.
+    """
 
     steps: Sequence[Step]
     room: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    unfit: Mapping[str, str] = field(default_factory=dict)

@@ -39,7 +39,7 @@ def plan(facts: Facts) -> Plan:
         if idle and (spare := judge_spares(world, name)) is not None:
             steps[name] = spare
     chosen = [steps[name] for name in sorted(steps) if name not in facts.busy]
-    return Plan(chosen, room_of_classes(world))
+    return Plan(chosen, room_of_classes(world), unfit_of_classes(world))
 
 
 def _is_left(world: World, name: str) -> bool:
@@ -64,6 +64,23 @@ def room_of_classes(world: World) -> dict[str, tuple[int, ...]]:
                 rooms.append(UNCOUNTED)
         room[name] = tuple(rooms)
     return room
+
+
+def unfit_of_classes(world: World) -> dict[str, str]:
+    """For each of the same classes: why some of its pools cannot serve it, "" where all can."""
+    found: dict[str, str] = {}
+    for name, class_facts in world.facts.classes.items():
+        pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]
+        whys = [
+            f"pool {pool.config.name}: {why}"
+            for pool in pools
+            if (why := unfit(pool, class_facts, None))
+        ]
+        if class_facts.problem:
+            whys = [f"class {name}: {class_facts.problem}"]
+        if pools:
+            found[name] = "; ".join(whys)
+    return found
 
 
 def _age(claim: PersistentVolumeClaim) -> tuple[str, str]:

@@ -34,6 +34,10 @@ REFUSED_WHY_ANNOTATION = "localvolume.dev/not-here-why"
 """On such a claim: the same, and why (`<node> <RFC 3339> <why>`). It counts as long as both say the
 same: an older agent that gives the claim back leaves this one as it was."""
 
+PROBLEM_ANNOTATION = "localvolume.dev/problem"
+"""On a CSIStorageCapacity: why pools of the node that are for the class cannot serve it. Not there
+where all can."""
+
 RELEASED_ANNOTATION = "localvolume.dev/released-since"
 """On a volume that is removed only after a grace period: since when its claim is gone, and the UID
 of that claim (`<RFC 3339> <UID>`)."""

@@ -58,7 +58,7 @@ def _room(facts: Facts, claim: Claim, class_: StorageClass) -> list[tuple[str, s
     offers = offers_for(class_, facts.capacities, facts.known_nodes)
     texts = [
         f"{one.node}: {size(one.room)}, at most {size(one.largest)} in one"
-        + (f" ({one.why_not})" if one.why_not else "")
+        + (f" ({why})" if (why := one.why_not or one.problem) else "")
         for one in offers[:8]
     ]
     if len(offers) > len(texts):

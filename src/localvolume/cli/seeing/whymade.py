@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from localvolume.cli.seeing.claimchain import class_object, consumers, is_for_first_pod
 from localvolume.cli.seeing.explanation import Verdict
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts
@@ -100,7 +102,10 @@ def _routed(facts: Facts, claim: Claim, class_: StorageClass) -> Verdict:
             return Verdict(
                 code="unknown", text=why, then="unknown", who="you: ask with more rights"
             )
-        return _nowhere(step, class_)
+        found = _nowhere(step, class_)
+        if is_for_first_pod(class_):
+            return replace(found, then=f"{found.then}, and a pod uses it")
+        return found
     if is_for_first_pod(class_):
         return waits_for_pod(facts, claim)
     text = f"the controller leaves it alone: {step.reason}"

@@ -14,9 +14,12 @@ import pytest
 from localvolume.controlplane import ControlPlane
 from localvolume.controlplane.node import KubeletClient, KubeletNode, NodeFailed
 from localvolume.controlplane.node.cgroups import PREFIX, layout
-from localvolume.host.loops import loops_on
+from localvolume.host.loops import loop_status, loops_on
 from tests.cluster.support_objects import Objects
+from tests.cluster.support_program import Program
 from tests.node.support_pods import make_local_volume, make_pod, pod_spec, pod_until
+from tests.suite.api import CLAIMS, CLASSES, VOLUMES
+from tests.suite.names import NATIVE, NODE_LABEL
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "loop")
@@ -213,6 +216,77 @@ def test_what_a_killed_keeper_leaves_goes_with_the_next_start(
     with node:
         pass
     until(traces.left, lambda left: not left)
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[Path]:
+    """A disk of the machine for a pool, beside the node's directory."""
+    point, file = tmp_path / "pool", tmp_path / "pool.disk"
+    point.mkdir()
+    with open(file, "wb") as made:
+        made.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", str(file)], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run(["mount", "-o", "loop", str(file), str(point)], check=True)
+    yield point
+    for image in point.glob(".localvolume/images/*.img"):
+        of = ["losetup", "--list", "--noheadings", "--output", "NAME", "--associated", str(image)]
+        for left in subprocess.run(of, check=True, capture_output=True, text=True).stdout.split():
+            subprocess.run(["losetup", "--detach", left], check=True)
+    subprocess.run(["umount", str(point)], check=True)
+
+
+@pytest.mark.needs("ext4")
+def test_images_of_a_pool_elsewhere_go_with_the_node(
+    node_plane: ControlPlane, objects: Objects, pool: Path, tmp_path: Path, unique: str
+) -> None:
+    """Also beside a link that is older than what is attached to its loop device now."""
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "pools").write_text(json.dumps({"p": {"hostDir": str(pool), "backend": "image"}}))
+    node = KubeletNode(node_plane, unique, tmp_path / "node")
+    node.start()
+    try:
+        objects.adopt(f"/api/v1/nodes/{unique}")
+        environment = {
+            "KUBECONFIG": str(node_plane.kubeconfig),
+            "MY_NODE_NAME": unique,
+            "MY_NAMESPACE": "default",
+        }
+        agent = [sys.executable, "-m", "localvolume", "agent", "--config", str(config)]
+        argv = node.enter([*agent, "--listen-address", ":18081"])
+        program = Program(argv, environment, tmp_path / "agent.log")
+        try:
+            objects.make(CLASSES, {"metadata": {"name": unique}, "provisioner": NATIVE})
+            made = objects.make(CLAIMS, claim_of_class(unique))
+            name = f"pvc-{made['metadata']['uid']}"
+            until(lambda: objects.get(f"{VOLUMES}?fieldSelector=metadata.name={name}")["items"])
+            objects.adopt(f"{VOLUMES}/{name}")
+            (line,) = loops_over(f"{pool}/")
+            assert line.endswith(f"{name}.img")
+            device = line.split()[0]
+            others = loops_over(f"{pool}.disk")[0].split()[0]
+            node.run(["ln", "-s", others, "/run/localvolume/older"])
+        finally:
+            program.stop()
+        attached = loop_status(device)
+        assert attached is not None, "what an agent attached outlives it"
+    finally:
+        node.stop()
+    # By what is attached: without the node's mounts, its path is another one.
+    assert loop_status(device) != attached
+    assert loops_over(f"{pool}.disk")
+
+
+def claim_of_class(name: str) -> dict[str, object]:
+    """A claim of the class of that name, on the node of that name."""
+    return {
+        "metadata": {"name": name, "labels": {NODE_LABEL: name}},
+        "spec": {
+            "storageClassName": name,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "16Mi"}},
+        },
+    }
 
 
 def test_a_program_in_the_node_can_be_treated_as_the_program_itself(

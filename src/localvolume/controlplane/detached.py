@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from localvolume.controlplane.assets import cache_home
@@ -18,10 +18,12 @@ from localvolume.controlplane.plane import PlaneFailed
 
 @dataclass(frozen=True)
 class Running:
-    """What the process that holds the plane says of itself."""
+    """What the process that holds the plane says of itself; `nodes` are the processes that hold
+    the namespaces of its real nodes, by their names."""
 
     pid: int
     ready: bool
+    nodes: Mapping[str, int] = field(default_factory=dict)
 
 
 def directory() -> Path:
@@ -59,12 +61,12 @@ def holding() -> Iterator[int]:
         os.close(descriptor)
 
 
-def say_ready(descriptor: int) -> None:
-    _write(descriptor, Running(os.getpid(), ready=True))
+def say_ready(descriptor: int, nodes: Mapping[str, int]) -> None:
+    _write(descriptor, Running(os.getpid(), ready=True, nodes=nodes))
 
 
 def _write(descriptor: int, state: Running) -> None:
-    text = json.dumps({"pid": state.pid, "ready": state.ready}).encode()
+    text = json.dumps(asdict(state)).encode()
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text, 0)
 
@@ -87,13 +89,16 @@ def running() -> Running | None:
         os.close(descriptor)
 
 
-def start(timeout: float = 120.0) -> None:
-    """Have a process of its own hold the plane; returns when it is ready; raises PlaneFailed."""
+def start(options: Sequence[str], timeout: float) -> Running:
+    """Have a process of its own hold the plane, `up` with these options; returns when it is ready.
+
+    Raises PlaneFailed.
+    """
     directory().mkdir(mode=0o700, parents=True, exist_ok=True)
     log_path = directory() / "up.log"
     with open(log_path, "wb") as log:
         holder = subprocess.Popen(
-            [sys.executable, "-m", "localvolume.controlplane", "up"],
+            [sys.executable, "-m", "localvolume.controlplane", "up", *options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -110,6 +115,7 @@ def start(timeout: float = 120.0) -> None:
         time.sleep(0.05)
     # It outlives us by intent, and so it is not ours to wait for.
     holder.returncode = 0
+    return state
 
 
 def stop(timeout: float = 30.0) -> bool:

@@ -2,7 +2,7 @@
 
 from localvolume.controlplane.node.client import KubeletClient, make_client
 from localvolume.controlplane.node.images import busybox_image, pause_image
-from localvolume.controlplane.node.node import KubeletNode
+from localvolume.controlplane.node.node import KubeletNode, entering
 from localvolume.controlplane.node.requirements import NodeFailed, missing
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "KubeletNode",
     "NodeFailed",
     "busybox_image",
+    "entering",
     "make_client",
     "missing",
     "pause_image",

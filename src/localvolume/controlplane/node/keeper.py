@@ -94,6 +94,8 @@ async def _serve(listening: list[socket.socket], target: int) -> None:
 def _sweep(order: Order, name: str, holder: int) -> list[str]:
     """End every process, then remove what processes leave; returns what could not be removed."""
     attached = loops.beneath(order.directory)
+    if holder:
+        attached |= loops.linked(f"/proc/{holder}/root")
     loops.detach(attached)
     cgroups.thaw(name)
     if holder:

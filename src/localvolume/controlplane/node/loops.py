@@ -1,4 +1,5 @@
-"""Loop devices that a node leaves: kubelet's own for raw block volumes, and those of its files."""
+"""Loop devices that a node leaves: kubelet's own for raw block volumes, those of its files, and
+those that an agent in it attached to images in a pool, wherever that lies."""
 
 import contextlib
 import fcntl
@@ -10,6 +11,9 @@ from localvolume.host.loops import LoopStatus, loop_status
 
 _LOOP_CLR_FD = 0x4C01  # linux/loop.h
 
+_LINKS = "run/localvolume"
+"""Where an agent's links are, `<pool id>/<volume>`, that lead to the devices of images."""
+
 
 def beneath(directory: str) -> dict[str, LoopStatus]:
     """What is attached to which loop device ("/dev/loop3"), where it is a file in `directory`."""
@@ -19,6 +23,26 @@ def beneath(directory: str) -> dict[str, LoopStatus]:
         ours = backing is not None and backing.startswith(f"{directory}/")
         if ours and (status := _status(device)) is not None:
             found[device] = status
+    return found
+
+
+def linked(root: str) -> dict[str, LoopStatus]:
+    """What an agent has attached in the node whose / is `root` (/proc/PID/root): /run is the node's
+    own, so are the links there.
+
+    A link may be older than what is attached now: only the image of the volume it names counts.
+    """
+    found = {}
+    for place, _, names in os.walk(f"{root}/{_LINKS}"):
+        for name in names:
+            try:
+                device = os.readlink(f"{place}/{name}")
+            except OSError:  # no link, or just gone
+                continue
+            backing = _backing(os.path.basename(device))
+            theirs = backing is not None and os.path.basename(backing) == f"{name}.img"
+            if theirs and (status := _status(device)) is not None:
+                found[device] = status
     return found
 
 

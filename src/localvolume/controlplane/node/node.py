@@ -246,7 +246,7 @@ class KubeletNode:
 
         A signal sent to the process reaches the program, and it ends as the program ends.
         """
-        return [sys.executable, "-I", "-S", enter.__file__, str(self.holder), *argv]
+        return entering(self.holder, argv)
 
     def run(self, argv: Sequence[str], *, input: str | None = None, timeout: float = 60.0) -> str:  # noqa: A002
         """Run a program inside the node; its standard output. Raises NodeFailed, TimeoutExpired."""
@@ -266,6 +266,11 @@ class KubeletNode:
         """Give the node the images of a docker archive, under the names that are in it."""
         where = ["--address", self._layout.socket, "--namespace", "k8s.io"]
         self.run(["ctr", *where, "images", "import", str(Path(path).absolute())], timeout=120)
+
+
+def entering(holder: int, argv: Sequence[str]) -> list[str]:
+    """`argv` such that it runs in the node whose namespaces the process `holder` holds."""
+    return [sys.executable, "-I", "-S", enter.__file__, str(holder), *argv]
 
 
 def _visible(directory: str) -> str:

@@ -96,7 +96,7 @@ def installed_on(node: KubeletNode, directory: Path) -> Iterator[Installed]:
         node.run(["mount", "-t", "tmpfs", "-o", "mode=755", "installed", "/mnt"])
         stack.callback(node.run, ["umount", "--lazy", "/mnt"])
         node.run(["mkdir", "-p", DISCOVERED, POOL])
-        stack.enter_context(disk(node, directory / "pool.disk", POOL, 256 * MIB))
+        stack.enter_context(disk(node, directory / "pool.disk", POOL, 1024 * MIB))
         made = Installed(node)
         stack.callback(_remove, made)
         made.kubectl("apply", "-f", str(MANIFESTS))

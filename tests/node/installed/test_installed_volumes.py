@@ -11,6 +11,7 @@ import pytest
 
 from localvolume.controlplane.node import KubeletNode, NodeFailed
 from localvolume.volumes.marks import CLAIMED_ANNOTATION
+from tests.host.support_privileges import CAP_SYS_RESOURCE
 from tests.node.support_dynamic import left_in
 from tests.node.support_installed import (
     AGENT,
@@ -32,7 +33,7 @@ from tests.suite.until import until
 pytestmark = pytest.mark.needs("kubelet", "image", "loop", "ext4")
 
 POOLS = json.dumps({"fast": {"hostDir": POOL, "backend": "image"}})
-WRITE = "echo of {name} > /data/file && sync -f /data/file && touch /tmp/done; sleep 600"
+WRITE = "echo of {name} > /data/file && sync -f /data/file && touch /tmp/done; sleep 3600"
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +153,94 @@ def test_what_a_container_that_nobody_knows_of_has_mounted_is_not_cleaned(
     assert left <= {"lost+found"}
 
 
+@pytest.fixture(params=["ext4", pytest.param("xfs", marks=pytest.mark.needs("xfs"))])
+def made_as(installed: Installed, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The filesystem that the class of made volumes asks for meanwhile."""
+    named: Object = json.loads(installed.kubectl("get", "storageclass", DYNAMIC, "-o", "json"))
+    for key in ("uid", "resourceVersion", "creationTimestamp"):
+        del named["metadata"][key]
+    fs_type: str = request.param
+    replace(installed, {**named, "parameters": {"fsType": fs_type}})
+    yield fs_type
+    replace(installed, named)
+
+
+def replace(installed: Installed, storage_class: Object) -> None:
+    """Its parameters cannot be changed."""
+    installed.kubectl("delete", "storageclass", DYNAMIC)
+    installed.kubectl("create", "-f", "-", input=json.dumps(storage_class))
+
+
+def test_a_made_volume_grows_and_is_measured_while_its_pod_runs(
+    installed: Installed, made_as: str
+) -> None:
+    """kubelet's mount of it is seen through its directory, which the manifest mounts. What keeps
+    an ext4 from growing there, on a machine whose containers lack the capability, is the kernel."""
+    small, large = (32, 64) if made_as == "ext4" else (320, 400)
+    claim_and_write(installed, DYNAMIC, size=f"{small}Mi")
+    volume = installed.volume_until(DYNAMIC, "Bound")["metadata"]["name"]
+    assert until(partial(measured, installed, volume, "used"), bool, seconds=150) > 0
+    before = until(partial(measured, installed, volume, "available"), bool, seconds=150)
+    assert small / 2 * MIB < before < (small + 8) * MIB
+    blocks = blocks_in_pod(installed, DYNAMIC)
+    more = {"spec": {"resources": {"requests": {"storage": f"{large}Mi"}}}}
+    installed.kubectl("patch", "pvc", DYNAMIC, "--type=merge", "-p", json.dumps(more))
+    (agent,) = installed.pods(AGENT)
+    in_use = made_as == "xfs" or has_resource_capability(installed, agent)
+    if in_use:
+        grown(installed, f"{large}Mi")
+        assert blocks_in_pod(installed, DYNAMIC) > blocks + (large - small) * 3 // 4 * 1024
+        until(
+            partial(measured, installed, volume, "available"),
+            lambda left: left > before + (large - small) * 3 / 4 * MIB,
+            seconds=150,
+        )
+    else:
+        (said,) = until(partial(why_it_does_not_grow, installed), bool, seconds=150)
+        assert "only processes with CAP_SYS_RESOURCE grow it while it is mounted" in said
+    pod = json.loads(installed.kubectl("get", "pod", DYNAMIC, "-o", "json"))
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
+    assert installed.kubectl("exec", DYNAMIC, "--", "cat", "/data/file").strip() == f"of {DYNAMIC}"
+    installed.kubectl("delete", "pod", DYNAMIC, "--grace-period=1", "--timeout=120s")
+    grown(installed, f"{large}Mi")
+    installed.kubectl("delete", "pvc", DYNAMIC, "--timeout=120s")
+    installed.gone("persistentvolume", volume, "")
+    purged(installed)
+
+
+def grown(installed: Installed, size: str) -> None:
+    has = ("get", "pvc", DYNAMIC, "-o", "jsonpath={.status.capacity.storage}")
+    until(partial(installed.kubectl, *has), lambda said: said.strip() == size, seconds=150)
+
+
+def has_resource_capability(installed: Installed, pod: Object) -> bool:
+    """Whether its container was given CAP_SYS_RESOURCE: a machine may have none to give."""
+    status = installed.execute(pod, "cat", "/proc/1/status")
+    (effective,) = re.findall(r"^CapEff:\s+([0-9a-f]+)$", status, re.MULTILINE)
+    return bool(int(effective, 16) >> CAP_SYS_RESOURCE & 1)
+
+
+def why_it_does_not_grow(installed: Installed) -> list[str]:
+    field = f"involvedObject.name={DYNAMIC},reason=VolumeResizeFailed"
+    said = installed.kubectl("get", "events", "--field-selector", field, "-o", "json")
+    return [event["message"] for event in json.loads(said)["items"]]
+
+
+def measured(installed: Installed, volume: str, what: str) -> float:
+    """`used` or `available` bytes of a volume as the agent tells them; 0: it does not."""
+    (agent,) = installed.pods(AGENT)
+    said = installed.ask(agent, "/metrics")
+    line = rf'^localvolume_volume_{what}_bytes{{[^}}]*persistentvolume="{volume}"[^}}]*}} (\S+)$'
+    found = re.search(line, said, re.MULTILINE)
+    return float(found.group(1)) if found else 0.0
+
+
+def blocks_in_pod(installed: Installed, pod: str) -> int:
+    """How many KiB the filesystem has that the pod sees at /data."""
+    said = installed.kubectl("exec", pod, "--", "df", "-k", "/data")
+    return int(said.split()[-5])
+
+
 def held_for_a_pod(installed: Installed, volume: str) -> bool:
     field = f"involvedObject.name={volume},reason=VolumeFailedDelete"
     said = installed.kubectl("get", "events", "-A", "--field-selector", field, "-o", "json")
@@ -160,7 +249,7 @@ def held_for_a_pod(installed: Installed, volume: str) -> bool:
     return any("a pod still has it mounted" in message for message in messages)
 
 
-def claim_and_write(installed: Installed, name: str) -> None:
+def claim_and_write(installed: Installed, name: str, size: str = "32Mi") -> None:
     """A claim of the class `name`, and a pod of that name that has written to it."""
     claim = {
         "apiVersion": "v1",
@@ -169,7 +258,7 @@ def claim_and_write(installed: Installed, name: str) -> None:
         "spec": {
             "storageClassName": name,
             "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "32Mi"}},
+            "resources": {"requests": {"storage": size}},
         },
     }
     container = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import logging
 import socket
 import sys
@@ -32,7 +33,11 @@ LOOP_SECONDS = 2.0
 """How long the event loop may take to answer a probe before it is held to hang."""
 
 CLIENT_SECONDS = 5.0
-"""How long a client may stay silent, or not read its answer."""
+"""How long a client may take to send its request, and how long to read the answer."""
+
+HEAD_BYTES = 16 * 1024
+"""How long a request may be, with its headers: those of Prometheus and the kubelet have hundreds
+of bytes, and a token in one some thousands."""
 
 CLIENTS = 16
 """How many requests may be open; the oldest is cut for one more, so a probe always gets in."""
@@ -46,7 +51,7 @@ class Endpoints:
     Readiness says that every configured class is served; liveness that the loop turns and no look
     at the node is stuck. A loop that hangs is answered for with 500. `says` is the text for people
     with which a process that is ready answers. The event loop may take `loop_seconds` to answer a
-    probe, and a client may stay silent for `client_seconds`.
+    probe, and a client may take `client_seconds` for its request.
     """
 
     def __init__(
@@ -171,7 +176,47 @@ def _listen(address: ListenAddress) -> socket.socket:
     return socket.create_server((host, address.port), family=family, backlog=CLIENTS)
 
 
+_TOO_LARGE = b"HTTP/1.0 431 Request Header Fields Too Large\r\nContent-Length: 0\r\n\r\n"
+
+
 class _Handler(WSGIRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        """What the library parses is what has been read whole, of a bounded size.
+
+        By itself it would keep a hundred headers of 64 KiB for each client, and wait anew for each
+        line of them.
+        """
+        head = self._head()
+        if head is None:
+            return
+        self.rfile.close()
+        self.rfile = io.BytesIO(head)
+        super().handle()
+
+    def _head(self) -> bytes | None:
+        """The request up to the empty line; None where the client ends it before, or is refused.
+
+        Raises TimeoutError where it takes too long.
+        """
+        until = time.monotonic() + self.server.client_seconds
+        head = b""
+        while b"\r\n\r\n" not in head and b"\n\n" not in head:
+            if len(head) >= HEAD_BYTES:
+                self.connection.sendall(_TOO_LARGE)
+                return None
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the request did not come to its end in time")
+            self.connection.settimeout(left)
+            piece = self.connection.recv(HEAD_BYTES - len(head))
+            if not piece:
+                return None
+            head += piece
+        self.connection.settimeout(self.server.client_seconds)
+        return head
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it has there
         """Probes and scrapes are no news."""
 
@@ -188,7 +233,7 @@ class _Server(ThreadingWSGIServer):
         self.server_name, self.server_port = host, port
         self.setup_environ()
         self.set_app(app)
-        self._client_seconds = client_seconds
+        self.client_seconds = client_seconds
         self._closing = False
         self._open: dict[socket.socket, None] = {}
         self._at_work = 0
@@ -212,7 +257,7 @@ class _Server(ThreadingWSGIServer):
             if not self._closing:
                 time.sleep(0.1)  # out of descriptors, most likely: not in a circle
             raise
-        client.settimeout(self._client_seconds)
+        client.settimeout(self.client_seconds)
         return client, address
 
     def process_request(self, request: Any, client_address: Any) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from localvolume.volumes.identity import (
     compare,
     from_annotation,
+    knows_more,
     may_share_data,
     tells_apart,
     to_annotation,
@@ -226,3 +227,54 @@ def test_without_an_annotation_nothing_was_recorded() -> None:
 def test_an_unreadable_annotation_is_an_error_and_never_no_identity(text: str) -> None:
     with pytest.raises(ValueError, match="the recorded identity is unreadable"):
         from_annotation(text)
+
+
+BELOW = EXT4 | {"deviceSerial": "S1", "deviceWwn": "naa.5"}
+NUMBERED = NAMELESS_DISK | {"bootId": "b1", "diskSeq": "9"}
+
+
+def test_a_copy_on_another_device_is_another_volume() -> None:
+    comparison = compare(BELOW, BELOW | {"deviceSerial": "S2"})
+    assert comparison.verdict == "differs"
+    assert "its deviceSerial was 'S1' and is 'S2': it may be a copy" in comparison.reason
+
+
+@pytest.mark.parametrize("observed", [EXT4, without(BELOW, "deviceWwn")])
+def test_facts_of_the_device_count_where_both_have_them(observed: dict[str, str]) -> None:
+    assert compare(BELOW, observed).verdict == "same"
+    assert compare(observed, BELOW).verdict == "same"
+
+
+@pytest.mark.parametrize(
+    "observed",
+    [NUMBERED | {"bootId": "b2"}, NUMBERED | {"diskSeq": "10"}, without(NUMBERED, "diskSeq")],
+)
+@pytest.mark.parametrize("known", [{}, {"partStart": "2048"}], ids=["a disk", "a part of it"])
+def test_what_nothing_tells_apart_may_be_another_once_it_is_renumbered(
+    observed: dict[str, str], known: dict[str, str]
+) -> None:
+    comparison = compare(NUMBERED | known, observed | known)
+    assert comparison.verdict == "renumbered"
+    assert "the node was started anew or the disk attached anew" in comparison.reason
+    assert compare(NUMBERED | known, NUMBERED | known).verdict == "same"
+
+
+def test_another_size_is_another_disk_however_it_is_numbered() -> None:
+    assert compare(NUMBERED, NUMBERED | {"sizeBytes": "2000", "bootId": "b2"}).verdict == "differs"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "observed", "more"),
+    [
+        (EXT4, BELOW, True),
+        (BELOW, EXT4, False),
+        (BELOW, BELOW | {"devicePartUuid": "p"}, False),
+        (NAMELESS_DISK, NUMBERED, True),
+        (NUMBERED, NUMBERED | {"diskSeq": "10"}, False),
+        (DISK, DISK, False),
+    ],
+)
+def test_a_record_is_completed_once(
+    recorded: dict[str, str], observed: dict[str, str], more: bool
+) -> None:
+    assert knows_more(recorded, observed) is more

@@ -207,6 +207,31 @@ def test_a_used_volume_that_was_replaced_is_only_told(before: Entry, now: Entry)
     assert hold.event == EVENT_REPLACED
 
 
+WEAK = {"kind": "block", "sizeBytes": "1000", "bootId": "b1", "diskSeq": "9"}
+
+
+def renumbered() -> tuple[Entry, Entry]:
+    """A disk without a serial number before and after a reboot; or another one of its kind."""
+    before = replace(block(), identity=WEAK)
+    return before, replace(before, identity=WEAK | {"bootId": "b2"})
+
+
+@never_used
+def test_a_never_used_disk_that_nothing_tells_apart_is_offered_anew_after_a_reboot(
+    phase: str,
+) -> None:
+    before, now = renumbered()
+    step = a(Withdraw, only_step([now], [volume_of(before, mode="Block", phase=phase)]))
+    assert "may not be the volume that was published" in step.reason
+
+
+def test_a_bound_one_is_only_told() -> None:
+    before, now = renumbered()
+    hold = held(only_step([now], [bound_to(before, mode="Block")]), "renumbered")
+    assert hold.event == EVENT_REPLACED
+    assert "removes the annotation localvolume.dev/identity" in hold.reason
+
+
 def test_an_older_object_whose_device_became_a_directory_is_not_offered_as_one() -> None:
     volume = volume_of(block(), mode="Block", identity=None)
     a(Withdraw, only_step([DISK], [volume]))

@@ -15,7 +15,7 @@ from localvolume.host.blockdev import (
     probe_block_device,
     users_of,
 )
-from localvolume.host.blockidentity import identity_of
+from localvolume.host.blockidentity import identity_below, identity_of
 from localvolume.host.loops import loop_status
 from tests.host.support_devices import (
     command,
@@ -229,11 +229,32 @@ class TestIdentityFromSysfs:
         assert identity_of(base, "253:3", "/dev/dm-3", 1) == {"kind": "block", "dmUuid": "LVM-abcd"}
 
     def test_nothing_to_go_by(self, tree: Path) -> None:
-        base = self.disk(tree, "vdb", "254:16", {})
+        """Then how this boot's kernel has numbered it."""
+        base = self.disk(tree, "vdb", "254:16", {"diskseq": "9"})
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         assert identity_of(base, "254:16", "/dev/vdb", 4096) == {
             "kind": "block",
             "sizeBytes": "4096",
+            "bootId": boot,
+            "diskSeq": "9",
         }
+        part = self.disk(tree, "vdb/vdb1", "254:17", {"partition": "1", "start": "2048"})
+        assert identity_of(part, "254:17", "/dev/vdb1", 4096) == {
+            "kind": "block",
+            "sizeBytes": "4096",
+            "partStart": "2048",
+            "bootId": boot,
+            "diskSeq": "9",
+        }
+
+    def test_below_a_filesystem(self, tree: Path) -> None:
+        """What is weak or a place does not count there."""
+        files: dict[str, str | bytes] = {"device/wwid": "naa.5", "uevent": "DEVNAME=sda"}
+        self.disk(tree, "sda", "8:0", files | {"device/model": "Fast"})
+        assert identity_below("8:0") == {"deviceWwn": "naa.5"}
+        self.disk(tree, "vdb", "254:16", {"uevent": "DEVNAME=vdb"})
+        assert identity_below("254:16") == {}
+        assert identity_below("0:99") == {}
 
     def test_partition_of_a_known_disk(self, tree: Path) -> None:
         self.disk(tree, "sda", "8:0", {"device/wwid": "naa.5"})

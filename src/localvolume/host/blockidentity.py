@@ -10,7 +10,9 @@ import re
 from localvolume.host.entries import device_number
 from localvolume.host.loops import DELETED, loop_status
 from localvolume.host.partitions import partition_uuid
-from localvolume.host.sysfs import disk_of, read, udev_properties, uevent, words
+from localvolume.host.sysfs import base_of, disk_of, read, udev_properties, uevent, words
+
+_OF_ONE = ("wwn", "serial", "partUuid", "dmUuid", "mdUuid", "loopInode", "loopOffset")
 
 
 def identity_of(base: str, device: str, path: str, size: int) -> dict[str, str]:
@@ -19,8 +21,10 @@ def identity_of(base: str, device: str, path: str, size: int) -> dict[str, str]:
     ``wwn``, ``serial``, ``model`` (of the disk, also for a partition), ``partUuid``, ``dmUuid``,
     ``mdUuid``, ``loopFile``, ``loopInode``, ``loopOffset``. With none of them that tells devices
     apart, ``partStart`` and ``sizeBytes``: weak, but better than nothing. (Otherwise the size
-    is left out: growing a logical volume does not make it another.) Which keys are there may
-    depend on the kernel and on what of the host is in sight, so compare the keys both sides have.
+    is left out: growing a logical volume does not make it another.) Where the disk too has none,
+    ``bootId`` and ``diskSeq`` (Linux 5.15): no two attachments of one boot have its number in
+    common, and nothing is known of it beyond them. Which keys are there may depend on the kernel
+    and on what of the host is in sight, so compare the keys both sides have.
     """
     disk = disk_of(base)
     disk_number = read(f"{disk}/dev") or device
@@ -48,9 +52,28 @@ def identity_of(base: str, device: str, path: str, size: int) -> dict[str, str]:
     if not tells_apart:
         facts["sizeBytes"] = str(size)
         facts["partStart"] = read(f"{base}/start")
+        if not any(facts[key] for key in ("wwn", "serial", "dmUuid", "mdUuid")) and not backing:
+            facts["bootId"] = read("/proc/sys/kernel/random/boot_id")
+            facts["diskSeq"] = read(f"{disk}/diskseq")
     model = read(f"{disk}/device/model")
     facts["model"] = words(model) if model else None
     return {"kind": "block", **{key: value for key, value in facts.items() if value}}
+
+
+def identity_below(device: str) -> dict[str, str]:
+    """What tells the device below a mounted filesystem ("major:minor") from every other one.
+
+    Of what `identity_of` says, that which no place and no weak fact is; with each key's name begun
+    by ``device``: ``deviceWwn``, ``deviceSerial``, ``devicePartUuid``, ``deviceDmUuid``,
+    ``deviceMdUuid``, ``deviceLoopInode``, ``deviceLoopOffset``. Empty where a filesystem lies on no
+    device (of the network, in memory) or on several (btrfs), and for a device without any of them.
+    """
+    base = base_of(device)
+    name = uevent(base).get("DEVNAME")
+    if name is None:
+        return {}
+    found = identity_of(base, device, f"/dev/{name}", 0)
+    return {f"device{key[0].upper()}{key[1:]}": found[key] for key in _OF_ONE if key in found}
 
 
 def _wwn(disk: str, udev: dict[str, str]) -> str | None:

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
+from localvolume.host.blockidentity import identity_below
 from localvolume.host.entries import device_number
 from localvolume.host.mounts import Mount
 from localvolume.host.syscalls import EXT_MAGIC, StatFs, fstatfs, ioc
@@ -92,7 +93,8 @@ def identity_of_mount(mount: Mount, filesystem: Filesystem) -> dict[str, str]:
 
     ``kind``, ``fsType`` and ``root`` always; ``uuid`` when the filesystem has one; without one,
     ``source`` where that is a name and not a device path (``server:/export``, ``pool/dataset``).
-    An identity with neither cannot tell two filesystems apart and proves nothing.
+    An identity with neither cannot tell two filesystems apart and proves nothing. A copy has the
+    UUID too, so what tells its device apart belongs to it (``blockidentity.identity_below``).
     """
     identity = {"kind": "filesystem", "fsType": mount.fs_type, "root": mount.root}
     if filesystem.uuid is not None:
@@ -103,7 +105,7 @@ def identity_of_mount(mount: Mount, filesystem: Filesystem) -> dict[str, str]:
         and mount.fs_type not in _SOURCE_IS_NO_NAME
     ):
         identity["source"] = mount.source
-    return identity
+    return identity | identity_below(mount.device)
 
 
 def looks_empty(path: str) -> Emptiness:

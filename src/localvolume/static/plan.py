@@ -34,8 +34,9 @@ from localvolume.static.model import (
     StopJob,
     Withdraw,
 )
-from localvolume.static.world import World
+from localvolume.static.world import THE_SAME, World
 from localvolume.volumes import marks
+from localvolume.volumes.identity import knows_more
 from localvolume.volumes.names import longer_volume_name, spare_volume_name, volume_name
 from localvolume.volumes.objects import (
     claim_of,
@@ -46,6 +47,7 @@ from localvolume.volumes.objects import (
     is_on_node,
     path_of,
     phase_of,
+    recorded_identity,
 )
 
 if TYPE_CHECKING:
@@ -142,7 +144,7 @@ def bound(world: World, volume: PersistentVolume) -> Answer:
     entry = world.entry_of(volume)
     if world.misplaced(volume):
         pass  # Our finalizer on what is not ours would keep it from ever being deleted.
-    elif needs := _adoption(volume, _known_same(world, volume)):
+    elif needs := _adoption(volume, _known_same(world, volume), complete=True):
         steps.append(needs)
     elif volume.metadata.annotations.get(marks.CLAIMED_ANNOTATION) != claim_of(volume):
         steps.append(MarkClaimed(path_of(volume), "a claim holds it", volume))
@@ -157,7 +159,7 @@ def offered(world: World, volume: PersistentVolume) -> Answer:
     key, entry = path_of(volume), world.entry_of(volume)
     if reason := world.misplaced(volume):
         return [Hold(key, reason, "misplaced", volume)]
-    if needs := _adoption(volume, _known_same(world, volume)):
+    if needs := _adoption(volume, _known_same(world, volume), complete=True):
         return [needs]
     health = _health(world, volume, entry)
     if health is None:
@@ -246,14 +248,23 @@ def _known_same(world: World, volume: PersistentVolume) -> Entry | None:
     return entry
 
 
-def _adoption(volume: PersistentVolume, entry: Entry | None) -> Adopt | None:
-    """What the object lacks of our marks, where that can be added now."""
-    identity = None
-    if entry is not None and marks.IDENTITY_ANNOTATION not in volume.metadata.annotations:
-        identity = entry.identity
+def _adoption(
+    volume: PersistentVolume, entry: Entry | None, *, complete: bool = False
+) -> Adopt | None:
+    """What the object lacks of our marks, where that can be added now.
+
+    With `complete` also what its record lacks, as an older release wrote it.
+    """
+    key, identity = path_of(volume), None
+    if entry is not None:
+        recorded = recorded_identity(volume)
+        if recorded is None:
+            identity = entry.identity
+        elif complete and knows_more(recorded, entry.identity):
+            return Adopt(key, "more is known of it than was recorded", volume, entry.identity)
     if identity is None and is_finalized(volume):
         return None
-    return Adopt(path_of(volume), "an older provisioner made it", volume, identity)
+    return Adopt(key, "an older provisioner made it", volume, identity)
 
 
 def _health(world: World, volume: PersistentVolume, entry: Entry | None) -> Hold | None:
@@ -274,6 +285,9 @@ def _health(world: World, volume: PersistentVolume, entry: Entry | None) -> Hold
     if comparison.verdict == "unknown":
         text = f"nobody can tell whether it is what was published: {comparison.reason}"
         return Hold(key, text, "unknown", volume, entry, again_seconds=world.facts.paces.look_again)
+    if comparison.verdict == "renumbered":
+        text = f"it may not be the volume that was published: {comparison.reason}; {THE_SAME}"
+        return Hold(key, text, "renumbered", volume, entry, EVENT_REPLACED)
     if comparison.verdict != "same":
         text = f"it is not the volume that was published: {comparison.reason}"
         return Hold(key, text, "replaced", volume, entry, EVENT_REPLACED)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import ClassFacts, Entry, Facts
 from localvolume.static.sharing import Sharing
+from localvolume.volumes import marks
 from localvolume.volumes.capacity import bytes_of, published_bytes
 from localvolume.volumes.identity import (
     Comparison,
@@ -31,6 +32,9 @@ from localvolume.volumes.objects import (
 
 if TYPE_CHECKING:
     from localvolume.cleaning.jobs import CleaningJob
+
+THE_SAME = f"whoever knows that it is removes the annotation {marks.IDENTITY_ANNOTATION}"
+"""What an administrator does whose word is asked for."""
 
 
 class World:
@@ -169,6 +173,9 @@ class World:
         if unseen := self.pods_unseen(entry):
             return unseen
         comparison = self.identity(volume, entry)
+        if comparison.verdict == "renumbered":
+            text = f"this may not be the volume that was published: {comparison.reason}"
+            return f"{text}; {THE_SAME}"
         if comparison.verdict != "same":
             return f"this is not the volume that was published: {comparison.reason}"
         if shrunk := self._shrunk(volume, entry):

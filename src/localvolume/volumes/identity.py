@@ -35,14 +35,29 @@ _STRONG = (
 )
 """Facts that a disk of its own kind cannot lose or share with another."""
 
+_BELOW = "device"
+"""How the names of facts of the device begin that a filesystem lies on: a copy has its UUID."""
+
+_NUMBERING = ("bootId", "diskSeq")
+"""How the kernel numbered what nothing else tells apart: good until it numbers anew."""
+
 _ANCHORS = ("uuid", "source", "wwn", "serial", "partUuid", "dmUuid", "mdUuid", "loopFile")
 """Those of them by which volumes that may share data are found."""
 
 
-class Comparison(NamedTuple):
-    """`same`, or `differs`, or `unknown` (what was recorded cannot be seen now), and why."""
+_RENUMBERED = (
+    "nothing tells its disk from others of that kind, and since it was published the node was"
+    " started anew or the disk attached anew"
+)
 
-    verdict: Literal["same", "differs", "unknown"]
+
+class Comparison(NamedTuple):
+    """`same`, or `differs`, or `unknown` (what was recorded cannot be seen now), and why.
+
+    `renumbered`: nothing tells it from others of its kind, and it may be another one since.
+    """
+
+    verdict: Literal["same", "differs", "unknown", "renumbered"]
     reason: str
 
 
@@ -70,12 +85,14 @@ def compare(recorded: Identity, observed: Identity) -> Comparison:
 
     Facts that a disk of its own kind cannot lose or share decide; a size may grow and a model be
     spelled anew, so they only count where nothing better was recorded. What was recorded and
-    cannot be seen any more is `unknown`, and so is a record that would fit any volume.
+    cannot be seen any more is `unknown`, and so is a record that would fit any volume. Which facts
+    of the device below a filesystem can be seen depends on what of the host is in sight: they
+    count where both have them.
     """
     if tells_apart(recorded):
         deciding = [key for key in (*_STRONG, *_PLACE) if key in recorded]
     else:
-        deciding = sorted(recorded.keys() - set(_ALWAYS))
+        deciding = sorted(recorded.keys() - {*_ALWAYS, *_NUMBERING} - set(_below(recorded)))
     for key in (*(key for key in _ALWAYS if key in recorded), *deciding):
         if key not in observed:
             return Comparison("unknown", f"its {key} was {recorded[key]!r} and cannot be read now")
@@ -83,9 +100,29 @@ def compare(recorded: Identity, observed: Identity) -> Comparison:
             return Comparison(
                 "differs", f"its {key} was {recorded[key]!r} and is {observed[key]!r}"
             )
+    for key in _below(recorded):
+        if key in observed and recorded[key] != observed[key]:
+            text = f"its {key} was {recorded[key]!r} and is {observed[key]!r}: it may be a copy"
+            return Comparison("differs", text)
+    for key in _NUMBERING:
+        if key in recorded and recorded[key] != observed.get(key):
+            return Comparison("renumbered", _RENUMBERED)
     if not set(deciding) - set(_PLACE):
         return Comparison("unknown", "what was recorded of it would fit any volume")
     return Comparison("same", "")
+
+
+def knows_more(recorded: Identity, observed: Identity) -> bool:
+    """Whether facts can be added to a record of an older release, which knew none of their kind."""
+    return any(set(find(observed)) and not set(find(recorded)) for find in (_below, _numbering))
+
+
+def _below(identity: Identity) -> list[str]:
+    return sorted(key for key in identity if key.startswith(_BELOW))
+
+
+def _numbering(identity: Identity) -> list[str]:
+    return [key for key in _NUMBERING if key in identity]
 
 
 def unchanged(before: Identity, now: Identity) -> Comparison:

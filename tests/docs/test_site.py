@@ -181,3 +181,29 @@ _OF_A_MACHINE = re.compile(
 @pytest.mark.parametrize("name", NAMES)
 def test_no_page_names_a_path_of_a_machine(name: str) -> None:
     assert not _OF_A_MACHINE.findall((REPOSITORY / name).read_text())
+
+
+_BY_CONTENTS = re.compile(r"\b(?:UUID|LABEL)=|by-(?:uuid|label)\b|\bblkid -s UUID\b")
+_BY_ID = re.compile(r"/dev/disk/by-id/([a-z]\S*)")
+_OF_HARDWARE = ("wwn-", "nvme-", "ata-", "scsi-", "virtio-")
+_SAYING = [
+    *SOURCES,
+    *(
+        path
+        for top in ("charts", "deploy", "src")
+        for path in sorted((REPOSITORY / top).rglob("*"))
+        if path.suffix in {".json", ".py", ".tpl", ".txt", ".yaml"}
+    ),
+]
+
+
+def test_no_disk_is_named_by_what_a_tenant_can_write() -> None:
+    """Who has a Block volume can write any filesystem's UUID or label onto it, and at the next boot
+    theirs may be mounted in its place."""
+    found = {}
+    for path in _SAYING:
+        text = path.read_text()
+        links = [name for name in _BY_ID.findall(text) if not name.startswith(_OF_HARDWARE)]
+        if names := [*_BY_CONTENTS.findall(text), *links]:
+            found[path.relative_to(REPOSITORY).as_posix()] = names
+    assert not found

@@ -22,6 +22,10 @@ PLAIN_CLASS = {
 }
 OURS = ("/tmp", "/var/lib/kubelet")
 OUR_IMAGE = f"local-volume-provisioner:{metadata.version('local-volume-provisioner')}"
+OUR_RESOURCES = {
+    "requests": {"cpu": "10m", "memory": "64Mi"},
+    "limits": {"memory": "1Gi"},
+}
 Object = dict[str, Any]
 
 
@@ -107,7 +111,7 @@ def test_container(example: tuple[Mapping[str, Any], list[Object]]) -> None:
     found = {key: container[key] for key in ("resources", "imagePullPolicy") if key in container}
     if container["image"] != OUR_IMAGE:
         found["image"] = container["image"]
-    assert found == expected.get("container", {})
+    assert found == {"resources": OUR_RESOURCES, **expected.get("container", {})}
     assert container["args"] == ["agent", "--log-format=text", *expected.get("args", [])]
     understood(container["args"])
 

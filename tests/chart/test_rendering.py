@@ -90,6 +90,25 @@ def test_selectors_mean_the_right_pods(full: list[Object]) -> None:
         assert {"targetLabel": "job", "replacement": job} in relabelings
 
 
+@pytest.mark.parametrize("given", [None, {}])
+def test_what_agent_and_controller_may_use(given: Object | None) -> None:
+    objects = render({"resources": given, "controller": {"resources": given}})
+    (controller,) = pod_of(objects, "Deployment")["containers"]
+    for container, memory in ((agent_of(objects), "64Mi"), (controller, "128Mi")):
+        assert container["resources"] == {
+            "requests": {"cpu": "10m", "memory": memory},
+            "limits": {"memory": "1Gi"},
+        }
+
+
+@pytest.mark.parametrize("given", [{"limits": {"memory": "32Mi"}}, {"requests": {}}])
+def test_own_resources_replace_the_default(given: Object) -> None:
+    """No request of ours meets a smaller limit of theirs: the API server would refuse the pod."""
+    objects = render({"resources": given, "controller": {"resources": given}})
+    (controller,) = pod_of(objects, "Deployment")["containers"]
+    assert agent_of(objects)["resources"] == controller["resources"] == given
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_all_is_labelled_as_ours(name: str) -> None:
     for each in render(SETS[name]):

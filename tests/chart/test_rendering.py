@@ -256,6 +256,27 @@ def test_network(full: list[Object]) -> None:
         assert [port["port"] for port in outward["ports"]] == [443, 6443]
 
 
+@pytest.mark.parametrize("given", [{}, {"enabled": None}])
+def test_by_default_nothing_gets_in_but_to_the_metrics(given: Object) -> None:
+    """The port that the probes and Prometheus ask, from anywhere; what goes out is not bounded."""
+    objects = render({"networkPolicy": given})
+    for name, kind in ((NAME, "DaemonSet"), (CONTROLLER, "Deployment")):
+        spec = one(objects, "NetworkPolicy", name)["spec"]
+        assert matches(spec.pop("podSelector")["matchLabels"], objects) == {kind}
+        metrics = {"port": "metrics", "protocol": "TCP"}
+        assert spec == {"policyTypes": ["Ingress"], "ingress": [{"ports": [metrics]}]}
+        (container,) = pod_of(objects, kind)["containers"]
+        assert [port["name"] for port in container["ports"]] == ["metrics"]
+        for probe in ("livenessProbe", "readinessProbe"):
+            asked = container[probe]
+            assert asked.get("httpGet", asked.get("tcpSocket"))["port"] == "metrics"
+
+
+def test_no_policy_where_it_is_switched_off() -> None:
+    kinds = {each["kind"] for each in render({"networkPolicy": {"enabled": False}})}
+    assert "NetworkPolicy" not in kinds
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [

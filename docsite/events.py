@@ -138,7 +138,8 @@ EVENTS: dict[str, Reason] = {
     "VolumeLimitEscaped": Reason(
         "Warning",
         "PersistentVolume",
-        "The volume holds what its limit does not count, such as subvolumes inside a btrfs volume.",
+        "The volume holds what its limit does not count, such as subvolumes inside a btrfs volume, "
+        "or its directory was taken out of its quota project.",
         "Speak with its owner; where tenants are not trusted, use backend `image` or `lvm`.",
     ),
     "PoolWarning": Reason(

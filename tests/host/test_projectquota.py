@@ -53,7 +53,7 @@ def test_a_directory_is_in_no_project_and_none_can_be_given_to_it() -> None:
         (where / "volume").mkdir()
         fd = os.open(where / "volume", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            assert projectquota.project_of(fd) == 0
+            assert projectquota.membership(fd).project == 0
             with pytest.raises(OSError):
                 projectquota.assign(fd, 7)
             with pytest.raises(OSError):

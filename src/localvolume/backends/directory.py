@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -18,6 +19,7 @@ from localvolume.backends.model import (
     Abilities,
     BackendName,
     Impossible,
+    NotThisVolume,
     Progress,
     Record,
     Usage,
@@ -39,6 +41,10 @@ class DirectoryBackend:
 
     name: BackendName = "directory"
 
+    def __init__(self, draw: Callable[[int], int] = secrets.randbelow) -> None:
+        """`draw` chooses the quota projects, each time a number below the one it is given."""
+        self._draw = draw
+
     def identity(self, fd: int) -> int:
         """What makes a directory that one and no other."""
         return places.inode_of(fd)
@@ -49,7 +55,7 @@ class DirectoryBackend:
             return 0
         if (why_not := projectquota.probe(pool)) is not None:
             raise Impossible(f"its size cannot be enforced: {why_not}")
-        return free_project(pool, taken)
+        return free_project(pool, taken, self._draw)
 
     def abilities(self, pool: int, path: str) -> Abilities:
         """What can be done here."""
@@ -111,7 +117,7 @@ class DirectoryBackend:
         return grown
 
     def usage(self, pool: int, path: str, records: Sequence[Record]) -> Mapping[str, Usage]:
-        """What the quota counts of each that has one."""
+        """What the quota counts of each that has one, and whether it counts all that is written."""
         found = fstatfs(pool)
         free = found.available * found.block_size
         usage: dict[str, Usage] = {}
@@ -129,6 +135,7 @@ class DirectoryBackend:
                 used_bytes=read.used_bytes,
                 available_bytes=min(left, free),
                 used_inodes=read.used_inodes,
+                problem=_escape(pool, record),
             )
         return usage
 
@@ -165,6 +172,35 @@ class DirectoryBackend:
     def is_untouched(self, pool: int, path: str, record: Record) -> bool:
         """Whether it is certainly this volume, and there is nothing in it."""
         return places.is_empty(pool, record, self.identity)
+
+
+def _escape(pool: int, record: Record) -> str:
+    """What keeps new files in a volume from being counted, "" where nothing does.
+
+    Only said, not mended: with the directory counted in again, and what lies in it not, files could
+    no longer be moved within the volume (EXDEV).
+    """
+    if record.state == "removed":
+        return ""
+    try:
+        with places.in_place(pool, record, places.inode_of) as fd:
+            found = projectquota.membership(fd)
+    except NotThisVolume:
+        # On its way to the trash, or lost; that is no matter of its limit.
+        return ""
+    except OSError as error:
+        return f"whether its limit holds cannot be seen: {error.strerror}"
+    if found.project != record.project:
+        return (
+            f"its directory is in quota project {found.project}, not in {record.project}:"
+            " new files are not counted against its limit"
+        )
+    if not found.inherited:
+        return (
+            f"its directory no longer passes on its quota project {record.project}:"
+            " new files are not counted against its limit"
+        )
+    return ""
 
 
 def _limit(fd: int, record: Record) -> None:

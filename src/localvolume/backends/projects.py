@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -22,8 +22,8 @@ from localvolume.host import projectquota
 FIRST_PROJECT: Final = 100_000
 """Below it the administrator's own projects are left alone (/etc/projects counts from 1)."""
 
-# More ids in a row than any node has volumes: something else must be wrong.
-_MOST_TRIED: Final = 100_000
+# Of four thousand million ids. That so many in turn are in use is no chance: something is wrong.
+_MOST_TRIED: Final = 100
 
 # xfs forgets a removed directory in the background, some milliseconds later.
 _FORGETTING_SECONDS: Final = 2.0
@@ -89,20 +89,24 @@ def neighbours_on(fd: int) -> Neighbours:
         return _of_filesystem.setdefault(device, Neighbours())
 
 
-def free_project(fd: int, taken: Collection[int]) -> int:
-    """The smallest id that is not `taken` and that nothing on this filesystem belongs to.
+def free_project(fd: int, taken: Collection[int], draw: Callable[[int], int]) -> int:
+    """An id that is not `taken` and that nothing on this filesystem belongs to.
+
+    `draw` chooses a number below the one it is given. Nobody should be able to foresee which: a
+    tenant may charge his files to any project, and so to those of volumes to come.
 
     Raises BackendFailed, OSError.
     """
     taken = frozenset(taken)
-    for project in range(FIRST_PROJECT, FIRST_PROJECT + _MOST_TRIED):
+    for _ in range(_MOST_TRIED):
+        project = FIRST_PROJECT + draw(projectquota.HIGHEST_PROJECT + 1 - FIRST_PROJECT)
         if project in taken:
             continue
         found = projectquota.read(fd, project)
         # A directory without a file in it is an inode, too.
         if not found.used_bytes and not found.used_inodes:
             return project
-    raise BackendFailed(f"no free quota project among {_MOST_TRIED} from {FIRST_PROJECT} on")
+    raise BackendFailed(f"no free quota project among {_MOST_TRIED} chosen at random")
 
 
 def check_alone(fd: int, project: int) -> None:

@@ -4,7 +4,8 @@ A directory is given a project id before anything lies in it; what is made below
 and the kernel counts and limits the blocks of all that carry it. Two limits of the kernel's:
 
 - ext4 stops nobody who has CAP_SYS_RESOURCE (root); xfs stops root as well.
-- Whoever owns a file may take it out of its project (chattr -p), unless in a user namespace.
+- Whoever owns a file may take it out of its project (chattr -p), or charge it to any other,
+  unless in a user namespace.
 """
 
 import contextlib
@@ -49,6 +50,13 @@ class ProjectUsage(NamedTuple):
     soft_bytes: int
     hard_bytes: int
     used_inodes: int
+
+
+class Membership(NamedTuple):
+    """The project of a file or directory, 0 for none; whether what is made in it will be in it."""
+
+    project: int
+    inherited: bool
 
 
 def probe(fd: int) -> str | None:
@@ -122,12 +130,13 @@ def assign(fd: int, project: int) -> None:
     fcntl.ioctl(fd, _FS_IOC_FSSETXATTR, _FSXATTR.pack(*wanted))
 
 
-def project_of(fd: int) -> int:
-    """Return the project a file or directory is in, 0 for none.
+def membership(fd: int) -> Membership:
+    """Return the project a file or directory is in, and whether it passes it on.
 
     Raises OSError: ENOTTY or EOPNOTSUPP where the filesystem knows no projects.
     """
-    return _attributes(fd)[3]
+    flags, _, _, project, _ = _attributes(fd)
+    return Membership(project, bool(flags & _FS_XFLAG_PROJINHERIT))
 
 
 def set_limits(fd: int, project: int, *, soft_bytes: int | None, hard_bytes: int | None) -> None:

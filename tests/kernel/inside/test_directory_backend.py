@@ -1,6 +1,7 @@
 """Volumes in directories whose size a project quota enforces, on a kernel that has them."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import threading
@@ -12,7 +13,7 @@ import pytest
 from localvolume.backends.directory import DirectoryBackend
 from localvolume.backends.model import BackendFailed, Impossible, Record, Usage
 from localvolume.backends.pool import PoolStore
-from localvolume.backends.projects import ProjectTaken
+from localvolume.backends.projects import FIRST_PROJECT, ProjectTaken
 from localvolume.config.pools import PoolConfig
 from localvolume.host import projectquota
 from tests.host.support_devices import command, mounted
@@ -284,17 +285,24 @@ def test_a_limit_is_not_lifted_where_the_project_is_anothers_by_now(
     gone = one.retire(one.offered(one.make(record())))
     one.close()
     shutil.rmtree(where / "a/.localvolume/trash" / gone.trash)
-    taken = other.make(record(size=10 * MIB))
-    for _ in range(50):
-        if taken.project == gone.project:
-            break
-        # xfs forgets the directory in the background.
-        other.take_away(taken)
-        taken = other.make(record(size=10 * MIB))
-    assert taken.project == gone.project
-    one.purge(gone, stop=threading.Event())
-    assert one.look().records == {}
-    assert filled(where / "b/pvc-1") == exactly(10 * MIB)
+    other.close()
+    wanted = gone.project - FIRST_PROJECT
+    drawn = (number for spare in itertools.count() for number in (wanted, spare))
+    second = PoolStore(other.config, DirectoryBackend(draw=lambda _: next(drawn)))
+    try:
+        taken = second.make(record(size=10 * MIB))
+        for _ in range(50):
+            if taken.project == gone.project:
+                break
+            # xfs forgets the directory in the background.
+            second.take_away(taken)
+            taken = second.make(record(size=10 * MIB))
+        assert taken.project == gone.project
+        one.purge(gone, stop=threading.Event())
+        assert one.look().records == {}
+        assert filled(where / "b/pvc-1") == exactly(10 * MIB)
+    finally:
+        second.close()
 
 
 def test_of_two_who_took_one_project_unseen_the_second_gets_another(

@@ -104,7 +104,7 @@ def test_what_is_made_below_counts_too(volume: tuple[int, int]) -> None:
         os.mkdir("below", dir_fd=fd)
     below = os.open("below", os.O_RDONLY | os.O_CLOEXEC, dir_fd=fd)
     try:
-        assert projectquota.project_of(below) == project
+        assert projectquota.membership(below).project == project
         assert fill(below) == pytest.approx(LIMIT, rel=EXACT)
     finally:
         os.close(below)
@@ -200,12 +200,12 @@ def test_a_directory_that_holds_something_is_not_put_into_a_project(pool: Path) 
         with pytest.raises(OSError) as refused:
             projectquota.assign(fd, 77)
         assert refused.value.errno == errno.ENOTEMPTY
-        assert projectquota.project_of(fd) == 0
+        assert projectquota.membership(fd).project == 0
         (path / "uncounted").unlink()
         projectquota.assign(fd, 77)
         (path / "counted").write_text("data")
         projectquota.assign(fd, 77)
-        assert projectquota.project_of(fd) == 77
+        assert projectquota.membership(fd).project == 77
     finally:
         os.close(fd)
 
@@ -253,11 +253,11 @@ def test_who_owns_a_file_can_take_it_out_of_its_project(volume: tuple[int, int])
         os.chmod("filling", 0o644, dir_fd=fd)
         file = os.open("filling", os.O_RDONLY | os.O_CLOEXEC, dir_fd=fd)
         try:
-            assert projectquota.project_of(file) == project
+            assert projectquota.membership(file).project == project
             attributes = fcntl.ioctl(file, projectquota._FS_IOC_FSGETXATTR, bytes(28))
             free = attributes[:12] + bytes(4) + attributes[16:]
             fcntl.ioctl(file, projectquota._FS_IOC_FSSETXATTR, free)
-            assert projectquota.project_of(file) == 0
+            assert projectquota.membership(file).project == 0
         finally:
             os.close(file)
 

@@ -174,11 +174,17 @@ def test_no_groups_and_no_volumes_are_none() -> None:
 # --- groups with their volumes ---------------------------------------------------------------
 
 
+def run(uuid: str, extents: str, kind: str = "free", may: str = "allocatable") -> dict[str, str]:
+    """A segment of a physical volume."""
+    return {"pv_uuid": uuid, "pvseg_size": extents, "segtype": kind, "pv_allocatable": may}
+
+
 def whole(**changed: list[dict[str, str]]) -> str:
     """As LVM 2.03.16 reports: what nobody asked for stands beside it."""
     lvs = [{key: value for key, value in _VOLUME.items() if key != "zero"}]
     segments = [{"lv_uuid": _VOLUME["lv_uuid"], "zero": "zero"}] * 2
     parts = {"vg": [_GROUP], "pv": [{"pv_name": "/dev/sda"}], "lv": lvs, "seg": segments}
+    parts["pvseg"] = [run("A", "2", "linear"), run("A", "30")]
     return json.dumps({"report": [{**parts, **changed}]})
 
 
@@ -189,12 +195,24 @@ def test_a_group_is_read_with_its_volumes() -> None:
     assert read_whole('{"report": []}') == []
 
 
+def test_what_is_free_is_told_of_each_physical_volume_that_may_be_used() -> None:
+    told = [
+        *(run("A", "2", "linear"), run("A", "30"), run("B", "7", may=""), run("C", "4")),
+        *(run("A", "8", "striped"), run("A", "5"), run("D", "9", "linear")),
+    ]
+    ((group, _),) = read_whole(whole(pvseg=told, vg=[_GROUP | {"vg_allocation_policy": "cling"}]))
+    assert group.free == ((30, 5), (4,))
+    assert group.allocation == "cling"
+    with pytest.raises(BadReport, match="pvseg_size"):
+        read_whole(whole(pvseg=[run("A", "many")]))
+
+
 def test_a_volume_without_segments_hands_out_nothing_zeroed() -> None:
     ((_, volumes),) = read_whole(whole(seg=[]))
     assert [(one.name, one.zeroes) for one in volumes] == [("one", False)]
 
 
-@pytest.mark.parametrize("part", ["vg", "lv", "seg"])
+@pytest.mark.parametrize("part", ["vg", "lv", "seg", "pvseg"])
 def test_a_group_of_which_a_part_is_not_reported_is_a_bad_report(part: str) -> None:
     """Without volumes would say that there are none."""
     report = json.loads(whole())

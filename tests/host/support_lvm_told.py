@@ -103,7 +103,9 @@ class ToldLvm:
         rows = list(self.rows.values())
         if command == "fullreport":
             segments = [{"lv_uuid": row["lv_uuid"], "zero": row.get("zero", "")} for row in rows]
-            return _report(vg=[self._group()], lv=rows, seg=segments)
+            free = {"pv_uuid": "pv", "pv_allocatable": "allocatable", "segtype": "free"}
+            free["pvseg_size"] = str(int(self._group()["vg_free"]) // EXTENT)
+            return _report(vg=[self._group()], lv=rows, seg=segments, pvseg=[free])
         if command == "lvs":
             # Looking for what killed commands left finds nothing.
             return _report(lv=[] if "--all" in words else rows)

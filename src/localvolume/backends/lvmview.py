@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from localvolume.backends.lvmlayout import free_bytes, largest_by_class
 from localvolume.backends.lvmrecord import (
     GROWTH,
     KEPT,
@@ -71,6 +72,8 @@ class View:
     """Bytes that are set aside for a volume to grow by, by its name."""
     orphans: Sequence[str] = ()
     foreign_bytes: int = 0
+    largest: Mapping[str, int] = field(default_factory=dict)
+    """The largest thick volume that fits, in bytes, by option class; "" for none."""
     stripes: int = 1
     """On how many disks a volume lies, each in whole extents, unless its options are others."""
     turn: int = 0
@@ -105,6 +108,7 @@ def view_of(config: LvmConfig, group: VolumeGroup, volumes: Iterable[LogicalVolu
         group=group,
         pool=pool,
         volumes=by_name,
+        largest={} if pool else largest_by_class(config, group),
         stripes=1 if pool else max(1, config.layout()[0]),
     )
     return _sorted_out(seen, config)
@@ -215,7 +219,7 @@ def report_of(
     """The look that is told of; `troubles` are warnings beside those that LVM's reports give."""
     pool, group = seen.pool, seen.group
     if pool is None:
-        total, available = group.size_bytes, group.free_bytes
+        total, available = group.size_bytes, free_bytes(group)
     else:
         full = 100.0 if pool.data_percent is None else pool.data_percent
         total, available = pool.size_bytes, int(pool.size_bytes * (1 - full / 100))
@@ -224,6 +228,7 @@ def report_of(
         id=seen.id,
         total_bytes=total,
         available_bytes=available,
+        largest_bytes=seen.largest,
         abilities=abilities,
         records={entry.record.name: entry.record for entry in seen.entries.values()},
         usage=_with_growths(seen, usage or {}),

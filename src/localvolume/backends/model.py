@@ -135,6 +135,9 @@ class PoolReport:
     orphans: Sequence[str] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Records that cannot be read, by name, and why: their volumes are left alone."""
+    largest_bytes: Mapping[str, int] = field(default_factory=dict)
+    """The largest volume that fits, by option class ("" for none), where that can be less than what
+    is available: LVM makes no striped or contiguous volume of just any extents."""
     unit_bytes: int = 1
     """Volumes there have a multiple of so many bytes: what is asked for is rounded up."""
     foreign_bytes: int = 0

@@ -64,6 +64,20 @@ def fault_of_options(words: Sequence[str]) -> str | None:
     return None
 
 
+def allocation_of(words: Sequence[str]) -> str:
+    """The allocation policy that these options, none of them at fault, name; "" for the group's."""
+    values: dict[str, str] = {}
+    left = list(words)
+    while left:
+        option, value = _split(left.pop(0))
+        if option in _TAKEN:
+            values[option] = left.pop(0) if value is None and left else value or ""
+    # --alloc counts where both are given.
+    contiguous = "contiguous" if values.get("--contiguous") == "y" else ""
+    policy = values.get("--alloc", contiguous)
+    return "" if policy == "inherit" else policy
+
+
 def _split(word: str) -> tuple[str, str | None]:
     """The option by its long name where it is a known letter, and the value that stands with it."""
     if word.startswith("--"):
@@ -75,4 +89,4 @@ def _split(word: str) -> tuple[str, str | None]:
     return word, None
 
 
-__all__ = ["fault_of_options"]
+__all__ = ["allocation_of", "fault_of_options"]

@@ -1,9 +1,9 @@
 """Which CSIStorageCapacity objects a node's room asks for: pure.
 
 One object for each StorageClass that a pool of the node serves. A volume lies in one pool: what
-fits is the largest room, and the scheduler compares a claim with that (maximumVolumeSize, where it
-is set). It heeds them where a CSIDriver bears the provisioner's name and says so. Our controller
-reads the same objects to route claims of Immediate classes.
+fits is at most the largest room, and the scheduler compares a claim with that (maximumVolumeSize,
+where it is set). It heeds them where a CSIDriver bears the provisioner's name and says so. Our
+controller reads the same objects to route claims of Immediate classes.
 
 What `ours` does not say yes to is nobody's business here, whatever it says about this node.
 """
@@ -37,13 +37,15 @@ class ClassRoom:
     them cannot.
 
     A pool with a problem has room 0: the node is known to be none to choose. Without any pool the
-    class has no object.
+    class has no object. `largest` is the largest volume that fits into any of them, as a volume may
+    not be made of just any room of a volume group; None: the largest room.
     """
 
     class_name: str
     provisioner: str
     rooms: tuple[int, ...]
     problem: str = ""
+    largest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def desired_objects(classes: Sequence[ClassRoom]) -> dict[str, Desired]:
             room.class_name,
             room.provisioner,
             _whole(sum(max(0, size) for size in room.rooms)),
-            _whole(max(room.rooms)),
+            _whole(max(room.rooms) if room.largest is None else room.largest),
             _clause(room.problem),
         )
         for room in classes

@@ -203,10 +203,9 @@ def to_be_made(world: World, claim: Claim) -> Step:
     for pool in world.facts.pools:
         if not is_for(pool, class_facts):
             continue
-        why, needed = unfit(pool, class_facts, claim), rounded(pool, most)
-        if not why and is_counted(pool, class_facts) and world.room[pool.config.name] < needed:
-            left = quantity(world.room[pool.config.name])
-            why = f"{left} of room left, {quantity(most)} asked for"
+        why = unfit(pool, class_facts, claim)
+        if not why and is_counted(pool, class_facts):
+            why = _lack(world, class_facts, pool, most)
         if why:
             whys.append(f"pool {pool.config.name}: {why}")
         else:
@@ -214,8 +213,26 @@ def to_be_made(world: World, claim: Claim) -> Step:
     if not fitting:
         text = "; ".join(whys) or _why_no_pool(world, class_facts)
         return _give_back(claim, f"node {_node(world)}: {text}")
-    best = max(fitting, key=lambda pool: (world.room[pool.config.name], pool.config.name))
+    best = max(fitting, key=lambda pool: (_fits(world, class_facts, pool), pool.config.name))
     return _make(world, claim, class_facts, best, size)
+
+
+def _fits(world: World, class_facts: ClassFacts, pool: Pool) -> int:
+    return world.fits(pool, class_facts.wish.option_class)
+
+
+def _lack(world: World, class_facts: ClassFacts, pool: Pool, most: int) -> str:
+    """Why there is too little room for a volume of so many bytes, "" where there is enough."""
+    room, needed = world.room[pool.config.name], rounded(pool, most)
+    fits = _fits(world, class_facts, pool)
+    if room < needed:
+        return f"{quantity(room)} of room left, {quantity(most)} asked for"
+    if fits < needed:
+        return (
+            f"{quantity(room)} of room left, of which LVM makes no volume larger than"
+            f" {quantity(max(0, fits))}, {quantity(most)} asked for"
+        )
+    return ""
 
 
 def _why_no_pool(world: World, class_facts: ClassFacts) -> str:

@@ -274,9 +274,11 @@ class Keep(Step):
 class Plan:
     """The steps, and what room the pools of each class have once they are done (bytes).
 
+    `largest` is the largest volume that fits into any of these pools, in bytes.
     `unfit` says of each class why some of its pools cannot serve it, "" where all can.
     """
 
     steps: Sequence[Step]
     room: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    largest: Mapping[str, int] = field(default_factory=dict)
     unfit: Mapping[str, str] = field(default_factory=dict)

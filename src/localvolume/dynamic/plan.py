@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from localvolume.dynamic.judgeclaims import is_counted, is_for, judge_claim, unfit
 from localvolume.dynamic.judgerecords import judge_record, judge_spares
 from localvolume.dynamic.judgevolumes import judge_volume
-from localvolume.dynamic.model import Ask, Facts, Hold, Keep, Plan, Step
+from localvolume.dynamic.model import Ask, ClassFacts, Facts, Hold, Keep, Plan, Pool, Step
 from localvolume.dynamic.world import World
 from localvolume.kube.objects import PersistentVolumeClaim
 from localvolume.volumes import claims
@@ -39,7 +41,7 @@ def plan(facts: Facts) -> Plan:
         if idle and (spare := judge_spares(world, name)) is not None:
             steps[name] = spare
     chosen = [steps[name] for name in sorted(steps) if name not in facts.busy]
-    return Plan(chosen, room_of_classes(world), unfit_of_classes(world))
+    return Plan(chosen, room_of_classes(world), largest_of_classes(world), unfit_of_classes(world))
 
 
 def _is_left(world: World, name: str) -> bool:
@@ -49,6 +51,18 @@ def _is_left(world: World, name: str) -> bool:
 
 def room_of_classes(world: World) -> dict[str, tuple[int, ...]]:
     """For each class that this node has pools for: the room in each of them, in bytes."""
+    return _by_class(world, lambda pool, _: world.room[pool.config.name])
+
+
+def largest_of_classes(world: World) -> dict[str, int]:
+    """For each of the same classes: the largest volume that fits into any of them, in bytes."""
+    fits = _by_class(world, lambda pool, wanted: world.fits(pool, wanted.wish.option_class))
+    return {name: max(sizes) for name, sizes in fits.items()}
+
+
+def _by_class(
+    world: World, counted: Callable[[Pool, ClassFacts], int]
+) -> dict[str, tuple[int, ...]]:
     room: dict[str, tuple[int, ...]] = {}
     for name, class_facts in world.facts.classes.items():
         pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]
@@ -59,7 +73,7 @@ def room_of_classes(world: World) -> dict[str, tuple[int, ...]]:
             if class_facts.problem or unfit(pool, class_facts, None):
                 rooms.append(0)
             elif is_counted(pool, class_facts):
-                rooms.append(max(0, world.room[pool.config.name]))
+                rooms.append(max(0, counted(pool, class_facts)))
             else:
                 rooms.append(UNCOUNTED)
         room[name] = tuple(rooms)

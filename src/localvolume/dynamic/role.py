@@ -228,7 +228,13 @@ class DynamicRole:
         made = plan(facts)
         self._tell(pools, facts, made)
         rooms = [
-            ClassRoom(name, classes[name].object.provisioner, room, made.unfit[name])
+            ClassRoom(
+                name,
+                classes[name].object.provisioner,
+                room,
+                made.unfit[name],
+                largest=made.largest[name],
+            )
             for name, room in made.room.items()
         ]
         if not any(pool.report.taken for pool in pools):

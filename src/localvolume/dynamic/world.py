@@ -29,6 +29,7 @@ class World:
         self.pools = {pool.config.name: pool for pool in facts.pools}
         self.room = {name: room(pool.config, pool.report) for name, pool in self.pools.items()}
         """Bytes that may still be promised in each pool; what is planned is taken off at once."""
+        self._taken = dict.fromkeys(self.pools, 0)
         self._records: dict[str, list[Found]] = {}
         self._places: dict[str, set[str]] = {name: set() for name in self.pools}
         self._owned: dict[str, list[tuple[str, str]]] = {name: [] for name in self.pools}
@@ -85,8 +86,22 @@ class World:
     def take(self, pool: str, size_bytes: int, directory: str = "") -> None:
         """Promise room and a place to a volume of this plan."""
         self.room[pool] -= size_bytes
+        self._taken[pool] += size_bytes
         if directory:
             self._places[pool].add(directory)
+
+    def fits(self, pool: Pool, option_class: str) -> int:
+        """Bytes of the largest volume that may be promised there: all the room, or less.
+
+        What this plan has taken may have been taken from just there.
+        """
+        left = self.room[pool.config.name]
+        largest = pool.report.largest_bytes.get(option_class)
+        if largest is None:
+            return left
+        # Rounded down as claims are rounded up, though an option class may need no stripes.
+        largest -= largest % pool.report.unit_bytes
+        return min(left, largest - self._taken[pool.config.name])
 
     # --- objects -------------------------------------------------------------------------------
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import msgspec
 
 GROUP_FIELDS: Final = (
     "vg_name,vg_uuid,vg_size,vg_free,vg_extent_size,vg_tags,vg_missing_pv_count,vg_permissions,"
-    "vg_exported"
+    "vg_exported,vg_allocation_policy"
 )
 _OF_VOLUMES: Final = (
     "lv_name,lv_uuid,vg_name,vg_uuid,lv_size,lv_layout,lv_role,lv_tags,lv_active,lv_device_open,"
@@ -24,7 +24,7 @@ WHOLE: Final = (
     *("--configreport", "seg", "--options", "lv_uuid,zero"),
     # Of what nobody asks for, it would tell everything.
     *("--configreport", "pv", "--options", "pv_name"),
-    *("--configreport", "pvseg", "--options", "pvseg_start"),
+    *("--configreport", "pvseg", "--options", "pv_uuid,pv_allocatable,pvseg_size,segtype"),
 )
 """The options of `fullreport`: what `vgs` and `lvs` tell with the fields above."""
 
@@ -40,7 +40,11 @@ class VolumeGroup:
     """`missing` physical volumes are not there: what lies on them cannot be read. Bytes.
 
     `writable`: neither read-only nor exported. Two groups may have one name: LVM refuses all that
-    is asked of either.
+    is asked of either. `allocation` is the group's own policy ("normal", "contiguous", ...), ""
+    where it is not told.
+
+    `free` are the runs of free extents, in extents, of each physical volume on which LVM may
+    allocate; None where only `vgs` was asked, whose `free_bytes` count the other ones, too.
     """
 
     name: str
@@ -51,6 +55,8 @@ class VolumeGroup:
     tags: frozenset[str] = frozenset()
     missing: int = 0
     writable: bool = True
+    allocation: str = ""
+    free: tuple[tuple[int, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +121,12 @@ def read_whole(text: str) -> list[tuple[VolumeGroup, list[LogicalVolume]]]:
     """What `fullreport` (WHOLE) reports: each group with its volumes. Raises BadReport."""
     found = []
     for part in _reports(text):
-        if missing := {"vg", "lv", "seg"} - part.keys():
+        if missing := {"vg", "lv", "seg", "pvseg"} - part.keys():
             raise BadReport(f"LVM reports no {', '.join(sorted(missing))}")
         zero = {row.get("lv_uuid", ""): row.get("zero", "") for row in part["seg"]}
         told = [_volume(row | {"zero": zero.get(row.get("lv_uuid", ""), "")}) for row in part["lv"]]
-        found += [(_group(row), told) for row in part["vg"]]
+        free = _free(part["pvseg"])
+        found += [(replace(_group(row), free=free), told) for row in part["vg"]]
     return found
 
 
@@ -154,7 +161,17 @@ def _group(row: dict[str, str]) -> VolumeGroup:
         tags=_tags(row, "vg_tags"),
         missing=number(row, "vg_missing_pv_count"),
         writable=row.get("vg_permissions", "") == "writeable" and not row.get("vg_exported"),
+        allocation=row.get("vg_allocation_policy", ""),
     )
+
+
+def _free(segments: list[dict[str, str]]) -> tuple[tuple[int, ...], ...]:
+    runs: dict[str, list[int]] = {}
+    for row in segments:
+        # A physical volume without extents has a row, too, in which there is nothing of a segment.
+        if row.get("segtype") == "free" and row.get("pv_allocatable") == "allocatable":
+            runs.setdefault(field(row, "pv_uuid"), []).append(number(row, "pvseg_size"))
+    return tuple(tuple(sizes) for sizes in runs.values())
 
 
 def _volume(row: dict[str, str]) -> LogicalVolume:

@@ -32,17 +32,16 @@ def where() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def opened(*configs: PoolConfig, limit: int = 4) -> AsyncIterator[tuple[Pools, Workers]]:
-    """Pools as the agent has them, and workers for what takes long."""
-    workers, purgers = Workers(limit), Workers(2)
+async def opened(*configs: PoolConfig, limit: int = 4) -> AsyncIterator[Pools]:
+    """Pools as the agent has them."""
+    workers = Workers(limit)
     pools = Pools(workers)
     pools.configure(configs, [])
     try:
-        yield pools, purgers
+        yield pools
     finally:
         pools.close()
         workers.close()
-        purgers.close()
 
 
 def unheard(_files: int, _size: int) -> None:
@@ -67,13 +66,13 @@ async def removed(pools: Pools, config: PoolConfig, where: Path, files: int) -> 
 @ON_EXT4
 async def test_a_purge_makes_way_for_a_new_configuration_and_goes_on_with_it(where: Path) -> None:
     slow = config_of(where, purge_files_per_second=1.0)
-    async with opened(slow) as (pools, purgers):
+    async with opened(slow) as pools:
         assert (await report(pools)).problem == ""
         gone = await removed(pools, slow, where, files=300)
         trash = where / ".localvolume/trash" / gone.trash
 
         def purge(config: PoolConfig) -> asyncio.Task[None]:
-            return asyncio.create_task(pools.purge(config, gone, purgers, 600, unheard))
+            return asyncio.create_task(pools.purge(config, gone, unheard))
 
         purging = purge(slow)
         await until_async(lambda: len(list(trash.iterdir())), lambda left: left < 300)
@@ -94,9 +93,9 @@ async def test_a_purge_makes_way_for_a_new_configuration_and_goes_on_with_it(whe
 @ON_EXT4
 async def test_a_purge_that_is_told_to_stop_is_no_news_of_the_configuration(where: Path) -> None:
     slow = config_of(where, purge_files_per_second=1.0)
-    async with opened(slow) as (pools, purgers):
+    async with opened(slow) as pools:
         gone = await removed(pools, slow, where, files=300)
-        purging = asyncio.create_task(pools.purge(slow, gone, purgers, 600, unheard))
+        purging = asyncio.create_task(pools.purge(slow, gone, unheard))
         await asyncio.sleep(0.2)
         pools.stop_purges()
         pools.configure([replace(slow, purge_files_per_second=None)], [])
@@ -109,20 +108,20 @@ async def test_a_purge_that_is_told_to_stop_is_no_news_of_the_configuration(wher
 async def test_an_agent_that_ends_begins_no_purge(where: Path) -> None:
     """Nor in a pool that is opened only then."""
     slow = config_of(where, purge_files_per_second=1.0)
-    async with opened(slow) as (pools, purgers):
+    async with opened(slow) as pools:
         gone = await removed(pools, slow, where, files=300)
         pools.stop_purges()
         other = replace(slow, reserve_bytes=1 << 20)
         pools.configure([other], [])
         with pytest.raises(BackendFailed):
-            await asyncio.wait_for(pools.purge(other, gone, purgers, 600, unheard), SECONDS)
+            await asyncio.wait_for(pools.purge(other, gone, unheard), SECONDS)
         assert len(list((where / ".localvolume/trash" / gone.trash).iterdir())) == 300
 
 
 @ON_EXT4
 async def test_what_waits_for_a_worker_does_not_open_a_closed_pool(where: Path) -> None:
     config = config_of(where)
-    async with opened(config, limit=1) as (pools, _):
+    async with opened(config, limit=1) as pools:
         busy, end = threading.Event(), threading.Event()
 
         def occupy() -> None:
@@ -146,7 +145,7 @@ async def test_what_waits_for_a_worker_does_not_open_a_closed_pool(where: Path) 
 @ON_EXT4
 async def test_what_is_on_its_way_into_a_pool_leaves_it_closed_in_the_end(where: Path) -> None:
     config = config_of(where)
-    async with opened(config) as (pools, _):
+    async with opened(config) as pools:
 
         def late(store: Any) -> str:
             pools.close()
@@ -163,7 +162,7 @@ async def test_what_cannot_be_attached_is_said_when_it_is_new(
     where: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = config_of(where)
-    async with opened(config) as (pools, _):
+    async with opened(config) as pools:
         for name in ("pvc-1", "pvc-2"):
             await pools.call(config, "make", wish(name))
     caplog.set_level(logging.ERROR)
@@ -174,7 +173,7 @@ async def test_what_cannot_be_attached_is_said_when_it_is_new(
         return found
 
     (where / "pvc-1").rename(where / "away-1")
-    async with opened(config) as (pools, _):
+    async with opened(config) as pools:
         await pools.look()
         assert said() == ["pvc-1"]
         await pools.look()

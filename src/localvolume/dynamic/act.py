@@ -39,7 +39,6 @@ from localvolume.dynamic.model import (
 from localvolume.dynamic.parameters import read_claim
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.telemetry import DynamicTelemetry
-from localvolume.host.workers import Workers
 from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client
 from localvolume.kube.correlate import EventType, ObjectRef
@@ -55,10 +54,6 @@ from localvolume.volumes.patches import secured, without_finalizer
 
 log = logging.getLogger(__name__)
 
-PURGERS = 4
-"""How many removed volumes are purged at the same time."""
-
-_PURGE_SECONDS = 7 * 86400.0
 _PROGRESS_SECONDS = 30.0
 
 
@@ -92,8 +87,6 @@ class Acts:
         self._saw_volume = saw_volume
         self._saw_claim = saw_claim
         self._written_now = written_now
-        self.purgers = Workers(limit=PURGERS)
-        """Deleting takes a thread for minutes: nothing else must wait for one."""
 
     def stop(self) -> None:
         """Purges end between two files; they are begun again by the next agent."""
@@ -339,7 +332,7 @@ class Acts:
 
         began = time.monotonic()
         try:
-            await self._pools.purge(step.pool, step.record, self.purgers, _PURGE_SECONDS, report)
+            await self._pools.purge(step.pool, step.record, report)
         finally:
             self._telemetry.purge_over(step.key)
         log.info("purged in %.1f s", time.monotonic() - began, extra=log_fields(step))
@@ -384,4 +377,4 @@ def log_fields(step: Step) -> dict[str, str]:
     return about
 
 
-__all__ = ["PURGERS", "Acts", "Superseded"]
+__all__ = ["Acts", "Superseded"]

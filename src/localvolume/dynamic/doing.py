@@ -133,7 +133,6 @@ class Doing:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=STOP_SECONDS)
-        self._acts.purgers.close()
 
     async def _do(self, step: Step, facts: Facts) -> None:
         name = step.key

@@ -1,6 +1,7 @@
 """The pools of this node: opened as configured, looked at together, called one volume at a time.
 
-A pool whose filesystem hangs keeps its own threads and nobody else's.
+A pool whose filesystem hangs keeps its own threads and nobody else's: purges, which may take days,
+have threads for each pool.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ group also mends what killed commands left."""
 CALL_SECONDS = 120.0
 """How long making, growing or removing one volume may take; formatting a large image takes long."""
 
+PURGERS = 4
+"""How many removed volumes of one pool are purged at the same time."""
+
+PURGE_SECONDS = 7 * 86400.0
+
 R = TypeVar("R")
 Call = Literal["make", "offered", "grow", "retire", "forget", "take_away"]
 
@@ -52,6 +58,9 @@ class Pools:
         """What was said of the volumes that cannot be attached, by the pool's and their names."""
         self._stops: dict[str, threading.Event] = {}
         """Set once it is closed, or the agent ends: what takes long there ends then."""
+        self._purgers: dict[str, Workers] = {}
+        """By the pool's name. Those of a pool that is configured otherwise stay: what hangs in it
+        hangs on."""
         self._ending = False
         self._patterns = Patterns(workers)
 
@@ -76,6 +85,8 @@ class Pools:
         for name in list(self._configs):
             if wanted.get(name) != self._configs[name]:
                 self._close(name)
+        for name in self._purgers.keys() - wanted.keys():
+            self._purgers.pop(name).close()
         volumes = list(volumes)
         known, places = _ids_by_pool(volumes), places_of_adopted(list(wanted.values()), volumes)
         for name, config in wanted.items():
@@ -83,6 +94,7 @@ class Pools:
                 self._configs[name] = config
                 self._stores[name] = self._new_store(config)
                 self._stops[name] = threading.Event()
+                self._purgers.setdefault(name, Workers(limit=PURGERS))
                 if self._ending:
                     self._stops[name].set()
             # Counts when it is opened, and again whenever it is opened anew.
@@ -92,6 +104,8 @@ class Pools:
         """Let other agents have the pools."""
         for name in list(self._stores):
             self._close(name)
+        for purgers in self._purgers.values():
+            purgers.close()
 
     def stop_purges(self) -> None:
         """They end between two files, for good: the next agent begins them again."""
@@ -223,15 +237,8 @@ class Pools:
         key = f"pool {pool.name}: {meta.name}"
         return await self._workers.call(key, CALL_SECONDS, self._in_store(pool.name, adopt))
 
-    async def purge(
-        self,
-        pool: PoolConfig,
-        record: Record,
-        workers: Workers,
-        seconds: float,
-        progress: Progress,
-    ) -> None:
-        """Delete what is in the trash, in one of those workers.
+    async def purge(self, pool: PoolConfig, record: Record, progress: Progress) -> None:
+        """Delete what is in the trash.
 
         Raises GoesOn where the pool is configured anew meanwhile: what is left is deleted there.
         """
@@ -248,7 +255,8 @@ class Pools:
 
         key = f"pool {pool.name}: {record.name}"
         try:
-            await workers.call(key, seconds, self._in_store(pool.name, purge))
+            act = self._in_store(pool.name, purge)
+            await self._purgers[pool.name].call(key, PURGE_SECONDS, act)
         except BackendFailed as error:
             if stop.is_set() and not self._ending:
                 raise GoesOn(f"pool {pool.name} is configured otherwise now: {error}") from error

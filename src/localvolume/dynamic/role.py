@@ -110,8 +110,6 @@ class DynamicRole:
             saw_claim=claims.apply_own_write,
             written_now=self._latest,
         )
-        self.purgers = acts.purgers
-        """The threads of purges, for whoever shows what hangs."""
         self._doing = Doing(acts, wake=self.changed, paces=paces)
         self._wake = asyncio.Event()
         self._wake.set()

@@ -2,7 +2,7 @@
 what it certainly does not know any more is removed, and only after the grace period."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,8 +105,13 @@ class Setting:
         self.steady += seconds
 
     async def sweep(self, **there: str) -> Action:
-        (action,) = await self.collector.sweep(there)
+        (action,) = await self.sweep_all(there)
         return action
+
+    async def sweep_all(self, there: Mapping[str, str]) -> list[Action]:
+        """Removals that begin with it end as well."""
+        async with asyncio.TaskGroup() as tasks:
+            return await self.collector.sweep(there, tasks)
 
     def has_data(self) -> bool:
         return (self.root / "volumes/pvc-1/file").exists()
@@ -152,7 +157,7 @@ async def test_a_volume_goes_after_the_grace_period_and_it_is_told(
     assert [r.getMessage()[:8] for r in caplog.records if "removed:" in r.getMessage()] == [
         "removed:"
     ]
-    assert await setting.collector.sweep({}) == []
+    assert await setting.sweep_all({}) == []
 
 
 @pytest.mark.parametrize(
@@ -185,6 +190,19 @@ async def test_it_is_asked_again_right_before_it_is_removed(setting: Setting) ->
     assert isinstance(await setting.sweep(), Remove)
     assert setting.has_data()
     assert setting.counted("removed_total") == 0
+
+
+async def test_a_removal_under_way_is_neither_waited_for_nor_begun_again(setting: Setting) -> None:
+    await due(setting)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        await setting.collector.sweep({}, tasks)
+        async with setting.turns.of("pvc-1", 10.0):
+            for _ in range(2):
+                (action,) = await setting.collector.sweep({}, tasks)
+                assert isinstance(action, Remove)
+            assert setting.has_data()
+    assert not setting.has_data()
+    assert (setting.counted("remove_failed_total"), setting.counted("removed_total")) == (0, 1)
 
 
 async def test_another_object_of_its_name_keeps_it(setting: Setting) -> None:
@@ -278,7 +296,7 @@ async def test_nothing_unmarked_is_ever_listed_or_removed(setting: Setting) -> N
     await due(setting)
     assert isinstance(await setting.sweep(), Remove)
     setting.later(GRACE)
-    assert await setting.collector.sweep({}) == []
+    assert await setting.sweep_all({}) == []
     left = {path.name for path in (setting.root / "volumes").iterdir() if path.is_dir()}
     assert left >= {"lost+found", "pvc-stray"}
 

@@ -1,5 +1,7 @@
 """Does what `collect.judge` says: asks the API server about each volume, notes, removes.
 
+Removing takes minutes where data is overwritten or a disk hangs, so that nothing waits for it.
+
 It never raises for what a volume, its host or the API server does: that volume is kept, it is said,
 and the next sweep looks again.
 """
@@ -49,6 +51,10 @@ NOTE_SECONDS: Final = 120.0
 REMOVE_SECONDS: Final = 300.0
 """Deadlines. What takes longer (overwriting) is done a piece at each sweep."""
 
+REMOVALS: Final = 4
+"""How many volumes are removed at the same time: fewer than there are workers. They share those
+of all the rest, where a call that is left behind keeps its volume from the next one."""
+
 log = logging.getLogger(__name__)
 
 
@@ -82,13 +88,18 @@ class Collector:
         self._noted: set[tuple[str, str]] = set()
         """Name and id of those of which this process wrote that down."""
         self._said: dict[str, str] = {}
+        self._removing: set[str] = set()
+        """The names of volumes whose removal is under way, or waits for its turn."""
+        self._removals = asyncio.Semaphore(REMOVALS)
 
-    async def sweep(self, there: Mapping[str, str]) -> list[Action]:
+    async def sweep(self, there: Mapping[str, str], tasks: asyncio.TaskGroup) -> list[Action]:
         """Look at every volume of ours once, and do what is due; what was decided.
 
-        `there` are the UIDs of the PersistentVolumes that the caller has seen, by name: they are
-        believed to be there, and never the contrary.
+        Removals are only begun, as `tasks`. `there` are the UIDs of the PersistentVolumes that the
+        caller has seen, by name: they are believed to be there, and never the contrary.
         """
+        # What ends meanwhile may still be listed.
+        removing = set(self._removing)
         try:
             volumes = await self._workers.call(
                 "flexvolume volumes", LOOK_SECONDS, self._driver.list_volumes
@@ -109,13 +120,24 @@ class Collector:
             grace_seconds=self._grace,
             watched_seconds=self._watched,
         )
-        due = [one.volume for one in judge(facts) if isinstance(one, Remove)]
+        due = [
+            one.volume
+            for one in judge(facts)
+            if isinstance(one, Remove) and one.volume.name not in removing
+        ]
         in_use = {volume.name for volume in due if await self._is_in_use(volume)}
         actions = judge(replace(facts, in_use=in_use))
         gone = {name for name, answer in answers.items() if isinstance(answer, Gone)}
         self._metrics.tell(actions, gone)
         for action in actions:
-            await self._do(action)
+            name = action.volume.name
+            if name in removing:
+                continue  # its turn is taken
+            if isinstance(action, Remove):
+                self._removing.add(name)
+                tasks.create_task(self._do_removal(action))
+            else:
+                await self._do(action)
         return actions
 
     # --- asking --------------------------------------------------------------------------------
@@ -192,6 +214,13 @@ class Collector:
                 self._metrics.failed.inc()
             self._say(volume.name, logging.WARNING, f"not done: {error}", volume)
 
+    async def _do_removal(self, action: Remove) -> None:
+        try:
+            async with self._removals:
+                await self._do(action)
+        finally:
+            self._removing.discard(action.volume.name)
+
     async def _note(self, volume: Owned, since: str) -> None:
         async with self._turns.of(volume.name, NOTE_SECONDS) as turn:
             await turn.call(self._driver.note, volume.name, {TAG_GONE_SINCE: since})
@@ -205,7 +234,7 @@ class Collector:
     async def _remove(self, action: Remove) -> None:
         volume = action.volume
         async with self._turns.of(volume.name, REMOVE_SECONDS) as turn:
-            # Other volumes may have taken their time since it was judged.
+            # Other volumes may have taken their time since it was judged, minutes each.
             answer = await self._ask(volume)
             if not isinstance(answer, Gone):
                 self._say(volume.name, logging.INFO, "kept: it is not certainly gone", volume)

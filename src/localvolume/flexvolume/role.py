@@ -175,7 +175,7 @@ class FlexRole:
             await server.serving.wait()
             self.serving.set()
             tasks.create_task(self._install_forever(config))
-            tasks.create_task(self._look_forever(config, keeping, adoption, collector))
+            tasks.create_task(self._look_forever(config, keeping, adoption, collector, tasks))
 
     async def _node(self) -> Node:
         """This node's object. Raises ApiError."""
@@ -207,6 +207,7 @@ class FlexRole:
         keeping: Keeping,
         adoption: Adoption,
         collector: Collector,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         for one in (self._volumes, self._claims, self._nodes):
             await one.synced.wait()
@@ -215,7 +216,7 @@ class FlexRole:
         while True:
             began = time.monotonic()
             adopted = adopted or await self._adopt(keeping, adoption)
-            wait = await self._look(config, keeping, collector)
+            wait = await self._look(config, keeping, collector, tasks)
             self.looks += 1
             took = time.monotonic() - began
             await asyncio.sleep(self._rest_after(took))
@@ -247,7 +248,11 @@ class FlexRole:
         return complete
 
     async def _look(
-        self, config: FlexVolumeConfig, keeping: Keeping, collector: Collector
+        self,
+        config: FlexVolumeConfig,
+        keeping: Keeping,
+        collector: Collector,
+        tasks: asyncio.TaskGroup,
     ) -> float:
         """Look once; how long to wait for the next time, in seconds."""
         node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
@@ -264,7 +269,7 @@ class FlexRole:
         there = {
             name: one.metadata.uid for name, one in volumes.items() if not is_being_deleted(one)
         }
-        actions = await collector.sweep(there)
+        actions = await collector.sweep(there, tasks)
         wait = self._paces.resync * (1 + random.random())  # noqa: S311 - jitter
         if any(
             isinstance(one, NoteGone) or (isinstance(one, Keep) and one.waiting) for one in actions

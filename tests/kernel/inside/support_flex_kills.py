@@ -59,7 +59,8 @@ class Tenant:
 class Ground:
     """The objects, the calls, the agents and the disk. `tenants` by name."""
 
-    def __init__(self, directory: Path, lvm: Lvm, seconds: float = 180) -> None:
+    def __init__(self, directory: Path, lvm: Lvm, seconds: float = 180, path: str = "") -> None:
+        """`path` is the agents' PATH, where theirs is to be another than the test's."""
         self.lvm = lvm
         self.tenants: dict[str, Tenant] = {}
         self.lives = 0
@@ -85,6 +86,8 @@ class Ground:
             (where / "flexvolume").write_text(json.dumps(section))
         self._configs = directory
         environment = {"MY_NODE_NAME": NODE, "KUBECONFIG": str(self.plane.kubeconfig)}
+        if path:
+            environment["PATH"] = path
         self.agents = LvmZygote(directory, [], environment, HURRIED)
         self._kept_data: dict[str, str] = {}
         self._kept_uuids: dict[str, str] = {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.support_dynamic import Claim, DynamicLab
+from tests.cluster.support_dynamic import Claim, DynamicLab, Volume
 from tests.host.support_devices import immutable
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
@@ -39,12 +39,19 @@ def name_of(claim: Claim) -> str:
     return str(claim["metadata"]["name"])
 
 
+def served(node: DynamicLab, cls: str) -> tuple[Claim, Volume]:
+    """A claim that has its volume, of which nothing is to be written down any more."""
+    claim = node.claim(cls)
+    volume = node.made(claim)
+    node.claim_event(claim, "ProvisioningSucceeded")
+    return claim, volume
+
+
 def test_a_growth_that_fails(node: DynamicLab) -> None:
     pool = node.pool()
     cls = node.storage_class()
     node.start()
-    claim = node.claim(cls)
-    node.made(claim)
+    claim, _ = served(node, cls)
     with immutable(pool.directory / ".localvolume" / "records"):
         node.patch_claim(claim, {"spec": {"resources": {"requests": {"storage": "16Mi"}}}})
         event = lasting(node, name_of(claim), "VolumeResizeFailed")
@@ -55,7 +62,7 @@ def test_a_volume_that_cannot_be_made(node: DynamicLab) -> None:
     pool = node.pool()
     cls = node.storage_class()
     node.start()
-    node.made(node.claim(cls))
+    served(node, cls)
     with immutable(pool.directory / ".localvolume" / "records"):
         claim = node.claim(cls)
         event = lasting(node, name_of(claim), "ProvisioningFailed")
@@ -67,8 +74,7 @@ def test_a_volume_that_cannot_be_removed(node: DynamicLab) -> None:
     pool = node.pool()
     cls = node.storage_class()
     node.start()
-    claim = node.claim(cls)
-    volume = node.made(claim)
+    claim, volume = served(node, cls)
     with immutable(pool.directory):
         node.delete(claim)
         event = lasting(node, volume["metadata"]["name"], "VolumeFailedDelete")

@@ -33,6 +33,12 @@ def recorded(volume: Volume) -> dict[str, str]:
     return found
 
 
+def completed(lab: Lab, volume: Volume) -> None:
+    """Wait until the object says of its volume what it said when it was published."""
+    name, wanted = volume["metadata"]["name"], recorded(volume)
+    lab.until(lambda: lab.volume(name), lambda now: now and recorded(now) == wanted)
+
+
 def test_a_copy_in_its_place_is_not_cleaned(lab: Lab, fs: Class) -> None:
     disk, path = lab.disk(), fs.path("one")
     path.mkdir()
@@ -83,9 +89,4 @@ def test_what_an_older_release_has_recorded_is_completed(lab: Lab, fs: Class) ->
         lab.plane.request("PATCH", path, patch, content_type=MERGE)
     lab.start()
     for volume in volumes.values():
-        name, wanted = volume["metadata"]["name"], recorded(volume)
-
-        def is_complete(now: Volume | None, wanted: dict[str, str] = wanted) -> bool:
-            return now is not None and recorded(now) == wanted
-
-        lab.until(lambda name=name: lab.volume(name), is_complete)  # type: ignore[misc]
+        completed(lab, volume)

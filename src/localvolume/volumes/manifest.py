@@ -35,6 +35,8 @@ class VolumeDescription:
     size_bytes: int
     identity: Identity
     reclaim_policy: str
+    generation: str = ""
+    """Of the volume's record; "" where it has none."""
     access_mode: str = "ReadWriteOnce"
     fs_type: str = ""
     mount_options: Sequence[str] = ()
@@ -69,7 +71,7 @@ def persistent_volume(
 ) -> dict[str, Any]:
     """The object to create (Kubernetes API, core/v1 PersistentVolume with a `local` source).
 
-    Equal to upstream's, field for field, but for our label, finalizer and identity annotation.
+    Equal to upstream's, field for field, but for our label, finalizer and two annotations.
     """
     labels = {key: node.labels[key] for key in options.node_labels if key in node.labels}
     labels |= options.labels
@@ -80,6 +82,8 @@ def persistent_volume(
         ),
         marks.IDENTITY_ANNOTATION: to_annotation(volume.identity),
     }
+    if volume.generation:
+        annotations[marks.GENERATION_ANNOTATION] = volume.generation
     metadata: dict[str, Any] = {
         "name": volume.name,
         "labels": labels,

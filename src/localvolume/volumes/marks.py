@@ -16,6 +16,9 @@ FINALIZER = "localvolume.dev/volume"
 IDENTITY_ANNOTATION = "localvolume.dev/identity"
 """What the volume is, as JSON: compared before anything is done to the volume."""
 
+GENERATION_ANNOTATION = "localvolume.dev/generation"
+"""Which hand-over of the volume the object is: as the volume's own record has it."""
+
 CLAIMED_ANNOTATION = "localvolume.dev/claimed"
 """The UID of the last claim that held the volume: from then on it may contain a tenant's data."""
 

@@ -33,6 +33,17 @@ def claim_of(volume: PersistentVolume) -> str:
     return volume.spec.claim_ref.uid if volume.spec.claim_ref else ""
 
 
+def claims_of(volume: PersistentVolume) -> frozenset[str]:
+    """The UIDs of the claims that the object knows to hold the volume, or to have held it."""
+    known = {claim_of(volume), volume.metadata.annotations.get(marks.CLAIMED_ANNOTATION, "")}
+    return frozenset(known - {""})
+
+
+def generation_of(volume: PersistentVolume) -> str:
+    """Which hand-over of the volume it is, "" for an object of before there were records."""
+    return volume.metadata.annotations.get(marks.GENERATION_ANNOTATION, "")
+
+
 def is_held_by_claim(volume: PersistentVolume) -> bool:
     """Whether a claim has the volume or is just getting it.
 

@@ -1,0 +1,72 @@
+"""A note on a filesystem's root that no tenant can see or change: a trusted extended attribute.
+
+Only who has CAP_SYS_ADMIN outside of any user namespace reads or writes `trusted.*` (xattr(7)); for
+everybody else there is none. Deleting all files leaves it, as it is the root's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Final
+
+from localvolume.host.syscalls import mount_id
+
+NAME: Final = "trusted.localvolume"
+_OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOT_HERE: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
+
+
+class NoNotes(Exception):
+    """The filesystem takes no such note, or this process may not write one."""
+
+
+class AnotherMount(Exception):
+    """The path leads to another mount than it did: look again."""
+
+
+def open_root(path: str, mount: int | None) -> int:
+    """The directory at the path, open; `mount` is the mount id it must have, None for any.
+
+    Raises AnotherMount, OSError.
+    """
+    fd = os.open(path, _OPEN)
+    if mount is not None and mount_id(fd) != mount:
+        os.close(fd)
+        raise AnotherMount(f"{path}: another filesystem is mounted there now")
+    return fd
+
+
+def read_note(fd: int) -> bytes | None:
+    """The note on an open directory, None where there is none. Raises NoNotes, OSError."""
+    try:
+        return os.getxattr(fd, NAME)
+    except OSError as error:
+        if error.errno == errno.ENODATA:
+            return None
+        if error.errno in _NOT_HERE:
+            raise NoNotes(error.strerror) from error
+        raise
+
+
+def write_note(fd: int, content: bytes) -> None:
+    """Write the note and have it on disk. Raises NoNotes, OSError."""
+    try:
+        os.setxattr(fd, NAME, content)
+    except OSError as error:
+        if error.errno in _NOT_HERE or error.errno == errno.EPERM:
+            raise NoNotes(error.strerror) from error
+        raise
+    os.fsync(fd)
+
+
+def remove_note(fd: int) -> bool:
+    """Remove the note; False where there was none. Raises OSError."""
+    try:
+        os.removexattr(fd, NAME)
+    except OSError as error:
+        if error.errno == errno.ENODATA or error.errno in _NOT_HERE:
+            return False
+        raise
+    os.fsync(fd)
+    return True

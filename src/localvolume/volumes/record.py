@@ -1,0 +1,154 @@
+"""What a prepared volume says of itself: which hand-over of it counts, and which claim holds it.
+
+A PersistentVolume may come back from an older state of the API server, and with it a claim that was
+gone or a release that was over. The record is on the volume, or on its node, and does not come
+back: where the two disagree, the object is not this volume's.
+
+A record is JSON: `format`, `generation` (made anew for each offer, and named by the object in its
+annotation `localvolume.dev/generation`), `claim` (the UID of the claim that holds the volume, ""
+while none does), `ended` (the cleaning of this generation was proved), `root` (how the directory
+was that is the filesystem's root when it was offered first), and, where the record is not on the
+volume itself, `identity` (what the volume is). Format 1 is written; 2 is read where it has these
+fields, so that a newer release may add to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+
+from localvolume.host.rootstate import RootState
+from localvolume.volumes.identity import Identity
+
+FORMAT: Final = 1
+_NEWEST_READ: Final = 2
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One volume's record, as the module's docstring has it."""
+
+    generation: str
+    claim: str = ""
+    ended: bool = False
+    root: RootState | None = None
+    identity: Mapping[str, str] | None = None
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """There may be a record, and what it says cannot be known; `reason` is for people.
+
+    `may_be`: records of which nobody can tell whether one is this volume's.
+    """
+
+    reason: str
+    may_be: tuple[Record, ...] = ()
+
+
+Recorded = Record | Unreadable | Literal["nowhere"] | None
+"""What is on record: nothing (None), or nothing can be, as there is no place to keep it."""
+
+
+class BadRecord(ValueError):
+    """The bytes are no record that this release understands: the volume is to be left alone."""
+
+
+def encoded(record: Record) -> bytes:
+    # Without defaults the format would be left out.
+    return msgspec.json.encode(msgspec.to_builtins(record) | {"format": FORMAT}, order="sorted")
+
+
+def decoded(content: bytes) -> Record:
+    """Raises BadRecord."""
+    try:
+        record = msgspec.json.decode(content, type=Record)
+    except msgspec.MsgspecError as error:
+        raise BadRecord(f"it is no record: {error}") from error
+    if not 1 <= record.format <= _NEWEST_READ:
+        raise BadRecord(f"a newer release wrote it, in format {record.format}")
+    if not record.generation:
+        raise BadRecord("it names no generation")
+    return record
+
+
+def of_object(generation: str, recorded: Recorded) -> Recorded:
+    """What is on record, for an object that is known to be this volume's by its identity.
+
+    Where nothing tells the volume from others, the generation tells which record is meant.
+    """
+    if isinstance(recorded, Unreadable) and generation:
+        for record in recorded.may_be:
+            if record.generation == generation:
+                return record
+    return recorded
+
+
+def strange(generation: str, claims: Collection[str], recorded: Recorded) -> str | None:
+    """Why an object of that generation, which those claims (UIDs) have had, is not the volume's.
+
+    None where the record speaks for it, and for an object of before there were records ("") on
+    a volume without one.
+    """
+    recorded = of_object(generation, recorded)
+    if recorded is None:
+        return "the record that was made of it is not there" if generation else None
+    if recorded == "nowhere":
+        if not generation:
+            return None
+        return "it has a record, and this agent has no place for records (RECORDS_DIR)"
+    if isinstance(recorded, Unreadable):
+        return f"its record cannot be read: {recorded.reason}"
+    if recorded.claim and recorded.claim not in claims:
+        return f"by its record the claim {recorded.claim} holds it, which this object does not name"
+    if generation and generation != recorded.generation:
+        return "by its record it has been offered anew since"
+    if not generation and claims and not recorded.claim:
+        return "by its record no claim holds it, and this object is older than the record"
+    return None
+
+
+def held_by(recorded: Recorded) -> str | None:
+    """Why what no object offers may be somebody's by its record, or None."""
+    if isinstance(recorded, Unreadable):
+        return f"its record cannot be read: {recorded.reason}"
+    if isinstance(recorded, Record) and recorded.claim:
+        return f"by its record the claim {recorded.claim} holds it"
+    return None
+
+
+def next_offer(recorded: Recorded, generation: str, root: RootState | None) -> Record:
+    """The record of a volume that is offered to whoever claims it.
+
+    The generation of an offer that nobody has heard of, and that no claim has got, is kept: the
+    object may have been made. `generation` is the one to take otherwise; `root` how the root is
+    now, for a volume of which that is not on record.
+    """
+    if not isinstance(recorded, Record):
+        return Record(generation, root=root)
+    kept = not recorded.ended and not recorded.claim
+    if kept and recorded.root is not None:
+        return recorded
+    return Record(
+        recorded.generation if kept else generation,
+        root=recorded.root or root,
+        identity=recorded.identity,
+    )
+
+
+def taken(record: Record, claim: str) -> Record:
+    """The record once that claim holds the volume."""
+    return msgspec.structs.replace(record, claim=claim, ended=False)
+
+
+def over(record: Record) -> Record:
+    """The record once the volume has been cleaned, and that was proved."""
+    return msgspec.structs.replace(record, claim="", ended=True)
+
+
+def with_identity(record: Record, identity: Identity | None) -> Record:
+    """The record with what the volume is, for a place that is not the volume itself."""
+    return msgspec.structs.replace(record, identity=None if identity is None else dict(identity))

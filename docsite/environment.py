@@ -43,6 +43,11 @@ VARIABLES: Mapping[str, tuple[str, str, str]] = {
         "where the mounts of pods are (default `/var/lib/kubelet`); `none`: no kubelet runs here",
         "/var/lib/kubelet",
     ),
+    "RECORDS_DIR": (
+        "agent, plan, forget",
+        "where records of volumes are that carry none themselves; it must outlive a reboot",
+        "/var/lib/localvolume/records",
+    ),
     "MUST_BE_CONFINED": (
         "agent",
         "`true`: not ready until the API server refuses it what is not its node's",

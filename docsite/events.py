@@ -76,6 +76,22 @@ EVENTS: dict[str, Reason] = {
         "Mount the right one, or correct the link. If the exchange was on purpose, see "
         "[replacing a disk](../operations.md#replacing-a-disk).",
     ),
+    "VolumeNotItsOwn": Reason(
+        "Warning",
+        "PersistentVolume",
+        "By the volume's own record it is not this object's any more, or the record cannot be "
+        "read: the object may have come back with an older state of the API server. Nothing is "
+        "cleaned for it.",
+        "See [whose a volume is](../operations.md#whose-a-volume-is).",
+    ),
+    "VolumeNotRecorded": Reason(
+        "Warning",
+        "PersistentVolume",
+        "The volume's record could not be written, or its root not be set up as it was at first. "
+        "What relies on that waits, and is tried again.",
+        "The message names the error: a filesystem that takes no writes, a full disk under "
+        "`RECORDS_DIR`.",
+    ),
     "VolumeSizeDiffers": Reason(
         "Warning",
         "PersistentVolume",

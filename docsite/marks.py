@@ -25,6 +25,10 @@ OWN: Mapping[str, tuple[str, str]] = {
         "annotation of a PersistentVolume",
         "what the volume is, as JSON: compared before anything is done to the volume",
     ),
+    "GENERATION_ANNOTATION": (
+        "annotation of a PersistentVolume",
+        "which offer of the volume it is, by the volume's own record",
+    ),
     "CLAIMED_ANNOTATION": (
         "annotation of a PersistentVolume",
         "the UID of the last claim that held it: from then on it may contain a tenant's data",

@@ -80,6 +80,8 @@ class AgentOptions:
     vanished_grace: float = GRACE_SECONDS
     kubelet_directory: str | None = None
     """Where the kubelet mounts volumes for pods; None: it does not, on this machine."""
+    records_directory: str | None = None
+    """Where the records lie of what can carry none itself; None: nowhere."""
     patience: Patience = field(default_factory=Patience)
     """How long what is wrong with a volume must last before it is said."""
     others: Others = field(default_factory=Others)
@@ -248,6 +250,7 @@ class Agent:
             job_image=self._options.job_image,
             configuration=configuration,
             kubelet_directory=self._options.kubelet_directory,
+            records_directory=self._options.records_directory,
             grace_seconds=self._options.vanished_grace,
             paces=self._paces.static,
             clean=self._options.deeds.clean,

@@ -73,6 +73,7 @@ def run(
         config_sync_period=arguments.config_sync_period,
         vanished_grace=arguments.vanished_grace,
         kubelet_directory=environment.kubelet_directory,
+        records_directory=environment.records_directory,
         others=others,
         paces=paces or Paces(),
         deeds=deeds or Deeds(),

@@ -22,6 +22,7 @@ COMMANDS = {
     "plan": "say what the agent would do on this host, and why, changing nothing",
     "orphans": "list what lies in this node's pools and belongs to no PersistentVolume",
     "undo": "bring back a volume whose claim is gone, within its class's undoPeriod",
+    "forget": "remove the record of who holds a volume, on its node, as the administrator's word",
     "check-config": "say what is wrong in configuration files",
     "remove-finalizers": "let PersistentVolumes go on without localvolume, for going back",
     "demo": "show the main job, live, and leave nothing behind",

@@ -9,14 +9,18 @@ import functools
 import os
 import secrets
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from localvolume.cleaning.jobs import read_job
 from localvolume.cli.judging import problems_of_pools
 from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
 from localvolume.cli.rows import PRINTERS
-from localvolume.config.environment import DEFAULT_NAMESPACE, kubelet_directory
+from localvolume.config.environment import (
+    DEFAULT_NAMESPACE,
+    kubelet_directory,
+    records_directory,
+)
 from localvolume.config.loading import load
 from localvolume.config.model import Configuration, ConfigurationInvalid
 from localvolume.config.names import fault_of_label_value
@@ -33,6 +37,7 @@ from localvolume.static.facts import Changes, Survey
 from localvolume.static.model import Ask, Clean, Facts, Hold, Keep, Publish, Step
 from localvolume.static.offer import offer
 from localvolume.static.plan import names_of, plan
+from localvolume.static.recording import Records
 from localvolume.static.strangers import Strangers
 from localvolume.static.surroundings import Surroundings, surroundings
 from localvolume.volumes import marks
@@ -52,6 +57,7 @@ VERDICTS = {
     "Ask": "ask",
     "Adopt": "adopt",
     "MarkClaimed": "mark",
+    "KeepRecord": "record",
     "Withdraw": "withdraw",
     "Reclaim": "delete, then clean",
     "Clean": "clean",
@@ -248,7 +254,11 @@ async def _look(
 ) -> Facts:
     workers = Workers()
     try:
-        survey = Survey(workers, kubelet_directory=_kubelet_directory())
+        survey = Survey(
+            workers,
+            kubelet_directory=_of_environment(kubelet_directory),
+            records=Records(_of_environment(records_directory)),
+        )
         found = await survey.look(
             {name: facts.config for name, facts in around.classes.items()},
             {path_of(volume) for volume in volumes.values()},
@@ -272,9 +282,9 @@ async def _look(
     )
 
 
-def _kubelet_directory() -> str | None:
+def _of_environment(read: Callable[[Mapping[str, str]], str | None]) -> str | None:
     try:
-        return kubelet_directory(os.environ)
+        return read(os.environ)
     except ValueError as error:
         raise Unknown(str(error)) from error
 

@@ -1,8 +1,8 @@
 """The environment variables and flags of the agent, as upstream names them.
 
 MY_NODE_NAME, MY_NAMESPACE, JOB_CONTAINER_IMAGE and KUBECONFIG; `--listen-address`,
-`--metrics-path`, `--discovery-period`, `--config-sync-period`; and two that are ours, KUBELET_DIR
-and MUST_BE_CONFINED.
+`--metrics-path`, `--discovery-period`, `--config-sync-period`; and three that are ours,
+KUBELET_DIR, RECORDS_DIR and MUST_BE_CONFINED.
 Where we take another provisioner's place, its own: KUTTI_NODE_NAME here, and elastic's NODE_NAME
 (the rest in `kutti`, `openebs` and `elastic`), and flags of ours that say where local-path's
 configuration and OpenEBS' base paths are.
@@ -30,6 +30,7 @@ KUTTI_NODE_VARIABLE: Final = "KUTTI_NODE_NAME"
 ELASTIC_KIND_VARIABLE: Final = "DRIVER_KIND"
 ELASTIC_NODE_VARIABLE: Final = "NODE_NAME"
 KUBELET_DIRECTORY_VARIABLE: Final = "KUBELET_DIR"
+RECORDS_DIRECTORY_VARIABLE: Final = "RECORDS_DIR"
 CONFINED_VARIABLE: Final = "MUST_BE_CONFINED"
 DEFAULT_KUBELET_DIRECTORY: Final = "/var/lib/kubelet"
 LOCAL_PATH_PROVISIONER: Final = "rancher.io/local-path"
@@ -58,7 +59,8 @@ class AgentEnvironment:
     """What the pod tells its agent.
 
     `kubeconfig` None leaves the choice of access to `kube.auth`. `kubelet_directory` is where the
-    mounts of pods are; None where no kubelet runs. `namespace` and
+    mounts of pods are; None where no kubelet runs. `records_directory` is for the records of
+    volumes that can carry none themselves; None: there are none of those. `namespace` and
     `job_container_image` are for cleaning Jobs; without an image `useJobForCleaning` is refused.
     """
 
@@ -67,6 +69,7 @@ class AgentEnvironment:
     job_container_image: str | None = None
     kubeconfig: str | None = None
     kubelet_directory: str | None = DEFAULT_KUBELET_DIRECTORY
+    records_directory: str | None = None
     confined: bool = False
     """Whether policies confine the agent to its node, by the manifests: it is to see to that."""
 
@@ -104,6 +107,11 @@ class AgentEnvironment:
         except ValueError as error:
             problems.append(str(error))
             kubelet = None
+        try:
+            records = records_directory(environ)
+        except ValueError as error:
+            problems.append(str(error))
+            records = None
         confined = environ.get(CONFINED_VARIABLE) or "false"
         if confined not in ("true", "false"):
             problems.append(f"{CONFINED_VARIABLE} {confined!r} is neither true nor false")
@@ -116,6 +124,7 @@ class AgentEnvironment:
             job_container_image=environ.get("JOB_CONTAINER_IMAGE") or None,
             kubeconfig=environ.get("KUBECONFIG") or None,
             kubelet_directory=kubelet,
+            records_directory=records,
         )
 
 
@@ -127,10 +136,31 @@ def kubelet_directory(environ: Mapping[str, str]) -> str | None:
     text = environ.get(KUBELET_DIRECTORY_VARIABLE) or DEFAULT_KUBELET_DIRECTORY
     if text == "none":
         return None
-    path = posixpath.normpath(text)
-    if not path.startswith("/") or path.startswith("//") or ".." in text.split("/"):
+    path = _absolute(text)
+    if path is None:
         variable = KUBELET_DIRECTORY_VARIABLE
         raise ValueError(f'{variable} {text!r} is no absolute path, and not "none" either')
+    return path
+
+
+def records_directory(environ: Mapping[str, str]) -> str | None:
+    """RECORDS_DIR, which must outlive the pod and the node's start; None where it is not set.
+
+    Raises ValueError, saying why.
+    """
+    text = environ.get(RECORDS_DIRECTORY_VARIABLE)
+    if not text:
+        return None
+    path = _absolute(text)
+    if path is None:
+        raise ValueError(f"{RECORDS_DIRECTORY_VARIABLE} {text!r} is no absolute path")
+    return path
+
+
+def _absolute(text: str) -> str | None:
+    path = posixpath.normpath(text)
+    if not path.startswith("/") or path.startswith("//") or ".." in text.split("/"):
+        return None
     return path
 
 

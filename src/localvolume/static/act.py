@@ -38,6 +38,7 @@ from localvolume.static.model import (
     Clean,
     CleanFirst,
     Entry,
+    KeepRecord,
     LetGo,
     MarkClaimed,
     Publish,
@@ -48,13 +49,16 @@ from localvolume.static.model import (
 )
 from localvolume.static.offer import offer
 from localvolume.static.paces import StaticPaces
-from localvolume.static.plan import EVENT_NAMES_TAKEN, EVENT_WAITS, names_of
+from localvolume.static.plan import EVENT_NAMES_TAKEN, EVENT_WAITS, held_by_another, names_of
+from localvolume.static.recording import Records
 from localvolume.static.stops import Stops
 from localvolume.static.strangers import BURST_SECONDS
 from localvolume.static.surroundings import Surroundings
 from localvolume.static.telemetry import Telemetry, capacity_label
+from localvolume.static.writing import RecordWriter
 from localvolume.volumes.capacity import bytes_of
 from localvolume.volumes.objects import is_held_by_claim
+from localvolume.volumes.record import Record
 
 if TYPE_CHECKING:
     from localvolume.static.jobclean import JobCleaner
@@ -81,6 +85,7 @@ class Acts:
         events: EventRecorder,
         survey: Survey,
         workers: Workers,
+        records: Records,
         telemetry: Telemetry,
         saw: Callable[[PersistentVolume], object],
         asked: Asked,
@@ -93,6 +98,7 @@ class Acts:
         self._events = events
         self._survey = survey
         self._confirm = Confirm(client, survey, workers, saw)
+        self._record = RecordWriter(records, survey, workers, paces)
         self.cleaners = Workers(limit=CLEANERS)
         """Deleting takes a thread for minutes: discovery must not wait for one."""
         self._telemetry = telemetry
@@ -115,6 +121,7 @@ class Acts:
             self._client,
             self._jobs,
             self._confirm,
+            self._record,
             self.cleaners,
             self._paces,
         )
@@ -132,7 +139,12 @@ class Acts:
                 patch = patches.adoption(step.volume, around.node.name, step.identity)
                 await self._patch(step.volume, patch)
                 log.info("adopted", extra=log_fields(step))
+            case KeepRecord():
+                if generation := await self._record.complete(step.volume, step.entry):
+                    await self._patch(step.volume, patches.recorded(step.volume, generation))
             case MarkClaimed():
+                if step.entry is not None:
+                    await self._record.take(step.volume, step.entry)
                 await self._patch(step.volume, patches.claimed(step.volume))
             case Withdraw() | Reclaim():
                 await self._delete(step.volume)
@@ -157,6 +169,8 @@ class Acts:
             raise Superseded(f"{entry.path}: {entry.unwell}")
         if not is_offerable(entry.content, class_facts.config):
             raise Superseded(f"{entry.path} is not empty any more")
+        if why := held_by_another(entry):
+            raise Superseded(f"{entry.path}: {why}")
         own = names_of(entry, around.node.name)
         why = await self._confirm.offered_by_another(entry, around.node, own)
         if class_facts.config.selector and not why:
@@ -165,7 +179,10 @@ class Acts:
             self._asked.named(entry.host_path, why)
             raise Superseded(f"{entry.path}: {why}")
         mode = class_facts.config.volume_mode
-        body = offer(step.name, entry, class_facts, around.node, around.options)
+        if isinstance(entry.recorded, Record) and entry.recorded.claim:
+            await self._confirm.mounted_by_none(entry)
+        generation = await self._record.offer(entry)
+        body = offer(step.name, entry, class_facts, around.node, around.options, generation)
         try:
             created = await self._client.create(PERSISTENT_VOLUMES, body)
         except AlreadyThere:
@@ -239,6 +256,7 @@ class Acts:
         except CleaningFailed:
             self._telemetry.delete_failed.labels(mode, by).inc()
             raise
+        await self._record.end(volume, await self._confirm.still(step.entry, offered=True))
         self._events.event(ObjectRef.of_volume(volume.metadata), "Normal", "VolumeCleaned", said)
         # A Job that began only now would find what is then the next tenant's.
         await self._confirm.let_go_once_clean(volume, self._by_job.check_none_is_left)
@@ -262,7 +280,7 @@ class Acts:
             await self._by_job.check_none_is_left(volume)
             await self._confirm.still_to_be_cleaned(volume)
 
-        receipt = await self._clean(volume.metadata.name, entry, method, around, stop, still)
+        receipt = await self._clean(volume, entry, method, around, stop, still)
         return receipt.summary()
 
     async def _in_a_job(
@@ -314,26 +332,31 @@ class Acts:
         method = cleaning_method(step.entry, config.volume_mode, around)
         log.warning("cleaning before first use", extra=log_fields(step))
         with self.stops.of(None) as stop:
-            await self._clean(step.name, step.entry, method, around, stop, still_wanted)
+            await self._clean(None, step.entry, method, around, stop, still_wanted, step.name)
+        await self._record.end(None, await self._confirm.still(step.entry, offered=True))
 
     async def _clean(
         self,
-        name: str,
+        volume: PersistentVolume | None,
         planned: Entry,
         method: Method,
         around: Surroundings,
         stop: asyncio.Event,
         confirm: Callable[[], Awaitable[object]],
+        name: str = "",
     ) -> Receipt:
         """Clean the entry's volume, one after the other on each disk; the receipt is logged.
 
         `confirm` asks the API server once more, with the volume locked against other agents.
+        Without an object, `name` is the one that it will have.
         """
+        name = volume.metadata.name if volume else name
         log_about = _log_about(name, planned)
         config = around.classes[planned.class_name].config
         async with self._in_turn(name, planned, around):
             shared_with = around.node if config.selector else None
             entry = await self._confirm.free_to_be_cleaned(planned, shared_with)
+            self._record.check(volume, entry)
             log.info("cleaning with %s", method, extra=log_about)
             receipt = await self._clean_target(
                 target_of(entry),

@@ -171,6 +171,18 @@ class Confirm:
             raise CleaningRefused(f"a pod still has it mounted: {', '.join(pods)}")
         return entry
 
+    async def mounted_by_none(self, entry: Entry) -> None:
+        """Raises Superseded where a pod has it mounted: nobody may have stopped what a claim had.
+
+        Or where nobody can tell.
+        """
+        try:
+            pods = await self._survey.mounted_by_pods(entry)
+        except PodsUnseen as error:
+            raise Superseded(f"{entry.path}: {error}") from error
+        if pods:
+            raise Superseded(f"{entry.path}: a pod still has it mounted: {', '.join(pods)}")
+
     async def disk_of(self, entry: Entry) -> str:
         """The disk under a device or partition: what two cleanings at once would slow down."""
         return await self._workers.call(entry.device, 5.0, _disk_of, entry.device)

@@ -24,7 +24,8 @@ from localvolume.static.act import Acts, log_fields
 from localvolume.static.confirm import Superseded
 from localvolume.static.model import Clean, Hold, Keep, Publish, Step
 from localvolume.static.paces import StaticPaces
-from localvolume.static.plan import EVENT_FAILED_DELETE
+from localvolume.static.plan import EVENT_FAILED_DELETE, EVENT_NOT_RECORDED
+from localvolume.static.recording import NotRecorded
 from localvolume.static.surroundings import Surroundings
 from localvolume.static.telemetry import Telemetry
 
@@ -152,6 +153,8 @@ class Doing:
             self._again(key, 1.0)
         except CleaningFailed as error:
             self._failed(key, steps, error)
+        except NotRecorded as error:
+            self._not_recorded(key, steps, error)
         except (ApiError, Hung) as error:
             # An API server that is back should not wait long for us; a disk may.
             wait = min(LONGEST_API_WAIT, self._backoff(key) / 5)
@@ -188,6 +191,14 @@ class Doing:
                 self._events.event(
                     ObjectRef.of_volume(step.volume.metadata), "Warning", EVENT_FAILED_DELETE, text
                 )
+        self._again(key, wait)
+
+    def _not_recorded(self, key: str, steps: Sequence[Step], error: NotRecorded) -> None:
+        wait = self._backoff(key)
+        log.error("%s: tried again in %.0f s: %s", key, wait, error, extra=log_fields(steps[-1]))
+        if volume := getattr(steps[-1], "volume", None):
+            about = ObjectRef.of_volume(volume.metadata)
+            self._events.event(about, "Warning", EVENT_NOT_RECORDED, str(error))
         self._again(key, wait)
 
     def _backoff(self, key: str) -> float:

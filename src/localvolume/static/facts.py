@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import os
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,7 +26,9 @@ from localvolume.host.workers import Hung, Workers
 from localvolume.static.model import Content, Entry, Problem
 from localvolume.static.paces import StaticPaces
 from localvolume.static.probe import EMPTY, probe
+from localvolume.static.recording import Records
 from localvolume.volumes.identity import is_within
+from localvolume.volumes.record import Recorded, Unreadable
 
 if TYPE_CHECKING:
     from localvolume.config.pools import LvmConfig
@@ -81,7 +84,8 @@ class _Known:
         if not offered and self.entry.problem is None and self.entry.content is None:
             return False
         fit = self.entry.content == EMPTY and not self.entry.unwell
-        settled = self.entry.problem is None and (offered or fit)
+        unknown = self.entry.problem is not None or isinstance(self.entry.recorded, Unreadable)
+        settled = not unknown and (offered or fit)
         return settled or time.monotonic() - self.read_at < stale_seconds
 
 
@@ -104,7 +108,8 @@ class Found:
 class Survey:
     """The discovery directories of the configured classes, with what is known of their entries.
 
-    `kubelet_directory` is where the mounts of pods are, None where no kubelet has any.
+    `kubelet_directory` is where the mounts of pods are, None where no kubelet has any. Without
+    `records` nothing is said of those.
     """
 
     def __init__(
@@ -113,8 +118,11 @@ class Survey:
         paces: StaticPaces | None = None,
         *,
         kubelet_directory: str | None = None,
+        records: Records | None = None,
     ) -> None:
         self._kubelet_directory = kubelet_directory
+        self._records = records
+        self._recorded: Counter[str] = Counter()
         self._workers = workers
         self._paces = paces or StaticPaces()
         self._known: dict[tuple[str, str], _Known] = {}
@@ -250,9 +258,14 @@ class Survey:
         self.probes_total += 1
         bare = Entry(entry.class_name, entry.name, entry.path, entry.host_path)
         try:
-            fresh = await self._workers.call(
-                entry.path, self._paces.entry, lambda: probe(bare, mount, offered=offered)
-            )
+            while True:
+                written = self._recorded[entry.path]
+                fresh = await self._workers.call(
+                    entry.path, self._paces.entry, self._probe, bare, mount, offered
+                )
+                # A record that was written meanwhile may have been read before or after that.
+                if written == self._recorded[entry.path]:
+                    break
         except Hung as error:
             return dataclasses.replace(bare, problem=Problem("unknown", str(error)))
         if fresh.kind == "block" and (found := await self._claimed(fresh)):
@@ -261,6 +274,19 @@ class Survey:
         if fresh.kind == "block" and free and (held := await self._signature(fresh.path)):
             return dataclasses.replace(fresh, content=held)
         return fresh
+
+    def _probe(self, bare: Entry, mount: Mount | None, offered: bool) -> Entry:
+        fresh = probe(bare, mount, offered=offered)
+        if fresh.problem is not None or self._records is None:
+            return fresh
+        return dataclasses.replace(fresh, recorded=self._records.read(fresh))
+
+    def recorded(self, entry: Entry, recorded: Recorded) -> None:
+        """What is on record of the volume has just been written."""
+        self._recorded[entry.path] += 1
+        known = self._known.get((entry.class_name, entry.name))
+        if known is not None:
+            known.entry = dataclasses.replace(known.entry, recorded=recorded)
 
     async def read_now(self, entry: Entry, *, offered: bool) -> Entry:
         """The same with the mount table of this very moment: what an act relies on."""

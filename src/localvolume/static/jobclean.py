@@ -33,6 +33,7 @@ from localvolume.static.jobs import JobWatch
 from localvolume.static.model import Entry
 from localvolume.static.paces import StaticPaces
 from localvolume.static.surroundings import Surroundings
+from localvolume.static.writing import RecordWriter
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +51,14 @@ class JobCleaner:
         client: Client,
         watch: JobWatch,
         confirm: Confirm,
+        record: RecordWriter,
         workers: Workers,
         paces: StaticPaces,
     ) -> None:
         self._ask = JobRequests(client, watch)
         self._watch = watch
         self._confirm = confirm
+        self._record = record
         self._workers = workers
         self._paces = paces
         self._told: set[str] = set()
@@ -186,6 +189,7 @@ class JobCleaner:
         shared_with = around.node if config.selector else None
         entry = await self._confirm.free_to_be_cleaned(planned, shared_with)
         volume = await self._confirm.still_to_be_cleaned(volume)
+        self._record.check(volume, entry)
         block = entry.kind == "block"
         order = Order(
             kind="block" if block else "filesystem",

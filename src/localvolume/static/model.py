@@ -11,6 +11,7 @@ from localvolume.kube.objects import PersistentVolume
 from localvolume.static.paces import StaticPaces
 from localvolume.volumes.identity import Identity
 from localvolume.volumes.manifest import NodeFacts, PublishingOptions
+from localvolume.volumes.record import Recorded
 
 if TYPE_CHECKING:
     # An agent that never meets a Job need not carry what one is.
@@ -69,6 +70,8 @@ class Entry:
     unwell: str = ""
     """What its filesystem or disk has failed of. As `content`, looked at only of an entry that no
     PersistentVolume offers."""
+    recorded: Recorded = "nowhere"
+    """What the volume's own record says."""
     excluded: bool = False
     """The class's namePattern does not mean this name: nothing else was looked at."""
 
@@ -170,9 +173,21 @@ class Adopt(Step):
 
 @dataclass(frozen=True, slots=True)
 class MarkClaimed(Step):
-    """Write down that a claim holds the volume, so that this is known after the claim is gone."""
+    """Write down that a claim holds the volume, so that this is known after the claim is gone.
+
+    On its record first, where `entry` is what the object was made for; then on the object.
+    """
 
     volume: PersistentVolume
+    entry: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRecord(Step):
+    """Make a record for an object of before there were any, and name its generation on it."""
+
+    volume: PersistentVolume
+    entry: Entry
 
 
 @dataclass(frozen=True, slots=True)

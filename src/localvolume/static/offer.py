@@ -19,8 +19,12 @@ def offer(
     class_facts: ClassFacts,
     node: NodeFacts,
     options: PublishingOptions,
+    generation: str = "",
 ) -> dict[str, Any]:
-    """The object for this entry under this name (Kubernetes API, core/v1 PersistentVolume)."""
+    """The object for this entry under this name (Kubernetes API, core/v1 PersistentVolume).
+
+    `generation`: what the volume's record says; made when it is offered, so a plan has none.
+    """
     config = class_facts.config
     volume = VolumeDescription(
         name=name,
@@ -30,6 +34,7 @@ def offer(
         size_bytes=entry.size_bytes,
         identity=entry.identity,
         reclaim_policy=class_facts.reclaim_policy,
+        generation=generation,
         access_mode=config.access_mode,
         fs_type=config.fs_type,
         mount_options=class_facts.mount_options,

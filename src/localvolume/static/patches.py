@@ -23,6 +23,11 @@ def adoption(volume: PersistentVolume, node_name: str, identity: Identity | None
     return bound_to(volume, **changes)
 
 
+def recorded(volume: PersistentVolume, generation: str) -> MergePatch:
+    """Which hand-over of the volume the object is, by the volume's record."""
+    return bound_to(volume, annotations={marks.GENERATION_ANNOTATION: generation})
+
+
 def claimed(volume: PersistentVolume) -> MergePatch:
     """The note that a claim holds the volume: it outlives the claim and an emptied claimRef."""
     return bound_to(volume, annotations={marks.CLAIMED_ANNOTATION: claim_of(volume)})

@@ -22,10 +22,12 @@ from localvolume.static.model import (
     Ask,
     Clean,
     CleanFirst,
+    Content,
     Entry,
     Facts,
     Hold,
     Keep,
+    KeepRecord,
     LetGo,
     MarkClaimed,
     Publish,
@@ -34,13 +36,15 @@ from localvolume.static.model import (
     StopJob,
     Withdraw,
 )
-from localvolume.static.world import THE_SAME, World
+from localvolume.static.world import ITS_OWN, THE_SAME, World
 from localvolume.volumes import marks
 from localvolume.volumes.identity import knows_more
 from localvolume.volumes.names import longer_volume_name, spare_volume_name, volume_name
 from localvolume.volumes.objects import (
     claim_of,
+    claims_of,
     ever_claimed,
+    generation_of,
     is_being_deleted,
     is_finalized,
     is_held_by_claim,
@@ -49,6 +53,7 @@ from localvolume.volumes.objects import (
     phase_of,
     recorded_identity,
 )
+from localvolume.volumes.record import Record, Unreadable, held_by, of_object
 
 if TYPE_CHECKING:
     from localvolume.cleaning.jobs import CleaningJob
@@ -58,8 +63,10 @@ EVENT_UNSUPPORTED_POLICY = "VolumeUnsupportedReclaimPolicy"
 EVENT_UNKNOWN_POLICY = "VolumeUnknownReclaimPolicy"
 EVENT_VANISHED = "VolumeVanished"
 EVENT_REPLACED = "VolumeReplaced"
+EVENT_NOT_ITS_OWN = "VolumeNotItsOwn"
 EVENT_SIZE_DIFFERS = "VolumeSizeDiffers"
 EVENT_DUPLICATE = "VolumeDuplicate"
+EVENT_NOT_RECORDED = "VolumeNotRecorded"
 EVENT_WAITS = "VolumeCleaningWaits"
 EVENT_NAMES_TAKEN = "VolumeNamesTaken"
 
@@ -107,6 +114,10 @@ def being_deleted(world: World, volume: PersistentVolume) -> Answer:
         return [LetGo(key, "no claim ever held it", volume)]
     entry, obstacle = world.entry_of(volume), world.obstacle(volume)
     if entry is None or obstacle:
+        # An older state of the API server brings back Jobs too.
+        strange = entry and world.strange(volume, entry)
+        if strange and (stopped := _stop_job(world, volume, strange)):
+            return stopped
         return [_cannot_clean(world, volume, obstacle or "its volume is not known")]
     if waits := _wait_for_job(world, volume):
         return [waits]
@@ -141,13 +152,13 @@ def bound(world: World, volume: PersistentVolume) -> Answer:
     if phase_of(volume) != "Bound":
         return None
     steps: list[Step] = []
-    entry = world.entry_of(volume)
+    entry, same = world.entry_of(volume), _known_same(world, volume)
     if world.misplaced(volume):
         pass  # Our finalizer on what is not ours would keep it from ever being deleted.
-    elif needs := _adoption(volume, _known_same(world, volume), complete=True):
+    elif needs := _adoption(volume, same, complete=True) or _record(world, volume, same):
         steps.append(needs)
-    elif volume.metadata.annotations.get(marks.CLAIMED_ANNOTATION) != claim_of(volume):
-        steps.append(MarkClaimed(path_of(volume), "a claim holds it", volume))
+    elif _is_to_be_marked(volume, same):
+        steps.append(MarkClaimed(path_of(volume), "a claim holds it", volume, same))
     health = _health(world, volume, entry)
     return [*steps, health or Keep(path_of(volume), "a claim holds it", volume, entry)]
 
@@ -159,8 +170,11 @@ def offered(world: World, volume: PersistentVolume) -> Answer:
     key, entry = path_of(volume), world.entry_of(volume)
     if reason := world.misplaced(volume):
         return [Hold(key, reason, "misplaced", volume)]
-    if needs := _adoption(volume, _known_same(world, volume), complete=True):
-        return [needs]
+    same = _known_same(world, volume)
+    if same is None or not world.strange(volume, same):
+        needs = _adoption(volume, same, complete=True) or _record(world, volume, same)
+        if needs:
+            return [needs]
     health = _health(world, volume, entry)
     if health is None:
         return [Keep(key, "it is offered", volume, entry)]
@@ -267,6 +281,34 @@ def _adoption(
     return Adopt(key, "an older provisioner made it", volume, identity)
 
 
+def _record(world: World, volume: PersistentVolume, entry: Entry | None) -> KeepRecord | None:
+    """The record that the object lacks, as an older release or provisioner made it."""
+    if entry is None or generation_of(volume) or entry.recorded == "nowhere":
+        return None
+    if world.strange(volume, entry):
+        return None
+    return KeepRecord(path_of(volume), "it has no record yet", volume, entry)
+
+
+def _is_to_be_marked(volume: PersistentVolume, entry: Entry | None) -> bool:
+    """Whether the object or the record does not say yet that the object's claim holds the volume.
+
+    A claim that an older state of the API server brings back may take what no claim holds: its
+    pods write to it already. What another holds by its record stays that one's.
+    """
+    claim = claim_of(volume)
+    if volume.metadata.annotations.get(marks.CLAIMED_ANNOTATION) != claim:
+        return True
+    if entry is None:
+        return False
+    record = of_object(generation_of(volume), entry.recorded)
+    if not isinstance(record, Record):
+        return False
+    if record.claim == claim:
+        return record is not entry.recorded
+    return not record.claim or record.claim in claims_of(volume)
+
+
 def _health(world: World, volume: PersistentVolume, entry: Entry | None) -> Hold | None:
     """What is wrong with a volume that is not to be touched, or None where nothing is."""
     key = path_of(volume)
@@ -291,6 +333,12 @@ def _health(world: World, volume: PersistentVolume, entry: Entry | None) -> Hold
     if comparison.verdict != "same":
         text = f"it is not the volume that was published: {comparison.reason}"
         return Hold(key, text, "replaced", volume, entry, EVENT_REPLACED)
+    if strange := world.strange(volume, entry):
+        text = f"it may be another's volume now: {strange}; {ITS_OWN}"
+        if isinstance(entry.recorded, Unreadable):
+            again = world.facts.paces.look_again
+            return Hold(key, text, "unknown", volume, entry, EVENT_NOT_ITS_OWN, again)
+        return Hold(key, text, "not-its-own", volume, entry, EVENT_NOT_ITS_OWN)
     if differs := world.size_differs(volume, entry):
         return Hold(key, differs, "size", volume, entry, EVENT_SIZE_DIFFERS)
     for other in world.other_offers(volume)[:1]:
@@ -384,6 +432,28 @@ def not_well(world: World, entry: Entry) -> Answer:
     return [_hold_entry(entry, entry.unwell, "unwell", world.facts.paces.look_again)]
 
 
+def on_record(world: World, entry: Entry) -> Answer:
+    """What a claim holds by its record is not offered, nor cleaned first, whatever its class says.
+
+    A filesystem without a file in it shows itself that nothing of a tenant's is left.
+    """
+    if entry.content is None or (why := held_by_another(entry)) is None:
+        return None
+    again = world.facts.paces.look_again
+    if isinstance(entry.recorded, Unreadable):
+        return [_hold_entry(entry, why, "unknown", again)]
+    text = f"{why}: empty it, or have `localvolume forget {entry.host_path}` remove the record"
+    return [_hold_entry(entry, text, "recorded", again)]
+
+
+def held_by_another(entry: Entry) -> str | None:
+    """Why an entry that no object offers is somebody's by its record, or None."""
+    provably_empty = entry.kind == "filesystem" and entry.content == Content("empty")
+    if provably_empty and isinstance(entry.recorded, Record):
+        return None
+    return held_by(entry.recorded)
+
+
 def not_clean(world: World, entry: Entry) -> Answer:
     """What holds data without a PersistentVolume is somebody's, unless the class says otherwise."""
     content = entry.content
@@ -437,6 +507,7 @@ ENTRY_RULES: tuple[Callable[[World, Entry], Answer], ...] = (
     anothers,
     job_at_work,
     not_well,
+    on_record,
     not_clean,
     to_be_offered,
 )

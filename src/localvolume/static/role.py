@@ -32,6 +32,7 @@ from localvolume.static.jobs import JobWatch
 from localvolume.static.model import ClassFacts, Facts, Hold, Step
 from localvolume.static.paces import StaticPaces
 from localvolume.static.plan import is_to_come, plan
+from localvolume.static.recording import Records
 from localvolume.static.surroundings import Surroundings, surroundings
 from localvolume.static.telemetry import Telemetry
 from localvolume.static.world import World
@@ -68,6 +69,7 @@ class StaticRole:
         paces: StaticPaces | None = None,
         clean: Cleaning = clean,
         kubelet_directory: str | None = None,
+        records_directory: str | None = None,
         on_resync: Callable[[], None] = lambda: None,
     ) -> None:
         self._telemetry = telemetry
@@ -82,13 +84,15 @@ class StaticRole:
         self._grace_seconds = grace_seconds
         self._paces = paces = paces or StaticPaces()
         self._on_resync = on_resync
-        self._survey = Survey(workers, paces, kubelet_directory=kubelet_directory)
+        records = Records(records_directory)
+        self._survey = Survey(workers, paces, kubelet_directory=kubelet_directory, records=records)
         self._asked = Asked()
         acts = Acts(
             client=client,
             events=events,
             survey=self._survey,
             workers=workers,
+            records=records,
             telemetry=telemetry,
             saw=volumes.apply_own_write,
             asked=self._asked,

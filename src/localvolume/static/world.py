@@ -23,18 +23,27 @@ from localvolume.volumes.identity import (
     unchanged,
 )
 from localvolume.volumes.objects import (
+    claims_of,
     ever_claimed,
+    generation_of,
     is_on_node,
     path_of,
     phase_of,
     recorded_identity,
 )
+from localvolume.volumes.record import strange
 
 if TYPE_CHECKING:
     from localvolume.cleaning.jobs import CleaningJob
 
 THE_SAME = f"whoever knows that it is removes the annotation {marks.IDENTITY_ANNOTATION}"
 """What an administrator does whose word is asked for."""
+
+ITS_OWN = (
+    f"whoever knows that it is this object's removes the annotation {marks.GENERATION_ANNOTATION}"
+    " and has `localvolume forget` remove the record"
+)
+"""The same, where the volume's record speaks against the object."""
 
 
 class World:
@@ -184,7 +193,13 @@ class World:
             return (
                 f"{other.metadata.name} ({path_of(other)}) offers the same data under another path"
             )
+        if strange := self.strange(volume, entry):
+            return f"this may be another's volume now: {strange}; {ITS_OWN}"
         return None
+
+    def strange(self, volume: PersistentVolume, entry: Entry) -> str | None:
+        """Why the volume is not this object's by its record, or None."""
+        return strange(generation_of(volume), claims_of(volume), entry.recorded)
 
     def _shrunk(self, volume: PersistentVolume, entry: Entry) -> str | None:
         """Why a cleaning would not reach all of a device, or None.

@@ -41,6 +41,7 @@ HOLDING: Final = frozenset(
         "VolumeUnsupportedReclaimPolicy",
         "VolumeUnknownReclaimPolicy",
         "VolumeReplaced",
+        "VolumeNotItsOwn",
         "VolumeSizeDiffers",
         "VolumeDuplicate",
         "VolumeCleaningWaits",

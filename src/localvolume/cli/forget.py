@@ -1,0 +1,71 @@
+"""`localvolume forget`: remove the record of a prepared volume, as its administrator's word.
+
+The record keeps a volume from being offered or cleaned for an object that is not known to be its
+own. Only a person can know better; nothing else removes one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from localvolume.config.environment import RECORDS_DIRECTORY_VARIABLE, records_directory
+from localvolume.host.mounts import read_mount_table
+from localvolume.host.volumenotes import AnotherMount
+from localvolume.static.model import Entry
+from localvolume.static.probe import probe
+from localvolume.static.recording import Records
+from localvolume.volumes.record import Record, Unreadable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="+",
+        help="a volume: a mount point, or a device or a link to one, as seen from here",
+    )
+    parser.add_argument(
+        "--records-dir",
+        metavar="DIR",
+        default=None,
+        help=f"where the records of devices are (default: {RECORDS_DIRECTORY_VARIABLE})",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    environ = dict(os.environ)
+    if arguments.records_dir is not None:
+        environ[RECORDS_DIRECTORY_VARIABLE] = arguments.records_dir
+    try:
+        records = Records(records_directory(environ))
+    except ValueError as error:
+        print(f"localvolume forget: {error}", file=sys.stderr)
+        return 2
+    well = [_forget(path, records) for path in arguments.paths]
+    return 0 if all(well) else 1
+
+
+def _forget(path: str, records: Records) -> bool:
+    where = os.path.abspath(path)
+    try:
+        entry = probe(Entry("", "", where, where), read_mount_table().at(where), offered=True)
+        found = None if entry.problem else records.forget(entry)
+    except (OSError, AnotherMount) as error:
+        print(f"{path}: nothing is forgotten: {error}", file=sys.stderr)
+        return False
+    if entry.problem is not None:
+        print(f"{path}: nothing is forgotten: {entry.problem.text}", file=sys.stderr)
+        return False
+    if isinstance(found, Record):
+        holder = f"the claim {found.claim}" if found.claim else "no claim"
+        print(f"{path}: forgot generation {found.generation}, which {holder} held")
+        return True
+    if isinstance(found, Unreadable) and (entry.kind == "filesystem" or found.may_be):
+        print(f"{path}: removed what could not be read, or may be another's ({found.reason})")
+        return True
+    why = {None: "there is no record of it", "nowhere": "no place for records is known here"}
+    text = found.reason if isinstance(found, Unreadable) else why[found]
+    print(f"{path}: nothing is forgotten: {text}", file=sys.stderr)
+    return False

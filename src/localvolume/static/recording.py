@@ -1,0 +1,223 @@
+"""Where the records of prepared volumes are kept, and how they are read and written.
+
+On the filesystem's own root, where no tenant sees it; of a device, and of a filesystem that takes
+no such attribute, as a file in one directory of the node. A file is found by what it says the
+volume is: more may be known of a disk later than when it was written. Every call may block.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from localvolume.host import trees
+from localvolume.host.rootstate import RootState, read_root, restore_root
+from localvolume.host.volumenotes import (
+    AnotherMount,
+    NoNotes,
+    open_root,
+    read_note,
+    remove_note,
+    write_note,
+)
+from localvolume.static.model import Entry
+from localvolume.volumes.identity import Identity, compare, may_share_data
+from localvolume.volumes.record import (
+    BadRecord,
+    Record,
+    Recorded,
+    Unreadable,
+    decoded,
+    encoded,
+    with_identity,
+)
+
+_MOST: Final = 16 << 10
+"""Bytes of a record's file: they are below one kilobyte."""
+
+_PARTS: Final = ("partUuid", "partStart", "loopOffset")
+"""What says that only a part of a disk is meant."""
+
+_SUFFIX: Final = ".json"
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class NotRecorded(Exception):
+    """The record could not be written: try again later, and do nothing that relies on it."""
+
+
+class Records:
+    """The records of this node; `directory` is for those that lie on no volume, None: nowhere."""
+
+    def __init__(self, directory: str | None) -> None:
+        self._directory = directory
+        self._notes_denied = False
+        """The kernel let this process write no note: for the time that it runs."""
+
+    def read(self, entry: Entry) -> Recorded:
+        """What is on record of the volume there; never raises OSError."""
+        try:
+            if entry.kind == "filesystem":
+                with _root(entry) as fd:
+                    return self._read_filesystem(fd, entry.identity)
+            return self._read_file(entry.identity)
+        except BadRecord as error:
+            return Unreadable(str(error))
+        except (OSError, AnotherMount) as error:
+            return Unreadable(_text(error))
+
+    def root_of(self, entry: Entry) -> RootState | None:
+        """How the filesystem's root is now, None for a device. Raises NotRecorded."""
+        if entry.kind != "filesystem":
+            return None
+        try:
+            with _root(entry) as fd:
+                return read_root(fd)
+        except (OSError, AnotherMount) as error:
+            raise NotRecorded(f"{entry.path}: {_text(error)}") from error
+
+    def restore_root(self, entry: Entry, state: RootState) -> None:
+        """Give the filesystem's root its first state back. Raises NotRecorded."""
+        try:
+            with _root(entry) as fd:
+                restore_root(fd, state)
+        except (OSError, AnotherMount) as error:
+            text = f"{entry.path}: its root cannot be set up as it was: {_text(error)}"
+            raise NotRecorded(text) from error
+
+    def write(self, entry: Entry, record: Record) -> bool:
+        """Have the record on disk; False where there is no place for it. Raises NotRecorded."""
+        try:
+            if entry.kind == "filesystem" and not self._notes_denied:
+                with _root(entry) as fd:
+                    try:
+                        write_note(fd, encoded(with_identity(record, None)))
+                    except NoNotes:
+                        self._notes_denied = self._directory is None
+                    else:
+                        return True
+            if self._directory is None:
+                return False
+            self._write_file(self._directory, with_identity(record, entry.identity))
+        except (OSError, AnotherMount, BadRecord) as error:
+            raise NotRecorded(f"{entry.path}: its record is not written: {_text(error)}") from error
+        return True
+
+    def forget(self, entry: Entry) -> Recorded:
+        """Remove what is on record, readable or not, and return it. Raises OSError, AnotherMount.
+
+        All that may be of the volume, of what nothing tells apart. A file that is no record may be
+        another volume's: it stays.
+        """
+        found = self.read(entry)
+        removed = False
+        if entry.kind == "filesystem":
+            with _root(entry) as fd:
+                removed = remove_note(fd)
+        if not removed and self._directory is not None and found is not None:
+            with _opened(self._directory) as directory:
+                for name, record in _files(directory):
+                    if _may_be_of(record, entry.identity):
+                        os.unlink(name, dir_fd=directory)
+                trees.sync_directory(directory)
+        return found
+
+    def _read_filesystem(self, fd: int, identity: Identity) -> Recorded:
+        try:
+            note = read_note(fd)
+        except NoNotes:
+            return self._read_file(identity)
+        if note is not None:
+            return decoded(note)
+        if self._directory is None:
+            return "nowhere" if self._notes_denied else None
+        return self._read_file(identity)
+
+    def _read_file(self, identity: Identity) -> Recorded:
+        if self._directory is None:
+            return "nowhere"
+        try:
+            with _opened(self._directory) as directory:
+                found = [record for _, record in _files(directory) if _may_be_of(record, identity)]
+        except FileNotFoundError:
+            return None  # It is made with the first record.
+        if not found:
+            return None
+        if len(found) > 1:
+            text = "several are of what may be this disk"
+            return Unreadable(text, tuple(found))
+        if not _is_of(found[0], identity):
+            # It was numbered anew, or what told it apart cannot be read now.
+            reason = compare(found[0].identity or {}, identity).reason
+            text = f"it may be the one of generation {found[0].generation}: {reason}"
+            return Unreadable(text, tuple(found))
+        return found[0]
+
+    def _write_file(self, path: str, record: Record) -> None:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        identity = record.identity or {}
+        with _opened(path) as directory:
+            names = [
+                name
+                for name, other in _files(directory)
+                if _is_of(other, identity) or other.generation == record.generation
+            ]
+            name = names[0] if names else f"{secrets.token_hex(16)}{_SUFFIX}"
+            staged = trees.stage_file(directory, encoded(record))
+            trees.put_staged(directory, staged, name)
+            trees.sync_directory(directory)
+
+
+def _is_of(record: Record, identity: Identity) -> bool:
+    """Whether it is this volume's: a partition has all that its disk is known by, and more."""
+    recorded = record.identity or {}
+    alike = all((key in recorded) == (key in identity) for key in _PARTS)
+    return alike and compare(recorded, identity).verdict == "same"
+
+
+def _may_be_of(record: Record, identity: Identity) -> bool:
+    """A record of what cannot be told from the volume counts where a claim may hold that."""
+    if _is_of(record, identity):
+        return True
+    recorded = record.identity or {}
+    verdict = compare(recorded, identity).verdict
+    unseen = verdict == "unknown" and may_share_data(recorded, identity)
+    return bool(record.claim) and (verdict == "renumbered" or unseen)
+
+
+def _files(directory: int) -> Iterator[tuple[str, Record]]:
+    """The records of an open directory; raises BadRecord for what is none, and OSError."""
+    for name in sorted(trees.list_names(directory)):
+        if not name.endswith(_SUFFIX):
+            continue  # A file that was never whole.
+        try:
+            yield name, decoded(trees.read_file(directory, name, _MOST))
+        except FileNotFoundError:
+            continue
+        except BadRecord as error:
+            raise BadRecord(f"{name} beside it: {error}") from error
+
+
+@contextmanager
+def _root(entry: Entry) -> Iterator[int]:
+    fd = open_root(entry.path, entry.mount_id)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    fd = os.open(path, _DIRECTORY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _text(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,120 @@
+"""Writes the records of prepared volumes beside the acts: always before the API server is told.
+
+An agent that dies in between leaves a record that says more than the object, which the next one
+completes; never an object whose hand-over is on no record.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import TypeVar
+
+from localvolume.cleaning.receipt import CleaningRefused
+from localvolume.host.workers import Workers
+from localvolume.kube.objects import PersistentVolume
+from localvolume.static.facts import Survey
+from localvolume.static.model import Entry
+from localvolume.static.paces import StaticPaces
+from localvolume.static.recording import Records
+from localvolume.volumes.objects import claim_of, claims_of, generation_of
+from localvolume.volumes.record import (
+    Record,
+    Recorded,
+    held_by,
+    next_offer,
+    of_object,
+    over,
+    strange,
+    taken,
+)
+
+T = TypeVar("T")
+
+
+class RecordWriter:
+    """`entry` is the volume as it was read just now, with what is on record of it."""
+
+    def __init__(
+        self, records: Records, survey: Survey, workers: Workers, paces: StaticPaces
+    ) -> None:
+        self._records = records
+        self._survey = survey
+        self._workers = workers
+        self._paces = paces
+
+    async def offer(self, entry: Entry) -> str:
+        """Record that the volume is offered anew: the generation, "" where nothing is recorded.
+
+        Raises NotRecorded, Hung.
+        """
+        if entry.recorded == "nowhere":
+            return ""
+        root = await self._do(entry, lambda: self._records.root_of(entry))
+        record = next_offer(entry.recorded, secrets.token_hex(8), root)
+        return record.generation if await self._write(entry, record) else ""
+
+    async def complete(self, volume: PersistentVolume, entry: Entry) -> str:
+        """The same for an object of before there were records, and for the claim that it names."""
+        recorded = await self._do(entry, lambda: self._records.read(entry))
+        if recorded == "nowhere" or strange("", claims_of(volume), recorded):
+            return ""
+        record = next_offer(recorded, secrets.token_hex(8), None)
+        if claim := claim_of(volume) or _last(volume):
+            record = taken(record, claim)
+        if record == recorded:
+            return record.generation
+        return record.generation if await self._write(entry, record) else ""
+
+    async def take(self, volume: PersistentVolume, entry: Entry) -> None:
+        """Record that the object's claim holds the volume, unless another holds it by its record.
+
+        Raises NotRecorded, Hung.
+        """
+        recorded = await self._do(entry, lambda: self._records.read(entry))
+        self._survey.recorded(entry, recorded)
+        record = of_object(generation_of(volume), recorded)
+        if not isinstance(record, Record):
+            return
+        if record is recorded and record.claim == claim_of(volume):
+            return
+        if not record.claim or record.claim in claims_of(volume):
+            await self._write(entry, taken(record, claim_of(volume)))
+
+    async def end(self, volume: PersistentVolume | None, entry: Entry) -> None:
+        """Give the root its first state back, and record that the volume is clean and nobody's.
+
+        Raises NotRecorded, Hung.
+        """
+        record = of_object(generation_of(volume) if volume else "", entry.recorded)
+        if not isinstance(record, Record):
+            return
+        if (root := record.root) is not None and entry.kind == "filesystem":
+            await self._do(entry, lambda: self._records.restore_root(entry, root))
+        await self._write(entry, over(record))
+
+    def check(self, volume: PersistentVolume | None, entry: Entry) -> None:
+        """Raises CleaningRefused where the record does not let this be cleaned for the object.
+
+        None: for no object.
+        """
+        if volume is None:
+            why = held_by(entry.recorded)
+        else:
+            why = strange(generation_of(volume), claims_of(volume), entry.recorded)
+        if why:
+            raise CleaningRefused(f"{entry.path}: {why}")
+
+    async def _write(self, entry: Entry, record: Record) -> bool:
+        written = await self._do(entry, lambda: self._records.write(entry, record))
+        recorded: Recorded = record if written else "nowhere"
+        self._survey.recorded(entry, recorded)
+        return written
+
+    async def _do(self, entry: Entry, call: Callable[[], T]) -> T:
+        return await self._workers.call(entry.path, self._paces.entry, call)
+
+
+def _last(volume: PersistentVolume) -> str:
+    """The claim that held it last, where its claimRef has been emptied since."""
+    return next(iter(sorted(claims_of(volume))), "")

@@ -20,7 +20,7 @@ PLAIN_CLASS = {
     "reclaimPolicy": "Delete",
     "default": False,
 }
-OURS = ("/tmp", "/var/lib/kubelet")
+OURS = ("/tmp", "/var/lib/kubelet", "/var/lib/localvolume/records")
 OUR_IMAGE = f"local-volume-provisioner:{metadata.version('local-volume-provisioner')}"
 OUR_RESOURCES = {
     "requests": {"cpu": "10m", "memory": "64Mi"},
@@ -106,6 +106,7 @@ def test_container(example: tuple[Mapping[str, Any], list[Object]]) -> None:
         {"name": "MY_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
         {"name": "JOB_CONTAINER_IMAGE", "value": container["image"]},
         {"name": "KUBELET_DIR", "value": "/var/lib/kubelet"},
+        {"name": "RECORDS_DIR", "value": "/var/lib/localvolume/records"},
         {"name": "MUST_BE_CONFINED", "value": "true"},
     ]
     found = {key: container[key] for key in ("resources", "imagePullPolicy") if key in container}
@@ -117,7 +118,7 @@ def test_container(example: tuple[Mapping[str, Any], list[Object]]) -> None:
 
 
 def test_mounts(example: tuple[Mapping[str, Any], list[Object]]) -> None:
-    """Ours are all below /run, or scratch, or the kubelet's."""
+    """Ours are all below /run, or scratch, or the kubelet's, or the records."""
     expected, objects = example
     pod = one(objects, "DaemonSet")["spec"]["template"]["spec"]
     volumes = {each.pop("name"): each for each in pod["volumes"]}

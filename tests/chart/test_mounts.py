@@ -42,6 +42,7 @@ def test_mounts_of_the_plain_chart(plain: list[Object]) -> None:
         "/mnt/fast-disks": ("/mnt/fast-disks", "", "HostToContainer"),
         "/run/localvolume": ("/run/localvolume", "DirectoryOrCreate", ""),
         "/run/udev": ("/run/udev", "", ""),
+        "/var/lib/localvolume/records": ("/var/lib/localvolume/records", "DirectoryOrCreate", ""),
         "/var/lib/kubelet": ("/var/lib/kubelet", "", "HostToContainer"),
     }
     assert agent_of(plain)["securityContext"] == {
@@ -61,6 +62,7 @@ def test_mounts_of_everything(full: list[Object]) -> None:
         "/images": ("/mnt/images", "", "HostToContainer"),
         "/run/localvolume": ("/run/localvolume", made, ""),
         "/run/udev": ("/run/udev", "", ""),
+        "/var/lib/localvolume/records": ("/var/lib/localvolume/records", made, ""),
         "/run/lvm": ("/run/lvm", made, ""),
         "/run/lock/lvm": ("/run/lock/lvm", made, ""),
         "/etc/lvm/devices": ("/etc/lvm/devices", made, ""),
@@ -98,6 +100,13 @@ def test_where_pods_have_their_mounts_is_always_seen() -> None:
     assert host_mounts(objects)["/data/kubelet"] == ("/data/kubelet", "", "HostToContainer")
     env = {each["name"]: each.get("value") for each in agent_of(objects)["env"]}
     assert env["KUBELET_DIR"] == "/data/kubelet"
+
+
+def test_the_records_outlive_the_pod() -> None:
+    objects = render({"recordsDir": "/data/records"})
+    assert host_mounts(objects)["/data/records"] == ("/data/records", "DirectoryOrCreate", "")
+    env = {each["name"]: each.get("value") for each in agent_of(objects)["env"]}
+    assert env["RECORDS_DIR"] == "/data/records"
 
 
 def test_discovery_is_not_shared_back_without_disks() -> None:
@@ -175,6 +184,6 @@ def test_every_path_of_local_path_is_mounted() -> None:
     objects = render({"classes": [], "replaces": {"localPath": {"config": config}}})
     mounts = host_mounts(objects)
     ours = {"/dev", "/run/localvolume", "/run/udev", "/var/lib/kubelet"}
-    assert mounts.keys() == {*ours, "/a", "/both", "/x"}
+    assert mounts.keys() == {*ours, "/var/lib/localvolume/records", "/a", "/both", "/x"}
     data = one(objects, "ConfigMap", f"{NAME}-local-path")["data"]
     assert json.loads(data["config.json"]) == config

@@ -184,6 +184,7 @@ def test_replaced_provisioners() -> None:
         "MY_NAMESPACE": "the node's name",
         "JOB_CONTAINER_IMAGE": agent["image"],
         "KUBELET_DIR": "/var/lib/kubelet",
+        "RECORDS_DIR": "/var/lib/localvolume/records",
         "KUTTI_ROOT_PATH": "/kutti/vols",
         "DRIVER_KIND": "BINDMOUNT",
         "LVM_VOLUME_GROUP": "elastic-local-vg",

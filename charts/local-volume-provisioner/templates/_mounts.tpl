@@ -20,6 +20,7 @@ mounted once; two directories at one place are refused.
 {{- end -}}
 {{- end -}}
 {{- $wanted = append $wanted (dict "name" "localvolume-run" "host" "/run/localvolume" "at" "/run/localvolume" "type" "DirectoryOrCreate") -}}
+{{- $wanted = append $wanted (dict "name" "localvolume-records" "host" .Values.recordsDir "at" .Values.recordsDir "type" "DirectoryOrCreate") -}}
 {{- $wanted = append $wanted (dict "name" "localvolume-udev" "host" "/run/udev" "at" "/run/udev" "readOnly" true) -}}
 {{- if eq (include "provisioner.usesLvm" .) "true" -}}
 {{- $wanted = append $wanted (dict "name" "localvolume-lvm" "host" "/run/lvm" "at" "/run/lvm" "type" "DirectoryOrCreate") -}}

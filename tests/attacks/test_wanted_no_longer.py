@@ -47,7 +47,7 @@ def is_kept(lab: Lab, block: Class, volume: Volume) -> None:
     """The object goes without a cleaning, and what is left is nobody's to be offered."""
     name = volume["metadata"]["name"]
     lab.until(lambda: lab.volume(name), lambda found: found is None)
-    lab.until(lambda: lab.held(block), lambda held: held == {"not-empty": 1})
+    lab.until(lambda: lab.held(block), lambda held: held == {"recorded": 1})
     assert not [e for e in lab.events(name) if e["reason"] == "VolumeCleaned"]
 
 

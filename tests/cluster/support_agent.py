@@ -26,6 +26,7 @@ from localvolume.config.environment import ListenAddress
 from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.ports import free_ports
 from localvolume.host.mounts import read_mount_table
+from localvolume.host.volumenotes import NAME as NOTE
 from localvolume.volumes.periods import Clock
 from tests.cluster.support_endpoints import http, metric, samples
 from tests.cluster.support_objects import Objects
@@ -49,6 +50,7 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 IDENTITY = "localvolume.dev/identity"
 CLAIMED = "localvolume.dev/claimed"
+GENERATION = "localvolume.dev/generation"
 
 UPSTREAM_ANNOTATIONS = ("pv.kubernetes.io/provisioned-by",)
 
@@ -104,6 +106,7 @@ class Lab:
         self.directory = directory
         self.config_directory = directory / "config"
         self.config_directory.mkdir()
+        self.records = directory / "records"
         self.classes: dict[str, Class] = {}
         self.settings: dict[str, Any] = {"storageClassMap": {}}
         self.stack = contextlib.ExitStack()
@@ -269,6 +272,7 @@ class Lab:
                 kubeconfig=str(self.kubeconfig or self.plane.kubeconfig),
                 listen_address=ListenAddress("127.0.0.1", self.port),
                 job_image=self.job_image,
+                records_directory=str(self.records),
                 paces=self.paces,
                 deeds=self.deeds,
                 clock=self.clock,
@@ -298,6 +302,7 @@ class Lab:
             "MY_NODE_NAME": self.node,
             "KUBECONFIG": str(self.kubeconfig or self.plane.kubeconfig),
             "KUBELET_DIR": "none",
+            "RECORDS_DIR": str(self.records),
             **({"JOB_CONTAINER_IMAGE": self.job_image} if self.job_image else {}),
             # The package under test, wherever the tests took it from.
             "PYTHONPATH": os.path.dirname(os.path.dirname(localvolume.__file__)),
@@ -490,6 +495,7 @@ class Lab:
     def remake(self, volume: Volume, **metadata: Any) -> Volume:
         """Replace the object by what upstream would have made, or another by the given metadata.
 
+        Nothing is on record of its volume then.
         Returned once it is Available: until then kube-controller-manager has yet to write to it.
         """
         old = volume["metadata"]
@@ -499,6 +505,7 @@ class Lab:
         spec = {k: v for k, v in volume["spec"].items() if k != "claimRef"}
         if fresh["name"] == old["name"]:
             self.remove(volume)
+            self.forget_record(volume)
         made = self.objects.make(VOLUMES, {"metadata": fresh, "spec": spec})
         name = made["metadata"]["name"]
         found: Volume | None = self.until(
@@ -506,6 +513,19 @@ class Lab:
         )
         assert found is not None
         return found
+
+    def forget_record(self, volume: Volume) -> None:
+        """As on a node that never had an agent of ours: nothing is on record of this volume."""
+        generation = volume["metadata"]["annotations"].get(GENERATION)
+        for record in self.records.glob("*.json"):
+            if json.loads(record.read_bytes())["generation"] == generation:
+                record.unlink()
+        for cls in self.classes.values():
+            if cls.name == volume["spec"]["storageClassName"]:
+                with contextlib.suppress(OSError):
+                    os.removexattr(
+                        cls.path(os.path.basename(volume["spec"]["local"]["path"])), NOTE
+                    )
 
     def patch(self, name: str, body: Any, *, status: bool = False) -> Volume:
         path = f"{VOLUMES}/{name}" + ("/status" if status else "")

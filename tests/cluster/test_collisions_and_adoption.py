@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from localvolume.volumes.names import longer_volume_name, volume_name
-from tests.cluster.support_agent import CLAIMED, IDENTITY, Lab, Volume
+from tests.cluster.support_agent import CLAIMED, GENERATION, IDENTITY, Lab, Volume
 from tests.suite.api import MERGE, VOLUMES
 from tests.suite.names import FINALIZER, NODE_LABEL
 
@@ -21,7 +21,7 @@ def but_for_our_marks(volume: Volume) -> dict[str, Any]:
         metadata.pop(key, None)
     metadata["finalizers"] = [f for f in metadata["finalizers"] if f != FINALIZER]
     metadata["labels"] = {k: v for k, v in metadata.get("labels", {}).items() if k != NODE_LABEL}
-    marks = (IDENTITY, CLAIMED)
+    marks = (IDENTITY, CLAIMED, GENERATION)
     metadata["annotations"] = {k: v for k, v in metadata["annotations"].items() if k not in marks}
     return {"metadata": metadata, "spec": volume["spec"], "status": volume["status"]}
 
@@ -38,7 +38,7 @@ def marked(lab: Lab, name: str, wanted: set[str]) -> Volume:
 
 
 def test_what_upstream_made_is_taken_over_with_its_data(lab: Lab) -> None:
-    """Nothing of an object changes but for our three marks, in whatever state it is."""
+    """Nothing of an object changes but for our marks, in whatever state it is."""
     lab.settings |= {"labelsForPV": {"team": "storage"}, "setPVOwnerRef": True}
     fs, keep = lab.add_class("fs"), lab.add_class("keep", policy="Retain")
     names = ("empty", "full", "bound", "released")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.support_agent import Class, Lab, Volume
+from tests.cluster.support_agent import GENERATION, Class, Lab, Volume
 from tests.cluster.support_pods import Kubelet, job_of, jobs_of
 from tests.suite.api import JOBS, MERGE, VOLUMES
 
@@ -174,7 +174,9 @@ def test_a_job_for_an_older_object_of_the_same_name(lab: Lab, kubelet: Kubelet) 
     lab.patch(meta["name"], {"metadata": {"finalizers": None}})
     lab.until(lambda: lab.volume(meta["name"]), lambda found: found is None)
     fresh = {key: meta[key] for key in ("name", "labels", "annotations")}
-    fresh["annotations"] = {k: v for k, v in fresh["annotations"].items() if "bound" not in k}
+    lab.forget_record(volume)
+    gone = (GENERATION, "pv.kubernetes.io/bound-by-controller")
+    fresh["annotations"] = {k: v for k, v in fresh["annotations"].items() if k not in gone}
     spec = {k: v for k, v in volume["spec"].items() if k != "claimRef"}
     made = lab.objects.make(
         VOLUMES, {"metadata": {**fresh, "finalizers": ["localvolume.dev/volume"]}, "spec": spec}

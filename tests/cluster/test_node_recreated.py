@@ -323,7 +323,7 @@ def test_owned_volumes_are_cleaned_before_they_go_with_their_node(lab: Lab, runn
     assert not (places["left"] / "data").exists()
     # Retain: the object goes with its owner, the data stays and is offered to nobody.
     lab.until(lambda: lab.volume(name_of(volumes["kept"])), lambda found: found is None)
-    lab.until(lambda: lab.held(keep), lambda held: held == {"not-empty": 1})
+    lab.until(lambda: lab.held(keep), lambda held: held == {"recorded": 1})
     assert (places["kept"] / "data").exists()
     # What a claim holds waits for it, with its data.
     lab.settle()

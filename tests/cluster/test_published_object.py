@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.support_agent import IDENTITY, Lab, Volume
+from tests.cluster.support_agent import GENERATION, IDENTITY, Lab, Volume
 from tests.suite.api import MERGE
 from tests.suite.names import FINALIZER, NODE_LABEL, PROTECTION, PROVISIONED_BY
 from tests.suite.units import MIB
@@ -33,6 +33,7 @@ def as_upstream(volume: Volume) -> dict[str, Any]:
     metadata["finalizers"].remove(FINALIZER)
     assert metadata["labels"].pop(NODE_LABEL)
     assert json.loads(metadata["annotations"].pop(IDENTITY))
+    assert metadata["annotations"].pop(GENERATION)
     return {"metadata": metadata, "spec": volume["spec"]}
 
 

@@ -76,6 +76,13 @@ def identity_below(device: str) -> dict[str, str]:
     return {f"device{key[0].upper()}{key[1:]}": found[key] for key in _OF_ONE if key in found}
 
 
+def is_attached(boot_id: str, disk_seq: str) -> bool:
+    """Whether a disk of this boot has that number, which no other attachment of it ever gets."""
+    if not disk_seq or boot_id != read("/proc/sys/kernel/random/boot_id"):
+        return False
+    return any(read(f"/sys/block/{name}/diskseq") == disk_seq for name in os.listdir("/sys/block"))
+
+
 def _wwn(disk: str, udev: dict[str, str]) -> str | None:
     if known := read(f"{disk}/wwid") or read(f"{disk}/device/wwid"):
         return words(known)

@@ -15,10 +15,11 @@ from localvolume.host.syscalls import mount_id
 NAME: Final = "trusted.localvolume"
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_HERE: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
+_NOT_WRITABLE: Final = _NOT_HERE | {errno.EPERM, errno.EROFS}
 
 
 class NoNotes(Exception):
-    """The filesystem takes no such note, or this process may not write one."""
+    """The filesystem takes no such note, or none now, or this process may not write one."""
 
 
 class AnotherMount(Exception):
@@ -54,7 +55,7 @@ def write_note(fd: int, content: bytes) -> None:
     try:
         os.setxattr(fd, NAME, content)
     except OSError as error:
-        if error.errno in _NOT_HERE or error.errno == errno.EPERM:
+        if error.errno in _NOT_WRITABLE:
             raise NoNotes(error.strerror) from error
         raise
     os.fsync(fd)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from localvolume.host import trees
+from localvolume.host.blockidentity import is_attached
 from localvolume.host.rootstate import RootState, read_root, restore_root
 from localvolume.host.volumenotes import (
     AnotherMount,
@@ -54,8 +55,6 @@ class Records:
 
     def __init__(self, directory: str | None) -> None:
         self._directory = directory
-        self._notes_denied = False
-        """The kernel let this process write no note: for the time that it runs."""
 
     def read(self, entry: Entry) -> Recorded:
         """What is on record of the volume there; never raises OSError."""
@@ -91,14 +90,10 @@ class Records:
     def write(self, entry: Entry, record: Record) -> bool:
         """Have the record on disk; False where there is no place for it. Raises NotRecorded."""
         try:
-            if entry.kind == "filesystem" and not self._notes_denied:
-                with _root(entry) as fd:
-                    try:
-                        write_note(fd, encoded(with_identity(record, None)))
-                    except NoNotes:
-                        self._notes_denied = self._directory is None
-                    else:
-                        return True
+            if entry.kind == "filesystem":
+                with _root(entry) as fd, suppress(NoNotes):
+                    write_note(fd, encoded(with_identity(record, None)))
+                    return True
             if self._directory is None:
                 return False
             self._write_file(self._directory, with_identity(record, entry.identity))
@@ -120,7 +115,7 @@ class Records:
         if not removed and self._directory is not None and found is not None:
             with _opened(self._directory) as directory:
                 for name, record in _files(directory):
-                    if _may_be_of(record, entry.identity):
+                    if _is_of(record, entry.identity) or _may_be_of(record, entry.identity):
                         os.unlink(name, dir_fd=directory)
                 trees.sync_directory(directory)
         return found
@@ -132,29 +127,27 @@ class Records:
             return self._read_file(identity)
         if note is not None:
             return decoded(note)
-        if self._directory is None:
-            return "nowhere" if self._notes_denied else None
-        return self._read_file(identity)
+        return None if self._directory is None else self._read_file(identity)
 
     def _read_file(self, identity: Identity) -> Recorded:
         if self._directory is None:
             return "nowhere"
         try:
             with _opened(self._directory) as directory:
-                found = [record for _, record in _files(directory) if _may_be_of(record, identity)]
+                records = [record for _, record in _files(directory)]
         except FileNotFoundError:
             return None  # It is made with the first record.
-        if not found:
-            return None
-        if len(found) > 1:
-            text = "several are of what may be this disk"
-            return Unreadable(text, tuple(found))
-        if not _is_of(found[0], identity):
+        own = [record for record in records if _is_of(record, identity)]
+        if len(own) == 1:
+            return own[0]
+        if own:
+            return Unreadable("there are several of this very disk", tuple(own))
+        if found := [record for record in records if _may_be_of(record, identity)]:
             # It was numbered anew, or what told it apart cannot be read now.
             reason = compare(found[0].identity or {}, identity).reason
             text = f"it may be the one of generation {found[0].generation}: {reason}"
             return Unreadable(text, tuple(found))
-        return found[0]
+        return None
 
     def _write_file(self, path: str, record: Record) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
@@ -179,13 +172,12 @@ def _is_of(record: Record, identity: Identity) -> bool:
 
 
 def _may_be_of(record: Record, identity: Identity) -> bool:
-    """A record of what cannot be told from the volume counts where a claim may hold that."""
-    if _is_of(record, identity):
-        return True
+    """Whether nobody can tell it from this volume's: what it is of is not attached elsewhere."""
     recorded = record.identity or {}
     verdict = compare(recorded, identity).verdict
-    unseen = verdict == "unknown" and may_share_data(recorded, identity)
-    return bool(record.claim) and (verdict == "renumbered" or unseen)
+    if verdict == "renumbered":
+        return not is_attached(recorded.get("bootId", ""), recorded.get("diskSeq", ""))
+    return verdict == "unknown" and may_share_data(recorded, identity)
 
 
 def _files(directory: int) -> Iterator[tuple[str, Record]]:

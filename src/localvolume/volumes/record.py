@@ -80,10 +80,12 @@ def of_object(generation: str, recorded: Recorded) -> Recorded:
 
     Where nothing tells the volume from others, the generation tells which record is meant.
     """
-    if isinstance(recorded, Unreadable) and generation:
+    if isinstance(recorded, Unreadable) and recorded.may_be:
         for record in recorded.may_be:
             if record.generation == generation:
                 return record
+        if not any(record.claim for record in recorded.may_be):
+            return None  # Whosever they are, no claim holds it.
     return recorded
 
 
@@ -113,6 +115,7 @@ def strange(generation: str, claims: Collection[str], recorded: Recorded) -> str
 
 def held_by(recorded: Recorded) -> str | None:
     """Why what no object offers may be somebody's by its record, or None."""
+    recorded = of_object("", recorded)
     if isinstance(recorded, Unreadable):
         return f"its record cannot be read: {recorded.reason}"
     if isinstance(recorded, Record) and recorded.claim:

@@ -16,7 +16,7 @@ from tests.attacks.support_records import recorded, uid_of, until_device_held, u
 from tests.cluster.support_agent import GENERATION, Class, Lab, Volume
 from tests.cluster.support_pods import Kubelet, job_of
 from tests.host.support_devices import command, mounted
-from tests.suite.api import CLAIMS
+from tests.suite.api import CLAIMS, CLASSES
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "controlplane"),
@@ -232,8 +232,9 @@ def test_a_claim_that_comes_back_takes_what_nobody_holds(lab: Lab, fs: Class) ->
     claim = lab.bound(volume)
     backup = Backup(lab.plane, key(volume), claim_key(claim))
     uid = uid_of(lab, claim)
-    # Nothing is offered anew while it cannot be.
-    lab.forbid_creation()
+    # Without its StorageClass nothing is offered anew.
+    lab.plane.request("DELETE", f"{CLASSES}/{fs.name}")
+    lab.settle()
     lab.delete_claim(claim)
     lab.until(lambda: lab.volume(volume["metadata"]["name"]), lambda found: found is None)
     lab.until(lambda: recorded(path), lambda record: not record.claim)

@@ -1,0 +1,127 @@
+"""What a record is in bytes, and what it says of an object and of an entry without one."""
+
+import pytest
+
+from localvolume.host.rootstate import RootState
+from localvolume.volumes.record import (
+    BadRecord,
+    Record,
+    Recorded,
+    Unreadable,
+    decoded,
+    encoded,
+    held_by,
+    next_offer,
+    of_object,
+    over,
+    strange,
+    taken,
+)
+
+ROOT = RootState(0o755, 0, 0, flags=0x10, xflags=0x200, project=7)
+OFFERED = Record("g1")
+HELD = Record("g1", claim="a")
+UNTOLD = Unreadable("it may be another's", (Record("g1", claim="a"), Record("g2", claim="b")))
+
+
+def test_it_is_read_as_it_was_written() -> None:
+    record = Record("g1", claim="a", ended=True, root=ROOT, identity={"kind": "block"})
+    assert decoded(encoded(record)) == record
+    assert b'"format":1' in encoded(OFFERED)
+
+
+def test_a_newer_release_may_add_to_it() -> None:
+    record = decoded(b'{"format":2,"generation":"g1","claim":"a","more":{"x":1}}')
+    assert (record.generation, record.claim) == ("g1", "a")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b'{"format":3,"generation":"g1"}', "in format 3"),
+        (b'{"format":0,"generation":"g1"}', "in format 0"),
+        (b'{"format":1,"generation":""}', "names no generation"),
+        (b'{"format":1}', "is no record"),
+        (b'{"format":1,"generation":"g1","claim":7}', "is no record"),
+        (b"", "is no record"),
+        (b"[]", "is no record"),
+    ],
+)
+def test_anything_else_is_none(content: bytes, why: str) -> None:
+    with pytest.raises(BadRecord, match=why):
+        decoded(content)
+
+
+@pytest.mark.parametrize(
+    ("generation", "claims", "recorded"),
+    [
+        ("", set(), None),
+        ("", {"a"}, None),
+        ("", {"a"}, "nowhere"),
+        ("", set(), OFFERED),
+        ("", {"a"}, HELD),
+        ("g1", set(), OFFERED),
+        ("g1", {"a"}, OFFERED),
+        ("g1", {"a"}, HELD),
+        ("g1", {"a", "b"}, HELD),
+        ("g1", {"a"}, over(HELD)),
+        ("g1", {"a"}, UNTOLD),
+        ("", {"c"}, Unreadable("it may be", (OFFERED,))),
+    ],
+)
+def test_it_speaks_for_its_own_object(
+    generation: str, claims: set[str], recorded: Recorded
+) -> None:
+    assert strange(generation, claims, recorded) is None
+
+
+@pytest.mark.parametrize(
+    ("generation", "claims", "recorded", "why"),
+    [
+        ("g1", set(), None, "is not there"),
+        ("g1", {"a"}, None, "is not there"),
+        ("g1", {"a"}, "nowhere", "no place for records"),
+        ("g1", set(), HELD, "the claim a holds it"),
+        ("g1", {"b"}, HELD, "the claim a holds it"),
+        ("", {"b"}, HELD, "the claim a holds it"),
+        ("g0", {"a"}, OFFERED, "offered anew since"),
+        ("g0", {"a"}, HELD, "offered anew since"),
+        ("g0", {"a"}, over(HELD), "offered anew since"),
+        ("", {"a"}, OFFERED, "older than the record"),
+        ("g1", {"a"}, Unreadable("an error"), "an error"),
+        ("g1", {"b"}, UNTOLD, "the claim a holds it"),
+        ("g3", {"c"}, UNTOLD, "may be another's"),
+        ("g3", {"c"}, Unreadable("it may be", (OFFERED,)), "is not there"),
+    ],
+)
+def test_it_speaks_against_others(
+    generation: str, claims: set[str], recorded: Recorded, why: str
+) -> None:
+    assert why in (strange(generation, claims, recorded) or "")
+
+
+def test_what_a_claim_holds_is_somebodys_without_an_object() -> None:
+    for nobodys in (None, "nowhere", OFFERED, over(HELD), Unreadable("it may be", (OFFERED,))):
+        assert held_by(nobodys) is None
+    for somebodys in (HELD, UNTOLD, Unreadable("an error")):
+        assert held_by(somebodys)
+
+
+def test_an_offer_that_nobody_has_heard_of_keeps_its_generation() -> None:
+    """The object may have been made though no answer came."""
+    assert next_offer(None, "new", ROOT) == Record("new", root=ROOT)
+    assert next_offer(OFFERED, "new", ROOT) == Record("g1", root=ROOT)
+    assert next_offer(HELD, "new", None) == Record("new")
+    assert next_offer(over(OFFERED), "new", None) == Record("new")
+
+
+def test_the_roots_first_state_stays() -> None:
+    first = next_offer(None, "g1", ROOT)
+    later = RootState(0o777, 1, 1)
+    assert next_offer(over(taken(first, "a")), "g2", later).root == ROOT
+
+
+def test_the_generation_tells_which_record_is_an_objects() -> None:
+    assert of_object("g2", UNTOLD) == Record("g2", claim="b")
+    assert of_object("", UNTOLD) is UNTOLD
+    assert of_object("g1", HELD) is HELD

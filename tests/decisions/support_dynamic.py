@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from localvolume.backends.model import Abilities, PoolReport, Record, Usage
 from localvolume.config.pools import DYNAMIC_PROVISIONER, LvmConfig, PoolConfig
 from localvolume.dynamic.model import ClassFacts, Facts, Pool, Step, Wish
+from localvolume.dynamic.neighbours import with_neighbours
 from localvolume.dynamic.plan import plan
 from localvolume.kube.cache import key_of
 from localvolume.kube.objects import (
@@ -249,6 +250,9 @@ def pool(
     orphans: Sequence[str] = (),
     unreadable: Mapping[str, str] | None = None,
     unit: int = 1,
+    filesystem: str = "",
+    dormant: Sequence[Record] = (),
+    uncounted: str = "",
     **config: Any,
 ) -> Pool:
     """A pool of ours with `room` beside its records; further keywords are its configuration."""
@@ -268,6 +272,9 @@ def pool(
         orphans=orphans,
         unreadable=unreadable or {},
         unit_bytes=unit,
+        filesystem=filesystem,
+        dormant={one.name: one for one in dormant},
+        uncounted=uncounted,
     )
     return Pool(config=PoolConfig(name=name, **(fields | config)), report=report)
 
@@ -309,7 +316,7 @@ def facts(*things: Thing, **changes: Any) -> Facts:
         "node": NODE,
         "provisioners": frozenset({DYNAMIC_PROVISIONER, *(p.config.provisioner for p in pools)}),
         "classes": {one.name: one for one in classes},
-        "pools": pools,
+        "pools": with_neighbours(pools),
         "claims": {key_of(one): one for one in things if isinstance(one, PersistentVolumeClaim)},
         "volumes": {one.metadata.name: one for one in things if isinstance(one, PersistentVolume)},
         **changes,

@@ -15,9 +15,8 @@ import msgspec
 from localvolume.backends.layout import IMAGES, MAKING, MARKER, RECORDS, TRASH
 from localvolume.backends.model import OURS
 from localvolume.config.pools import PoolConfig
-from localvolume.host.fserrors import mounted_failure
 from localvolume.host.locks import lock_directory
-from localvolume.host.mounts import MountTable, read_mount_table
+from localvolume.host.mounts import Mount, MountTable, read_mount_table
 from localvolume.host.syscalls import fstatfs
 from localvolume.host.trees import (
     TEMPORARY,
@@ -119,10 +118,9 @@ class Ground:
             return (found.blocks - kept) * found.block_size, 0
         return (found.blocks - kept) * found.block_size, found.available * found.block_size
 
-    def unwell(self) -> str:
-        """What its filesystem or disk has failed of, "" for nothing; raises OSError, ValueError."""
-        mount = read_mount_table().holding(self.path)
-        return "" if mount is None else str(mounted_failure(mount))
+    def mount(self) -> Mount | None:
+        """The mount that it lies in, None where none is in view; raises OSError, ValueError."""
+        return read_mount_table().holding(self.path)
 
     def close(self) -> None:
         """Let go of it; harmless when done before."""

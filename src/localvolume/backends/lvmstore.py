@@ -76,7 +76,6 @@ class LvmStore:
 
     def look(self) -> PoolReport:
         """See what is there; whatever is wrong is told as the report's `problem`."""
-        name = self.config.name
         # Nothing is half made because it is being made just now.
         busy = self._entrance.busy
         try:
@@ -87,9 +86,11 @@ class LvmStore:
                 troubles = self._entrance.bring_up(seen) if self._attached else []
                 return self._report(seen, troubles)
         except (BackendFailed, ValueError) as error:
-            return PoolReport(
-                name=name, problem=str(error), taken=isinstance(error.__cause__, PoolTaken)
-            )
+            return self.unseen(str(error), taken=isinstance(error.__cause__, PoolTaken))
+
+    def unseen(self, problem: str, *, taken: bool = False) -> PoolReport:
+        """The report of a pool at which one cannot look now; nobody else has its room."""
+        return PoolReport(name=self.config.name, problem=problem, taken=taken)
 
     def _report(self, seen: View, troubles: Collection[str] = ()) -> PoolReport:
         return report_of(

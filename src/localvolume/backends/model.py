@@ -153,6 +153,14 @@ class PoolReport:
     """What people must look at before it becomes a problem, in sentences."""
     taken: bool = False
     """The `problem` is that another agent of this node works in it: wait until that has ended."""
+    filesystem: str = ""
+    """What its volumes take their room from, as the mount table numbers it; "" where that is a
+    volume group, or where nobody can tell."""
+    dormant: Mapping[str, Record] = field(default_factory=dict)
+    """Beside a `problem`: its records all the same. Nothing is done with them, but what they stand
+    for is missing from the room of the other pools on its filesystem."""
+    uncounted: str = ""
+    """Why nobody can tell what it has promised there, "" where that is known."""
 
 
 class BackendFailed(Exception):

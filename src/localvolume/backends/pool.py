@@ -32,7 +32,9 @@ from localvolume.backends.model import (
     Usage,
 )
 from localvolume.backends.orphans import orphans
+from localvolume.backends.standing import Standing, filesystem_of, standing_of
 from localvolume.config.pools import PoolConfig
+from localvolume.host.fserrors import mounted_failure
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ class PoolStore:
         # What older provisioners made are plain directories, whatever is made here now.
         self._adopted = backend if backend.name == "directory" else DirectoryBackend()
         self._entrance = Entrance(config, known_ids)
+        self._standing = Standing()
 
     # The pool
 
@@ -78,8 +81,13 @@ class PoolStore:
                 ground, records = using.ground, using.records
                 records.refresh()
                 found, unreadable = records.all(), records.unreadable()
+                mount = ground.mount()
+                filesystem = filesystem_of(ground.pool, mount)
+                self._standing = Standing(filesystem=filesystem, records=found)
+                unwell = str(mounted_failure(mount)) if mount is not None else ""
+                usage = self._measure(using, found)
+                # After what volumes hold: what is written meanwhile is missing from both.
                 total, available = ground.room()
-                unwell = ground.unwell()
                 return PoolReport(
                     name=name,
                     id=ground.id,
@@ -89,13 +97,19 @@ class PoolStore:
                     warnings=[f"nothing is made there any more: {unwell}"] if unwell else (),
                     abilities=self._backend.abilities(ground.pool, ground.path),
                     records=found,
-                    usage=self._measure(using, found),
+                    usage=usage,
                     orphans=orphans(ground.pool, {**using.reserved, **found}, unreadable),
                     unreadable=unreadable,
+                    filesystem=filesystem,
                 )
         except (BackendFailed, OSError, ValueError) as error:
             taken = isinstance(error.__cause__, PoolTaken)
-            return PoolReport(name=name, problem=str(error), taken=taken)
+            self._standing = standing_of(self.config)
+            return self._standing.report(name, str(error), taken=taken)
+
+    def unseen(self, problem: str, *, taken: bool = False) -> PoolReport:
+        """What the last look found, where the next one does not end; asks no disk."""
+        return self._standing.report(self.config.name, problem, taken=taken)
 
     def _measure(self, using: OpenPool, records: Mapping[str, Record]) -> Mapping[str, Usage]:
         pool, path = using.ground.pool, using.ground.path

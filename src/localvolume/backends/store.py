@@ -34,6 +34,10 @@ class Store(Protocol):
         """See what is there; whatever is wrong is told as the report's `problem`."""
         ...
 
+    def unseen(self, problem: str, *, taken: bool = False) -> PoolReport:
+        """The report of a pool at which one cannot look now, for that reason; asks no disk."""
+        ...
+
     def attach_all(self) -> dict[str, str]:
         """Make every volume usable, after a reboot; what failed, by the volume's name."""
         ...

@@ -36,9 +36,10 @@ class ClassRoom:
     """A StorageClass served here, the room in bytes of each pool that serves it, and why some of
     them cannot.
 
-    A pool with a problem has room 0: the node is known to be none to choose. Without any pool the
-    class has no object. `largest` is the largest volume that fits into any of them, as a volume may
-    not be made of just any room of a volume group; None: the largest room.
+    Pools on one filesystem have one room. A pool with a problem has room 0: the node is known to be
+    none to choose. Without any pool the class has no object. `largest` is the largest volume that
+    fits into any of them, as a volume may not be made of just any room of a volume group; None: the
+    largest room.
     """
 
     class_name: str

@@ -226,13 +226,19 @@ def _lack(world: World, class_facts: ClassFacts, pool: Pool, most: int) -> str:
     room, needed = world.room[pool.config.name], rounded(pool, most)
     fits = _fits(world, class_facts, pool)
     if room < needed:
-        return f"{quantity(room)} of room left, {quantity(most)} asked for"
+        return f"{quantity(room)} of room left{_shared(pool)}, {quantity(most)} asked for"
     if fits < needed:
         return (
             f"{quantity(room)} of room left, of which LVM makes no volume larger than"
             f" {quantity(max(0, fits))}, {quantity(most)} asked for"
         )
     return ""
+
+
+def _shared(pool: Pool) -> str:
+    """Of what there is no more room, where others have a part in it."""
+    names = ", ".join(f"pool {name}" for name in pool.beside.names)
+    return f" on the filesystem that it shares with {names}" if names else ""
 
 
 def _why_no_pool(world: World, class_facts: ClassFacts) -> str:
@@ -328,8 +334,8 @@ def is_counted(pool: Pool, class_facts: ClassFacts) -> bool:
 def unfit(pool: Pool, class_facts: ClassFacts, claim: Claim | None) -> str:
     """Why the pool cannot serve the class now (or this claim of it), or ""."""
     report, wish = pool.report, class_facts.wish
-    if report.problem or report.unwell:
-        return report.problem or report.unwell
+    if wrong := report.problem or report.unwell or pool.beside.unknown:
+        return wrong
     if is_enforced(pool, class_facts) and not report.abilities.enforce:
         return why_unenforced(pool)
     if wish.fs_type and pool.config.backend not in _MAKE_BLOCK:
@@ -450,7 +456,7 @@ def _resized(world: World, key: str, size: int) -> bool:
 def _grow(world: World, claim: Claim, found: Found, asked: int) -> Step:
     pool, record = found
     key = record.name
-    if why := pool.report.problem or pool.report.unwell:
+    if why := pool.report.problem or pool.report.unwell or pool.beside.unknown:
         return _cannot_grow(claim, f"pool {pool.config.name}: {why}")
     more = rounded(pool, most_of(grown_to(record, asked))) - most_of(record)
     if not is_full(pool.report):
@@ -458,7 +464,7 @@ def _grow(world: World, claim: Claim, found: Found, asked: int) -> Step:
         more = max(0, more - begun_bytes(pool, key))
     left = world.room[pool.config.name]
     if (record.enforced or pool.config.flavor == "native") and left < more:
-        text = f"{quantity(left)} of room left, {quantity(more)} needed"
+        text = f"{quantity(left)} of room left{_shared(pool)}, {quantity(more)} needed"
         return _cannot_grow(claim, f"pool {pool.config.name}: {text}")
     world.take(pool.config.name, more)
     return Grow(

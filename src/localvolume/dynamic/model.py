@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from localvolume.backends.model import PoolReport, Record
+from localvolume.backends.rooms import NOBODY, Beside
 from localvolume.config.pools import PoolConfig
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from localvolume.volumes.manifest import NodeFacts
@@ -67,10 +68,12 @@ class ClassFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """A configured pool and the last look at it."""
+    """A configured pool, the last look at it, and what the others on its filesystem do to its
+    room."""
 
     config: PoolConfig
     report: PoolReport
+    beside: Beside = NOBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +277,8 @@ class Keep(Step):
 class Plan:
     """The steps, and what room the pools of each class have once they are done (bytes).
 
-    `largest` is the largest volume that fits into any of these pools, in bytes.
+    Pools on one filesystem have one room. `largest` is the largest volume that fits into any of
+    these pools, in bytes.
     `unfit` says of each class why some of its pools cannot serve it, "" where all can.
     """
 

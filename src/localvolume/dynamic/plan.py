@@ -50,7 +50,10 @@ def _is_left(world: World, name: str) -> bool:
 
 
 def room_of_classes(world: World) -> dict[str, tuple[int, ...]]:
-    """For each class that this node has pools for: the room in each of them, in bytes."""
+    """For each class that this node has pools for: the room in each of them, in bytes.
+
+    Pools on one filesystem have the same room, and it is there once.
+    """
     return _by_class(world, lambda pool, _: world.room[pool.config.name])
 
 
@@ -68,15 +71,17 @@ def _by_class(
         pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]
         if not pools:
             continue
-        rooms = []
+        rooms: dict[str, int] = {}
         for pool in pools:
             if class_facts.problem or unfit(pool, class_facts, None):
-                rooms.append(0)
+                size = 0
             elif is_counted(pool, class_facts):
-                rooms.append(max(0, counted(pool, class_facts)))
+                size = max(0, counted(pool, class_facts))
             else:
-                rooms.append(UNCOUNTED)
-        room[name] = tuple(rooms)
+                size = UNCOUNTED
+            place = pool.report.filesystem or f"pool {pool.config.name}"
+            rooms[place] = max(size, rooms.get(place, 0))
+        room[name] = tuple(rooms.values())
     return room
 
 

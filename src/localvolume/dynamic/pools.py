@@ -18,6 +18,7 @@ from localvolume.backends.store import Store
 from localvolume.backends.zeroing import Zeroing
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.model import Pool
+from localvolume.dynamic.neighbours import with_neighbours
 from localvolume.dynamic.orphans import places_of_adopted
 from localvolume.dynamic.patterns import Patterns
 from localvolume.dynamic.world import pool_of
@@ -167,24 +168,26 @@ class Pools:
     # --- looking -------------------------------------------------------------------------------
 
     async def look(self) -> list[Pool]:
-        """All pools as they are now; one that does not answer has that for a problem."""
+        """All pools as they are now, each with what those beside it have promised; one that does
+        not answer has that for a problem."""
         reports = await asyncio.gather(*(self._look(name) for name in self._stores))
         found = []
         for report in reports:
             if report.name in self._configs:
                 self._reports[report.name] = report
                 found.append(Pool(config=self._configs[report.name], report=report))
-        return found
+        return with_neighbours(found)
 
     async def _look(self, name: str) -> PoolReport:
         seconds = LVM_LOOK_SECONDS if self._configs[name].lvm else LOOK_SECONDS
+        store = self._stores[name]
         try:
             look = self._in_store(name, lambda store: store.look())
             report = await self._workers.call(f"pool {name}", seconds, look)
         except Hung as error:
-            return PoolReport(name=name, problem=f"it does not answer: {error}")
+            return store.unseen(f"it does not answer: {error}")
         except GoesOn as error:
-            return PoolReport(name=name, problem=str(error), taken=True)
+            return store.unseen(str(error), taken=True)
         if not report.problem and name not in self._attached:
             await self._attach(name)
         if _is_useless(self._configs.get(name), report) and name in self._stores:

@@ -172,7 +172,7 @@ class DynamicTelemetry:
         self._pool_free.labels(name).set(report.available_bytes)
         if not unable:
             # Nobody who asks for it could have it: no number would be true of all.
-            self._pool_room.labels(name).set(room(pool.config, report))
+            self._pool_room.labels(name).set(room(pool.config, report, pool.beside))
         self._pool_warnings.labels(name).set(len(report.warnings))
         for gauge, percent in (
             (self._pool_data, report.data_percent),

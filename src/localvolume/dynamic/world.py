@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from localvolume.backends.limits import grown_to
 from localvolume.backends.model import Record
-from localvolume.backends.rooms import most_of, room
+from localvolume.backends.rooms import most_of, price, room, worth
 from localvolume.dynamic.model import ClassFacts, Facts, Pool
 from localvolume.dynamic.places import relative_place
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, TopologyTerm
@@ -27,7 +27,9 @@ class World:
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.pools = {pool.config.name: pool for pool in facts.pools}
-        self.room = {name: room(pool.config, pool.report) for name, pool in self.pools.items()}
+        self.room = {
+            name: room(pool.config, pool.report, pool.beside) for name, pool in self.pools.items()
+        }
         """Bytes that may still be promised in each pool; what is planned is taken off at once."""
         self._taken = dict.fromkeys(self.pools, 0)
         self._records: dict[str, list[Found]] = {}
@@ -84,9 +86,15 @@ class World:
         return (directory for directory, owner in self._owned[pool] if owner != name)
 
     def take(self, pool: str, size_bytes: int, directory: str = "") -> None:
-        """Promise room and a place to a volume of this plan."""
+        """Promise room and a place to a volume of this plan.
+
+        It is missing from the room of all pools on that filesystem.
+        """
         self.room[pool] -= size_bytes
         self._taken[pool] += size_bytes
+        taken = price(self.pools[pool].config.backend, size_bytes)
+        for other in self.pools[pool].beside.names:
+            self.room[other] -= worth(self.pools[other].config.backend, taken)
         if directory:
             self._places[pool].add(directory)
 

@@ -9,7 +9,7 @@ from localvolume.backends.model import PoolReport, Record
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.model import ClassConfig, Configuration
 from localvolume.config.pools import LvmConfig, PoolConfig
-from localvolume.health.model import Place
+from localvolume.health.model import Image, Place
 from localvolume.health.places import Pools, place_of, thin_of
 from localvolume.kube.objects import (
     FlexVolumeSource,
@@ -115,6 +115,21 @@ def test_only_sparse_images_take_room() -> None:
         found = place_of(one, Configuration(), pools(replace(IMAGES, sparse=sparse)))
         assert found is not None
         assert found.takes_room is sparse
+
+
+def test_the_image_that_must_be_behind_a_device_is_the_one_on_record() -> None:
+    one = pooled("/run/localvolume/id/pv")
+    record = Record(
+        name="pv", size_bytes=1, state="offered", backend="image", directory="", inode=17
+    )
+    found = place_of(one, Configuration(), pools(IMAGES, records={"pv": record}))
+    assert found is not None
+    assert found.image == Image("/pools/p/.localvolume/images", 17)
+    # Of what is not known nothing is demanded.
+    for records in ({}, {"pv": replace(record, inode=0)}):
+        found = place_of(one, Configuration(), pools(IMAGES, records=records))
+        assert found is not None
+        assert found.image is None
 
 
 def test_logical_volumes_and_their_thin_pool() -> None:

@@ -2,12 +2,13 @@
 
 import os
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from localvolume.health.facts import Look, Survey, _Turn
-from localvolume.health.model import Place, Seen
+from localvolume.health.model import Image, Place, Seen
 from localvolume.host.fserrors import device_failure, kernel_name, mounted_failure
 from localvolume.host.mounts import read_mount_table
 from localvolume.host.workers import Workers
@@ -148,6 +149,62 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     node = tmp_path / "node"
     os.mknod(node, 0o600 | 0o060000, os.makedev(7, 999_983))
     assert "no device" in at(node, "device").gone
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """A directory with two files that are alike."""
+    made = tmp_path / "images"
+    made.mkdir()
+    for name in ("own", "another"):
+        (made / name).write_bytes(bytes(MIB))
+    return made
+
+
+def attached(stack: ExitStack, file: Path, mode: int = os.O_RDWR, **flags: int) -> str:
+    """The node of a loop device that stands on the file, and on all of it unless `flags` say else
+    (of struct loop_info64, as losetup sets them)."""
+    options = [f"--{name}={value}" for name, value in flags.items()]
+    if mode == os.O_RDONLY:
+        options.append("--read-only")
+    node = command("losetup", "--find", "--show", *options, file).strip()
+    stack.callback(command, "losetup", "--detach", node)
+    return node
+
+
+@pytest.mark.needs("losetup")
+def test_what_is_behind_the_loop_device_of_an_image(images: Path, tmp_path: Path) -> None:
+    own = Image(str(images), (images / "own").stat().st_ino)
+    link = tmp_path / "link"
+
+    def seen(node: str, image: Image = own) -> Seen:
+        link.unlink(missing_ok=True)
+        link.symlink_to(node)
+        return at(link, "device", image=image)
+
+    with ExitStack() as stack:
+        node = attached(stack, images / "own")
+        assert seen(node) == WELL
+        # The same number in another filesystem is another file.
+        with tmpfs() as elsewhere:
+            found = seen(node, Image(str(elsewhere), own.inode))
+            assert "its image is not behind that" in found.gone
+        for wrong in (
+            attached(stack, images / "another"),
+            stack.enter_context(loop_device(MIB)).path,
+        ):
+            assert "its image is not behind that" in seen(str(wrong)).gone
+        assert "is not there" in seen("/dev/loop-of-nobody").gone
+        # Nobody can tell where the pool is not to be seen: nothing is concluded.
+        found = seen(node, Image(str(tmp_path / "away"), own.inode))
+        assert (found.gone, found.unknown.partition(":")[0]) == (
+            "",
+            f"it is not known what is behind {node}",
+        )
+    for part in ({"mode": os.O_RDONLY}, {"offset": 4096}, {"sizelimit": 4096}):
+        with ExitStack() as stack:
+            node = attached(stack, images / "own", **part)
+            assert "only in part, for reading, or until nobody uses it" in seen(node).gone
 
 
 def test_the_room_in_a_pool(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from localvolume.health.model import Place, Room, Seen
+from localvolume.health.model import Image, Place, Room, Seen
+from localvolume.host import looplook
 from localvolume.host.entries import device_number
 from localvolume.host.fserrors import (
     Failure,
@@ -135,7 +136,7 @@ class Look:
         except OSError as error:
             return _of_error(place.path, error)
         if place.kind != "directory" and stat.S_ISBLK(found.st_mode):
-            return self._device(place.path, device_number(found.st_rdev))
+            return self._device(place, device_number(found.st_rdev))
         if place.kind == "device":
             return Seen(gone=f"{place.path} is no block device")
         if not stat.S_ISDIR(found.st_mode):
@@ -153,12 +154,16 @@ class Look:
             return Seen(unknown=f"it is not known what is mounted at {place.path}")
         return self._filesystem(mount, written=place.written)
 
-    def _device(self, path: str, device: str) -> Seen:
-        name = kernel_name(device, self._sys)
+    def _device(self, place: Place, device: str) -> Seen:
+        path, name = place.path, kernel_name(device, self._sys)
         if not name:
             return Seen(gone=f"the kernel has no device {path} any more")
         if read(f"{self._sys}/class/block/{name}/size") == "0":
             return Seen(gone=f"the device {path} has no size: nothing is attached to it")
+        if place.image is not None:
+            astray = _astray(path, place.image)
+            if astray.gone or astray.unknown:
+                return astray
         mounts = self._table.of_device(device)
         if not mounts and name in self._btrfs:
             mounts = self._btrfs_mounts(name)
@@ -217,6 +222,25 @@ class Look:
             return replace(seen, room=_room(directory))
         except OSError as error:
             return _of_error(directory, error)
+
+
+def _astray(path: str, image: Image) -> Seen:
+    """Whether something else than its image is behind the loop device that a volume's link leads
+    to: the number of a loop device that was detached is given to whoever asks next."""
+    node = os.path.realpath(path)
+    try:
+        loop = looplook.look(node)
+        filesystem = os.stat(image.directory).st_dev
+    except OSError as error:
+        return Seen(unknown=f"it is not known what is behind {node}: {error.strerror}")
+    if loop is None or loop.behind != (filesystem, image.inode):
+        return Seen(gone=f"{path} leads to {node}, and its image is not behind that")
+    if not loop.ours:
+        return Seen(
+            gone=f"{path} leads to {node}, and its image is behind that only in part, for reading,"
+            " or until nobody uses it"
+        )
+    return Seen()
 
 
 def _of_error(path: str, error: OSError) -> Seen:

@@ -23,6 +23,15 @@ EVENT_UNHEALTHY: Final = "VolumeUnhealthy"
 EVENT_HEALTHY: Final = "VolumeHealthy"
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The file that must be behind a volume's loop device: the directory of its pool's images, for
+    the filesystem, and its inode there, as it is on record."""
+
+    directory: str
+    inode: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where a volume is to be found, as this process sees it.
@@ -32,7 +41,7 @@ class Place:
     that do not say. `below` is the directory of the pool whose filesystem it stands on, "" for
     none. `written`: nobody could have meant it to be read only. `may_be_absent`: that nothing is
     there means nothing (yet). `takes_room`: what is written to it takes room in `below`. `pool` is
-    the name of the pool it is of.
+    the name of the pool it is of. `image` is what the device must stand on, None for any device.
     """
 
     path: str
@@ -42,6 +51,7 @@ class Place:
     may_be_absent: bool = False
     takes_room: bool = False
     pool: str = ""
+    image: Image | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from localvolume.config.model import Configuration
-from localvolume.health.model import Place, Thin
+from localvolume.health.model import Image, Place, Thin
 from localvolume.kube.objects import PersistentVolume
 from localvolume.volumes import marks
 from localvolume.volumes.identity import is_within
@@ -15,7 +15,7 @@ from localvolume.volumes.objects import is_flexvolume, is_static, path_of, recor
 
 if TYPE_CHECKING:
     # An agent without pools need not carry what they are made of.
-    from localvolume.backends.model import PoolReport
+    from localvolume.backends.model import PoolReport, Record
     from localvolume.config.flexvolume import FlexVolumeConfig
     from localvolume.config.pools import PoolConfig
 
@@ -99,6 +99,7 @@ def _of_pool(volume: PersistentVolume, pools: Pools) -> Place | None:
             written=True,
             takes_room=record.sparse if record else config.sparse,
             pool=config.name,
+            image=_image_of(config, record),
         )
     inside = posixpath.relpath(source.path, config.host_dir)
     if not is_within(posixpath.normpath(source.path), config.host_dir):
@@ -111,6 +112,16 @@ def _of_pool(volume: PersistentVolume, pools: Pools) -> Place | None:
         takes_room=True,
         pool=config.name,
     )
+
+
+def _image_of(config: PoolConfig, record: Record | None) -> Image | None:
+    """What must be behind the volume's device; None where no record says it."""
+    from localvolume.backends.layout import IMAGES
+    from localvolume.backends.model import OURS
+
+    if record is None or not record.inode:
+        return None
+    return Image(f"{config.mount_dir}/{OURS}/{IMAGES}", record.inode)
 
 
 def _pool_of(volume: PersistentVolume, pools: Pools) -> tuple[PoolConfig, PoolReport] | None:

@@ -228,6 +228,12 @@ def test_what_a_pool_with_a_problem_found_to_be_free_counts_for_nothing() -> Non
     assert room(config(), report(100, 100), beside([(config("other"), dark)])) == 40
 
 
+def test_beside_what_nobody_can_tell_there_is_no_room() -> None:
+    """For the metric, too, which asks for no class."""
+    dark = PoolReport(name="other", problem="broken", uncounted="Input/output error")
+    assert room(config(), report(100, 100), beside([(config("other"), dark)])) == 0
+
+
 sizes = st.integers(min_value=0, max_value=20 * GIB)
 backends = st.sampled_from(["directory", "btrfs", "image"])
 

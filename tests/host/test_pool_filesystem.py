@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from localvolume.backends.directory import DirectoryBackend
+from localvolume.backends.model import Record, Usage
 from localvolume.dynamic.pools import Pools
 from localvolume.host.workers import Hung, Workers
 from tests.host.support_devices import command, filesystem, formatted, mounted
 from tests.host.support_pools import ON_EXT4, config_of, offer, store_in, wish
+from tests.suite.units import MIB
 
 
 @pytest.fixture
@@ -104,6 +108,29 @@ def test_where_nothing_is_nothing_was_promised(where: Path) -> None:
     with store_in(where / "nowhere") as store:
         report = store.look()
         assert (report.filesystem, report.dormant, report.uncounted) == ("", {}, "")
+
+
+class Busy(DirectoryBackend):
+    """Its tenants write while it measures what they hold."""
+
+    def usage(self, pool: int, path: str, records: Sequence[Record]) -> Mapping[str, Usage]:
+        found = super().usage(pool, path, records)
+        flag = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC
+        file = os.open(f"{path}/{records[0].directory}/data", flag, 0o600)
+        try:
+            os.posix_fallocate(file, 0, 4 * MIB)
+        finally:
+            os.close(file)
+        return found
+
+
+@ON_EXT4
+def test_what_is_written_during_a_look_is_not_free(where: Path) -> None:
+    """Of what volumes still may write, too much is subtracted rather than too little."""
+    with store_in(where / "a", backend=Busy()) as store:
+        before = store.look().available_bytes
+        offer(store, wish())
+        assert store.look().available_bytes <= before - 4 * MIB
 
 
 @ON_EXT4

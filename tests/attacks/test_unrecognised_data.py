@@ -84,6 +84,7 @@ def test_an_object_that_is_lost_leaves_data_that_is_not_offered(lab: Lab) -> Non
     write(device)
     lab.stop()
     lab.remove(volume)
+    lab.forget_record(volume)
     lab.start()
     stays_held(lab, block)
     assert holds_records(device)

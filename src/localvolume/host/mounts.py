@@ -200,8 +200,9 @@ class MountSnapshot:
     """A mount table as it was read, and whether it is still the present one.
 
     Asking the kernel that costs one system call that never blocks, where reading the table anew
-    costs milliseconds. One thing changes without the kernel's telling: that the bound directory
-    was removed (``//deleted``).
+    costs milliseconds. Two things change without the kernel's telling: that the bound directory
+    was removed (``//deleted``), and the paths of mounts whose directory, or one that leads to it,
+    is renamed.
     """
 
     def __init__(self, path: str = MOUNTINFO) -> None:

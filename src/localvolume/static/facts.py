@@ -186,8 +186,9 @@ class Survey:
                 self._problems[config.name] = _directory_problem(config, error)
             else:
                 self._names[config.name] = [entry.name for entry in listed]
-        # After the listing: a mount made in between is then seen with its name.
-        self._table = await self._mount_table()
+        # After the listing: a mount made in between is then seen with its name. Anew: a directory
+        # that is moved takes the mounts below it along, and the kernel tells of none of them.
+        self._table = await self._mount_table(anew=True)
         for name in [name for name in self._names if not self._hears_of(classes[name])]:
             del self._names[name]
             self._problems[name] = (

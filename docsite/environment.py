@@ -85,6 +85,7 @@ VARIABLES: Mapping[str, tuple[str, str, str]] = {
 _NOT_READ = frozenset(
     {
         "CALL_SECONDS",
+        "DEBUGFS_PAGER",
         "DEFAULT_PATH_FOR_NON_LISTED_NODES",
         "FROZENLIST_NO_EXTENSIONS",
         "ID_PART_ENTRY_UUID",

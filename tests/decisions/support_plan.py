@@ -48,7 +48,7 @@ NODE = NodeFacts("test-node", "node-uid", "test-host", {"kubernetes.io/hostname"
 ELSEWHERE = "other-host"
 SIZE = 20 * GIB
 
-State = Literal["empty", "holds", "traces", "unfinished", "busy", "unknown"]
+State = Literal["empty", "holds", "traces", "formatted", "unfinished", "busy", "unknown"]
 S = TypeVar("S", bound=Step)
 
 
@@ -58,6 +58,7 @@ def class_facts(
     host_dir: str = HOST_DIR,
     first_use: FirstUse = "require-empty",
     mode: VolumeMode = "Filesystem",
+    fs_type: str = "",
     exists: bool = True,
     policy: str = "Delete",
     problem: str | None = None,
@@ -68,6 +69,7 @@ def class_facts(
         mount_dir=host_dir.replace("/mnt", MOUNT_DIR),
         first_use=first_use,
         volume_mode=mode,
+        fs_type=fs_type,
     )
     return ClassFacts(config, exists, policy, (), problem)
 
@@ -124,6 +126,8 @@ def block(
 
 
 def _content(state: State | None, found: str) -> Content | None:
+    if state == "formatted":
+        return Content(state, "an empty ext4", "ext4")
     return None if state is None else Content(state, "" if state == "empty" else found)
 
 

@@ -64,6 +64,7 @@ PHASES = ("", "Pending", "Available", "Bound", "Released", "Released", "Failed")
 CONTENTS = (
     Content("empty"),
     Content("holds", "something"),
+    Content("formatted", "an empty ext4", "ext4"),
     Content("unfinished", "something"),
     Content("busy", "something"),
     Content("unknown", "something"),
@@ -97,6 +98,7 @@ def classes_of_a_node(draw: st.DrawFn) -> list[ClassFacts]:
             host_dir=host_dir,
             first_use=draw(st.sampled_from(["require-empty", "trust", "clean"])),
             mode=draw(st.sampled_from(["Filesystem", "Filesystem", "Block"])),
+            fs_type=draw(st.sampled_from(["", "ext4", "xfs"])),
             exists=not draw(seldom),
             policy=draw(st.sampled_from(["Delete", "Delete", "Retain", "Recycle"])),
             problem="input/output error" if draw(seldom) else None,
@@ -398,11 +400,14 @@ def what_is_offered_is_empty_or_trusted(facts: Facts, steps: list[Step]) -> None
         assert facts.classes[entry.class_name].exists
         assert entry.content is not None
         if isinstance(step, CleanFirst):
-            assert entry.content.state in ("holds", "unfinished")
+            assert entry.content.state in ("holds", "formatted", "unfinished")
             assert config.first_use == "clean"
             assert not facts.online or step.name in facts.asked
+        elif entry.content.state == "formatted" and config.first_use == "require-empty":
+            assert (config.volume_mode, config.fs_type) == ("Filesystem", entry.content.fs_type)
         elif entry.content.state != "empty":
-            assert (entry.content.state, config.first_use) == ("holds", "trust")
+            assert entry.content.state in ("holds", "formatted")
+            assert config.first_use == "trust"
 
 
 @law

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from localvolume.config.model import FirstUse
+from localvolume.config.model import FirstUse, VolumeMode
 from localvolume.static.model import Ask, CleanFirst, Entry, Keep, ProblemCode, Publish
 from localvolume.static.plan import plan
 from localvolume.volumes.names import volume_name
@@ -257,6 +257,28 @@ def test_content_and_first_use_decide(
         looked_at(content, first_use, known, entry) for known in ("asked", "not asked", "offline")
     ]
     assert answers == [asked, not_asked, offline]
+
+
+@pytest.mark.parametrize(
+    ("first_use", "mode", "fs_type", "wanted"),
+    [
+        ("require-empty", "Filesystem", "ext4", "Publish"),
+        ("require-empty", "Filesystem", "ext2", "not-empty"),
+        ("require-empty", "Filesystem", "", "not-empty"),
+        # Raw, the filesystem's bytes and all that was deleted in it would be the tenant's to read.
+        ("require-empty", "Block", "ext4", "not-empty"),
+        ("trust", "Block", "", "Publish"),
+        ("trust", "Filesystem", "ext4", "Publish"),
+        ("clean", "Filesystem", "ext4", "CleanFirst"),
+    ],
+)
+def test_an_empty_filesystem_is_offered_by_a_class_of_its_type(
+    first_use: FirstUse, mode: VolumeMode, fs_type: str, wanted: str
+) -> None:
+    cls = class_facts(first_use=first_use, mode=mode, fs_type=fs_type)
+    facts = facts_of([block(content="formatted")], classes=[cls], asked={NAME: None})
+    (step,) = plan(facts)
+    assert getattr(step, "code", type(step).__name__) == wanted
 
 
 def test_a_volume_that_is_not_empty_says_what_was_found_and_what_to_do() -> None:

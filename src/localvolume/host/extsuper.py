@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from localvolume.host.syscalls import EXT_MAGIC
 
-_START, _BYTES = 1024, 1024
+SUPER_START, SUPER_BYTES = 1024, 1024
+_LARGEST_SHIFT = 6  # s_log_block_size: blocks of 64 KiB
 _HAS_64BIT, _HAS_EXTENTS, _NEEDS_RECOVERY = 0x80, 0x40, 0x4  # s_feature_incompat
 _CLEAN = 1  # s_state
 # mke2fs and resize2fs drop a last group with less room than this beyond what it needs itself.
@@ -101,12 +102,18 @@ class ExtSuper(NamedTuple):
 
 def read_super(fd: int) -> ExtSuper | None:
     """Read the superblock of an open image or device; None where there is none. Raises OSError."""
-    raw = os.pread(fd, _BYTES, _START)
-    if len(raw) < _BYTES or _at("<H", raw, 0x38) != EXT_MAGIC:
+    return parse_super(os.pread(fd, SUPER_BYTES, SUPER_START))
+
+
+def parse_super(raw: bytes) -> ExtSuper | None:
+    """The superblock in these bytes, None where they are none. No figure in it is checked."""
+    if len(raw) < SUPER_BYTES or _at("<H", raw, 0x38) != EXT_MAGIC:
+        return None
+    if (shift := _at("<I", raw, 0x18)) > _LARGEST_SHIFT:
         return None
     incompat = _at("<I", raw, 0x60)
     wide = bool(incompat & _HAS_64BIT)
-    size = 1024 << _at("<I", raw, 0x18)
+    size = 1024 << shift
 
     def count(low: int, high: int) -> int:
         return _at("<I", raw, low) | (_at("<I", raw, high) << 32 if wide else 0)

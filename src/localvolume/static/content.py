@@ -16,10 +16,21 @@ def is_offerable(content: Content | None, config: ClassConfig) -> bool:
     if config.first_use == "clean":
         return is_clean(content, config)
     if config.first_use == "trust":
-        return content.state in ("holds", "traces")
+        return content.state in ("holds", "traces", "formatted")
+    if content.state == "formatted":
+        return offers_formatted(content.fs_type, config)
     # Under the filesystem that the kubelet makes, nobody reads what was there before.
     offered_as_it_is = config.volume_mode == "Block" and _erases_content(config)
     return content.state == "traces" and not offered_as_it_is
+
+
+def offers_formatted(fs_type: str, config: ClassConfig) -> bool:
+    """Whether the class's volumes may have an empty filesystem of that type when they are offered.
+
+    The kubelet mounts what it finds, as the type that the PersistentVolume says. Raw, its bytes
+    would be the tenant's to read.
+    """
+    return config.volume_mode == "Filesystem" and config.fs_type == fs_type
 
 
 def is_clean(content: Content, config: ClassConfig) -> bool:

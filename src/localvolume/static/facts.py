@@ -17,12 +17,18 @@ from typing import TYPE_CHECKING
 
 from localvolume.cleaning.unfinished import LABEL as UNFINISHED_LABEL
 from localvolume.config.model import ClassConfig
-from localvolume.host.blockdev import NotABlockDevice, SignatureUnknown, read_signature
+from localvolume.host.blockdev import (
+    NotABlockDevice,
+    Signature,
+    SignatureUnknown,
+    read_signature,
+)
 from localvolume.host.commands import CommandMissing, CommandTimedOut
 from localvolume.host.commandsync import on_loop
 from localvolume.host.entries import scan
 from localvolume.host.mounts import Mount, MountSnapshot, MountTable
 from localvolume.host.workers import Hung, Workers
+from localvolume.static.content import offers_formatted
 from localvolume.static.model import Content, Entry, Problem
 from localvolume.static.paces import StaticPaces
 from localvolume.static.probe import EMPTY, probe
@@ -35,6 +41,9 @@ if TYPE_CHECKING:
 
 READERS = 16
 """How many entries are read at the same time."""
+
+EXT = ("ext2", "ext3", "ext4")
+"""What libblkid calls the filesystems that can be looked into without a mount."""
 
 POD_MOUNTS = "/volumes/kubernetes.io~local-volume/"
 """Part of every path at which kubelet mounts a local volume for a pod."""
@@ -126,6 +135,7 @@ class Survey:
         self._workers = workers
         self._paces = paces or StaticPaces()
         self._known: dict[tuple[str, str], _Known] = {}
+        self._classes: Mapping[str, ClassConfig] = {}
         self._groups: Sequence[LvmConfig] = ()
         self._names: dict[str, list[str]] = {}
         self._problems: dict[str, str] = {}
@@ -151,6 +161,7 @@ class Survey:
         if self._groups != groups:
             self._groups = groups
             self._known.clear()
+        self._classes = classes
         listed = self._names.keys() | self._problems.keys()
         if changes.host or changes.everything or classes.keys() != listed:
             await self._list(classes)
@@ -272,7 +283,7 @@ class Survey:
         if fresh.kind == "block" and (found := await self._claimed(fresh)):
             return dataclasses.replace(bare, problem=found)
         free = fresh.content is not None and fresh.content.state in ("empty", "traces")
-        if fresh.kind == "block" and free and (held := await self._signature(fresh.path)):
+        if fresh.kind == "block" and free and (held := await self._signature(fresh)):
             return dataclasses.replace(fresh, content=held)
         return fresh
 
@@ -338,10 +349,10 @@ class Survey:
             return None
         return Problem("unknown", f"it is the logical volume {made}, which was made for a claim")
 
-    async def _signature(self, path: str) -> Content | None:
+    async def _signature(self, entry: Entry) -> Content | None:
         """What the device's signature says lies in it; None where it has none."""
         try:
-            signature = await read_signature(path)
+            signature = await read_signature(entry.path)
         except (
             OSError,
             NotABlockDevice,
@@ -355,7 +366,36 @@ class Survey:
         if signature.label == UNFINISHED_LABEL:
             return Content("unfinished", "what a cleaning that did not end has left")
         label = f" {signature.label!r}" if signature.label else ""
-        return Content("holds", f"a signature: {signature.type}{label}")
+        found = f"a signature: {signature.type}{label}"
+        config = self._classes.get(entry.class_name)
+        if config is None or not _may_be_empty(signature, config):
+            return Content("holds", found)
+        if not offers_formatted(signature.type, config):
+            wanted = f"fsType {config.fs_type}" if config.fs_type else "no fsType"
+            return Content("holds", f"{found}, and its class says {wanted}")
+        return await self._filesystem(entry, signature.type, found)
+
+    async def _filesystem(self, entry: Entry, fs_type: str, found: str) -> Content:
+        """Whether the ext filesystem on a device is as empty as mkfs leaves it."""
+        # Imported now: an agent whose devices have none need not carry it.
+        from localvolume.host.extempty import LOOK_SECONDS, CannotTell, why_not_empty
+
+        run = on_loop(asyncio.get_running_loop())
+        try:
+            why_not = await self._workers.call(
+                entry.path, LOOK_SECONDS, lambda: why_not_empty(entry.path, entry.device, run)
+            )
+        except (CannotTell, NotABlockDevice, OSError, Hung) as error:
+            return Content("unknown", f"{found}; whether it is empty cannot be told: {error}")
+        if why_not:
+            return Content("holds", f"{found}, {why_not}")
+        return Content("formatted", f"an empty {fs_type}", fs_type)
+
+
+def _may_be_empty(signature: Signature, config: ClassConfig) -> bool:
+    """Whether there is a filesystem that can be looked into, and its class wants to know."""
+    wants = config.first_use == "require-empty" and config.volume_mode == "Filesystem"
+    return wants and signature.type in EXT
 
 
 def _directory_problem(config: ClassConfig, error: OSError | Hung) -> str:

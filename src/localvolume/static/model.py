@@ -38,12 +38,14 @@ class Problem:
 class Content:
     """What lies in an entry that no PersistentVolume of ours offers.
 
-    Nothing; or `found`; or traces: bytes on a device that no signature tells of; or the rest of a
-    cleaning that did not end; or it is a device that `found` uses right now; or nobody can tell.
+    Nothing; or `found`; or traces: bytes on a device that no signature tells of; or an empty
+    filesystem on a device, of `fs_type`; or the rest of a cleaning that did not end; or it is a
+    device that `found` uses right now; or nobody can tell.
     """
 
-    state: Literal["empty", "holds", "traces", "unfinished", "busy", "unknown"]
+    state: Literal["empty", "holds", "traces", "formatted", "unfinished", "busy", "unknown"]
     found: str = ""
+    fs_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)

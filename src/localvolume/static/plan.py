@@ -454,6 +454,9 @@ def held_by_another(entry: Entry) -> str | None:
     return held_by(entry.recorded)
 
 
+_HELD = ("holds", "traces", "formatted")
+
+
 def not_clean(world: World, entry: Entry) -> Answer:
     """What holds data without a PersistentVolume is somebody's, unless the class says otherwise."""
     content = entry.content
@@ -468,7 +471,7 @@ def not_clean(world: World, entry: Entry) -> Answer:
         return None
     if world.facts.online and name not in world.facts.asked:
         return [Ask(entry.host_path, "it is not empty: does an object offer it?", entry, name)]
-    if content.state in ("holds", "traces", "unfinished") and first_use == "clean":
+    if content.state in (*_HELD, "unfinished") and first_use == "clean":
         if reason := world.pods_unseen(entry) or _no_way_to_clean_first(entry, config):
             text = f"it holds {content.found} and is not cleaned: {reason}"
             return [_hold_entry(entry, text, "not-empty", world.facts.paces.look_again)]
@@ -478,7 +481,7 @@ def not_clean(world: World, entry: Entry) -> Answer:
         # Who writes such a note without having cleaned would otherwise decide what is destroyed.
         text = f"it holds {content.found}: wipe it, or let the class say firstUse: clean"
         return [_hold_entry(entry, text, "not-empty", world.facts.paces.look_again)]
-    if content.state in ("holds", "traces"):
+    if content.state in _HELD:
         text = f"it holds {content.found}: empty it, or let the class say firstUse: trust"
         return [_hold_entry(entry, text, "not-empty", world.facts.paces.look_again)]
     code = "in-use" if content.state == "busy" else "unknown"

@@ -81,7 +81,8 @@ def test_every_program_that_ours_runs_is_there(contents: Contents) -> None:
 def test_programs_start_in_it(contents: Contents) -> None:
     for argv in (
         *(("lvm", "version"), ("dmsetup", "--version"), ("thin_check", "--version")),
-        *(("mkfs.ext4", "-V"), ("e2fsck", "-V"), ("mkfs.xfs", "-V"), ("xfs_repair", "-V")),
+        *(("mkfs.ext4", "-V"), ("e2fsck", "-V"), ("debugfs", "-V")),
+        *(("mkfs.xfs", "-V"), ("xfs_repair", "-V")),
         *(("setpriv", "--version"), ("wipefs", "--version"), ("blkdiscard", "--version")),
         *(("mount", "--version"), ("ionice", "--version"), ("btrfs", "--version")),
         ("sh", "-c", "dd --version && shred --version"),

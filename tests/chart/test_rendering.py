@@ -1,12 +1,22 @@
 """What our own values make of the objects: pods, names, selectors."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.chart.support_helm import CHART, NAME, Values, agent_of, one, pod_of, render
+from tests.chart.support_helm import (
+    CHART,
+    NAME,
+    Values,
+    agent_of,
+    one,
+    pod_of,
+    render,
+    render_text,
+)
 from tests.chart.support_sets import FULL, REPLACED, SETS
 
 pytestmark = pytest.mark.needs("go")
@@ -201,6 +211,23 @@ def test_replaced_provisioners() -> None:
     for path, key in (("/etc/local-path", "config.json"), ("/etc/topolvm", "lvmd.yaml")):
         name = volumes[places[path]]["configMap"]["name"]
         assert one(objects, "ConfigMap", name)["data"].keys() == {key}
+
+
+@pytest.mark.parametrize("digest", [None, "sha256:" + "0123456789abcdef" * 4])
+def test_an_image_that_is_named_by_digest_is_so_everywhere(digest: str | None) -> None:
+    """Whoever may push to the registry moves a tag to another image, which agents run as root."""
+    name = "registry.example:5000/ours:1"
+    named = f"{name}@{digest}" if digest else name
+    text = render_text({"image": name, "imageDigest": digest, "useJobForCleaning": True})
+    assert set(re.findall(re.escape(name) + r"[\w@:]*", text)) == {named}
+    objects = [each for each in yaml.safe_load_all(text) if each]
+    agent = agent_of(objects)
+    (controller,) = pod_of(objects, "Deployment")["containers"]
+    assert agent["image"] == controller["image"] == named
+    assert {"name": "JOB_CONTAINER_IMAGE", "value": named} in agent["env"]
+    policy = one(objects, "ValidatingAdmissionPolicy", f"{NAME}-jobs")["spec"]["validations"]
+    asked = f'object.spec.template.spec.containers[0].image == "{named}"'
+    assert any(asked in each["expression"] for each in policy)
 
 
 def test_own_security_context_and_probes_win() -> None:

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.needs("go")
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 CLASS = {"name": "fast", "hostDir": "/mnt/fast"}
 LVM = {"backend": "lvm", "volumeGroup": "vg"}
+DIGEST = "sha256:" + "0" * 64
 
 
 def classes(**more: Any) -> dict[str, Any]:
@@ -48,6 +49,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"imagePullPolicy": "always"}, "/imagePullPolicy"),
     ({"image": ""}, "/image"),
     ({"image": {"repository": "x"}}, "/image"),
+    ({"imageDigest": "sha256:" + "0" * 63}, "/imageDigest"),
+    ({"imageDigest": "sha256:" + "A" * 64}, "/imageDigest"),
+    ({"imageDigest": ""}, "/imageDigest"),
     ({"updateStrategy": {"type": "Recreate"}}, "/updateStrategy/type"),
     ({"serviceMonitor": {"enabled": "true"}}, "/serviceMonitor/enabled"),
     ({"serviceMonitor": {"interval": 10}}, "/serviceMonitor/interval"),
@@ -80,6 +84,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"replaces": {"kutti": {"rootPath": "kutti"}}}, "/replaces/kutti/rootPath"),
     ({"replaces": {"elastic": {"driver": "lvm"}}}, "/replaces/elastic/driver"),
     # Right one by one, and wrong together.
+    (
+        {"image": f"registry.example/ours@{DIGEST}", "imageDigest": DIGEST},
+        "imageDigest: image has a digest already, registry.example/ours@sha256:0",
+    ),
+    (
+        {"image": '{{ printf "ours%s" "@" }}' + DIGEST, "imageDigest": DIGEST},
+        "imageDigest: image has a digest already, ours@sha256:0",
+    ),
     ({"enableWindows": True}, "enableWindows: there is no agent for Windows"),
     ({"classes": [CLASS, CLASS]}, "classes: fast is there twice"),
     ({**classes(), "dynamicStorageClasses": [{"name": "fast"}]}, "dynamicStorageClasses: fast"),

@@ -3,6 +3,10 @@
 {{- if .Values.enableWindows -}}
 {{- fail "enableWindows: there is no agent for Windows; leave Windows nodes to the provisioner that serves them" -}}
 {{- end -}}
+{{- $image := tpl .Values.image . -}}
+{{- if and .Values.imageDigest (contains "@" $image) -}}
+{{- fail (printf "imageDigest: image has a digest already, %s: give one of them" $image) -}}
+{{- end -}}
 {{- $seen := dict -}}
 {{- range .Values.classes -}}
 {{- if hasKey $seen .name }}{{ fail (printf "classes: %s is there twice" .name) }}{{ end -}}

@@ -63,8 +63,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default $own $account.name -}}
 {{- end -}}
 
+{{/* Of agent and controller, and of cleaning Jobs, which the policy holds to this very name. */}}
 {{- define "provisioner.image" -}}
-{{- tpl .Values.image . -}}
+{{- tpl .Values.image . -}}{{ with .Values.imageDigest }}@{{ . }}{{ end -}}
 {{- end -}}
 
 {{- define "provisioner.configName" -}}

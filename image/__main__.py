@@ -15,12 +15,17 @@ def main() -> int:
     parser.add_argument(
         "--record", action="store_true", help="write the newest versions down, and build nothing"
     )
+    parser.add_argument(
+        "--allow-newest",
+        action="store_true",
+        help="where the mirror does not have a recorded package, take the newest of all packages",
+    )
     arguments = parser.parse_args()
     try:
         if arguments.record:
             base.record_file().write_text(base.record())
             return 0
-        built = build(arguments.output)
+        built = build(arguments.output, allow_newest=arguments.allow_newest)
     except BuildFailed as error:
         print(f"image: {error}", file=sys.stderr)
         return 1

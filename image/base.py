@@ -5,14 +5,27 @@ import hashlib
 import os
 import shutil
 import stat
+import tarfile
 import tempfile
 from pathlib import Path
 
+from image import pins
+from image.mirror import SUITE, extract, offered, sources
+from image.pins import Package
 from image.running import CACHE, BuildFailed, remove, run, turn, used
 
 HERE = Path(__file__).parent
-SUITE = "bookworm"
 PYTHON = "/usr/bin/python3.11"
+#: Where an image says of which packages it is, a file each.
+STATUS = "var/lib/dpkg/status.d"
+_GONE = """the mirror has no more what is recorded:
+{}
+Record the newest (python -m image --record) and look at what that changes, or let the image be of
+others than are recorded (python -m image --allow-newest)."""
+_OTHERS = """other packages came than are recorded (python -m image --record):
+{}"""
+_CHANGED = """an archive has changed and its version has not; the image is not built:
+{}"""
 
 #: What goes, as patterns below the root. Of usr/share/doc the licences stay.
 _UNREAD = (
@@ -32,12 +45,16 @@ _UNREAD = (
     *("usr/sbin/xfs_scrub*", "usr/lib/*/libicu*"),
     *("var/cache", "var/lib/apt", "var/lib/dpkg", "var/log", "var/backups"),
 )
-_DIRECTORIES = ("dev", "proc", "root", "run", "sys", "tmp", "var/lib/dpkg/status.d", "var/tmp")
+_DIRECTORIES = ("dev", "proc", "root", "run", "sys", "tmp", STATUS, "var/tmp")
 _USERS = """root:x:0:0:root:/root:/bin/sh
 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
 localvolume:x:65532:65532:localvolume:/nonexistent:/usr/sbin/nologin
 """
 _GROUPS = "root:x:0:\ndisk:x:6:\nnogroup:x:65534:\nlocalvolume:x:65532:\n"
+
+
+class _Refused(BuildFailed):
+    """The mirror has what is recorded by name and version, and that was not all."""
 
 
 def names() -> list[str]:
@@ -51,41 +68,82 @@ def record_file() -> Path:
     return HERE / f"packages.{run(['dpkg', '--print-architecture']).strip()}"
 
 
-def build() -> Path:
+def build(*, allow_newest: bool = False, file: Path | None = None) -> Path:
     """The base as a tar, from the cache if it is there; raises BuildFailed.
 
-    Of the recorded versions; of the newest, and it says so, where the mirror has these no more.
+    Of the packages that are recorded in `file`, and of nothing else. `allow_newest`: where the
+    mirror does not have these, of the newest, and it says what differs.
     """
-    file = record_file()
-    pinned = file.read_text().split() if file.exists() else []
-    if pinned:
-        try:
-            return _cached(pinned)
-        except BuildFailed as error:
-            lines = str(error).splitlines()
-            why = next((line for line in lines if line.startswith("E: ")), lines[-1])
-            print(f"image: not with the versions of {file.name}, so with the newest: {why}")
-    return _cached(names(), dt.datetime.now(dt.UTC).date().isoformat())
+    recorded = _recorded(file or record_file())
+    try:
+        return _cached([package.asked_for for package in recorded], recorded)
+    except _Refused:
+        raise
+    except BuildFailed as error:
+        unmet = pins.gone(recorded, offered([package.name for package in recorded]))
+        if not unmet:
+            raise
+        if not allow_newest:
+            raise BuildFailed(_GONE.format("\n".join(unmet))) from error
+    print("image: not of what is recorded, so of the newest:", *unmet, sep="\n  ")
+    base = _cached(names(), recorded, dt.datetime.now(dt.UTC).date().isoformat())
+    print("image: what differs:", *pins.differences(recorded, packages(base)), sep="\n  ")
+    return base
 
 
 def record() -> str:
-    """The newest versions, a line each, `name=version`; raises BuildFailed."""
+    """The newest packages, a line each; raises BuildFailed."""
     with turn(), tempfile.TemporaryDirectory(dir=CACHE) as directory:
         root = Path(directory, "root")
         extract(names(), SUITE, root, sources())
-        return "".join(f"{line}\n" for line in sorted(_describe(root)))
+        return pins.written(_describe(root))
 
 
-def _cached(wanted: list[str], day: str = "") -> Path:
+def packages(base: Path) -> list[Package]:
+    """What a base is made of, by what it says itself."""
+    with tarfile.open(base) as archive:
+        texts = [
+            file.read().decode()
+            for member in archive
+            if member.name.startswith(f"./{STATUS}/") and (file := archive.extractfile(member))
+        ]
+    return sorted(_package(fields(text)) for text in texts)
+
+
+def fields(text: str) -> dict[str, str]:
+    """Those of a package's description that take one line."""
+    lines = (line.partition(": ") for line in text.splitlines() if not line.startswith(" "))
+    return {name: value for name, _, value in lines}
+
+
+def _package(described: dict[str, str]) -> Package:
+    return Package(described["Package"], described["Version"], described["SHA256"])
+
+
+def _recorded(file: Path) -> list[Package]:
+    if not file.exists():
+        raise BuildFailed(f"there is no {file.name}: python -m image --record, and look at it")
+    try:
+        return pins.read(file.read_text())
+    except BuildFailed as error:
+        raise BuildFailed(f"{file.name}: {error}") from error
+
+
+def _cached(wanted: list[str], recorded: list[Package], day: str = "") -> Path:
+    """A base of what is `wanted`: of exactly what is recorded, or, on a `day`, of the newest."""
     texts = [path.read_text() for path in (Path(__file__), HERE / "lvm.conf")]
-    recipe = "\n".join([*sorted(wanted), day, os.uname().machine, *texts])
+    recipe = "\n".join([*sorted(wanted), pins.written(recorded), day, os.uname().machine, *texts])
     path = CACHE / f"base-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}.tar"
     if path.exists():
         return used(path)
     with tempfile.TemporaryDirectory(dir=CACHE) as directory:
         root, new = Path(directory, "root"), Path(directory, "base.tar")
         extract(wanted, SUITE, root, sources())
-        _describe(root)
+        found = _describe(root)
+        if not day and (wrong := pins.differences(recorded, found)):
+            raise _Refused(_OTHERS.format("\n".join(wrong)))
+        if wrong := pins.changed(recorded, found):
+            raise _Refused(_CHANGED.format("\n".join(wrong)))
         _trim(root)
         _complete(root)
         _compile(root)
@@ -94,64 +152,24 @@ def _cached(wanted: list[str], day: str = "") -> Path:
     return used(path)
 
 
-def extract(wanted: list[str], suite: str, root: Path, lines: list[str]) -> None:
-    """Packages and what they need, from lines of sources.list; what Debian does not sign is not
-    asked. Raises BuildFailed."""
-    argv = ["mmdebstrap", "--mode=root", "--variant=extract", "--format=directory"]
-    argv += ["--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "--skip=cleanup/apt/cache"]
-    argv += [f"--aptopt={line}" for line in _ways()]
-    run([*argv, f"--include={','.join(wanted)}", suite, root, *lines])
-
-
-def _ways() -> list[str]:
-    """How this machine's apt reaches mirrors: through which proxy, trusting whom."""
-    lines = run(["apt-config", "dump"]).splitlines()
-    ways = ("Acquire::http::", "Acquire::https::", "Acquire::Check-")
-    return ['Acquire::Retries "3";', *(one for one in lines if one.startswith(ways))]
-
-
-def sources() -> list[str]:
-    """Where this machine's apt has the suite, as lines of sources.list; raises BuildFailed."""
-    if found := _listed([]):
-        return found
-    # Nothing is known of what was never fetched: fetched aside, it changes nothing here.
-    with tempfile.TemporaryDirectory() as directory:
-        places = {"Dir::State::Lists": "lists", "Dir::Cache": "cache"}
-        aside = [f"-o{option}={directory}/{name}" for option, name in places.items()]
-        for name in ("lists/partial", "cache/archives/partial"):
-            Path(directory, name).mkdir(parents=True)
-        run(["apt-get", "update", *aside])
-        found = _listed(aside)
-    if not found:
-        raise BuildFailed(f"apt here has no packages of Debian {SUITE}: build where it has")
-    return found
-
-
-def _listed(options: list[str]) -> list[str]:
-    what = "$(CREATED_BY)|$(ORIGIN)|$(CODENAME)|deb $(REPO_URI) $(RELEASE) $(COMPONENT)"
-    lines = run(["apt-get", "indextargets", *options, "--format", what]).splitlines()
-    wanted = (f"Packages|Debian|{SUITE}|", f"Packages|Debian|{SUITE}-")
-    chosen = {line.split("|", 3)[3] for line in lines if line.startswith(wanted)}
-    return sorted(line for line in chosen if line.endswith(" main"))
-
-
-def _describe(root: Path) -> list[str]:
-    """Write what is in the image where scanners look; `name=version` of each package."""
-    place = root / "var/lib/dpkg/status.d"
+def _describe(root: Path) -> list[Package]:
+    """Write what is in the image where scanners look, with each archive's digest as mirrors do."""
+    place = root / STATUS
     place.mkdir(parents=True, exist_ok=True)
     found = []
     for archive in sorted((root / "var/cache/apt/archives").glob("*.deb")):
-        control = run(["dpkg-deb", "--field", archive])
-        fields = dict(line.split(": ", 1) for line in control.splitlines() if ": " in line)
-        found.append(f"{fields['Package']}={fields['Version']}")
-        (place / fields["Package"]).write_text(control)
+        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+        text = f"{run(['dpkg-deb', '--field', archive]).rstrip()}\nSHA256: {digest}\n"
+        package = _package(fields(text))
+        found.append(package)
+        (place / package.name).write_text(text)
     if not found:
         raise BuildFailed("mmdebstrap left no archives to read the versions from")
     return found
 
 
 def _trim(root: Path) -> None:
-    kept = root / "var/lib/dpkg/status.d"
+    kept = root / STATUS
     kept.rename(root.parent / "status.d")
     for pattern in _UNREAD:
         remove(root, pattern)
@@ -167,7 +185,7 @@ def _complete(root: Path) -> None:
         (root / name).chmod(0o1777)
     described = root.parent / "status.d"
     for path in described.iterdir():
-        shutil.copyfile(path, root / "var/lib/dpkg/status.d" / path.name)
+        shutil.copyfile(path, root / STATUS / path.name)
     (root / "etc/passwd").write_text(_USERS)
     (root / "etc/group").write_text(_GROUPS)
     shutil.copyfile(HERE / "lvm.conf", root / "etc/lvm/lvm.conf")

@@ -34,10 +34,13 @@ def _usual_modes() -> Iterator[None]:
 
 
 @_usual_modes()
-def build(archive: Path = ARCHIVE, tree: Path = application.ROOT) -> Built:
+def build(
+    archive: Path = ARCHIVE, tree: Path = application.ROOT, *, allow_newest: bool = False
+) -> Built:
     """Write the image of `tree` to `archive`; raises BuildFailed. Equal trees give equal bytes.
 
-    The FlexVolume client must be built in it already: `make flexvolume-client`.
+    The FlexVolume client must be built in it already: `make flexvolume-client`. Of the packages
+    that are recorded; `allow_newest`: or of the newest, where the mirror does not have these.
     """
     if os.geteuid() != 0:
         raise BuildFailed("the image's files belong to root: build it as root")
@@ -46,7 +49,7 @@ def build(archive: Path = ARCHIVE, tree: Path = application.ROOT) -> Built:
     reference = f"{application.NAME}:{application.version(tree)}"
     archive.parent.mkdir(parents=True, exist_ok=True)
     with turn():
-        lowest, packages = base.build(), application.requirements(tree)
+        lowest, packages = base.build(allow_newest=allow_newest), application.requirements(tree)
     with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as directory:
         context = Path(directory, "context")
         context.mkdir()

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from image.base import SUITE, extract, sources
+from image.mirror import SUITE, extract, sources
 from image.running import BuildFailed, run
 from tests.kernel.support_guest import Guest, GuestFailed
 from tests.kernel.support_kernel import CACHED, Kernel, below

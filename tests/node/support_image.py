@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from image.application import CLIENT, ROOT
-from image.base import sources
 from image.build import Built
+from image.mirror import sources
 from image.running import BuildFailed
 
 #: The image's own, which chroot looks in, with the machine's for what is run before.

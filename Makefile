@@ -57,7 +57,7 @@ helm: $(DEV) ## the pinned helm, built outside the tree; prints where it is (nee
 manifests: $(DEV) ## render deploy/*.yaml from the chart
 	$(BIN)/python -m tests.chart.support_manifests
 
-image: $(STAMP) $(CLIENT) ## the container image, in build/local-volume-provisioner.tar (needs root, buildah, mmdebstrap)
+image: $(STAMP) $(CLIENT) ## the container image, in build/local-volume-provisioner.tar, and its bill of materials (needs root, buildah, mmdebstrap)
 	$(BIN)/python -m image
 
 docs: $(DEV) ## the documentation site, in build/site

@@ -31,6 +31,7 @@ def main() -> int:
         return 1
     size = built.archive.stat().st_size / (1 << 20)
     print(f"{built.archive}: {built.reference}, {size:.0f} MiB, {built.digest}")
+    print(f"{built.bill}: what is in it")
     return 0
 
 

@@ -17,7 +17,7 @@ from image.running import CACHE, BuildFailed, remove, run, used
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT = "build/localvolume-flexvolume"
 NAME = "local-volume-provisioner"
-_PACKAGES = "usr/local/lib/python3.11/dist-packages"
+PACKAGES = "usr/local/lib/python3.11/dist-packages"
 #: What no program reads: compiled parts that the Containerfile's variables turn off, and what was
 #: compiled or checked from.
 _UNREAD = (
@@ -47,7 +47,7 @@ def version(tree: Path) -> str:
 def write(root: Path, tree: Path, required: Path) -> None:
     """Make the directory `root`, which is laid over the base; `required` is what `requirements`
     gave."""
-    packages = root / _PACKAGES
+    packages = root / PACKAGES
     shutil.copytree(required, packages)
     shutil.copytree(
         tree / "src" / "localvolume",

@@ -101,13 +101,17 @@ def record() -> str:
 
 def packages(base: Path) -> list[Package]:
     """What a base is made of, by what it says itself."""
+    return sorted(_package(one) for one in described(base))
+
+
+def described(base: Path) -> list[dict[str, str]]:
+    """The same, as `fields` of each package."""
     with tarfile.open(base) as archive:
-        texts = [
-            file.read().decode()
+        return [
+            fields(file.read().decode())
             for member in archive
             if member.name.startswith(f"./{STATUS}/") and (file := archive.extractfile(member))
         ]
-    return sorted(_package(fields(text)) for text in texts)
 
 
 def fields(text: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from image import application, base
+from image import application, base, bill
 from image.running import CACHE, BuildFailed, run, turn
 
 HERE = Path(__file__).parent
@@ -16,11 +16,13 @@ ARCHIVE = application.ROOT / "build" / f"{application.NAME}.tar"
 
 @dataclass(frozen=True)
 class Built:
-    """A docker archive, the reference of its image, and the digest of the image's description."""
+    """A docker archive, the reference of its image, the digest of the image's description, and the
+    bill of what is in it."""
 
     archive: Path
     reference: str
     digest: str
+    bill: Path
 
 
 @contextlib.contextmanager
@@ -59,8 +61,22 @@ def build(
         new = archive.with_suffix(".new")
         new.unlink(missing_ok=True)
         _buildah(Path(directory), "push", digest, f"docker-archive:{new}:{reference}")
+        said = _bill(lowest, context / "application", tree, digest)
         new.rename(archive)
-    return Built(archive, reference, digest)
+    beside = archive.with_suffix(".cdx.json")
+    beside.write_text(said)
+    return Built(archive, reference, digest, beside)
+
+
+def _bill(lowest: Path, laid_over: Path, tree: Path, digest: str) -> str:
+    version, client = application.version(tree), tree / application.CLIENT
+    go = run(["go", "version", client]).rpartition(": go")[2].strip()
+    components = [
+        *bill.of_debian(base.described(lowest)),
+        *bill.of_python(laid_over / application.PACKAGES, application.NAME),
+        *bill.of_go(client.name, version, go),
+    ]
+    return bill.written(application.NAME, version, digest, components)
 
 
 def _commit(context: Path, directory: Path) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 from image.running import BuildFailed, run
 
 SUITE = "bookworm"
+#: The same, as a number.
+DEBIAN = "12"
 
 
 def extract(wanted: list[str], suite: str, root: Path, lines: list[str]) -> None:

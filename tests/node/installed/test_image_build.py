@@ -23,3 +23,4 @@ def test_the_same_inputs_make_the_same_image(built_image: Built, tmp_path: Path)
         os.umask(before)
     assert again.digest == built_image.digest
     assert again.archive.read_bytes() == built_image.archive.read_bytes()
+    assert again.bill.read_bytes() == built_image.bill.read_bytes()

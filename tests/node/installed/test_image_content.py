@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
+from email.parser import Parser
 from importlib import metadata
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import pytest
 
 import localvolume
 from benchmarks.subject import AS_IN_ITS_IMAGE
+from image.application import ROOT
 from image.base import names
 from image.build import Built
 from tests.node.support_image import Contents
@@ -183,6 +187,36 @@ def test_it_is_small_and_says_what_it_is_made_of(
     with capsys.disabled():
         print(f" the image: {contents.size / MIB:.0f} MiB uncompressed", end="")
     assert contents.size < 150 * MIB
+
+
+def test_the_bill_names_all_that_is_in_it(contents: Contents, built_image: Built) -> None:
+    """Each package of Debian and of Python by what the image itself says, ours, and what the
+    compiler has linked in. A module that belongs to none of them would be in nobody's list."""
+    assert built_image.bill.name == built_image.archive.stem + ".cdx.json"
+    bill = json.loads(built_image.bill.read_text())
+    subject = bill["metadata"]["component"]
+    assert f"{subject['name']}:{subject['version']}" == built_image.reference
+    assert subject["properties"][0]["value"] == built_image.digest
+    named = {(one["purl"].split("/")[0], one["name"], one["version"]): one
+             for one in bill["components"] if "purl" in one}  # fmt: skip
+    there = set()
+    for path in (contents.root / "var/lib/dpkg/status.d").iterdir():
+        said = Parser().parsestr(path.read_text())
+        there.add(("pkg:deb", said["Package"], said["Version"]))
+        digest = {"alg": "SHA-256", "content": said["SHA256"]}
+        assert named["pkg:deb", said["Package"], said["Version"]]["hashes"] == [digest]
+    ours = contents.root / "usr/local/lib/python3.11/dist-packages"
+    for one in metadata.distributions(path=[str(ours)]):
+        kind = "pkg:generic" if one.name == NAME else "pkg:pypi"
+        there.add((kind, re.sub(r"[-_.]+", "-", one.name).lower(), one.version))
+    client = ("pkg:generic", "localvolume-flexvolume", metadata.version(NAME))
+    (go,) = (one for one in named if one[0] == "pkg:golang")
+    assert go[1] == "stdlib"
+    assert re.match(r"1\.\d+", go[2])
+    assert named.keys() == {*there, client, go}
+    locked = (ROOT / "requirements/runtime.txt").read_text()
+    for name, version in re.findall(r"(?m)^([\w.-]+)==([\w.]+)", locked):
+        assert ("pkg:pypi", name.lower(), version) in named
 
 
 def _below(contents: Contents, path: str) -> str:

@@ -1,0 +1,76 @@
+"""What is in the image, for who compares it with lists of flaws: a bill of materials, CycloneDX.
+
+https://cyclonedx.org/docs/1.6/json. There is no serial number and no time in it: equal images have
+equal bills.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from image.mirror import DEBIAN
+
+Described = Mapping[str, str]
+
+_SOURCE = re.compile(r"(\S+)(?: \((\S+)\))?")
+
+
+def written(name: str, version: str, image: str, components: Sequence[dict[str, Any]]) -> str:
+    """The bill of an image by the digest of its description, `image`."""
+    root = {"type": "container", "bom-ref": name, "name": name, "version": version}
+    digest = {"name": "localvolume.dev:image", "value": image}
+    bill = {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": {**root, "properties": [digest]}},
+        "components": sorted(components, key=lambda one: str(one["bom-ref"])),
+    }
+    return json.dumps(bill, indent=1) + "\n"
+
+
+def of_debian(packages: Sequence[Described]) -> list[dict[str, Any]]:
+    """The distribution and its packages, by their descriptions, each with its archive's digest."""
+    system = {"type": "operating-system", "name": "debian", "version": DEBIAN}
+    found: list[dict[str, Any]] = [{**system, "bom-ref": f"debian-{DEBIAN}"}]
+    for one in packages:
+        qualifiers = f"arch={one['Architecture']}&distro=debian-{DEBIAN}"
+        if (source := _SOURCE.match(one.get("Source", ""))) is not None:
+            # Debian's list of flaws goes by what a package is built from.
+            built_from = "@".join(part for part in source.groups() if part)
+            qualifiers += f"&upstream={_quoted(built_from)}"
+        made = _component("deb/debian", one["Package"], one["Version"], qualifiers)
+        found.append({**made, "hashes": [{"alg": "SHA-256", "content": one["SHA256"]}]})
+    return found
+
+
+def of_python(packages: Path, ours: str) -> list[dict[str, Any]]:
+    """Those of a directory where Python looks, of which `ours` comes from no index."""
+    found = []
+    for metadata in packages.glob("*.dist-info/METADATA"):
+        said = HeaderParser().parsestr(metadata.read_text())
+        name = re.sub(r"[-_.]+", "-", said["Name"]).lower()
+        kind = "generic" if name == ours else "pypi"
+        found.append(_component(kind, name, said["Version"]))
+    return found
+
+
+def of_go(program: str, version: str, go: str) -> list[dict[str, Any]]:
+    """A program of ours, and the library that the compiler `go` has linked into it."""
+    return [_component("generic", program, version), _component("golang", "stdlib", go)]
+
+
+def _component(kind: str, name: str, version: str, qualifiers: str = "") -> dict[str, Any]:
+    purl = f"pkg:{kind}/{_quoted(name)}@{_quoted(version)}"
+    if qualifiers:
+        purl += f"?{qualifiers}"
+    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe=":")

@@ -48,7 +48,8 @@ that are replaced, with their labels and buckets; `localvolume_` are ours. Besid
 `process_…` and `python_…`, as every Python program has them.
 
 A gauge tells the truth of the whole node after every look. A counter with `_total` also has
-`…_created`.
+`…_created`. The label `claim` is empty unless the agent has
+[`--claims-in-metrics`](../security.md#the-agent).
 """
 
 

@@ -83,6 +83,7 @@ FULL: Final[dict[str, Any]] = {
     },
     "priorityClasses": {"create": True},
     "logFormat": "json",
+    "claimsInMetrics": True,
     "controller": {
         "replicas": 3,
         "storageClassNames": ["others", "made"],

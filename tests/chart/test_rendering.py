@@ -16,6 +16,7 @@ from tests.chart.support_helm import (
     pod_of,
     render,
     render_text,
+    understood,
 )
 from tests.chart.support_sets import FULL, REPLACED, SETS
 
@@ -228,6 +229,11 @@ def test_an_image_that_is_named_by_digest_is_so_everywhere(digest: str | None) -
     policy = one(objects, "ValidatingAdmissionPolicy", f"{NAME}-jobs")["spec"]["validations"]
     asked = f'object.spec.template.spec.containers[0].image == "{named}"'
     assert any(asked in each["expression"] for each in policy)
+
+
+def test_metrics_name_claims_only_where_that_is_asked_for(full: list[Object]) -> None:
+    assert understood(agent_of(full)["args"]).claims_in_metrics
+    assert not understood(agent_of(render())["args"]).claims_in_metrics
 
 
 def test_own_security_context_and_probes_win() -> None:

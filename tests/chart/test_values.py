@@ -79,6 +79,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"controller": {"storageClassNames": "fast"}}, "/controller/storageClassNames"),
     ({"controller": {"replica": 1}}, "replica"),
     ({"logFormat": "xml"}, "/logFormat"),
+    ({"claimsInMetrics": "yes"}, "/claimsInMetrics"),
     ({"confinement": {"enable": False}}, "enable"),
     ({"networkPolicy": {"apiServerPorts": [0]}}, "/networkPolicy/apiServerPorts/0"),
     ({"replaces": {"kutti": {"rootPath": "kutti"}}}, "/replaces/kutti/rootPath"),

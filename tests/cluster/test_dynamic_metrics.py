@@ -27,12 +27,7 @@ def _usage(lab: Lab, volume: Volume, pool: str) -> Usage:
 
 
 def _of_volume(lab: Lab, volume: Volume, pool: str, name: str) -> float | None:
-    claim = volume["spec"]["claimRef"]
-    labels = {
-        "pool": pool,
-        "persistentvolume": volume["metadata"]["name"],
-        "claim": f"{claim['namespace']}/{claim['name']}",
-    }
+    labels = {"pool": pool, "persistentvolume": volume["metadata"]["name"], "claim": ""}
     return lab.metric(f"localvolume_volume_{name}", **labels)
 
 

@@ -47,7 +47,7 @@ def test_a_pool_that_counts_errors(dynamic: DynamicLab) -> None:
         assert dynamic.event(name, "VolumeUnhealthy")["message"] == text
         assert text in dynamic.event(claim_name, "VolumeUnhealthy")["message"]
         (labels,) = told(dynamic)
-        assert labels["claim"] == f"default/{claim_name}"
+        assert labels["persistentvolume"] == name
         # Nothing new goes there; what was there stays.
         late = dynamic.claim(cls)
         dynamic.event(late["metadata"]["name"], "ProvisioningFailed", "counts errors")

@@ -41,7 +41,7 @@ def test_errors_are_told_until_they_are_repaired(lab: Lab) -> None:
     (about,) = events(lab, claim)
     assert about["involvedObject"]["kind"] == "PersistentVolumeClaim"
     assert about["involvedObject"]["uid"] == uid
-    labels = {"persistentvolume": name, "claim": f"default/{claim}", "storageclass": fs.name}
+    labels = {"persistentvolume": name, "claim": "", "storageclass": fs.name}
     assert told(lab) == [{**labels, "reason": "IOErrors"}]
     # One more error is no news, nor is another agent.
     count_an_error(disk)

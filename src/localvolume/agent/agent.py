@@ -75,6 +75,7 @@ class AgentOptions:
     kubeconfig: str | None = None
     listen_address: ListenAddress | None = None
     metrics_path: str = DEFAULT_METRICS_PATH
+    claims_in_metrics: bool = False
     discovery_period: float | None = None
     config_sync_period: float | None = None
     vanished_grace: float = GRACE_SECONDS
@@ -263,6 +264,7 @@ class Agent:
             events=events,
             workers=self._workers,
             registry=self._process.registry,
+            claims_in_metrics=self._options.claims_in_metrics,
             volumes=volumes,
             storage_classes=classes,
             nodes=nodes,
@@ -282,7 +284,7 @@ class Agent:
             client=shared.client,
             events=shared.events,
             workers=shared.workers,
-            telemetry=HealthTelemetry(shared.registry),
+            telemetry=HealthTelemetry(shared.registry, claims=shared.claims_in_metrics),
             volumes=shared.volumes,
             pools=lambda: self._dynamic.pools if self._dynamic else {},
             configuration=configuration,

@@ -52,7 +52,7 @@ def begin(
         client=shared.client,
         events=shared.events,
         workers=shared.workers,
-        telemetry=DynamicTelemetry(shared.registry),
+        telemetry=DynamicTelemetry(shared.registry, claims=shared.claims_in_metrics),
         volumes=shared.volumes,
         claims=claims,
         storage_classes=shared.storage_classes,

@@ -23,6 +23,7 @@ class Shared:
     events: EventRecorder
     workers: Workers
     registry: CollectorRegistry
+    claims_in_metrics: bool
     volumes: Informer[PersistentVolume]
     storage_classes: Informer[StorageClass]
     nodes: Informer[Node]

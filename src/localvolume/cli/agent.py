@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long a volume that no claim ever used may be missing before its "
         "PersistentVolume is withdrawn (default 1m)",
     )
+    parser.add_argument(
+        "--claims-in-metrics",
+        action="store_true",
+        help="name the claim of a volume in the metrics of volumes, to everyone who may read them",
+    )
     add_log_arguments(parser)
 
 
@@ -69,6 +74,7 @@ def run(
         kubeconfig=environment.kubeconfig,
         listen_address=arguments.listen_address,
         metrics_path=arguments.metrics_path,
+        claims_in_metrics=arguments.claims_in_metrics,
         discovery_period=arguments.discovery_period,
         config_sync_period=arguments.config_sync_period,
         vanished_grace=arguments.vanished_grace,

@@ -20,9 +20,11 @@ _SOURCE = ""
 
 
 class DynamicTelemetry:
-    """All of them, on one registry."""
+    """All of them, on one registry; `claims`: with the names of claims, for whoever may read it."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, *, claims: bool = False) -> None:
+        self._claims = claims
+
         def counter(name: str, text: str, labels: tuple[str, ...]) -> Counter:
             return Counter(f"{LIBRARY}_{name}", text, labels, registry=registry)
 
@@ -184,7 +186,7 @@ class DynamicTelemetry:
             self._pool_volumes.labels(name, record.state).inc()
             if record.state == "removed":
                 continue
-            labels = (name, record.name, record.claim)
+            labels = (name, record.name, record.claim if self._claims else "")
             self._size.labels(*labels).set(record.size_bytes)
             usage = report.usage.get(record.name)
             if usage is None:

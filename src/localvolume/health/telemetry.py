@@ -12,9 +12,10 @@ from localvolume.volumes.objects import phase_of
 
 
 class HealthTelemetry:
-    """All of them, on one registry."""
+    """All of them, on one registry; `claims`: with the names of claims, for whoever may read it."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, *, claims: bool = False) -> None:
+        self._claims = claims
         self._unhealthy = Gauge(
             f"{OURS}_volume_unhealthy",
             "1 while a volume is not well, by what is wrong with it",
@@ -42,7 +43,8 @@ class HealthTelemetry:
         self._unhealthy.clear()
         for volume, reason in unhealthy:
             name, spec = volume.metadata.name, volume.spec
-            labels = (name, _claim_of(volume), spec.storage_class_name, reason)
+            claim = _claim_of(volume) if self._claims else ""
+            labels = (name, claim, spec.storage_class_name, reason)
             self._unhealthy.labels(*labels).set(1)
         self._unknown.set(unknown)
         self._seconds.set(seconds)

@@ -100,6 +100,7 @@ HELD: dict[str, Disk] = {
     "data": inside(disk(), data_at=4096),
     "offered": disk(offered=("/seen/raw/sda",)),
     "named": disk(named="PersistentVolume pv-1 names it"),
+    "taken": disk(taken="/seen/raw/sda leads to its disk sda"),
     "place": disk(place="/seen/fast is not mounted"),
     "by-id": disk(links=()),
 }
@@ -186,6 +187,7 @@ disks = st.builds(
     offered=names,
     named=words,
     place=words,
+    taken=words,
     inside=insides,
 )
 filters = st.builds(
@@ -210,7 +212,9 @@ def test_nothing_that_anybody_has_is_ever_in_a_plan(all_disks: list[Disk], wants
         made, within = row.disk, row.disk.inside
         assert within is not None
         assert not any((made.partitions, made.holders, made.parent_holders, made.offered))
-        assert not any((made.virtual, made.removable, made.read_only, made.named, made.place))
+        assert not any(
+            (made.virtual, made.removable, made.read_only, made.named, made.place, made.taken)
+        )
         assert not any((within.users, within.mounts, within.in_use, within.unknown))
         assert stable(made.identity)
         assert sum(stable(one.identity) == stable(made.identity) for one in all_disks) == 1

@@ -21,6 +21,7 @@ from localvolume.disks import act, facts
 from localvolume.disks.model import DiskFacts, DiskPlan, Judged
 from localvolume.disks.plan import plan
 from localvolume.host.workers import Workers
+from localvolume.volumes.identity import Identity
 from tests.host.support_devices import LoopDevice, command, loop_device
 from tests.suite.units import GIB
 
@@ -59,6 +60,7 @@ class Bench:
     partitions: bool = False
     approved: frozenset[str] = frozenset()
     named: Mapping[str, str] = field(default_factory=dict)
+    recorded: Mapping[str, Identity] = field(default_factory=dict)
     most: int | None = None
 
     @property
@@ -94,7 +96,9 @@ class Bench:
 
     async def look(self, workers: Workers) -> DiskFacts:
         return await facts.look(
-            NODE, self.config, self.classes, self.named, workers, by_id=str(self.by_id)
+            *(NODE, self.config, self.classes, self.named, workers),
+            recorded=self.recorded,
+            by_id=str(self.by_id),
         )
 
     def plan(self) -> DiskPlan:

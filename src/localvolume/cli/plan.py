@@ -9,7 +9,7 @@ import functools
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from localvolume.cleaning.jobs import read_job
@@ -125,7 +125,7 @@ async def _rows(
         facts = await _look(surroundings(configuration, node, None), {}, configuration.groups)
         rows = _described(dataclasses.replace(facts, online=False))
         rows += await _pool_rows(configuration, ())
-        return rows, await _disks(configuration, node_name, {})
+        return rows, await _disks(configuration, node_name, ())
     access = find_access(arguments.kubeconfig)
     async with Client(access, user_agent="localvolume-plan") as client:
         rows = await online_rows(client, configuration, node_name, arguments.namespace)
@@ -136,8 +136,7 @@ async def _rows(
             return rows, None
         own = f"{marks.NODE_LABEL}={marks.node_key(node_name)}"
         volumes = await _by_name(client, PERSISTENT_VOLUMES, own)
-        named = {path_of(volume): name for name, volume in volumes.items() if path_of(volume)}
-        return rows, await _disks(configuration, node_name, named)
+        return rows, await _disks(configuration, node_name, volumes.values())
 
 
 async def _pool_rows(
@@ -212,10 +211,10 @@ async def _with_others(client: Client, facts: Facts) -> Facts:
 
 
 async def _disks(
-    configuration: Configuration, node_name: str, named: Mapping[str, str]
+    configuration: Configuration, node_name: str, volumes: Collection[PersistentVolume]
 ) -> DiskPlan | None:
     try:
-        return await disk_plan(configuration, node_name, named)
+        return await disk_plan(configuration, node_name, volumes)
     except (OSError, ValueError, Hung) as error:
         raise Unknown(f"the disks cannot be looked at: {error}") from error
 

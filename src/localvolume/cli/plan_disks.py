@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import Any
 
 from localvolume.cli.rows import print_columns
@@ -10,25 +10,32 @@ from localvolume.config.model import Configuration
 from localvolume.disks.facts import look
 from localvolume.disks.model import DiskPlan, Judged
 from localvolume.disks.naming import entry_name, stable
+from localvolume.disks.owners import identities
 from localvolume.disks.plan import plan
 from localvolume.host.workers import Workers
+from localvolume.kube.objects import PersistentVolume
 from localvolume.volumes.capacity import quantity
+from localvolume.volumes.objects import path_of
 
 
 async def disk_plan(
-    configuration: Configuration, node_name: str, named: Mapping[str, str]
+    configuration: Configuration, node_name: str, volumes: Collection[PersistentVolume]
 ) -> DiskPlan | None:
     """What the agent would do with the disks here; None where no filter is configured.
 
-    `named` are the PersistentVolumes by their path. Raises OSError, Hung.
+    `volumes` are the node's PersistentVolumes. Raises OSError, ValueError, Hung.
     """
     config = configuration.disks
     if config is None:
         return None
+    named = {path_of(volume): volume.metadata.name for volume in volumes if path_of(volume)}
     workers = Workers()
     try:
         classes = configuration.storage_classes.values()
-        return plan(await look(node_name, config, classes, named, workers))
+        facts = await look(
+            *(node_name, config, classes, named, workers), recorded=identities(volumes)
+        )
+        return plan(facts)
     finally:
         workers.close()
 

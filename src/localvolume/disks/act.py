@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from localvolume.disks import attach, claim
-from localvolume.disks.facts import described, read_inside
+from localvolume.disks.facts import described, read_inside, users_here
 from localvolume.disks.hold import Hold
 from localvolume.disks.meaning import first_reason
 from localvolume.disks.mkfs import MkfsFailed, make_filesystem
@@ -35,7 +35,6 @@ from localvolume.host.blockdev import (
     SignatureUnknown,
     exclusive_open,
     read_signature,
-    users_of,
 )
 from localvolume.host.commands import CommandMissing, CommandTimedOut
 from localvolume.host.disklist import BY_ID, describe_disk
@@ -171,11 +170,11 @@ def _open(hold: Hold, by_id: str) -> None:
     hold.exclusive = exclusive_open(f"/proc/self/fd/{pin}", device=disk.device)
     # Only now, as nothing of it changes any more: is it still the very same disk?
     now = described(describe_disk(disk.device, by_id))
-    then = dataclasses.replace(disk, offered=(), named="", place="", inside=None)
+    then = dataclasses.replace(disk, offered=(), named="", place="", taken="", inside=None)
     if now != then:
         raise NotABlockDevice(f"it is not the disk any more that it was: {_difference(then, now)}")
     # Loop devices stand on a disk without claiming it.
-    if users := users_of(disk.device):
+    if users := users_here(disk):
         raise InUse(disk.node, tuple(users))
 
 

@@ -15,6 +15,7 @@ from localvolume.config.model import ClassConfig
 from localvolume.disks import claim
 from localvolume.disks.model import Disk, DiskFacts, Inside
 from localvolume.disks.naming import entry_name
+from localvolume.disks.owners import Owners
 from localvolume.disks.plan import wanted_by, worth_a_look
 from localvolume.host.blockdev import (
     InUse,
@@ -31,9 +32,11 @@ from localvolume.host.disklist import BY_ID, RawDisk, list_disks
 from localvolume.host.entries import device_number
 from localvolume.host.fsmark import read_mark
 from localvolume.host.locks import is_device_locked
+from localvolume.host.loops import loops_on
 from localvolume.host.mounts import MountTable, read_mount_table
-from localvolume.host.sysfs import block_number, listing
+from localvolume.host.sysfs import base_of, block_number, disk_of, listing, read
 from localvolume.host.workers import Hung, Workers
+from localvolume.volumes.identity import Identity
 
 LISTING_SECONDS: Final = 30.0
 LOOKING_SECONDS: Final = 60.0
@@ -47,14 +50,17 @@ async def look(
     named: Mapping[str, str],
     workers: Workers,
     *,
+    recorded: Mapping[str, Identity] | None = None,
     by_id: str = BY_ID,
 ) -> DiskFacts:
-    """All disks of this node. `named` are the PersistentVolumes by the host path they name.
+    """All disks of this node. `named` are the PersistentVolumes by the host path they name,
+    `recorded` what they say that they are, by their names.
 
     Raises Hung where even sysfs does not answer, OSError, ValueError (the mount table).
     """
     disks = await workers.call(
-        "disks", LISTING_SECONDS, _outside, config, tuple(classes), dict(named), by_id
+        *("disks", LISTING_SECONDS, _outside, config, tuple(classes), dict(named)),
+        *(dict(recorded or {}), by_id),
     )
     found = []
     for disk in disks:
@@ -75,14 +81,19 @@ def described(raw: RawDisk) -> Disk:
 
 
 def _outside(
-    config: DisksConfig, classes: tuple[ClassConfig, ...], named: dict[str, str], by_id: str
+    config: DisksConfig,
+    classes: tuple[ClassConfig, ...],
+    named: dict[str, str],
+    recorded: dict[str, Identity],
+    by_id: str,
 ) -> list[Disk]:
     """The disks, without a look into any."""
-    entries = _entries(classes)
-    volumes: dict[str, str] = {}
-    for path, name in named.items():
-        if device := block_number(path):
-            volumes[device] = f"PersistentVolume {name} names it"
+    owners = Owners(
+        entries=_entries(classes),
+        devices={device: name for path, name in named.items() if (device := block_number(path))},
+        paths={name: path for path, name in named.items()},
+        recorded=recorded,
+    )
     table = read_mount_table()
     disks = []
     for raw in list_disks(by_id):
@@ -91,21 +102,29 @@ def _outside(
             continue
         disk = described(raw)
         wanted, _ = wanted_by(disk, config)
-        place = volume = ""
+        place = volume = taken = ""
         if wanted is not None:
+            taken = owners.of(disk, disk_number(disk) if disk.parent else "", wanted.host_dir)
             name = entry_name(disk)
-            volume = named.get(f"{wanted.host_dir}/{name}", "")
-            volume = f"PersistentVolume {volume} names its place" if volume else ""
-            place = place_problem(wanted.mount_dir, name, table, link=wanted.block)
+            if name:  # One without an identity has no place.
+                volume = named.get(f"{wanted.host_dir}/{name}", "")
+                volume = f"PersistentVolume {volume} names its place" if volume else ""
+                place = place_problem(wanted.mount_dir, name, table, link=wanted.block)
         disks.append(
             dataclasses.replace(
                 disk,
-                offered=tuple(entries.get(disk.device, ())),
-                named=volumes.get(disk.device, "") or volume,
+                offered=tuple(owners.entries.get(disk.device, ())),
+                named=_named(owners, disk) or volume,
                 place=place,
+                taken=taken,
             )
         )
     return disks
+
+
+def _named(owners: Owners, disk: Disk) -> str:
+    name = owners.devices.get(disk.device, "")
+    return f"PersistentVolume {name} names it" if name else ""
 
 
 def _entries(classes: Iterable[ClassConfig]) -> dict[str, list[str]]:
@@ -156,6 +175,21 @@ async def _look_into(disk: Disk, directory: str, workers: Workers) -> Inside:
     return dataclasses.replace(inside, signature=found.type if found else "")
 
 
+def disk_number(disk: Disk) -> str:
+    """The number of the disk that a partition is of, "" where it is gone; or its own."""
+    return read(f"{disk_of(base_of(disk.device))}/dev") or ""
+
+
+def users_here(disk: Disk) -> list[str]:
+    """Who uses it, in words; of a partition's disk, the loop devices: kubelet gives a raw volume
+    to pods by one. Raises OSError.
+    """
+    found = users_of(disk.device)
+    if disk.parent:
+        found += [f"{disk.parent}: loop device {loop}" for loop in loops_on(disk_number(disk))]
+    return found
+
+
 def _inside(disk: Disk, directory: str) -> Inside:
     """Read the device itself, with nobody else allowed to claim it meanwhile, if that can be.
 
@@ -165,7 +199,7 @@ def _inside(disk: Disk, directory: str) -> Inside:
     mounts = read_mount_table()
     if not mounts.settled:
         return Inside(unknown="the mounts keep changing")
-    users = tuple(users_of(disk.device))
+    users = tuple(users_here(disk))
     in_use = ""
     try:
         fd = exclusive_open(disk.node, write=False, device=disk.device)

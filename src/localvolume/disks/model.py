@@ -50,7 +50,8 @@ class Disk:
     """One disk or partition. The fields up to `links` are host.disklist.RawDisk's.
 
     `offered` are the entries of discovery directories that lead to it, as this process sees them;
-    `named` says which PersistentVolume names it or its place, `place` why its place cannot be used.
+    `named` says which PersistentVolume names it or its place, `place` why its place cannot be used,
+    `taken` whose volume it is, or the disk that it is a partition of (owners.py).
     `inside` is None where nobody looked.
     """
 
@@ -76,6 +77,7 @@ class Disk:
     offered: tuple[str, ...] = ()
     named: str = ""
     place: str = ""
+    taken: str = ""
     inside: Inside | None = None
 
 

@@ -33,7 +33,7 @@ def stable(identity: Mapping[str, str]) -> dict[str, str]:
     whole: dict[str, str] = {}
     for kind in ("wwn", "serial", "loopFile"):
         value = identity.get(kind, "")
-        if _tells(value):
+        if tells(value):
             whole = {kind: value}
             break
     if not whole:
@@ -47,13 +47,14 @@ def stable(identity: Mapping[str, str]) -> dict[str, str]:
     return whole
 
 
-def _tells(value: str) -> bool:
+def tells(value: str) -> bool:
     """Whether it is more than the zeros that some disks have for a name."""
     return bool(re.sub(r"\A(naa|eui|nvme|uuid|t10)\.|[0\W_]", "", value))
 
 
 def entry_name(disk: Disk) -> str:
-    """What its entry in the discovery directory is called: one name, always the same."""
+    """What its entry in the discovery directory is called: one name, always the same; "" for a disk
+    that nothing is known by."""
     identity = stable(disk.identity)
     words = [f"{kind}-{identity[kind]}" for kind in ("wwn", "serial") if kind in identity]
     if "loopFile" in identity:

@@ -131,8 +131,10 @@ def _done(disk: Disk, wanted: DiskFilter, config: DisksConfig) -> Judged | None:
             return Judged(disk=disk, verdict="done", reason=reason, filter=wanted, digest=digest)
         reason = f"it was formatted, and is not mounted at {place}"
         judged = Judged(disk=disk, verdict="mount", reason=reason, filter=wanted, digest=digest)
-        # An entry leads to it: it is a raw volume, and what is on it is a tenant's own making.
-        if user := ", ".join((*inside.mounts, *disk.offered)) or inside.in_use:
+        # Somebody has it, as a raw volume: what is on it is a tenant's own making.
+        users = (*inside.mounts, *disk.offered)
+        others = (*inside.users, inside.in_use, disk.taken)
+        if user := ", ".join(users) or next(filter(None, others), ""):
             reason = f"it was formatted, but is mounted or used elsewhere: {user}"
             return replace(judged, verdict="hold", code="elsewhere", reason=reason)
         return judged

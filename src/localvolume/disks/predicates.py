@@ -158,6 +158,10 @@ def _named(disk: Disk, _: DiskFilter) -> str:
     return disk.named
 
 
+def _taken(disk: Disk, _: DiskFilter) -> str:
+    return disk.taken
+
+
 def _place(disk: Disk, _: DiskFilter) -> str:
     return disk.place
 
@@ -178,6 +182,7 @@ INSIDE: Final[tuple[tuple[str, Predicate], ...]] = (
     ("data", _data),
     ("offered", _offered),
     ("named", _named),
+    ("taken", _taken),
     ("place", _place),
     ("by-id", _linkless),
 )

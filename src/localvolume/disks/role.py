@@ -19,6 +19,7 @@ from localvolume.disks.act import CarryOut, Outcome, PlanChanged, carry_out, mou
 from localvolume.disks.facts import look
 from localvolume.disks.model import DiskPlan, Judged
 from localvolume.disks.naming import stable, written
+from localvolume.disks.owners import identities
 from localvolume.disks.plan import plan
 from localvolume.disks.telemetry import DiskTelemetry
 from localvolume.host.disklist import BY_ID
@@ -121,6 +122,7 @@ class DisksRole:
         facts = await look(
             *(self._node_name, config, configuration.storage_classes.values(), named),
             *(self._workers,),
+            recorded=identities(self._volumes.items.values()),
             by_id=self._by_id,
         )
         found = plan(facts)

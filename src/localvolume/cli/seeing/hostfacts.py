@@ -15,7 +15,6 @@ from localvolume.host.workers import Hung
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
 from localvolume.kube.objects import PersistentVolume
-from localvolume.volumes.objects import path_of
 
 Volumes = Mapping[str, PersistentVolume] | None
 
@@ -31,9 +30,8 @@ async def planned(
     Raises plan.Unknown and ApiError.
     """
     rows = await plan.online_rows(client, configuration, node, namespace)
-    named = {place: name for name, one in (volumes or {}).items() if (place := path_of(one))}
     try:
-        disks = await disk_plan(configuration, node, named)
+        disks = await disk_plan(configuration, node, (volumes or {}).values())
     except (OSError, ValueError, Hung) as error:
         raise plan.Unknown(f"the disks cannot be looked at: {error}") from error
     return rows + disk_rows(disks)

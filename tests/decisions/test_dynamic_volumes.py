@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from localvolume.dynamic import patches
+from localvolume.dynamic.given import NOBODY
 from localvolume.dynamic.model import (
     Delete,
     Hold,
@@ -465,3 +466,38 @@ def test_what_is_under_way_is_left_alone() -> None:
     assert not plan(facts(volume(phase="Released"), pool(record()), busy=busy)).steps
     assert not plan(facts(pool(record(state="removed")), busy=busy)).steps
     a(Purge, step(pool(record(state="removed"))))
+
+
+# --- given again -------------------------------------------------------------------------------
+
+
+def test_whom_it_is_given_to_is_remembered() -> None:
+    known = pool(record())
+    remember = a(Remember, step(volume(claim_uid="2"), known))
+    assert (remember.given, remember.reason) == ("2", "another claim has it")
+    assert a(Remember, step(reserved(phase="Available"), known)).given == NOBODY
+    twice = pool(record(given=(NOBODY, "2")))
+    assert not isinstance(step(volume(claim_uid="2"), twice), Remember)
+    assert not isinstance(
+        step(reserved(phase="Available"), pool(record(given=(NOBODY,)))), Remember
+    )
+    # With its claim: the API server has been set back, and the claim has it once more.
+    assert a(Remember, step(volume(), bound(), twice)).given == "1"
+    assert not isinstance(step(volume(), twice), Remember)
+
+
+def test_nothing_is_written_of_what_goes() -> None:
+    """It must go where there is no room to write anything."""
+    a(Retire, step(volume(phase="Released", claim_uid="2", deleted=True), pool(record())))
+    a(Delete, step(volume(phase="Released", claim_uid="2"), pool(record())))
+    a(Retire, step(reserved(phase="Available", deleted=True), pool(record())))
+
+
+@pytest.mark.parametrize("given", [("2",), (NOBODY,), ("1", "2"), (NOBODY, "2")])
+def test_the_end_of_an_earlier_claim_removes_nothing(given: tuple[str, ...]) -> None:
+    hold = a(Hold, step(volume(phase="Released"), pool(record(given=given))))
+    assert hold.event == "VolumeFailedDelete"
+    assert "may have been set back" in hold.reason
+    a(Delete, step(volume(phase="Released"), pool(record(given=(*given, "1")))))
+    # Who deletes the object means it.
+    a(Retire, step(volume(phase="Released", deleted=True), pool(record(given=given))))

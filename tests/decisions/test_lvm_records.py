@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from localvolume.backends.lvmrecord import (
     read_entry,
 )
 from localvolume.backends.lvmview import NoPool, View, report_of, view_of, warnings_of
-from localvolume.backends.model import Abilities, PoolReport, Record, Usage
+from localvolume.backends.model import Abilities, PoolReport, Record, Usage, as_offered
 from localvolume.config.pools import LvmConfig
 from localvolume.host.lvm import LogicalVolume, VolumeGroup
 from localvolume.volumes.lvtags import FLEX_OWNER, OWNER, POOL_OWNER, BadTag, encode
@@ -421,3 +422,11 @@ def test_people_are_warned_of_what_lvm_says_of_ours() -> None:
         "the snapshot s1 is more than 80% full: full, it is lost",
         "the snapshot s2 is full and of no use any more: remove it",
     ]
+
+
+def test_all_whom_it_was_given_to_fit_into_a_tag() -> None:
+    made = record(claim_uid="0")
+    uids = [str(uuid.UUID(int=number)) for number in range(40)]
+    for uid in uids:
+        made = as_offered(made, "", uid)
+    assert read_entry(ours(made)).record.given == tuple(uids[-24:])

@@ -29,6 +29,7 @@ from localvolume.backends.model import (
     PoolReport,
     Progress,
     Record,
+    as_offered,
 )
 from localvolume.backends.zeroing import Zeroing
 from localvolume.config.pools import PoolConfig
@@ -131,12 +132,13 @@ class LvmStore:
         with self._entrance.using(record.name) as seen:
             return lvmmake.make(self.tools, seen, record, self._entrance.take)
 
-    def offered(self, record: Record, volume_uid: str = "") -> Record:
-        """Write down that a PersistentVolume is asked for, before it is; later also its UID."""
+    def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
+        """Write down that a PersistentVolume is asked for, before it is; later also its UID, and
+        whom the volume was `given` to since it was made."""
         with self._entrance.using(record.name) as seen:
             entry = _living(seen, record)
             known = entry.record
-            offered = replace(known, state="offered", volume_uid=volume_uid or known.volume_uid)
+            offered = as_offered(known, volume_uid, given)
             if offered != known:
                 self.tools.retag(entry.volume, fields_of(offered))
             return offered

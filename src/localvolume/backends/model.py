@@ -17,10 +17,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 
 BackendName = Literal["directory", "btrfs", "image", "lvm"]
+
+_GIVEN: Final = 24
+"""How many claims are remembered, beside the one it was made for; a tag of LVM's has room for so
+many."""
 
 State = Literal[
     "making",  # not complete: nobody was ever told of it, so it may be taken away at any time
@@ -42,8 +46,9 @@ class Record:
     are quota limits that a class sets apart from the size. `inode` is that of the directory
     or image file, or a subvolume's id, so that nothing else at its place is ever taken for it.
     `project` is the quota project's id, 0 for none. `claim` is `namespace/name` and `claim_uid`
-    its UID, "" for a volume that another provisioner made. `volume_uid` is the PersistentVolume's,
-    once known.
+    its UID, "" for a volume that another provisioner made; `given` are the UIDs of claims that it
+    was given to after that one, the last ones in their order (dynamic/given.py). `volume_uid` is
+    the PersistentVolume's, once known.
     """
 
     name: str
@@ -54,6 +59,7 @@ class Record:
     class_name: str = ""
     claim: str = ""
     claim_uid: str = ""
+    given: tuple[str, ...] = ()
     volume_uid: str = ""
     volume_mode: Literal["Filesystem", "Block"] = "Filesystem"
     fs_type: str = ""
@@ -76,6 +82,13 @@ class Record:
     """Made by an older provisioner: nothing but its place is known of it."""
     trash: str = ""
     """Its name in the trash, once removed."""
+
+
+def as_offered(known: Record, volume_uid: str, given: str) -> Record:
+    """The record once a PersistentVolume is asked for, or has that UID, or another claim."""
+    claims = (*known.given, given)[-_GIVEN:] if given else known.given
+    uid = volume_uid or known.volume_uid
+    return replace(known, state="offered", volume_uid=uid, given=claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

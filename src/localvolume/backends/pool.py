@@ -30,6 +30,7 @@ from localvolume.backends.model import (
     Progress,
     Record,
     Usage,
+    as_offered,
 )
 from localvolume.backends.orphans import orphans
 from localvolume.backends.standing import Standing, filesystem_of, standing_of
@@ -165,11 +166,12 @@ class PoolStore:
             self._backend.attach(using.ground.pool, using.ground.path, made)
             return made
 
-    def offered(self, record: Record, volume_uid: str = "") -> Record:
-        """Write down that a PersistentVolume is asked for, before it is; later also its UID."""
+    def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
+        """Write down that a PersistentVolume is asked for, before it is; later also its UID, and
+        whom the volume was `given` to since it was made."""
         with self._entrance.doing(record.name) as (using, known):
             known = _living(record, known)
-            offered = replace(known, state="offered", volume_uid=volume_uid or known.volume_uid)
+            offered = as_offered(known, volume_uid, given)
             if offered != known:
                 using.records.write(offered)
             return offered

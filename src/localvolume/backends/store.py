@@ -50,8 +50,9 @@ class Store(Protocol):
         """Make a volume, or end what a crash left half made: it is `made`."""
         ...
 
-    def offered(self, record: Record, volume_uid: str = "") -> Record:
-        """Write down that a PersistentVolume is asked for, before it is; later also its UID."""
+    def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
+        """Write down that a PersistentVolume is asked for, before it is; later also its UID, and
+        whom the volume was `given` to since it was made."""
         ...
 
     def grow(self, record: Record, size_bytes: int) -> Record:

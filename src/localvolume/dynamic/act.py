@@ -108,7 +108,8 @@ class Acts:
             case TakeAway():
                 await self._take_away(step)
             case Remember():
-                await self._pools.call(step.pool, "offered", step.record, step.volume.metadata.uid)
+                uid = step.volume.metadata.uid
+                await self._pools.call(step.pool, "offered", step.record, uid, step.given)
             case Secure():
                 await self._patch_volume(step.volume, secured(step.volume))
             case MarkReleased():

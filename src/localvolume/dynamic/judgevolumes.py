@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from localvolume.dynamic.given import newly_given, set_back
 from localvolume.dynamic.judgerecords import never_published
 from localvolume.dynamic.model import (
     Delete,
@@ -112,15 +113,17 @@ def to_be_remembered(world: World, volume: Volume) -> Step | None:
             return _hold(volume, f"pool {pool.config.name}: {pool.report.problem}")
         if record.state == "making":
             return _hold(volume, "its volume is not complete")
+        given = newly_given(world, volume, record)
         if record.state != "removed" and (
-            record.state != "offered" or record.volume_uid != volume.metadata.uid
+            record.state != "offered" or record.volume_uid != volume.metadata.uid or given
         ):
             return Remember(
                 key=record.name,
-                reason="its PersistentVolume exists",
+                reason="another claim has it" if given else "its PersistentVolume exists",
                 pool=pool.config,
                 record=record,
                 volume=volume,
+                given=given,
             )
     return None
 
@@ -226,6 +229,9 @@ def released(world: World, volume: Volume) -> Step | None:
         home = _home_of_adopted(world, volume)
         if isinstance(home, str):
             return _hold(volume, home)
+    for _, record in _without_spares(world, volume):
+        if reason := set_back(volume, record):
+            return _hold(volume, reason)
     return _in_time(world, volume) or Delete(
         key=volume.metadata.name, reason="its claim is gone", volume=volume
     )

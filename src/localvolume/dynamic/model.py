@@ -173,11 +173,13 @@ class TakeAway(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remember(Step):
-    """The PersistentVolume exists, and its record does not say so yet."""
+    """The PersistentVolume exists, and its record does not say so yet; or not that the volume was
+    `given` to another claim."""
 
     pool: PoolConfig
     record: Record
     volume: PersistentVolume
+    given: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ def problems(
 ) -> list[dict[str, Any]]:
     """Each with `severity` (error, warning), `about`, `node`, `text` and `do`; errors first."""
     found = [
+        *_of_namespaces(facts),
         *(problem for name in nodes for problem in _of_node(facts, name)),
         *(problem for volume in volumes for problem in _of_volume(facts, volume)),
         *(problem for claim in claims for problem in _of_claim(facts, claim)),
@@ -43,6 +44,18 @@ def problems(
 
 def _problem(severity: str, about: str, node: str, text: str, do: str) -> dict[str, Any]:
     return {"severity": severity, "about": about, "node": node, "text": text, "do": do}
+
+
+def _of_namespaces(facts: Facts) -> Iterator[dict[str, Any]]:
+    pods = (pod for found in facts.agents.values() for pod in found)
+    namespaces = sorted({pod.metadata.namespace for pod in pods})
+    if len(namespaces) > 1:
+        text = f"pods of DaemonSets with the label {facts.selector} are in several namespaces"
+        text = (
+            f"{text}, {', '.join(namespaces)}: what they say of themselves is taken for an agent's"
+        )
+        do = "who did not install agents there has no business with that label"
+        yield _problem("warning", "agents", "", text, do)
 
 
 def _of_node(facts: Facts, name: str) -> Iterator[dict[str, Any]]:

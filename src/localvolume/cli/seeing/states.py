@@ -121,10 +121,16 @@ def agent_of(facts: Facts, node: str) -> Agent:
     pods = facts.agents.get(node, ())
     if not pods:
         return Agent("missing", "no pod of the DaemonSet is on this node")
-    ready = [pod for pod in pods if is_ready(pod)]
-    pod = (ready or list(pods))[0]
+    # A label is anybody's to write: no pod of another namespace makes up for ours.
+    found = [_best(pods, namespace) for namespace in sorted({p.metadata.namespace for p in pods})]
+    pod = next((one for one in found if not is_ready(one)), found[0])
     name = key_of(pod)
-    return Agent("ready", "", name) if ready else Agent("not ready", _why_not(pod), name)
+    return Agent("ready", "", name) if is_ready(pod) else Agent("not ready", _why_not(pod), name)
+
+
+def _best(pods: Sequence[Pod], namespace: str) -> Pod:
+    there = [pod for pod in pods if pod.metadata.namespace == namespace]
+    return next((pod for pod in there if is_ready(pod)), there[0])
 
 
 def is_ready(pod: Pod) -> bool:

@@ -21,7 +21,13 @@ from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
 from localvolume.kube.listing import listed
 from localvolume.kube.objects import PersistentVolume
 from localvolume.volumes import marks
-from localvolume.volumes.objects import ever_claimed, is_being_deleted, is_finalized, phase_of
+from localvolume.volumes.objects import (
+    ever_claimed,
+    is_being_deleted,
+    is_finalized,
+    is_static,
+    phase_of,
+)
 from localvolume.volumes.patches import without_finalizer
 
 LOOK_AGAIN_SECONDS = 2.0
@@ -96,7 +102,9 @@ def reason_to_keep(volume: PersistentVolume) -> str | None:
 
     Whoever does not look into a volume before offering it would hand on what a claim left there.
     """
-    if not is_being_deleted(volume) or not ever_claimed(volume):
+    # What was made for a claim was claimed, also where somebody has emptied claimRef.
+    claimed = ever_claimed(volume) or not is_static(volume)
+    if not is_being_deleted(volume) or not claimed:
         return None
     if volume.spec.persistent_volume_reclaim_policy == "Delete":
         return (

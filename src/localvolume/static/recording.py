@@ -25,7 +25,7 @@ from localvolume.host.volumenotes import (
     write_note,
 )
 from localvolume.static.model import Entry
-from localvolume.volumes.identity import Identity, compare, may_share_data
+from localvolume.volumes.identity import Identity, compare, may_share_data, tells_apart
 from localvolume.volumes.record import (
     BadRecord,
     Record,
@@ -94,7 +94,7 @@ class Records:
                 with _root(entry) as fd, suppress(NoNotes):
                     write_note(fd, encoded(with_identity(record, None)))
                     return True
-            if self._directory is None:
+            if self._directory is None or not _is_findable(entry.identity):
                 return False
             self._write_file(self._directory, with_identity(record, entry.identity))
         except (OSError, AnotherMount, BadRecord) as error:
@@ -127,10 +127,11 @@ class Records:
             return self._read_file(identity)
         if note is not None:
             return decoded(note)
-        return None if self._directory is None else self._read_file(identity)
+        elsewhere = self._read_file(identity)
+        return None if elsewhere == "nowhere" else elsewhere
 
     def _read_file(self, identity: Identity) -> Recorded:
-        if self._directory is None:
+        if self._directory is None or not _is_findable(identity):
             return "nowhere"
         try:
             with _opened(self._directory) as directory:
@@ -162,6 +163,11 @@ class Records:
             staged = trees.stage_file(directory, encoded(record))
             trees.put_staged(directory, staged, name)
             trees.sync_directory(directory)
+
+
+def _is_findable(identity: Identity) -> bool:
+    """Whether what is known of it fits one volume alone, in this boot at least."""
+    return tells_apart(identity) or "diskSeq" in identity
 
 
 def _is_of(record: Record, identity: Identity) -> bool:

@@ -128,5 +128,7 @@ async def test_a_broken_record_is_waited_for_and_told_once(
         await until_async(lambda: one.at_work)
         assert time.monotonic() - started > TIMES["lease_seconds"] - 0.1
     assert [record.message for record in caplog.records if "leadership" in record.message] == []
-    assert len(caplog.records) == 1
-    assert f"lease {seat.api.namespace}/{seat.name}" in caplog.text
+    # A request that a slow machine does not answer in time is told, too, and is not the record's.
+    told = [record.message for record in caplog.records if ": cannot " not in record.message]
+    assert len(told) == 1
+    assert f"lease {seat.api.namespace}/{seat.name}" in told[0]

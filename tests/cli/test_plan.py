@@ -188,7 +188,8 @@ class TestOnline:
             assert not [one for one in known if one["spec"].get("storageClassName") == name]
 
             control_plane.request("POST", VOLUMES, row["manifest"])
-            assert planned(capsys, *words)["disk"]["verdict"] == "keep"
+            # What a plan prints names no record: that is made when the agent offers it.
+            assert planned(capsys, *words)["disk"]["verdict"] == "record"
 
             # As the upstream provisioner leaves one: no label, and a tenant's data in it.
             (disk / "data").write_text("a tenant's")

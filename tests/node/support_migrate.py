@@ -101,7 +101,8 @@ class Walk:
             text=True,
             timeout=SECONDS,
         )
-        assert done.returncode == 0, f"{self._tool}.md: {command}: {done.stdout}"
+        said = f"{self._tool}.md: {command} ended with {done.returncode}: {done.stdout}"
+        assert done.returncode == 0, said
         return done.stdout
 
     def elsewhere(self, about: str, test: str) -> None:

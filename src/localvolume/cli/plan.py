@@ -264,6 +264,8 @@ async def _look(
             Changes(),
             groups,
         )
+    except (Hung, OSError) as error:
+        raise Unknown(f"this host cannot be looked at: {error}") from error
     finally:
         workers.close()
     classes = {

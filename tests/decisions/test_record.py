@@ -1,5 +1,8 @@
 """What a record is in bytes, and what it says of an object and of an entry without one."""
 
+import subprocess
+import sys
+
 import pytest
 
 from localvolume.host.rootstate import RootState
@@ -28,6 +31,29 @@ def test_it_is_read_as_it_was_written() -> None:
     record = Record("g1", claim="a", ended=True, root=ROOT, identity={"kind": "block"})
     assert decoded(encoded(record)) == record
     assert b'"format":1' in encoded(OFFERED)
+
+
+READERS = """
+import sys, threading
+from localvolume.volumes.record import decoded
+sys.setswitchinterval(1e-6)
+together = threading.Barrier(16)
+def read():
+    together.wait()
+    for _ in range(50):
+        decoded(b'{"format":1,"generation":"g1","root":{"mode":493,"uid":0,"gid":0}}')
+threads = [threading.Thread(target=read) for _ in range(16)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_many_threads_may_read_the_first_one_together() -> None:
+    """As at the start, when each entry's record is read in a thread of its own."""
+    for _ in range(8):
+        subprocess.run([sys.executable, "-c", READERS], check=True, timeout=300)
 
 
 def test_a_newer_release_may_add_to_it() -> None:

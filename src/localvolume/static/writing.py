@@ -57,6 +57,7 @@ class RecordWriter:
     async def complete(self, volume: PersistentVolume, entry: Entry) -> str:
         """The same for an object of before there were records, and for the claim that it names."""
         recorded = await self._do(entry, lambda: self._records.read(entry))
+        self._survey.recorded(entry, recorded)
         if recorded == "nowhere" or strange("", claims_of(volume), recorded):
             return ""
         record = next_offer(recorded, secrets.token_hex(8), None)

@@ -49,6 +49,10 @@ class Unreadable:
     may_be: tuple[Record, ...] = ()
 
 
+# Made here: msgspec learns what a type is at its first use, and where several threads come to that
+# at the same moment, the process ends with a fault.
+_decode: Final = msgspec.json.Decoder(Record).decode
+
 Recorded = Record | Unreadable | Literal["nowhere"] | None
 """What is on record: nothing (None), or nothing can be, as there is no place to keep it."""
 
@@ -65,7 +69,7 @@ def encoded(record: Record) -> bytes:
 def decoded(content: bytes) -> Record:
     """Raises BadRecord."""
     try:
-        record = msgspec.json.decode(content, type=Record)
+        record = _decode(content)
     except msgspec.MsgspecError as error:
         raise BadRecord(f"it is no record: {error}") from error
     if not 1 <= record.format <= _NEWEST_READ:

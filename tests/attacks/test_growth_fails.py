@@ -20,14 +20,7 @@ def bound(lab: DynamicLab) -> tuple[str, Claim, Volume]:
     claim = lab.claim(cls)
     volume = lab.made(claim)
     lab.claim_event(claim, "ProvisioningSucceeded")
-    lab.until(
-        lambda: lab.read_claim(claim), lambda found: found and found["status"]["phase"] == "Bound"
-    )
     return cls, claim, volume
-
-
-def ask(lab: DynamicLab, claim: Claim, size: str) -> None:
-    lab.patch_claim(claim, {"spec": {"resources": {"requests": {"storage": size}}}})
 
 
 def test_a_failed_growth_delays_no_removal(dynamic: DynamicLab) -> None:
@@ -35,7 +28,7 @@ def test_a_failed_growth_delays_no_removal(dynamic: DynamicLab) -> None:
     pool = dynamic.pool()
     _, claim, volume = bound(dynamic)
     with immutable(pool.directory / ".localvolume" / "records"):
-        ask(dynamic, claim, "16Mi")
+        dynamic.grow(claim, "16Mi")
         dynamic.claim_event(claim, "VolumeResizeFailed")
     began = time.monotonic()
     dynamic.delete(claim)
@@ -64,7 +57,7 @@ def test_a_growth_that_fails_is_counted_and_shown(
 
     assert (failed(), shown()) == (0, [])
     with immutable(pool.directory / ".localvolume" / "records"):
-        ask(dynamic, claim, "16Mi")
+        dynamic.grow(claim, "16Mi")
         dynamic.until(failed, lambda count: count >= 3)
         (text,) = dynamic.until(shown, bool)
         name = volume["metadata"]["name"]
@@ -75,6 +68,6 @@ def test_a_growth_that_fails_is_counted_and_shown(
 def test_a_growth_for_which_there_is_no_room_is_counted(dynamic: DynamicLab) -> None:
     dynamic.pool()
     cls, claim, _ = bound(dynamic)
-    ask(dynamic, claim, "100Gi")
+    dynamic.grow(claim, "100Gi")
     name = "localvolume_grow_failed_total"
     dynamic.until(lambda: dynamic.metric(name, **{"class": cls}) or 0, lambda count: count >= 1)

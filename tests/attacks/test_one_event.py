@@ -53,7 +53,7 @@ def test_a_growth_that_fails(node: DynamicLab) -> None:
     node.start()
     claim, _ = served(node, cls)
     with immutable(pool.directory / ".localvolume" / "records"):
-        node.patch_claim(claim, {"spec": {"resources": {"requests": {"storage": "16Mi"}}}})
+        node.grow(claim, "16Mi")
         event = lasting(node, name_of(claim), "VolumeResizeFailed")
     assert event["message"].endswith("it is tried again")
 

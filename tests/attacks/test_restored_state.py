@@ -331,4 +331,7 @@ def test_a_claim_that_was_freed_by_hand_keeps_its_data(lab: Lab, fs: Class) -> N
     assert second != first
     until_held(lab, path, second)
     assert (path / "kept").exists()
-    assert lab.plane.request("GET", f"{CLAIMS}/{second}")["status"]["phase"] == "Bound"
+    lab.until(
+        lambda: lab.plane.request("GET", f"{CLAIMS}/{second}")["status"]["phase"],
+        lambda phase: phase == "Bound",
+    )

@@ -131,7 +131,7 @@ def test_two_pools_on_one_filesystem_do_not_promise_its_room_twice(shared: Share
     third = shared.claim("b", little)
     grown = lab.made(third)
     shared.less(before, by=(most + little) * 9 // 10)
-    lab.patch_claim(third, {"spec": {"resources": {"requests": {"storage": str(most)}}}})
+    lab.grow(third, str(most))
     lab.claim_event(
         third, "VolumeResizeFailed", "of room left on the filesystem that it shares with pool a"
     )

@@ -190,6 +190,15 @@ class DynamicLab(Lab):
     def delete(self, claim: Claim) -> None:
         self.delete_claim(claim["metadata"]["name"])
 
+    def grow(self, claim: Claim, size: str) -> None:
+        """Have the claim ask for more."""
+        # Its volume is said to be bound before it is itself, and it may not grow before.
+        self.until(
+            lambda: self.read_claim(claim),
+            lambda found: found and found["status"]["phase"] == "Bound",
+        )
+        self.patch_claim(claim, {"spec": {"resources": {"requests": {"storage": size}}}})
+
     def patch_claim(self, claim: Claim, body: Any) -> Claim:
         path = f"{CLAIMS}/{claim['metadata']['name']}"
         changed: Claim = self.plane.request("PATCH", path, body, content_type=MERGE)

@@ -69,14 +69,6 @@ def _given(*rules: Rule) -> set[tuple[str, str]]:
     }
 
 
-def _grow(lab: DynamicLab, claim: Claim, size: str) -> None:
-    # Its volume is said to be bound before it is itself, and may not grow before.
-    lab.until(
-        lambda: lab.read_claim(claim), lambda found: found and found["status"]["phase"] == "Bound"
-    )
-    lab.patch_claim(claim, {"spec": {"resources": {"requests": {"storage": size}}}})
-
-
 def _grown(lab: DynamicLab, claim: Claim, size: str) -> None:
     lab.until(
         lambda: lab.read_claim(claim),
@@ -99,7 +91,7 @@ def test_a_whole_life_takes_all_of_these_and_no_others(dynamic: DynamicLab) -> N
     # Only what is published can be changed by what comes.
     own = f"{CAPACITIES}?labelSelector={NODE_LABEL}={dynamic.node}"
     dynamic.until(lambda: dynamic.plane.request("GET", own)["items"], bool)
-    _grow(dynamic, claim, "12Mi")
+    dynamic.grow(claim, "12Mi")
     _grown(dynamic, claim, "12Mi")
     # Given back, and again for the same reason.
     large = dynamic.claim(cls, size="1Gi")
@@ -132,7 +124,7 @@ def test_growing_takes_the_right_to_a_claims_status(dynamic: DynamicLab) -> None
     dynamic.start()
     claim = dynamic.claim(cls, size="8Mi")
     volume = dynamic.made(claim)
-    _grow(dynamic, claim, "12Mi")
+    dynamic.grow(claim, "12Mi")
     dynamic.until(lambda: dynamic.logged("persistentvolumeclaims/status"), bool)
     assert dynamic.made(claim)["spec"]["capacity"] == volume["spec"]["capacity"]
     allow(dynamic, EVERYWHERE)
@@ -171,7 +163,7 @@ def test_volumes_are_made_without_the_right_to_publish_room(
     assert 'resource "csistoragecapacities"' in text
     said = dynamic.event(dynamic.node, EVENT_REFUSED, why)
     assert said["type"] == "Warning"
-    _grow(dynamic, claim, "12Mi")
+    dynamic.grow(claim, "12Mi")
     _grown(dynamic, claim, "12Mi")
     dynamic.delete(claim)
     dynamic.gone(volume)

@@ -10,14 +10,6 @@ from tests.suite.units import MIB
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
 
-def _ask(lab: DynamicLab, claim: Claim, size: str) -> None:
-    # Its volume is said to be bound before it is itself, and may not grow before.
-    lab.until(
-        lambda: lab.read_claim(claim), lambda found: found and found["status"]["phase"] == "Bound"
-    )
-    lab.patch_claim(claim, {"spec": {"resources": {"requests": {"storage": size}}}})
-
-
 def _has(lab: DynamicLab, claim: Claim) -> str:
     found = lab.read_claim(claim)
     assert found is not None
@@ -50,7 +42,7 @@ def test_claim_and_volume_tell_the_new_size(dynamic: DynamicLab) -> None:
     dynamic.start()
     claim = dynamic.claim(cls, size="8Mi")
     volume = dynamic.made(claim)
-    _ask(dynamic, claim, "16Mi")
+    dynamic.grow(claim, "16Mi")
     dynamic.until(lambda: _has(dynamic, claim), lambda size: size == "16Mi")
     grown = dynamic.volume(volume["metadata"]["name"])
     assert grown is not None
@@ -71,7 +63,7 @@ def test_no_room_is_said_and_changes_nothing(dynamic: DynamicLab) -> None:
     dynamic.start()
     claim = dynamic.claim(cls, size="8Mi")
     volume = dynamic.made(claim)
-    _ask(dynamic, claim, "100Gi")
+    dynamic.grow(claim, "100Gi")
     dynamic.claim_event(claim, "VolumeResizeFailed", "of room left")
     kept = dynamic.volume(volume["metadata"]["name"])
     assert kept is not None
@@ -88,7 +80,7 @@ def test_the_claim_says_that_it_is_growing_as_long_as_it_is(dynamic: DynamicLab)
     # Said when the last of its making is written, which must not wait for the disk too.
     dynamic.claim_event(claim, "ProvisioningSucceeded")
     with frozen(pool.directory):
-        _ask(dynamic, claim, "16Mi")
+        dynamic.grow(claim, "16Mi")
         dynamic.until(
             lambda: _conditions(dynamic, claim), lambda found: found == {"Resizing": "True"}
         )
@@ -112,7 +104,7 @@ def test_what_fails_half_way_has_its_old_size_and_is_tried_again(dynamic: Dynami
     dynamic.claim_event(claim, "ProvisioningSucceeded")
     name = volume["metadata"]["name"]
     with immutable(pool.directory / ".localvolume" / "records"):
-        _ask(dynamic, claim, "16Mi")
+        dynamic.grow(claim, "16Mi")
         event = dynamic.claim_event(claim, "VolumeResizeFailed", f"volume {name} cannot grow")
         assert event["type"] == "Warning"
         assert "it is tried again" in event["message"]
@@ -139,7 +131,7 @@ def test_an_agent_that_died_in_between_tells_it_later(dynamic: DynamicLab) -> No
     probe = {"metadata": {"labels": {"probe": "x"}}}
     path = f"/api/v1/persistentvolumes/{name}"
     dynamic.until(lambda: dynamic.refuses("PATCH", path, probe), bool)
-    _ask(dynamic, claim, "16Mi")
+    dynamic.grow(claim, "16Mi")
     dynamic.until(lambda: dynamic.logged("grown to 16Mi"), bool)
     dynamic.stop()
     dynamic.plane.request("DELETE", policy)

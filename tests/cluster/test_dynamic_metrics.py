@@ -44,10 +44,7 @@ def _says(where: Path) -> Usage:
 
 
 def _grow(lab: DynamicLab, claim: Claim, size: str) -> None:
-    lab.until(
-        lambda: lab.read_claim(claim), lambda found: found and found["status"]["phase"] == "Bound"
-    )
-    lab.patch_claim(claim, {"spec": {"resources": {"requests": {"storage": size}}}})
+    lab.grow(claim, size)
     lab.until(
         lambda: lab.read_claim(claim),
         lambda found: found and found["status"]["capacity"]["storage"] == size,

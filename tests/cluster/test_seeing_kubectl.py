@@ -108,8 +108,7 @@ def test_the_story_of_a_made_volume(dynamic: DynamicLab, ctl: Kubectl) -> None:
     name = f"pvc/{claim['metadata']['name']}"
     volume = dynamic.made(claim)
     described(ctl, name, "Provisioning ", "ProvisioningSucceeded")
-    larger = {"spec": {"resources": {"requests": {"storage": "16Mi"}}}}
-    dynamic.patch_claim(claim, larger)
+    dynamic.grow(claim, "16Mi")
     described(ctl, name, "Resizing", "VolumeResizeSuccessful", "has 16Mi now")
     dynamic.delete(claim)
     text = described(ctl, f"pv/{volume['metadata']['name']}", "VolumeReleased")

@@ -102,10 +102,6 @@ class LvmLab(DynamicLab):
     def lv(self, volume: Volume, group: str = "vg0") -> LogicalVolume | None:
         return self.lvm.volume(group, volume["metadata"]["name"])
 
-    def ask(self, claim: Claim, size: str) -> None:
-        """Have the claim ask for more."""
-        self.patch_claim(claim, {"spec": {"resources": {"requests": {"storage": size}}}})
-
     def has(self, claim: Claim) -> str:
         """What the claim's status says of its size."""
         found = self.read_claim(claim)

@@ -54,7 +54,7 @@ def test_the_life_of_a_filesystem(thin: bool, lab: LvmLab, volume_group: str, lv
     with mounted(device) as where:
         (where / "file").write_bytes(TEXT)
         before = os.statvfs(where)
-        lab.ask(claim, str(30 * MIB + 1))
+        lab.grow(claim, str(30 * MIB + 1))
         lab.until(lambda: lab.has(claim), lambda size: size == "32Mi")
         grown = lab.volume(volume["metadata"]["name"])
         assert grown
@@ -107,7 +107,7 @@ def test_the_life_of_a_raw_device(
     assert volume["spec"]["local"] == {"path": device}
     assert read(device, 8 * MIB) == bytes(8 * MIB)
     write(device, TEXT, 4 * MIB)
-    lab.ask(claim, "13Mi")
+    lab.grow(claim, "13Mi")
     lab.until(lambda: lab.has(claim), lambda size: size == "16Mi")
     assert size_of(device) == 16 * MIB
     assert read(device, len(TEXT), 4 * MIB) == TEXT

@@ -152,7 +152,7 @@ def test_an_agent_ends_what_was_begun_in_the_room_that_is_left(
     made = lab.lv(volume)
     assert made is not None
     assert made.size_bytes == 12 * MIB
-    lab.ask(claim, str(21 * MIB))
+    lab.grow(claim, str(21 * MIB))
     lab.until(lambda: lab.has(claim), lambda size: size == "24Mi")
     lab.stop()
     assert read(f"/dev/{volume_group}/{volume['metadata']['name']}", 24 * MIB) == bytes(24 * MIB)

@@ -347,8 +347,8 @@ class Acts:
     ) -> Receipt:
         """Clean the entry's volume, one after the other on each disk; the receipt is logged.
 
-        `confirm` asks the API server once more, with the volume locked against other agents.
-        Without an object, `name` is the one that it will have.
+        `confirm` asks the API server once more, with the volume locked against other agents, and
+        then its record is read once more. Without an object, `name` is the one that it will have.
         """
         name = volume.metadata.name if volume else name
         log_about = _log_about(name, planned)
@@ -356,7 +356,11 @@ class Acts:
         async with self._in_turn(name, planned, around):
             shared_with = around.node if config.selector else None
             entry = await self._confirm.free_to_be_cleaned(planned, shared_with)
-            self._record.check(volume, entry)
+
+            async def still() -> None:
+                await confirm()
+                await self._record.check_anew(volume, entry)
+
             log.info("cleaning with %s", method, extra=log_about)
             receipt = await self._clean_target(
                 target_of(entry),
@@ -365,7 +369,7 @@ class Acts:
                 progress=self._reporter(name, log_about),
                 stop=stop,
                 timeout=config.cleaning_timeout_seconds,
-                confirm=confirm,
+                confirm=still,
                 paces=self._paces.cleaning,
             )
         log.info("cleaned: %s", receipt.summary(), extra=log_about | {"receipt": receipt.as_dict()})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from localvolume.cleaning.receipt import CleaningRefused
@@ -105,6 +106,11 @@ class RecordWriter:
             why = strange(generation_of(volume), claims_of(volume), entry.recorded)
         if why:
             raise CleaningRefused(f"{entry.path}: {why}")
+
+    async def check_anew(self, volume: PersistentVolume | None, entry: Entry) -> None:
+        """The same of what is on record at this moment. Raises CleaningRefused, Hung."""
+        recorded = await self._do(entry, lambda: self._records.read(entry))
+        self.check(volume, replace(entry, recorded=recorded))
 
     async def _write(self, entry: Entry, record: Record) -> bool:
         written = await self._do(entry, lambda: self._records.write(entry, record))

@@ -9,7 +9,7 @@ here first.
 
 import os
 import stat
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -54,6 +54,10 @@ class _Answer(msgspec.Struct, gc=False):
     signatures: list[_Found] = []
 
 
+# Made here, not at the first use: threads that come to that together have ended the process.
+_decode: Final = msgspec.json.Decoder(_Answer).decode
+
+
 async def read_signature(path: str, *, timeout: float = 30.0) -> Signature | None:
     """Say what the device at ``path`` holds; None when it is readable and holds no signature.
 
@@ -80,7 +84,7 @@ def parse(path: str, text: str) -> Signature | None:
     if not text.strip():
         return None
     try:
-        signatures = msgspec.json.decode(text, type=_Answer).signatures
+        signatures = _decode(text).signatures
     except msgspec.MsgspecError as error:
         raise SignatureUnknown(f"{path}: wipefs answers what cannot be read: {error}") from error
     if not signatures:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -15,6 +16,8 @@ from localvolume.kube.objects import (
 from localvolume.volumes import marks
 
 _NAME_FIELD = "metadata.name"
+# Made here, not at the first use: threads that come to that together have ended the process.
+_decode: Final = msgspec.json.Decoder(VolumeNodeAffinity).decode
 
 
 def required_terms(volume: PersistentVolume) -> Sequence[NodeSelectorTerm]:
@@ -94,6 +97,6 @@ def _alpha_affinity(volume: PersistentVolume) -> VolumeNodeAffinity | None:
         if required is None:
             return None
         wrapped = b'{"required":' + bytes(required) + b"}"
-        return msgspec.json.decode(wrapped, type=VolumeNodeAffinity)
+        return _decode(wrapped)
     except msgspec.MsgspecError:
         return None

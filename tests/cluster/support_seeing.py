@@ -13,7 +13,6 @@ from tests.cluster.support_objects import Objects
 from tests.suite.api import MERGE, PODS
 from tests.suite.until import until
 
-DAEMON_SETS = "/apis/apps/v1/namespaces/default/daemonsets"
 LABELS = {"app.kubernetes.io/part-of": "local-volume-provisioner"}
 
 
@@ -56,13 +55,20 @@ class Seeing:
 
 
 def agent_pod(
-    objects: Objects, node: str, *, ready: bool = True, image: str = "agent:test", **spec: Any
+    objects: Objects,
+    node: str,
+    *,
+    namespace: str = "default",
+    ready: bool = True,
+    image: str = "agent:test",
+    **spec: Any,
 ) -> str:
     """The name of an agent's pod, which a real DaemonSet makes on the node and nobody runs."""
+    pods = f"/api/v1/namespaces/{namespace}/pods"
     labels = {**LABELS, "app.kubernetes.io/component": "agent", "node": node}
     container = {"name": "agent", "image": image, **spec}
     objects.make(
-        DAEMON_SETS,
+        f"/apis/apps/v1/namespaces/{namespace}/daemonsets",
         {
             "metadata": {"name": f"{node}-agents", "labels": labels},
             "spec": {
@@ -78,19 +84,23 @@ def agent_pod(
             },
         },
     )
-    query = f"{PODS}?labelSelector=node={node}"
+    query = f"{pods}?labelSelector=node={node}"
     found = until(
         lambda: objects.get(query)["items"],
-        lambda pods: len(pods) == 1 and bool(pods[0]["spec"].get("nodeName")),
+        lambda items: len(items) == 1 and bool(items[0]["spec"].get("nodeName")),
     )
     name: str = found[0]["metadata"]["name"]
-    objects.adopt(f"{PODS}/{name}")
-    ready_or_not(objects, name, ready=ready)
+    objects.adopt(f"{pods}/{name}")
+    _tell(objects, f"{pods}/{name}", ready=ready)
     return name
 
 
 def ready_or_not(objects: Objects, pod: str, *, ready: bool) -> None:
     """What its kubelet would say of it."""
+    _tell(objects, f"{PODS}/{pod}", ready=ready)
+
+
+def _tell(objects: Objects, path: str, *, ready: bool) -> None:
     condition = {"type": "Ready", "status": "True" if ready else "False"}
     running = {
         "name": "agent",
@@ -101,4 +111,4 @@ def ready_or_not(objects: Objects, pod: str, *, ready: bool) -> None:
         "state": {"running": {}} if ready else {"waiting": {"reason": "ImagePullBackOff"}},
     }
     status = {"phase": "Running", "conditions": [condition], "containerStatuses": [running]}
-    objects.plane.request("PATCH", f"{PODS}/{pod}/status", {"status": status}, content_type=MERGE)
+    objects.plane.request("PATCH", f"{path}/status", {"status": status}, content_type=MERGE)

@@ -45,4 +45,4 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _facts(arguments: argparse.Namespace) -> Facts:
     async with Client(access_of(arguments), user_agent="localvolume-status") as client:
-        return await read(client, arguments.selector)
+        return await read(client, arguments.selector, arguments.release_namespace)

@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _fill(archive: Archive, arguments: argparse.Namespace, on_node: bool) -> dict[str, str]:
     """Everything, the manifest last; returns what could not be read."""
     async with Client(access_of(arguments), user_agent="localvolume-support-bundle") as client:
-        facts = await read(client, arguments.selector)
+        facts = await read(client, arguments.selector, arguments.release_namespace)
         redactor = Redactor(await client.access.token())
         reader = Reader(client, facts)
         now = facts.now

@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _answer(arguments: argparse.Namespace) -> _Answer:
     async with Client(access_of(arguments), user_agent="localvolume-why") as client:
-        facts = await read(client, arguments.selector)
+        facts = await read(client, arguments.selector, arguments.release_namespace)
         what: str = arguments.what
         if what.startswith("/"):
             return _Answer(facts.now, await _path(client, facts, arguments))

@@ -48,25 +48,25 @@ class Reader:
 
     async def objects(self) -> AsyncIterator[tuple[str, list[Object]]]:
         """The objects of ours by their plural; secrets are never asked for."""
-        facts, ours = self._facts, self._facts.selector
+        facts, ours, there = self._facts, self._facts.selector, self._facts.namespace
         of_node = marks.NODE_LABEL
         volumes = {one.metadata.name for one in facts.ours}
         held = {(r.namespace, r.name) for one in facts.ours if (r := one.spec.claim_ref)}
-        for kind, selector, fields in (
-            (PERSISTENT_VOLUMES, "", ""),
-            (CLAIMS, "", ""),
-            (STORAGE_CLASSES, "", ""),
-            (CSI_DRIVERS, "", ""),
-            (NODES, "", ""),
-            (STORAGE_CAPACITIES, of_node, ""),
-            (PODS, ours, ""),
-            (DAEMON_SETS, ours, ""),
-            (DEPLOYMENTS, ours, ""),
-            (CONFIG_MAPS, ours, ""),
-            (LEASES, "", f"metadata.name={DEFAULT_LEASE_NAME}"),
-            (JOBS, of_node, ""),
+        for kind, namespace, selector, fields in (
+            (PERSISTENT_VOLUMES, "", "", ""),
+            (CLAIMS, "", "", ""),
+            (STORAGE_CLASSES, "", "", ""),
+            (CSI_DRIVERS, "", "", ""),
+            (NODES, "", "", ""),
+            (STORAGE_CAPACITIES, "", of_node, ""),
+            (PODS, there, ours, ""),
+            (DAEMON_SETS, there, ours, ""),
+            (DEPLOYMENTS, there, ours, ""),
+            (CONFIG_MAPS, there, ours, ""),
+            (LEASES, "", "", f"metadata.name={DEFAULT_LEASE_NAME}"),
+            (JOBS, "", of_node, ""),
         ):
-            found = await self._all(kind, selector, fields)
+            found = await self._all(kind, namespace, selector, fields)
             if found is None:
                 continue
             if kind is PERSISTENT_VOLUMES:
@@ -96,7 +96,7 @@ class Reader:
         }
         pods = {(one.metadata.namespace, one.metadata.name) for one in facts.pods or ()}
         found = []
-        for one in await self._all(EVENTS, "", "") or ():
+        for one in await self._all(EVENTS, "", "", "") or ():
             about = one.get("involvedObject") or {}
             place = (about.get("namespace", ""), about.get("name", ""))
             said = (one.get("source") or {}).get("component", "")
@@ -110,14 +110,16 @@ class Reader:
                 found.append(one)
         return found
 
-    async def _all(self, kind: Kind[Any], selector: str, fields: str) -> list[Object] | None:
+    async def _all(
+        self, kind: Kind[Any], namespace: str, selector: str, fields: str
+    ) -> list[Object] | None:
         found: list[Object] = []
         cont = ""
         try:
             while True:
                 query = {"limit": "500", "labelSelector": selector, "fieldSelector": fields}
                 words = urlencode({k: v for k, v in {**query, "continue": cont}.items() if v})
-                page = json.loads(await self._client.read(kind, f"{kind.path()}?{words}"))
+                page = json.loads(await self._client.read(kind, f"{kind.path(namespace)}?{words}"))
                 found += page.get("items") or []
                 cont = (page.get("metadata") or {}).get("continue") or ""
                 if not cont:

@@ -56,6 +56,8 @@ class Facts:
     """Pods of a claim's namespace, where one claim is asked about."""
     selector: str = ""
     """By which label the pods were looked for."""
+    namespace: str = ""
+    """In which namespace they were looked for; "" in all of them."""
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property

@@ -54,7 +54,10 @@ def _of_namespaces(facts: Facts) -> Iterator[dict[str, Any]]:
         text = (
             f"{text}, {', '.join(namespaces)}: what they say of themselves is taken for an agent's"
         )
-        do = "who did not install agents there has no business with that label"
+        do = (
+            "who did not install agents there has no business with that label; "
+            "--release-namespace says where ours are"
+        )
         yield _problem("warning", "agents", "", text, do)
 
 

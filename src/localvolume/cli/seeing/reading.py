@@ -45,7 +45,13 @@ def add_access_arguments(parser: argparse.ArgumentParser) -> None:
         "--selector",
         metavar="LABELS",
         default=SELECTOR,
-        help=f"the label of our pods, in whatever namespace (default {SELECTOR})",
+        help=f"the label of our pods (default {SELECTOR})",
+    )
+    parser.add_argument(
+        "--release-namespace",
+        metavar="NAME",
+        default="",
+        help="where it is installed; nothing in another namespace is taken for ours (default: any)",
     )
 
 
@@ -54,9 +60,10 @@ def access_of(arguments: argparse.Namespace) -> Access:
     return find_access(arguments.kubeconfig, context=arguments.context)
 
 
-async def read(client: Client, selector: str = SELECTOR) -> Facts:
+async def read(client: Client, selector: str = SELECTOR, namespace: str = "") -> Facts:
     """Everything there is to know, with what could not be read and why.
 
+    Our pods and DaemonSets are those with the label, in one namespace or, "", in all of them.
     Raises ApiError only where nothing at all could be read.
     """
     unknown: dict[str, str] = {}
@@ -99,8 +106,9 @@ async def read(client: Client, selector: str = SELECTOR) -> Facts:
         claims = begin(maybe("persistentvolumeclaims", CLAIMS, _by_key))
         classes = begin(maybe("storageclasses", STORAGE_CLASSES, _by_name))
         rooms = begin(maybe("csistoragecapacities", STORAGE_CAPACITIES, list, label_selector=ours))
-        pods = begin(maybe("pods", PODS, list, label_selector=selector))
-        sets = begin(maybe("daemonsets", DAEMON_SETS, list, label_selector=selector))
+        installed: dict[str, Any] = {"namespace": namespace, "label_selector": selector}
+        pods = begin(maybe("pods", PODS, list, **installed))
+        sets = begin(maybe("daemonsets", DAEMON_SETS, list, **installed))
         jobs = begin(maybe("jobs", JOBS, list, label_selector=ours))
         leases = begin(maybe("leases", LEASES, list, field_selector=lease))
         seen = begin(events())
@@ -121,6 +129,7 @@ async def read(client: Client, selector: str = SELECTOR) -> Facts:
         events=seen.result(),
         driver=has_driver.result(),
         selector=selector,
+        namespace=namespace,
         unknown=dict(sorted(unknown.items())),
     )
 

@@ -114,9 +114,8 @@ def agent_of(facts: Facts, node: str) -> Agent:
     if facts.pods is None:
         return Agent("unknown", f"pods could not be read: {facts.unknown.get('pods', '')}")
     if not facts.agents:
-        text = (
-            f"no agent's pod with the label {facts.selector} is anywhere; --selector says another"
-        )
+        where = f"in the namespace {facts.namespace}" if facts.namespace else "anywhere"
+        text = f"no agent's pod with the label {facts.selector} is {where}; --selector says another"
         return Agent("unknown", text)
     pods = facts.agents.get(node, ())
     if not pods:

@@ -149,8 +149,9 @@ class TestClaims:
                 },
             },
         )
-        found = seeing.until_why("unschedulable", claim)
-        assert "0/" in found["verdict"]
+        seeing.until_why("unschedulable", claim)
+        # The scheduler may have heard of the pod before it has of the node.
+        found = until(lambda: seeing.why(claim), lambda answer: "0/" in answer["verdict"])
         assert any(one["about"] == "Pod" for one in found["events"])
 
     def test_no_node_has_room(self, ground: Ground, seeing: Seeing) -> None:

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from localvolume.backends.pool import PoolStore
 from localvolume.backends.projects import FIRST_PROJECT
 from localvolume.config.pools import PoolConfig
 from localvolume.host import projectquota
+from tests.host.support_devices import command, mounted
 from tests.kernel.inside.support_quota import DISKS, TENANT, charge, fill, formatted
 from tests.suite.units import MIB
 
@@ -34,14 +36,17 @@ def where(filesystem: Path) -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.fixture
-def pool(where: Path) -> Iterator[PoolStore]:
+def store(where: Path) -> PoolStore:
     config = PoolConfig(
         name="p", host_dir=str(where), mount_dir=str(where), provisioner="dynamic.localvolume.dev"
     )
-    store = PoolStore(config, DirectoryBackend())
-    yield store
-    store.close()
+    return PoolStore(config, DirectoryBackend())
+
+
+@pytest.fixture
+def pool(where: Path) -> Iterator[PoolStore]:
+    with closing(store(where)) as made:
+        yield made
 
 
 def wish(name: str) -> Record:
@@ -103,6 +108,26 @@ def test_a_volume_that_is_not_there_any_more_escaped_no_limit(pool: PoolStore, v
     charge(volume, 0)
     pool.retire(pool.offered(pool.look().records["pvc-1"]))
     assert not problem(pool)
+
+
+def test_a_volume_that_cannot_be_opened_is_told_and_hides_no_other() -> None:
+    """Its directory is damaged: nobody can tell whether what is written there is counted."""
+    disk = DISKS["spare"]
+    with formatted("ext4", disk) as path:
+        (path / "pool").mkdir()
+        with closing(store(path / "pool")) as pool:
+            damaged = pool.make(wish("pvc-1"))
+            pool.make(wish("pvc-2"))
+            assert not problem(pool)
+    # A name that leads to an inode without links: the kernel opens no such thing.
+    request = f"set_inode_field <{damaged.inode}> links_count 0"
+    command("debugfs", "-w", "-R", request, disk)
+    with (
+        mounted(disk, options="prjquota", fstype="ext4") as path,
+        closing(store(path / "pool")) as pool,
+    ):
+        assert "whether its limit holds cannot be seen" in problem(pool)
+        assert not problem(pool, "pvc-2")
 
 
 def test_a_tenant_cannot_use_up_the_projects_of_volumes_to_come(

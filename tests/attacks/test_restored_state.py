@@ -5,6 +5,7 @@ Whoever holds a volume now keeps its data, and nobody gets what another has writ
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,16 +44,21 @@ def generation(volume: Volume) -> str:
     return str(volume["metadata"]["annotations"][GENERATION])
 
 
+def released(lab: Lab, cls: Class, entry: str) -> tuple[Volume, Backup]:
+    """A volume whose tenant goes while no agent runs, and a backup of just then."""
+    lab.start()
+    volume = lab.published(cls, entry)
+    claim = lab.bound(volume)
+    lab.stop()
+    lab.delete_claim(claim)
+    lab.until(lambda: lab.phase(volume["metadata"]["name"]), lambda phase: phase == "Released")
+    return volume, Backup(lab.plane, key(volume))
+
+
 def test_what_comes_back_released_is_not_cleaned(lab: Lab, fs: Class) -> None:
     """The attack of the list: the former tenant's object comes back in the present one's place."""
     path = lab.mount(lab.disk(), fs.path("one"))
-    lab.start()
-    former = lab.published(fs, "one")
-    claim = lab.bound(former)
-    lab.stop()
-    lab.delete_claim(claim)
-    lab.until(lambda: lab.phase(former["metadata"]["name"]), lambda phase: phase == "Released")
-    backup = Backup(lab.plane, key(former))
+    former, backup = released(lab, fs, "one")
     lab.start()
     present = lab.published(fs, "one", unlike=former["metadata"]["uid"])
     assert generation(present) != generation(former)
@@ -76,13 +82,7 @@ def test_before_the_agent_has_heard_of_the_present_claim_the_offer_tells(
     lab: Lab, fs: Class
 ) -> None:
     path = lab.mount(lab.disk(), fs.path("one"))
-    lab.start()
-    former = lab.published(fs, "one")
-    claim = lab.bound(former)
-    lab.stop()
-    lab.delete_claim(claim)
-    lab.until(lambda: lab.phase(former["metadata"]["name"]), lambda phase: phase == "Released")
-    backup = Backup(lab.plane, key(former))
+    former, backup = released(lab, fs, "one")
     lab.start()
     present = lab.published(fs, "one", unlike=former["metadata"]["uid"])
     lab.stop()
@@ -149,20 +149,14 @@ def test_a_raw_device_is_kept_alike(lab: Lab) -> None:
     block = lab.add_class("block", volumeMode="Block", firstUse="trust")
     device = lab.raw_disk()
     lab.link(device, block.path("raw"))
-    lab.start()
-    former = lab.published(block, "raw")
-    claim = lab.bound(former)
-    lab.stop()
-    lab.delete_claim(claim)
-    name = former["metadata"]["name"]
-    lab.until(lambda: lab.phase(name), lambda phase: phase == "Released")
-    backup = Backup(lab.plane, key(former))
+    former, backup = released(lab, block, "raw")
     lab.start()
     present = lab.published(block, "raw", unlike=former["metadata"]["uid"])
     mine = lab.bound(present)
     fill(device.path, PRECIOUS)
     until_device_held(lab, mine)
     backup.restore()
+    name = former["metadata"]["name"]
     lab.event(name, "VolumeFailedDelete", "this may be another's volume now: by its record")
     lab.stays(former)
     assert Path(device.path).read_bytes().startswith(PRECIOUS)
@@ -305,7 +299,7 @@ def test_an_object_of_an_older_release_is_completed(lab: Lab, fs: Class) -> None
     lab.start()
     for name, volume in volumes.items():
         found = lab.until(
-            lambda volume=volume: lab.volume(volume["metadata"]["name"]),  # type: ignore[misc]
+            partial(lab.volume, volume["metadata"]["name"]),
             lambda now: now and GENERATION in now["metadata"]["annotations"],
         )
         assert found

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from localvolume.config.model import FirstUse
+from localvolume.config.model import FirstUse, VolumeMode
 from localvolume.kube.objects import ClaimRef, PersistentVolume, PVStatus
 from localvolume.static.content import is_offerable
 from localvolume.static.model import (
@@ -88,8 +88,8 @@ class Node:
     """One class with two places, three disks; every method is something that may happen."""
 
     def __init__(self, kind: str, first_use: FirstUse) -> None:
-        mode = "Filesystem" if kind == "filesystem" else "Block"
-        self.facts = class_facts(first_use=first_use, mode=mode)  # type: ignore[arg-type]
+        mode: VolumeMode = "Filesystem" if kind == "filesystem" else "Block"
+        self.facts = class_facts(first_use=first_use, mode=mode)
         make: Callable[..., Entry] = filesystem if kind == "filesystem" else block
         self.disks = [Disk(_disk(make, number)) for number in range(3)]
         self.places: list[Disk | None] = [self.disks[0], self.disks[1]]

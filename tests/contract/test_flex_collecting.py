@@ -360,3 +360,21 @@ async def test_an_error_of_the_api_adopts_nothing(setting: Setting, fault: dict[
     assert {owned.name for owned in setting.driver.list_volumes()} == {"pvc-1"}
     setting.sandbox.faults.clear()
     assert (await one.run()).names == ["pvc-2"]
+
+
+async def test_what_is_noted_and_cannot_be_read_is_left_alone_and_told_once(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where no object is left that would tell of it."""
+    await setting.delete()
+    record = setting.root / "volumes/.localvolume/flexvolumes/pvc-1.json"
+    written = record.read_bytes()
+    record.write_bytes(written[:20])
+    for _ in range(3):
+        assert await setting.sweep_all({}) == []
+        setting.later(GRACE + 1)
+    (said,) = [text for text in caplog.messages if "pvc-1" in text]
+    assert said.startswith("left alone: the record of the volume pvc-1 cannot be read")
+    record.write_bytes(written)
+    assert isinstance(await setting.sweep(), NoteGone)
+    assert setting.has_data()

@@ -1,0 +1,27 @@
+"""What an agent takes for a proof that it is confined: a refusal, and no other answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localvolume.agent.confined import Confined
+from localvolume.kube.auth import find_access
+from localvolume.kube.client import Client
+from localvolume.sandbox import Sandbox
+
+
+@pytest.mark.parametrize("status", [401, 404, 422, 429, 500, 503])
+async def test_an_error_of_the_api_is_no_proof(tmp_path: Path, status: int) -> None:
+    async with Sandbox(controllers=False) as sandbox:
+        kubeconfig = sandbox.kubeconfig(tmp_path / "config")
+        fault = sandbox.faults.answer(status, verb="create", times=1)
+        refusal = sandbox.faults.answer(403, verb="create", times=None)
+        async with Client(find_access(str(kubeconfig)), user_agent="test") as client:
+            confined = Confined(client)
+            assert "it is not known yet" in confined.problem
+            await confined.run()
+            assert confined.problem == ""
+        # It has gone on until there was an answer that says more.
+        assert [fault.hits, refusal.hits] == [1, 1]

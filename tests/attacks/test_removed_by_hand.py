@@ -8,6 +8,8 @@ import shutil
 
 import pytest
 
+from localvolume.backends.layout import trash_name
+from localvolume.backends.records import decode
 from tests.cluster.support_dynamic import DynamicLab
 
 pytestmark = [
@@ -46,5 +48,25 @@ def test_one_in_whose_place_something_else_lies_stays(dynamic: DynamicLab) -> No
     dynamic.event(volume["metadata"]["name"], "VolumeFailedDelete", "another directory")
     assert dynamic.volume(volume["metadata"]["name"]) is not None
     os.rmdir(path)
+    os.rename(f"{path}-away", path)
+    dynamic.gone(volume)
+
+
+def test_one_in_whose_place_in_the_trash_something_else_lies_stays(dynamic: DynamicLab) -> None:
+    """Nothing in its own place is no proof: it may have been moved there by hand."""
+    pool = dynamic.pool()
+    dynamic.start()
+    claim = dynamic.claim(dynamic.storage_class())
+    volume = dynamic.made(claim)
+    name, path = volume["metadata"]["name"], dynamic.path_of(volume)
+    ours = pool.directory / ".localvolume"
+    record = decode(name, (ours / "records" / f"{name}.json").read_bytes())
+    in_trash = ours / "trash" / trash_name(record)
+    in_trash.mkdir()
+    os.rename(path, f"{path}-away")
+    dynamic.delete(claim)
+    dynamic.event(name, "VolumeFailedDelete", "another directory")
+    assert dynamic.volume(name) is not None
+    in_trash.rmdir()
     os.rename(f"{path}-away", path)
     dynamic.gone(volume)

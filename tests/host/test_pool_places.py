@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localvolume.backends.directory import DirectoryBackend
-from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume, Record
+from localvolume.backends.model import BackendFailed, Impossible, Lost, NotThisVolume, Record
 from localvolume.backends.pool import PoolStore
 from localvolume.host import trees
 from tests.host.support_devices import bind, filesystem, tmpfs
@@ -450,6 +450,18 @@ class TestAdopting:
             with pytest.raises(NotThisVolume):
                 store.retire(record)
             assert (tmp_path / "keep").exists()
+
+    def test_one_that_is_gone_is_not_said_to_be_removed(self) -> None:
+        """Nothing tells this disk from another that was mounted in its place."""
+        with pool_on() as (store, where):
+            (where / "old").mkdir()
+            record = store.adopt("pvc-old", "old")
+            (where / "old").rmdir()
+            with pytest.raises(Lost):
+                store.retire(record)
+            assert store.look().records == {"pvc-old": record}
+            (where / "old").mkdir()
+            assert store.retire(record).state == "removed"
 
     def test_another_place_under_the_same_name(self) -> None:
         with pool_on() as (store, where):

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from localvolume.host.blockdev import InUse
+from localvolume.host.blockdev import InUse, exclusive_open
 from localvolume.host.loopattach import Loop, StillInUse, attached, detach
 from tests.cluster.support_dynamic import DynamicLab, MadePool, Volume
-from tests.host.support_devices import command, mounted
+from tests.host.support_devices import bind, command, mounted
 from tests.suite.names import POOL
 from tests.suite.units import MIB
 from tests.suite.until import until
@@ -146,6 +146,36 @@ def test_what_a_pod_still_has_mounted_is_not_detached(dynamic: DynamicLab, pool:
         assert (where / "rows").read_text() == "precious"
     dynamic.gone(volume)
     dynamic.until(lambda: _left(pool), lambda left: left == ([], [], [], []))
+
+
+def test_a_growth_that_waits_for_a_pod_is_tried_when_mounts_change(
+    dynamic: DynamicLab, pool: MadePool
+) -> None:
+    """The device is in use, and by what cannot be seen: that a pod ends changes some mount."""
+    dynamic.hurry_dynamic(first_wait=0.05, longest_wait=3600.0)
+    cls = dynamic.storage_class()
+    dynamic.start()
+    claim = dynamic.claim(cls, size="16Mi")
+    volume = dynamic.made(claim)
+
+    def failed() -> float:
+        with bind(dynamic.directory):
+            return dynamic.metric("localvolume_grow_failed_total", **{"class": cls}) or 0
+
+    def size() -> str:
+        with bind(dynamic.directory):
+            found = dynamic.read_claim(claim)
+        return str(found["status"]["capacity"]["storage"]) if found else ""
+
+    held = exclusive_open(str(dynamic.path_of(volume)), write=False)
+    try:
+        dynamic.grow(claim, "32Mi")
+        dynamic.claim_event(claim, "VolumeResizeFailed", "where the agent cannot see it")
+        # By itself, as each wait is twice as long as the one before, that takes hours.
+        dynamic.until(failed, lambda count: count >= 20)
+    finally:
+        os.close(held)
+    dynamic.until(size, lambda found: found == "32Mi")
 
 
 @pytest.mark.parametrize("mode", ["Filesystem", "Block"])

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.cleaning.jobs import JobSettings, cleaning_job, deadline_seconds, mount_name
+from localvolume.cleaning.jobs import (
+    JobSettings,
+    cleaning_job,
+    deadline_seconds,
+    is_named_for,
+    job_name,
+    mount_name,
+    spare_job_name,
+)
 from localvolume.cleaning.method import Method, choose_method
 from localvolume.cleaning.order import Order, add_order_arguments, read_order
 from localvolume.cleaning.paces import JobPaces
@@ -284,3 +292,9 @@ def test_an_order_that_tells_no_volume_for_sure_is_refused(word: str, value: str
 def test_an_order_without_the_path_of_its_kind_is_refused(environ: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="LOCAL_PV_BLKDEVICE must be the absolute path"):
         parsed(DEVICE.arguments(), **environ)
+
+
+def test_nobody_knows_beforehand_what_a_job_is_called_whose_name_is_taken() -> None:
+    names = {job_name(UID), spare_job_name(UID), spare_job_name(UID)}
+    assert len(names) == 3
+    assert all(is_named_for(name, UID) for name in names)

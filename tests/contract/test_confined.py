@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from localvolume.agent.confined import Confined
+from localvolume.agent.confined import FORBIDDEN, Confined
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
+from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.sandbox import Sandbox
 
 
@@ -25,3 +27,18 @@ async def test_an_error_of_the_api_is_no_proof(tmp_path: Path, status: int) -> N
             assert confined.problem == ""
         # It has gone on until there was an answer that says more.
         assert [fault.hits, refusal.hits] == [1, 1]
+
+
+async def test_that_somebody_has_the_name_is_no_proof_either(tmp_path: Path) -> None:
+    """The API server would have let the agent offer a volume of no node under any other."""
+    async with Sandbox(controllers=False) as sandbox:
+        kubeconfig = sandbox.kubeconfig(tmp_path / "config")
+        async with Client(find_access(str(kubeconfig)), user_agent="test") as client:
+            await client.create(PERSISTENT_VOLUMES, FORBIDDEN)
+            confined = Confined(client)
+            running = asyncio.create_task(confined.run())
+            async with asyncio.timeout(60):
+                while "it is not known yet" in confined.problem:
+                    await asyncio.sleep(0.01)
+            assert "the agent is not confined to its node" in confined.problem
+            running.cancel()

@@ -7,13 +7,14 @@ ValidatingAdmissionPolicy, or where the policies were not applied, nobody would 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from http import HTTPStatus
 from typing import Any, Final
 
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client
-from localvolume.kube.errors import ApiError
+from localvolume.kube.errors import AlreadyThere, ApiError
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,9 @@ class Confined:
         backoff = Backoff()
         while True:
             try:
-                await self._client.try_to_create(PERSISTENT_VOLUMES, FORBIDDEN)
+                # Policies come before the name: one that somebody has taken was not refused.
+                with contextlib.suppress(AlreadyThere):
+                    await self._client.try_to_create(PERSISTENT_VOLUMES, FORBIDDEN)
             except ApiError as error:
                 if error.status == HTTPStatus.FORBIDDEN:
                     # By a policy, or by the roles: then there is nothing to be confined.

@@ -10,7 +10,7 @@ import pytest
 from localvolume.backends.rooms import room
 from localvolume.config.model import FirstUse
 from localvolume.dynamic.model import GiveBack, Grow, Hold, Make, Retire
-from localvolume.static.facts import Changes, _Known
+from localvolume.static.known import Changes, Known
 from localvolume.static.model import Keep, Publish
 from localvolume.static.plan import is_to_come
 from tests.decisions import support_dynamic as dynamic
@@ -70,5 +70,5 @@ def test_what_is_to_be_removed_goes_on() -> None:
 def test_an_entry_that_has_failed_is_looked_at_again_though_nothing_told_of_it() -> None:
     """Resetting the errors of a btrfs changes no mount."""
     for entry, fresh in ((filesystem(), True), (replace(filesystem(), unwell=UNWELL), False)):
-        known = _Known(entry, None, time.monotonic() - 20.0)
+        known = Known(entry, None, time.monotonic() - 20.0)
         assert known.is_fresh(None, False, Changes(host=False), 20.0) is fresh

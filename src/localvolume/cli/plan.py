@@ -33,7 +33,8 @@ from localvolume.kube.kinds import JOBS, NODES, PERSISTENT_VOLUMES, STORAGE_CLAS
 from localvolume.kube.listing import listed
 from localvolume.kube.objects import PersistentVolume, StorageClass
 from localvolume.kube.workloads import Job
-from localvolume.static.facts import Changes, Survey
+from localvolume.static.facts import Survey
+from localvolume.static.known import Changes
 from localvolume.static.model import Ask, Clean, Facts, Hold, Keep, Publish, Step
 from localvolume.static.offer import offer
 from localvolume.static.plan import names_of, plan

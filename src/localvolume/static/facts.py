@@ -29,12 +29,13 @@ from localvolume.host.entries import scan
 from localvolume.host.mounts import Mount, MountSnapshot, MountTable
 from localvolume.host.workers import Hung, Workers
 from localvolume.static.content import offers_formatted
+from localvolume.static.known import Changes, Known
 from localvolume.static.model import Content, Entry, Problem
 from localvolume.static.paces import StaticPaces
-from localvolume.static.probe import EMPTY, probe
+from localvolume.static.probe import probe
 from localvolume.static.recording import Records
 from localvolume.volumes.identity import is_within
-from localvolume.volumes.record import Recorded, Unreadable
+from localvolume.volumes.record import Recorded
 
 if TYPE_CHECKING:
     from localvolume.config.pools import LvmConfig
@@ -47,55 +48,6 @@ EXT = ("ext2", "ext3", "ext4")
 
 POD_MOUNTS = "/volumes/kubernetes.io~local-volume/"
 """Part of every path at which kubelet mounts a local volume for a pod."""
-
-
-@dataclass(slots=True)
-class Changes:
-    """What the kernel told of since the last look; entries it does not concern need no reading.
-
-    `paths` are entries that were made, removed or renamed, and whole discovery directories;
-    `devices` are block devices ("major:minor") that came, went or changed; `host` says that
-    directories and the mount table must be listed anew, `everything` that nothing counts as known.
-    """
-
-    host: bool = True
-    everything: bool = False
-    paths: set[str] = field(default_factory=set)
-    devices: set[str] = field(default_factory=set)
-
-    def concern(self, entry: Entry) -> bool:
-        """Whether the entry must be read anew on their account."""
-        return (
-            self.everything
-            or entry.path in self.paths
-            or os.path.dirname(entry.path) in self.paths
-            or entry.device in self.devices
-            # What leads nowhere now may lead to that device: a link, or a node without a medium.
-            or (bool(self.devices) and entry.problem is not None)
-        )
-
-
-@dataclass(slots=True)
-class _Known:
-    entry: Entry
-    mount: Mount | None
-    read_at: float
-
-    def is_fresh(
-        self, mount: Mount | None, offered: bool, changes: Changes, stale_seconds: float
-    ) -> bool:
-        """Whether what was read still holds: the same mount, untouched, and nothing left open.
-
-        What is not usable or not offered holds for so long only.
-        """
-        if self.mount != mount or changes.concern(self.entry):
-            return False
-        if not offered and self.entry.problem is None and self.entry.content is None:
-            return False
-        fit = self.entry.content == EMPTY and not self.entry.unwell
-        unknown = self.entry.problem is not None or isinstance(self.entry.recorded, Unreadable)
-        settled = not unknown and (offered or fit)
-        return settled or time.monotonic() - self.read_at < stale_seconds
 
 
 class PodsUnseen(Exception):
@@ -134,7 +86,7 @@ class Survey:
         self._recorded: Counter[str] = Counter()
         self._workers = workers
         self._paces = paces or StaticPaces()
-        self._known: dict[tuple[str, str], _Known] = {}
+        self._known: dict[tuple[str, str], Known] = {}
         self._classes: Mapping[str, ClassConfig] = {}
         self._groups: Sequence[LvmConfig] = ()
         self._names: dict[str, list[str]] = {}
@@ -259,7 +211,7 @@ class Survey:
             for entry, mount in remaining:
                 fresh = await self.read(entry, mount, offered=entry.host_path in offered)
                 key = entry.class_name, entry.name
-                self._known[key] = _Known(fresh, mount, time.monotonic())
+                self._known[key] = Known(fresh, mount, time.monotonic())
                 read[key] = fresh
 
         await asyncio.gather(*(reader() for _ in range(min(READERS, len(unread)))))
@@ -305,7 +257,7 @@ class Survey:
         mount = (await self._mount_table(anew=offered)).at(entry.path)
         fresh = await self.read(entry, mount, offered=offered)
         # The next plan is made from this, not from what it disproved.
-        self._known[entry.class_name, entry.name] = _Known(fresh, mount, time.monotonic())
+        self._known[entry.class_name, entry.name] = Known(fresh, mount, time.monotonic())
         return fresh
 
     async def mounted_by_pods(self, entry: Entry) -> list[str]:

@@ -27,8 +27,9 @@ from localvolume.kube.objects import Node, PersistentVolume, StorageClass
 from localvolume.static.act import Acts
 from localvolume.static.asked import Asked
 from localvolume.static.doing import Doing
-from localvolume.static.facts import Changes, Survey
+from localvolume.static.facts import Survey
 from localvolume.static.jobs import JobWatch
+from localvolume.static.known import Changes
 from localvolume.static.model import ClassFacts, Facts, Hold, Step
 from localvolume.static.paces import StaticPaces
 from localvolume.static.plan import is_to_come, plan

@@ -118,6 +118,27 @@ def _loop() -> str | None:
 
 
 @functools.cache
+def _fuse() -> str | None:
+    """Filesystems whose servers are tests: /dev/fuse, and the right to mount what it serves."""
+    from tests.host.support_mounts import MNT_DETACH, mount, umount
+
+    try:
+        server = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        return f"this kernel or container has no /dev/fuse ({error.strerror})"
+    try:
+        with tempfile.TemporaryDirectory(prefix="localvolume-probe-") as name:
+            options = f"fd={server},rootmode=40000,user_id=0,group_id=0"
+            mount("probe", name, "fuse", data=options)
+            umount(name, MNT_DETACH)
+    except OSError as error:
+        return f"this kernel or container mounts no fuse ({error.strerror})"
+    finally:
+        os.close(server)
+    return None
+
+
+@functools.cache
 def _filesystem(kind: str) -> str | None:
     """Make one in a file and mount it, in a mount namespace that takes both away again."""
     with tempfile.TemporaryDirectory(prefix="localvolume-probe-") as name:
@@ -243,6 +264,7 @@ _FILESYSTEM = ("loop", "mount", "unshare")
 _TAKES = {
     "btrfs": (*_FILESYSTEM, "mkfs.btrfs"),
     "ext4": (*_FILESYSTEM, "mkfs.ext4"),
+    "fuse": ("root",),
     "image": ("root", "buildah", "mmdebstrap", "mount", "unshare", "flexclient"),
     "flexclient": ("go", "make"),
     "kubelet": (
@@ -261,6 +283,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "controlplane": _controlplane,
     "ext4": functools.partial(_filesystem, "ext4"),
     "flexclient": lambda: None,
+    "fuse": _fuse,
     "go": _go,
     "guest": _guest,
     "image": _image,

@@ -139,6 +139,7 @@ def broken(
         "gone": "it is not a valid mount point",
         "wrong-kind": "it is a FIFO",
         "unknown": "it did not answer",
+        "reading": "its content is still being read",
     }
     return replace(_named(class_name, name, host_dir), problem=Problem(code, texts[code]))
 

@@ -1,6 +1,7 @@
 """When an act is tried again whose facts had changed meanwhile: ever later, and never for good."""
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from localvolume.kube.errors import LookAgain, NotThere
 from localvolume.static.confirm import Superseded
 from localvolume.static.doing import Doing
-from localvolume.static.model import Step
+from localvolume.static.model import Hold, Step
 
 
 class Overtaken:
@@ -55,3 +56,17 @@ async def test_what_is_overtaken_is_tried_ever_later(error: Exception) -> None:
         await for_seconds(0.1)
     acts.ends = False
     assert await for_seconds(1.5) >= 2
+
+
+def test_what_is_read_once_more_is_not_told_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "localvolume.static.doing")
+    doing = Doing(None, None, None, wake=lambda: None)  # type: ignore[arg-type]  # nothing is done
+    reading = Hold("/disk", "its content is still being read", "reading")
+    full = Hold("/disk", "it holds data", "not-empty")
+    for step in (reading, reading, full, reading, full):
+        doing.begin([step], None)  # type: ignore[arg-type]
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert told == [
+        ("INFO", "/disk is left alone: its content is still being read"),
+        ("WARNING", "/disk is left alone: it holds data"),
+    ]

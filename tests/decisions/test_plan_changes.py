@@ -115,6 +115,7 @@ def test_a_bound_volume_that_returns_is_well_again() -> None:
     ("now", "classes"),
     [
         pytest.param([broken("unknown")], [class_facts()], id="it does not answer"),
+        pytest.param([broken("reading")], [class_facts()], id="it is being read"),
         pytest.param([], [class_facts(problem="input/output error")], id="no listing"),
         pytest.param([DISK], [class_facts(problem="input/output error")], id="an old listing"),
         pytest.param(

@@ -44,6 +44,10 @@ def test_what_was_not_looked_into_yet_is_to_come() -> None:
     assert to_come([filesystem(content=None)])
 
 
+def test_what_is_still_being_read_is_to_come() -> None:
+    assert to_come([broken("reading")])
+
+
 def test_what_must_be_asked_for_is_to_come() -> None:
     assert to_come([filesystem(content="holds")], asked=False)
 

@@ -71,6 +71,7 @@ CASES = {
     "the entry is gone": Case("does not exist", now=lambda _: None),
     "a file in its place": Case("it is a FIFO", now=lambda _: broken("wrong-kind")),
     "hung": Case("did not answer", now=lambda _: broken("unknown")),
+    "not read yet": Case("still being read", now=lambda _: broken("reading")),
     "the directory cannot be listed": Case(
         "permission denied",
         now=lambda _: None,

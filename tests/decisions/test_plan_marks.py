@@ -44,7 +44,7 @@ def test_only_a_bound_volume_is_marked(phase: str) -> None:
     assert not [s for s in steps_of([DISK], [volume]) if isinstance(s, MarkClaimed)]
 
 
-@pytest.mark.parametrize("code", ["gone", "unknown", "wrong-kind"])
+@pytest.mark.parametrize("code", ["gone", "unknown", "reading", "wrong-kind"])
 def test_a_volume_that_is_not_well_is_marked_all_the_same(code: str) -> None:
     volume = volume_of(DISK, phase="Bound", claim="claim-uid")
     mark, hold = steps_of([broken(code)], [volume])  # type: ignore[arg-type]

@@ -78,7 +78,7 @@ def what_lies_there(draw: st.DrawFn) -> Entry:
     """One path's content, without a class and a name yet."""
     kind = draw(st.sampled_from(["filesystem"] * 5 + ["block"] * 2 + ["broken"]))
     if kind == "broken":
-        return broken(draw(st.sampled_from(["gone", "wrong-kind", "unknown"])))
+        return broken(draw(st.sampled_from(["gone", "wrong-kind", "unknown", "reading"])))
     device = draw(st.sampled_from(DEVICES))
     size = draw(st.sampled_from([SIZE, SIZE, 2 * SIZE]))
     if kind == "block":

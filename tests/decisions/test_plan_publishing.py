@@ -111,7 +111,8 @@ def test_a_path_written_in_another_way_is_still_that_path(
 
 
 @pytest.mark.parametrize(
-    ("code", "again_seconds"), [("gone", 0.0), ("wrong-kind", 0.0), ("unknown", 30.0)]
+    ("code", "again_seconds"),
+    [("gone", 0.0), ("wrong-kind", 0.0), ("unknown", 30.0), ("reading", 0.0)],
 )
 def test_an_unusable_entry_is_held_with_its_reason(code: ProblemCode, again_seconds: float) -> None:
     entry = broken(code)
@@ -122,7 +123,7 @@ def test_an_unusable_entry_is_held_with_its_reason(code: ProblemCode, again_seco
     assert hold.entry is entry
 
 
-@pytest.mark.parametrize("bad", ["gone", "wrong-kind", "unknown"])
+@pytest.mark.parametrize("bad", ["gone", "wrong-kind", "unknown", "reading"])
 def test_the_good_siblings_of_a_bad_entry_are_published(bad: ProblemCode) -> None:
     before, hold, after = steps_of([filesystem("a"), broken(bad, "b"), filesystem("c")])
     a(Publish, before)

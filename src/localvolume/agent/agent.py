@@ -273,7 +273,7 @@ class Agent:
             paces=self._paces,
             clock=self._options.clock,
         )
-        self._process.watch_workers(self._workers, role.cleaners)
+        self._process.watch_workers(self._workers, role.cleaners, role.readers)
         self._health = self._tell_health(self._shared, configuration)
         tasks.create_task(self._health.run())
         return role

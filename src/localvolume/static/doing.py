@@ -211,10 +211,13 @@ class Doing:
         asyncio.get_running_loop().call_later(seconds + 0.001, self._wake)
 
     def _say(self, step: Hold, around: Surroundings) -> None:
-        if self._said.get(step.key) == step.reason:
+        said = self._said.get(step.key)
+        # What is read once more is most often what it was.
+        if said == step.reason or (said and step.code == "reading"):
             return
         self._said[step.key] = step.reason
-        level = logging.WARNING if step.event or step.code != "vanished" else logging.INFO
+        quiet = step.code in ("vanished", "reading") and not step.event
+        level = logging.INFO if quiet else logging.WARNING
         log.log(
             level,
             "%s is left alone: %s",

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ from localvolume.static.known import Changes, Known
 from localvolume.static.model import Content, Entry, Problem
 from localvolume.static.paces import StaticPaces
 from localvolume.static.probe import probe
+from localvolume.static.readings import Readings
 from localvolume.static.recording import Records
 from localvolume.volumes.identity import is_within
 from localvolume.volumes.record import Recorded
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
     from localvolume.config.pools import LvmConfig
 
 READERS = 16
-"""How many entries are read at the same time."""
+"""How many entries a look reads at the same time."""
+
+READING = Problem("reading", "its content is still being read")
 
 EXT = ("ext2", "ext3", "ext4")
 """What libblkid calls the filesystems that can be looked into without a mount."""
@@ -70,7 +73,9 @@ class Survey:
     """The discovery directories of the configured classes, with what is known of their entries.
 
     `kubelet_directory` is where the mounts of pods are, None where no kubelet has any. Without
-    `records` nothing is said of those.
+    `records` nothing is said of those. `readers` are the threads that read what is not offered: a
+    disk that nobody knows yet takes none from the others. `look_again` is told when something is
+    known that the last look did not wait for; without it, each look waits for all.
     """
 
     def __init__(
@@ -80,12 +85,21 @@ class Survey:
         *,
         kubelet_directory: str | None = None,
         records: Records | None = None,
+        readers: Workers | None = None,
+        look_again: Callable[[], object] | None = None,
     ) -> None:
         self._kubelet_directory = kubelet_directory
         self._records = records
         self._recorded: Counter[str] = Counter()
         self._workers = workers
+        self._readers = readers or workers
         self._paces = paces or StaticPaces()
+        self._look_again = look_again or (lambda: None)
+        self._readings = Readings(
+            lambda entry, mount: self.read(entry, mount, offered=False),
+            patience=self._paces.patience if look_again else None,
+            ended=self._look_again,
+        )
         self._known: dict[tuple[str, str], Known] = {}
         self._classes: Mapping[str, ClassConfig] = {}
         self._groups: Sequence[LvmConfig] = ()
@@ -113,7 +127,10 @@ class Survey:
         if self._groups != groups:
             self._groups = groups
             self._known.clear()
+            self._readings.outdate()
         self._classes = classes
+        self._readings.changed(changes)
+        self._take_readings()
         listed = self._names.keys() | self._problems.keys()
         if changes.host or changes.everything or classes.keys() != listed:
             await self._list(classes)
@@ -127,6 +144,9 @@ class Survey:
                 known = self._known.get((class_name, name))
                 entry = Entry(class_name, name, path, f"{config.host_dir}/{name}")
                 is_offered = entry.host_path in offered
+                if is_offered:
+                    # It may get a claim, and a tenant's data, before it is read to the end.
+                    self._readings.outdate(path)
                 if not is_offered and not config.matches(name):
                     entries.append(dataclasses.replace(entry, excluded=True))
                 elif known and known.is_fresh(mount, is_offered, changes, self._paces.stale):
@@ -202,29 +222,64 @@ class Survey:
     ) -> list[Entry]:
         """Read these entries and remember what they are, `READERS` at a time.
 
-        All at once would cost 4 kB each while they wait: at the start that is every volume.
+        All at once would cost 4 kB each while they wait: at the start that is every volume. What
+        is offered is always waited for: of such a disk nothing is read but what it is.
         """
         read: dict[tuple[str, str], Entry] = {}
         remaining = iter(unread)
 
         async def reader() -> None:
             for entry, mount in remaining:
-                fresh = await self.read(entry, mount, offered=entry.host_path in offered)
-                key = entry.class_name, entry.name
-                self._known[key] = Known(fresh, mount, time.monotonic())
-                read[key] = fresh
+                if entry.host_path in offered:
+                    fresh = await self.read(entry, mount, offered=True)
+                    key = entry.class_name, entry.name
+                    self._known[key] = Known(fresh, mount, time.monotonic())
+                    read[key] = fresh
+                else:
+                    await self._readings.wait_for(entry, mount)
 
         await asyncio.gather(*(reader() for _ in range(min(READERS, len(unread)))))
-        return [read[entry.class_name, entry.name] for entry, _ in unread]
+        read |= self._take_readings()
+        return [
+            read.get((entry.class_name, entry.name)) or self._being_read(entry, mount)
+            for entry, mount in unread
+        ]
+
+    def _take_readings(self) -> dict[tuple[str, str], Entry]:
+        """Remember what readings have found, and return what of that holds."""
+        read = {}
+        for key, known in self._readings.take().items():
+            self._known[key] = known
+            if not known.outdated:
+                read[key] = known.entry
+            else:
+                # It is read once more.
+                self._look_again()
+        return read
+
+    def _being_read(self, entry: Entry, mount: Mount | None) -> Entry:
+        """What is said of an entry meanwhile: what nobody could tell so far, nobody can yet."""
+        known = self._known.get((entry.class_name, entry.name))
+        if known is None or known.mount != mount:
+            return dataclasses.replace(entry, problem=READING)
+        if known.untold:
+            return known.entry
+        # Where else its data can be reached is still known.
+        return dataclasses.replace(known.entry, content=None, problem=READING)
+
+    async def stop(self) -> None:
+        """Let go of what is still being read."""
+        await self._readings.stop()
 
     async def read(self, entry: Entry, mount: Mount | None, *, offered: bool) -> Entry:
         """Read one entry from the host now, within a deadline; never raises for what it meets."""
         self.probes_total += 1
         bare = Entry(entry.class_name, entry.name, entry.path, entry.host_path)
+        workers = self._workers if offered else self._readers
         try:
             while True:
                 written = self._recorded[entry.path]
-                fresh = await self._workers.call(
+                fresh = await workers.call(
                     entry.path, self._paces.entry, self._probe, bare, mount, offered
                 )
                 # A record that was written meanwhile may have been read before or after that.
@@ -248,6 +303,7 @@ class Survey:
     def recorded(self, entry: Entry, recorded: Recorded) -> None:
         """What is on record of the volume has just been written."""
         self._recorded[entry.path] += 1
+        self._readings.outdate(entry.path)
         known = self._known.get((entry.class_name, entry.name))
         if known is not None:
             known.entry = dataclasses.replace(known.entry, recorded=recorded)
@@ -257,6 +313,7 @@ class Survey:
         mount = (await self._mount_table(anew=offered)).at(entry.path)
         fresh = await self.read(entry, mount, offered=offered)
         # The next plan is made from this, not from what it disproved.
+        self._readings.outdate(entry.path)
         self._known[entry.class_name, entry.name] = Known(fresh, mount, time.monotonic())
         return fresh
 
@@ -278,6 +335,7 @@ class Survey:
 
     def forget(self, path: str) -> None:
         """What was known of the entry at this path holds no longer: its content was changed."""
+        self._readings.outdate(path)
         for key in [key for key, known in self._known.items() if known.entry.path == path]:
             del self._known[key]
 
@@ -292,7 +350,7 @@ class Survey:
         run = on_loop(asyncio.get_running_loop())
         groups = self._groups
         try:
-            made = await self._workers.call(
+            made = await self._readers.call(
                 entry.path, LOOK_SECONDS, lambda: made_for_claims(entry.device, groups, run)
             )
         except (LvmFailed, BadReport, OSError, Hung) as error:
@@ -334,7 +392,7 @@ class Survey:
 
         run = on_loop(asyncio.get_running_loop())
         try:
-            why_not = await self._workers.call(
+            why_not = await self._readers.call(
                 entry.path, LOOK_SECONDS, lambda: why_not_empty(entry.path, entry.device, run)
             )
         except (CannotTell, NotABlockDevice, OSError, Hung) as error:

@@ -26,6 +26,13 @@ class Changes:
     paths: set[str] = field(default_factory=set)
     devices: set[str] = field(default_factory=set)
 
+    def add(self, others: Changes) -> None:
+        """What these others told of, too."""
+        self.host |= others.host
+        self.everything |= others.everything
+        self.paths |= others.paths
+        self.devices |= others.devices
+
     def concern(self, entry: Entry) -> bool:
         """Whether the entry must be read anew on their account."""
         return (
@@ -45,6 +52,16 @@ class Known:
     entry: Entry
     mount: Mount | None
     read_at: float
+    outdated: bool = False
+    """Something has happened to it since that reading began."""
+
+    @property
+    def untold(self) -> bool:
+        """Whether nobody could tell what the entry is, or what lies in it."""
+        problem, content = self.entry.problem, self.entry.content
+        if problem is not None:
+            return problem.code == "unknown"
+        return content is not None and content.state == "unknown"
 
     def is_fresh(
         self, mount: Mount | None, offered: bool, changes: Changes, stale_seconds: float
@@ -53,7 +70,7 @@ class Known:
 
         What is not usable or not offered holds for so long only.
         """
-        if self.mount != mount or changes.concern(self.entry):
+        if self.outdated or self.mount != mount or changes.concern(self.entry):
             return False
         if not offered and self.entry.problem is None and self.entry.content is None:
             return False

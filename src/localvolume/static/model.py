@@ -23,6 +23,7 @@ ProblemCode = Literal[
     "gone",  # there is provably nothing: no entry, a dangling link, a directory without its mount
     "wrong-kind",  # a file, a FIFO, a socket
     "unknown",  # unreadable, or it did not answer in time: nothing may be concluded
+    "reading",  # it is being read: nothing is known yet
 ]
 
 

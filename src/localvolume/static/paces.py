@@ -18,6 +18,10 @@ class StaticPaces:
     entry: float = 5.0
     """How long a disk may take to say what it is before it is held for dead."""
 
+    patience: float = 1.0
+    """How long a look waits for an entry that no PersistentVolume offers to be read: reading it
+    may take minutes, of a disk that dies."""
+
     directory: float = 10.0
     """How long a discovery directory may take to be listed."""
 

@@ -88,7 +88,8 @@ def plan(facts: Facts) -> list[Step]:
 def is_to_come(step: Step) -> bool:
     """Whether the node's volumes are not all known yet: one is to be offered, or looked into."""
     if isinstance(step, Hold) and step.volume is None and step.entry is not None:
-        return step.entry.problem is None and step.entry.content is None
+        problem = step.entry.problem
+        return problem.code == "reading" if problem else step.entry.content is None
     return isinstance(step, Publish | CleanFirst | Ask)
 
 

@@ -27,7 +27,7 @@ from localvolume.kube.objects import Node, PersistentVolume, StorageClass
 from localvolume.static.act import Acts
 from localvolume.static.asked import Asked
 from localvolume.static.doing import Doing
-from localvolume.static.facts import Survey
+from localvolume.static.facts import READERS, Survey
 from localvolume.static.jobs import JobWatch
 from localvolume.static.known import Changes
 from localvolume.static.model import ClassFacts, Facts, Hold, Step
@@ -86,7 +86,16 @@ class StaticRole:
         self._paces = paces = paces or StaticPaces()
         self._on_resync = on_resync
         records = Records(records_directory)
-        self._survey = Survey(workers, paces, kubelet_directory=kubelet_directory, records=records)
+        self.readers = Workers(limit=READERS)
+        """The threads that read what is not offered, for whoever shows what hangs."""
+        self._survey = Survey(
+            workers,
+            paces,
+            kubelet_directory=kubelet_directory,
+            records=records,
+            readers=self.readers,
+            look_again=self.objects_changed,
+        )
         self._asked = Asked()
         acts = Acts(
             client=client,
@@ -184,7 +193,8 @@ class StaticRole:
         finally:
             if self._alarm:
                 self._alarm.cancel()
-            await self._doing.stop()
+            await asyncio.gather(self._doing.stop(), self._survey.stop())
+            self.readers.close()
 
     async def _resync_forever(self) -> None:
         while True:

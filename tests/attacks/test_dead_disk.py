@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from localvolume.static.paces import StaticPaces
 from tests.cluster.support_agent import Class, Lab
 from tests.host.support_dead import DeadDisk, dead_disk
 from tests.host.support_failing import dead_filesystem
@@ -23,7 +24,7 @@ MANY = 12
 @pytest.fixture
 def dead(lab: Lab) -> Iterator[DeadDisk]:
     """A disk that never answers, however long it is waited for."""
-    lab.hurry(entry=3600.0)
+    lab.hurry(entry=3600.0, patience=StaticPaces().patience)
     with dead_disk() as disk:
         yield disk
         # Before the disk goes: it may still be read.

@@ -27,6 +27,7 @@ from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.ports import free_ports
 from localvolume.host.mounts import read_mount_table
 from localvolume.host.volumenotes import NAME as NOTE
+from localvolume.static.paces import StaticPaces
 from localvolume.volumes.periods import Clock
 from tests.cluster.support_endpoints import http, metric, samples
 from tests.cluster.support_objects import Objects
@@ -115,8 +116,11 @@ class Lab:
         self.kubeconfig: Path | None = None
         """Whose access the agent has; the administrator's where nothing is said."""
         self.job_image: str | None = None
-        self.paces = Paces()
-        """Of the agents that are started from now on in this process."""
+        self.paces = Paces(static=StaticPaces(patience=30.0))
+        """Of the agents that are started from now on in this process.
+
+        What a slow machine needs a while to read is not dead.
+        """
         self.deeds = Deeds()
         self.clock = Clock()
         """Theirs too."""

@@ -16,7 +16,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from localvolume.config.environment import ListenAddress
-from localvolume.process.endpoints import CLIENTS, HEAD_BYTES, Endpoints
+from localvolume.process.endpoints import Endpoints
+from localvolume.process.server import CLIENTS, HEAD_BYTES
 from tests.suite.until import until_async
 
 HEADER = b"X-Kept: " + b"x" * 60_000 + b"\r\n"

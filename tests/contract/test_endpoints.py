@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from localvolume.config.environment import ListenAddress
 from localvolume.process import endpoints
 from localvolume.process.endpoints import Endpoints
+from localvolume.process.server import CLIENT_SECONDS, CLIENTS
 from tests.suite.until import until_async
 
 
@@ -25,7 +26,7 @@ class Served:
         self,
         host: str | None = "127.0.0.1",
         loop_seconds: float = endpoints.LOOP_SECONDS,
-        client_seconds: float = endpoints.CLIENT_SECONDS,
+        client_seconds: float = CLIENT_SECONDS,
     ) -> None:
         self.wrong: dict[str, str] = {}
         self.sick: dict[str, str] = {}
@@ -147,7 +148,7 @@ async def test_silent_clients_neither_pile_up_nor_keep_a_probe_out() -> None:
     async with served() as it:
         silent = []
         try:
-            for _ in range(5 * endpoints.CLIENTS):
+            for _ in range(5 * CLIENTS):
                 one = socket.create_connection(("127.0.0.1", it.endpoints.port))
                 one.sendall(b"GET /metrics HT")
                 silent.append(one)
@@ -155,12 +156,12 @@ async def test_silent_clients_neither_pile_up_nor_keep_a_probe_out() -> None:
             server = it.endpoints._server
             assert server is not None
             # Those that were cut end when their threads get their turn.
-            await until_async(lambda: server._at_work, lambda count: count <= endpoints.CLIENTS)
+            await until_async(lambda: server._at_work, lambda count: count <= CLIENTS)
             began = time.monotonic()
             assert (await get(it, "/healthz"))[0] == 200
-            assert time.monotonic() - began < endpoints.CLIENT_SECONDS
-            assert len(server._open) <= endpoints.CLIENTS
-            assert server._at_work <= 2 * endpoints.CLIENTS
+            assert time.monotonic() - began < CLIENT_SECONDS
+            assert len(server._open) <= CLIENTS
+            assert server._at_work <= 2 * CLIENTS
         finally:
             for one in silent:
                 one.close()

@@ -88,6 +88,7 @@ _NOT_READ = frozenset(
         "DEBUGFS_PAGER",
         "DEFAULT_PATH_FOR_NON_LISTED_NODES",
         "FROZENLIST_NO_EXTENSIONS",
+        "HTTP_AUTHORIZATION",
         "ID_PART_ENTRY_UUID",
         "ID_SERIAL_SHORT",
         "ID_WWN",

@@ -72,6 +72,7 @@ def test_the_defaults_of_the_flags() -> None:
     args = flags()
     assert args.listen_address == ListenAddress(None, 8080)
     assert args.metrics_path == "/metrics"
+    assert args.metrics_certificate is None
     assert args.discovery_period is None
     assert args.config_sync_period is None
 
@@ -80,12 +81,14 @@ def test_all_flags() -> None:
     args = flags(
         "--listen-address=127.0.0.1:0",
         "--metrics-path=/m",
+        "--metrics-certificate=/etc/certificate",
         "--discovery-period=1m30s",
         "--config-sync-period",
         "500ms",
     )
     assert args.listen_address == ListenAddress("127.0.0.1", 0)
     assert args.metrics_path == "/m"
+    assert args.metrics_certificate == "/etc/certificate"
     assert args.discovery_period == 90
     assert args.config_sync_period == 0.5
 
@@ -117,6 +120,7 @@ def test_listen_addresses_are_gos(text: str, address: ListenAddress) -> None:
         ("--metrics-path=/ready", "readiness"),
         ("--metrics-path=/ready/x", "readiness"),
         ("--metrics-path=/{x}", "no path"),
+        ("--metrics-certificate=", "it names no directory"),
         ("--discovery-period=10", "lacks a unit"),
         ("--discovery-period=0s", "shorter than 100ms"),
         ("--config-sync-period=-5s", "shorter than 100ms"),

@@ -1,6 +1,7 @@
 """`localvolume controller`: upstream's flags, their defaults, what is refused and why."""
 
 import argparse
+import re
 
 import pytest
 
@@ -25,6 +26,7 @@ def test_upstreams_defaults() -> None:
     assert flags.resync == 600
     assert flags.listen_address == ListenAddress(None, 8080)
     assert flags.metrics_path == "/metrics"
+    assert flags.metrics_certificate is None
     assert flags.kubeconfig is None
     assert flags.node_return_period == 24 * 3600
     assert (flags.lease_namespace, flags.lease_name) == ("default", "localvolume-controller")
@@ -75,6 +77,8 @@ def test_all_of_them() -> None:
         ("--resync=often", "is no duration"),
         ("--listen-address=8080", "lacks the colon"),
         ("--metrics-path=metrics", "is no path like"),
+        ("--metrics-certificate=", "it names no directory"),
+        ("--listen-address= --metrics-certificate=/c", "has no use where --listen-address"),
         ("--node-return-period=-5m", "is less than nothing"),
         ("--lease-name=My Lease", "is no name of a Lease"),
         ("--lease-namespace=My", "'My' is no name of a namespace"),
@@ -85,7 +89,7 @@ def test_all_of_them() -> None:
 )
 def test_what_is_refused(word: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        status = main(["controller", word])
+        status = main(["controller", *re.split(r" (?=--)", word)])
     except SystemExit as error:
         status = int(error.code or 0)
     assert status == 2

@@ -34,7 +34,7 @@ from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES
-from localvolume.process.endpoints import serving
+from localvolume.process.endpoints import Secured, serving
 from localvolume.process.memory import give_back_once_started
 from localvolume.static.jobs import JobWatch
 from localvolume.static.role import GRACE_SECONDS, StaticRole
@@ -75,6 +75,8 @@ class AgentOptions:
     kubeconfig: str | None = None
     listen_address: ListenAddress | None = None
     metrics_path: str = DEFAULT_METRICS_PATH
+    metrics_certificate: str | None = None
+    """The directory of the certificate for TLS; None: none, and everyone reads the metrics."""
     claims_in_metrics: bool = False
     discovery_period: float | None = None
     config_sync_period: float | None = None
@@ -116,14 +118,20 @@ class Agent:
 
     async def run(self) -> None:
         """Raises AccessInvalid where the API server cannot be reached as configured, OSError where
-        the address for metrics is taken."""
+        the address for metrics is taken, or there is no certificate for it."""
         options = self._options
+        secured = None
+        if options.metrics_certificate is not None:
+            secured = Secured(
+                options.metrics_certificate, options.kubeconfig, self._process.request
+            )
         serves = serving(
             options.listen_address,
             options.metrics_path,
             self._process.registry,
             ready=self._not_ready,
             healthy=self._not_healthy,
+            secured=secured,
         )
         async with serves:
             try:

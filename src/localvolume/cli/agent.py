@@ -74,6 +74,7 @@ def run(
         kubeconfig=environment.kubeconfig,
         listen_address=arguments.listen_address,
         metrics_path=arguments.metrics_path,
+        metrics_certificate=arguments.metrics_certificate,
         claims_in_metrics=arguments.claims_in_metrics,
         discovery_period=arguments.discovery_period,
         config_sync_period=arguments.config_sync_period,

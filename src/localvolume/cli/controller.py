@@ -58,4 +58,5 @@ def _options(flags: ControllerFlags) -> ControllerOptions:
         kubeconfig=flags.kubeconfig,
         listen_address=flags.listen_address,
         metrics_path=flags.metrics_path,
+        metrics_certificate=flags.metrics_certificate,
     )

@@ -19,6 +19,7 @@ from localvolume.config.environment import (
     DEFAULT_METRICS_PATH,
     DEFAULT_NAMESPACE,
     ListenAddress,
+    add_certificate_flag,
     parse_listen_address,
     parse_metrics_path,
 )
@@ -54,6 +55,7 @@ class ControllerFlags:
     resync: float
     listen_address: ListenAddress | None
     metrics_path: str
+    metrics_certificate: str | None
     kubeconfig: str | None
     lease_name: str
     lease_namespace: str
@@ -77,6 +79,8 @@ class ControllerFlags:
                 "--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline, "
                 f"and that longer than {_JITTER} times --leader-elect-retry-period"
             )
+        if given.metrics_certificate is not None and given.listen_address is None:
+            raise FlagsInvalid("--metrics-certificate has no use where --listen-address is empty")
         return cls(
             storageclass_names=frozenset(
                 name for list_ in given.storageclass_names for name in list_
@@ -94,6 +98,7 @@ class ControllerFlags:
             resync=given.resync,
             listen_address=given.listen_address,
             metrics_path=given.metrics_path,
+            metrics_certificate=given.metrics_certificate,
             kubeconfig=given.kubeconfig,
             lease_name=given.lease_name,
             lease_namespace=namespace,
@@ -145,6 +150,7 @@ def add_controller_flags(parser: argparse.ArgumentParser) -> None:
     add("--listen-address", "[HOST]:PORT", _listen_address, DEFAULT_LISTEN_ADDRESS, text)
     text = "where below the address the metrics are"
     add("--metrics-path", "PATH", parse_metrics_path, DEFAULT_METRICS_PATH, text)
+    add_certificate_flag(parser)
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",

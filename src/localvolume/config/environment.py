@@ -167,7 +167,8 @@ def _absolute(text: str) -> str | None:
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     """Add upstream's flags.
 
-    They arrive as `listen_address: ListenAddress`, `metrics_path: str`, and the seconds
+    They arrive as `listen_address: ListenAddress`, `metrics_path: str`, that of
+    `add_certificate_flag`, and the seconds
     `discovery_period: float | None`, `config_sync_period: float | None`, None where not given;
     `flexvolume_driver: str | None`; and those of `add_pool_flags`.
     """
@@ -185,6 +186,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_METRICS_PATH,
         help=f"where below the address the metrics are (default {DEFAULT_METRICS_PATH})",
     )
+    add_certificate_flag(parser)
     parser.add_argument(
         "--discovery-period",
         metavar="DURATION",
@@ -207,6 +209,19 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         help="serve FlexVolume as elastic's daemon did: lvm or bindmount (also DRIVER_KIND)",
     )
     add_pool_flags(parser)
+
+
+def add_certificate_flag(parser: argparse.ArgumentParser) -> None:
+    """Add ours that secures the endpoints; it arrives as `metrics_certificate: str | None`."""
+    parser.add_argument(
+        "--metrics-certificate",
+        metavar="DIR",
+        type=_argument(_parse_directory),
+        default=None,
+        help="serve metrics and health over TLS alone, with tls.crt and tls.key of this directory "
+        "(a mounted Secret; read anew when they change), and metrics to those alone whose bearer "
+        "token may `get` their path, by the API server (default: plain HTTP, to everyone)",
+    )
 
 
 def add_pool_flags(parser: argparse.ArgumentParser) -> None:
@@ -265,6 +280,13 @@ def parse_metrics_path(text: str) -> str:
         raise ValueError(f'{text!r} is no path like "/metrics"')
     if text == "/ready" or text.startswith("/ready/"):
         raise ValueError(f"{text!r} is where readiness is served")
+    return text
+
+
+def _parse_directory(text: str) -> str:
+    if not text:
+        # Where a template has nothing to put there, nothing must be served to everyone.
+        raise ValueError("it names no directory")
     return text
 
 

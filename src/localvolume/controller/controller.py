@@ -27,7 +27,7 @@ from localvolume.kube.errors import ApiError, TellTheAdministrator
 from localvolume.kube.events import QUEUE, EventRecorder
 from localvolume.kube.kinds import Kind
 from localvolume.kube.lease import Election, new_identity
-from localvolume.process.endpoints import serving
+from localvolume.process.endpoints import Secured, serving
 from localvolume.process.memory import give_back_once_started
 from localvolume.volumes.periods import Clock
 
@@ -65,6 +65,8 @@ class ControllerOptions:
     kubeconfig: str | None = None
     listen_address: ListenAddress | None = None
     metrics_path: str = DEFAULT_METRICS_PATH
+    metrics_certificate: str | None = None
+    """The directory of the certificate for TLS; None: none, and everyone reads the metrics."""
     room_for_events: int = QUEUE
     """How many Events may wait to be written."""
 
@@ -84,8 +86,13 @@ class Controller:
 
     async def run(self) -> None:
         """Raises AccessInvalid where the API server cannot be reached as configured, OSError where
-        the address for metrics is taken."""
+        the address for metrics is taken, or there is no certificate for it."""
         options = self._options
+        secured = None
+        if options.metrics_certificate is not None:
+            secured = Secured(
+                options.metrics_certificate, options.kubeconfig, self._metrics.request
+            )
         async with serving(
             options.listen_address,
             options.metrics_path,
@@ -93,6 +100,7 @@ class Controller:
             ready=self._not_ready,
             healthy=self._not_healthy,
             says=self._standing,
+            secured=secured,
         ):
             await self._serve()
 

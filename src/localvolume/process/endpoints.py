@@ -1,4 +1,4 @@
-"""What the node's monitoring asks: metrics, readiness, liveness, over HTTP.
+"""What the node's monitoring asks: metrics, readiness, liveness, over HTTP or HTTPS.
 
 Served in threads by the WSGI server that comes with prometheus_client: that costs an agent 2 MB
 less than aiohttp's server, and it can still answer when the loop does not.
@@ -12,12 +12,14 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from localvolume.config.environment import ListenAddress
-from localvolume.process.server import CLIENT_SECONDS, App, Server, listen
+from localvolume.kube.client import OnRequest
+from localvolume.process.server import CLIENT_SECONDS, Accept, App, Server, listen
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +30,35 @@ LOOP_SECONDS = 2.0
 """How long the event loop may take to answer a probe before it is held to hang."""
 
 
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """TLS for all pages, and the metrics for those alone whom the API server lets `get` them.
+
+    `certificate` is the directory of tls.crt and tls.key, `kubeconfig` says how that is asked.
+    """
+
+    certificate: str
+    kubeconfig: str | None
+    on_request: OnRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What that takes. `refusal` is the status for who may not read the metrics, by the header
+    Authorization; "" for who may."""
+
+    accept: Accept
+    refusal: Callable[[str], str]
+
+
 class Endpoints:
     """`/metrics`, `/ready` and `/healthz`; the last two answer 200 or 500.
 
     Readiness says that every configured class is served; liveness that the loop turns and no look
     at the node is stuck. A loop that hangs is answered for with 500. `says` is the text for people
     with which a process that is ready answers. The event loop may take `loop_seconds` to answer a
-    probe, and a client may take `client_seconds` for its request.
+    probe, and a client may take `client_seconds` for its request. A `guard` has all of them served
+    over TLS. The probes need no token: kubelet has none to show.
     """
 
     def __init__(
@@ -48,13 +72,16 @@ class Endpoints:
         says: Callable[[], str] = lambda: "ok",
         loop_seconds: float = LOOP_SECONDS,
         client_seconds: float = CLIENT_SECONDS,
+        guard: Guard | None = None,
     ) -> None:
         self._address = address
         self._loop_seconds = loop_seconds
         self._client_seconds = client_seconds
+        self._accept = guard.accept if guard else None
         self._server: Server | None = None
+        metrics: App = make_wsgi_app(registry)
         self._pages: dict[str, App] = {
-            metrics_path: make_wsgi_app(registry),
+            metrics_path: _guarded(metrics, guard) if guard else metrics,
             "/ready": self._answer(ready, says),
             # Upstream's check has an address of its own; so have probes written for it.
             "/ready/DiscovererReadyzCheck": self._answer(ready, says),
@@ -67,7 +94,7 @@ class Endpoints:
         """Raises OSError where the address is taken."""
         self._loop = asyncio.get_running_loop()
         # Requests come after this line only.
-        self._server = Server(listen(self._address), self._page, self._client_seconds)
+        self._server = Server(listen(self._address), self._page, self._client_seconds, self._accept)
         self.port = self._server.server_port
         threading.Thread(target=self._server.serve, name="endpoints", daemon=True).start()
         log.info("metrics and health are served on port %d", self.port)
@@ -125,24 +152,46 @@ async def serving(
     ready: Checks,
     healthy: Checks,
     says: Callable[[], str] = lambda: "ok",
+    secured: Secured | None = None,
 ) -> AsyncIterator[None]:
     """Serve the endpoints within the block; nothing is served where `address` is None.
 
-    Raises OSError where the address is taken.
+    Raises OSError where the address is taken, or there is no certificate, and AccessInvalid where
+    the API server is to be asked, and there is no way to it.
     """
     if address is None:
         yield
         return
-    endpoints = Endpoints(address, metrics_path, registry, ready=ready, healthy=healthy, says=says)
-    await endpoints.start()
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        guard = None
+        if secured is not None:
+            # Imported now: a process that serves everyone need not carry it.
+            from localvolume.process.secured import guarding
+
+            guard = await stack.enter_async_context(guarding(secured, metrics_path))
+        endpoints = Endpoints(
+            address, metrics_path, registry, ready=ready, healthy=healthy, says=says, guard=guard
+        )
+        await endpoints.start()
+        stack.push_async_callback(endpoints.close)
         yield
-    finally:
-        await endpoints.close()
 
 
-def _text(start: Callable[..., Any], status: str, text: str) -> Iterable[bytes]:
+def _guarded(page: App, guard: Guard) -> App:
+    def guarded(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        refused = guard.refusal(environ.get("HTTP_AUTHORIZATION", ""))
+        if not refused:
+            return page(environ, start)
+        asks = [("WWW-Authenticate", "Bearer")] if refused.startswith("401") else []
+        return _text(start, refused, f"{refused}\n", *asks)
+
+    return guarded
+
+
+def _text(
+    start: Callable[..., Any], status: str, text: str, *headers: tuple[str, str]
+) -> Iterable[bytes]:
     body = text.encode("utf-8", "backslashreplace")
     content_type = ("Content-Type", "text/plain; charset=utf-8")
-    start(status, [content_type, ("Content-Length", str(len(body)))])
+    start(status, [content_type, ("Content-Length", str(len(body))), *headers])
     return [body]

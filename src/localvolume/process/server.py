@@ -30,6 +30,7 @@ CLIENTS = 16
 """How many requests may be open; the oldest is cut for one more, so a probe always gets in."""
 
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+Accept = Callable[[socket.socket], socket.socket]
 
 
 def listen(address: ListenAddress) -> socket.socket:
@@ -49,6 +50,20 @@ _TOO_LARGE = b"HTTP/1.0 431 Request Header Fields Too Large\r\nContent-Length: 0
 class _Handler(WSGIRequestHandler):
     server: Server
 
+    def setup(self) -> None:
+        self._until = time.monotonic() + self.server.client_seconds
+        if self.server.accept is not None:
+            # Here, in the request's own thread: a client that is slow with it holds up nobody.
+            self.request = self.server.accept(self.request)
+        super().setup()
+
+    def finish(self) -> None:
+        try:
+            super().finish()
+        finally:
+            if self.server.accept is not None:
+                self.request.close()
+
     def handle(self) -> None:
         """What the library parses is what has been read whole, of a bounded size.
 
@@ -67,13 +82,12 @@ class _Handler(WSGIRequestHandler):
 
         Raises TimeoutError where it takes too long.
         """
-        until = time.monotonic() + self.server.client_seconds
         head = b""
         while b"\r\n\r\n" not in head and b"\n\n" not in head:
             if len(head) >= HEAD_BYTES:
                 self.connection.sendall(_TOO_LARGE)
                 return None
-            left = until - time.monotonic()
+            left = self._until - time.monotonic()
             if left <= 0:
                 raise TimeoutError("the request did not come to its end in time")
             self.connection.settimeout(left)
@@ -89,9 +103,19 @@ class _Handler(WSGIRequestHandler):
 
 
 class Server(ThreadingWSGIServer):
-    """A thread per request, `CLIENTS` at most; between requests it sleeps without waking up."""
+    """A thread per request, `CLIENTS` at most; between requests it sleeps without waking up.
 
-    def __init__(self, listening: socket.socket, app: App, client_seconds: float) -> None:
+    `accept` makes another socket of a client's, by a handshake within its timeout; it is closed
+    when the request is done.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        app: App,
+        client_seconds: float,
+        accept: Accept | None = None,
+    ) -> None:
         host, port = listening.getsockname()[:2]
         super().__init__((host, port), _Handler, bind_and_activate=False)
         self.socket.close()
@@ -101,6 +125,7 @@ class Server(ThreadingWSGIServer):
         self.setup_environ()
         self.set_app(app)
         self.client_seconds = client_seconds
+        self.accept = accept
         self._closing = False
         self._open: dict[socket.socket, None] = {}
         self._at_work = 0

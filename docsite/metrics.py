@@ -42,7 +42,8 @@ _TITLES = {
 _MAKERS = {"Counter", "Gauge", "Histogram", "Summary", "Info", "Enum"}
 
 _INTRODUCTION = """\
-Agent and controller serve them at `--listen-address`, path `/metrics`. Names that begin with
+Agent and controller serve them at `--listen-address`, path `/metrics`, to everyone or to
+[who may read them](../security.md#who-may-read-the-metrics). Names that begin with
 `local_volume_provisioner_`, `local_volume_node_cleanup_` or `controller_` are those of the tools
 that are replaced, with their labels and buckets; `localvolume_` are ours. Beside them are
 `process_…` and `python_…`, as every Python program has them.

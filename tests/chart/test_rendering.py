@@ -236,6 +236,65 @@ def test_metrics_name_claims_only_where_that_is_asked_for(full: list[Object]) ->
     assert not understood(agent_of(render())["args"]).claims_in_metrics
 
 
+SECURED: Object = {"metrics": {"secure": True, "secretName": "ours"}}
+PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+
+
+def test_secured_metrics() -> None:
+    """Of agent and controller alike: the certificate, the flag, probes and scrapes over TLS."""
+    monitored = {"serviceMonitor": {"enabled": True}}
+    startup = {"httpGet": {"path": "/ready", "port": "metrics"}}
+    objects = render({**SECURED, **monitored, "startupProbe": startup})
+    for name, kind in ((NAME, "DaemonSet"), (CONTROLLER, "Deployment")):
+        pod = pod_of(objects, kind)
+        (container,) = pod["containers"]
+        directory = understood(container["args"]).metrics_certificate
+        (mount,) = [each for each in container["volumeMounts"] if each["mountPath"] == directory]
+        # No subPath: the kubelet would never renew the files.
+        assert mount == {"name": mount["name"], "mountPath": directory, "readOnly": True}
+        (volume,) = [each for each in pod["volumes"] if each["name"] == mount["name"]]
+        assert volume["secret"] == {"secretName": "ours"}
+        asked = [container[probe] for probe in PROBES if probe in container]
+        schemes = {each["httpGet"]["scheme"] for each in asked if "httpGet" in each}
+        assert schemes == {"HTTPS"}
+        (endpoint,) = one(objects, "ServiceMonitor", name)["spec"]["endpoints"]
+        assert endpoint["scheme"] == "https"
+        assert endpoint["bearerTokenFile"].startswith("/var/run/secrets/kubernetes.io/")
+        assert endpoint["tlsConfig"] == {
+            "serverName": f"{one(objects, 'Service', name)['metadata']['name']}.{NAME}.svc",
+            "ca": {"secret": {"name": "ours", "key": "ca.crt"}},
+        }
+
+
+def test_metrics_are_not_secured_unless_that_is_asked_for(full: list[Object]) -> None:
+    for kind, name in (("DaemonSet", NAME), ("Deployment", CONTROLLER)):
+        pod = pod_of(full, kind)
+        (container,) = pod["containers"]
+        assert understood(container["args"]).metrics_certificate is None
+        assert not [each for each in pod["volumes"] if "secret" in each]
+        probes = [container[probe] for probe in PROBES if probe in container]
+        assert not any("scheme" in each.get("httpGet", {}) for each in probes)
+        (endpoint,) = one(full, "ServiceMonitor", name)["spec"]["endpoints"]
+        assert endpoint["scheme"] == "http"
+        assert not {"bearerTokenFile", "tlsConfig"} & endpoint.keys()
+    assert not [each for each in full if each["metadata"]["name"].endswith("-metrics-reader")]
+
+
+def test_own_ways_of_asking_secured_metrics_win() -> None:
+    own = {"insecureSkipVerify": True}
+    probe = {"httpGet": {"path": "/ready", "port": 8081, "scheme": "HTTP"}}
+    values = {
+        **SECURED,
+        "serviceMonitor": {"enabled": True, "namespace": "monitoring", "tlsConfig": own},
+        "startupProbe": probe,
+    }
+    objects = render(values)
+    for name in (NAME, CONTROLLER):
+        (endpoint,) = one(objects, "ServiceMonitor", name)["spec"]["endpoints"]
+        assert endpoint["tlsConfig"] == own
+    assert agent_of(objects)["startupProbe"] == probe
+
+
 def test_own_security_context_and_probes_win() -> None:
     agent = agent_of(render(REPLACED))
     assert agent["securityContext"] == REPLACED["securityContext"]

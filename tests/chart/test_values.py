@@ -80,6 +80,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"controller": {"replica": 1}}, "replica"),
     ({"logFormat": "xml"}, "/logFormat"),
     ({"claimsInMetrics": "yes"}, "/claimsInMetrics"),
+    ({"metrics": {"secured": True}}, "secured"),
+    ({"metrics": {"secure": True}}, "metrics.secure needs metrics.secretName"),
+    ({"metrics": {"secretName": "ours"}}, "metrics.secretName and serviceMonitor.tlsConfig need"),
+    (
+        {
+            "metrics": {"secure": True, "secretName": "ours"},
+            "serviceMonitor": {"enabled": True, "namespace": "monitoring"},
+        },
+        "a ServiceMonitor reads no Secret of another namespace",
+    ),
     ({"confinement": {"enable": False}}, "enable"),
     ({"networkPolicy": {"apiServerPorts": [0]}}, "/networkPolicy/apiServerPorts/0"),
     ({"replaces": {"kutti": {"rootPath": "kutti"}}}, "/replaces/kutti/rootPath"),

@@ -113,6 +113,7 @@ class Ground:
         provisioners: Sequence[str] = (),
         flex_drivers: Sequence[str] = (),
         kubeconfig: Path | None = None,
+        metrics_certificate: str | None = None,
         room_for_events: int = QUEUE,
         clock: Clock | None = None,
         wait: bool = True,
@@ -133,6 +134,7 @@ class Ground:
                 ),
                 kubeconfig=str(kubeconfig or self.plane.kubeconfig),
                 listen_address=ListenAddress("127.0.0.1", self.port),
+                metrics_certificate=metrics_certificate,
                 room_for_events=room_for_events,
                 clock=clock or Clock(),
             )

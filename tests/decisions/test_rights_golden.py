@@ -55,6 +55,8 @@ INSTALLED: list[Given] = [
     ),
 ]
 
+SECURED: Values = {"metrics": {"secure": True, "secretName": "ours"}}
+
 MORE: list[tuple[str, Values, set[Given]]] = [
     (
         "Jobs",
@@ -94,6 +96,18 @@ MORE: list[tuple[str, Values, set[Given]]] = [
         {(CONTROLLER, "", "persistentvolumeclaims", (), (*READ, "patch", "delete"))},
     ),
     (
+        "secured metrics",
+        SECURED,
+        {
+            (role, group, resource, (), ("create",))
+            for role in (NAME, CONTROLLER)
+            for group, resource in (
+                ("authentication.k8s.io", "tokenreviews"),
+                ("authorization.k8s.io", "subjectaccessreviews"),
+            )
+        },
+    ),
+    (
         "no confinement",
         {"confinement": {"enabled": False}},
         {(NAME, "", "persistentvolumes", (), (*READ, "create", "patch"))},
@@ -106,6 +120,7 @@ EVERYTHING: Values = {
     "removeNodeNotReadyTaint": True,
     "flexvolume": {"driver": "bindmount"},
     "controller": {"storageClassNames": ["fast-disks"]},
+    **SECURED,
 }
 TEMPLATES = ("rbac-agent.yaml", "rbac-controller.yaml")
 
@@ -117,7 +132,7 @@ def given(manifests: Sequence[Object]) -> Iterator[Given]:
             where = "" if one["kind"] == "ClusterRole" else " (namespace)"
             for rule in one["rules"]:
                 names = tuple(rule.get("resourceNames", []))
-                for group in rule["apiGroups"]:
+                for group in rule.get("apiGroups", []):
                     for resource in rule["resources"]:
                         role = one["metadata"]["name"] + where
                         yield role, group, resource, names, tuple(rule["verbs"])
@@ -156,6 +171,19 @@ def test_what_nobody_is_given() -> None:
             assert set(verbs) <= {"get", "list"}, row
         if resource == "nodes" and "patch" in verbs:
             assert role == NAME, row
+
+
+@of_the_chart
+def test_who_reads_metrics_may_do_nothing_else() -> None:
+    values = {**SECURED, "controller": {"metricsPath": "/of-the-controller"}}
+    rules = {
+        one["metadata"]["name"]: one["rules"]
+        for one in render(values, only=TEMPLATES)
+        if one["kind"] == "ClusterRole"
+    }
+    paths = ["/metrics", "/of-the-controller"]
+    assert rules[f"{NAME}-metrics-reader"] == [{"nonResourceURLs": paths, "verbs": ["get"]}]
+    assert all("metrics-reader" not in one["metadata"]["name"] for one in installed())
 
 
 @of_the_chart
@@ -202,6 +230,9 @@ def test_each_policy_is_bound_and_denies() -> None:
     }
     # Of the controller's own: its lease by its name, its driver, and what it says.
     free = {(CONTROLLER, one) for one in ("leases", "csidrivers", "events")}
+    # Questions, of which nothing is kept.
+    reviews = ("tokenreviews", "subjectaccessreviews")
+    free |= {(role, one) for role in (NAME, CONTROLLER) for one in reviews}
     assert written - free <= confined
 
 

@@ -30,6 +30,17 @@
 {{- if and .Values.removeNodeNotReadyTaint (not .Values.provisionerNotReadyNodeTaintKey) -}}
 {{- fail "removeNodeNotReadyTaint needs provisionerNotReadyNodeTaintKey, the taint to remove" -}}
 {{- end -}}
+{{- if .Values.metrics.secure -}}
+{{- if not .Values.metrics.secretName -}}
+{{- fail "metrics.secure needs metrics.secretName, the Secret of the certificate" -}}
+{{- end -}}
+{{- $monitors := .Values.serviceMonitor -}}
+{{- if and $monitors.enabled (not $monitors.tlsConfig) (ne (default .Release.Namespace $monitors.namespace) .Release.Namespace) -}}
+{{- fail "serviceMonitor.namespace with metrics.secure needs serviceMonitor.tlsConfig: a ServiceMonitor reads no Secret of another namespace" -}}
+{{- end -}}
+{{- else if or .Values.metrics.secretName .Values.serviceMonitor.tlsConfig -}}
+{{- fail "metrics.secretName and serviceMonitor.tlsConfig need metrics.secure: true" -}}
+{{- end -}}
 {{- end -}}
 
 {{/*

@@ -68,6 +68,25 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- tpl .Values.image . -}}{{ with .Values.imageDigest }}@{{ . }}{{ end -}}
 {{- end -}}
 
+{{/* A probe as it is given, over TLS where the endpoints are: list of the probe, and whether. */}}
+{{- define "provisioner.probe" -}}
+{{- $probe := deepCopy (index . 0) -}}
+{{- if and (index . 1) $probe.httpGet -}}
+{{- $_ := set $probe "httpGet" (merge $probe.httpGet (dict "scheme" "HTTPS")) -}}
+{{- end -}}
+{{- toYaml $probe -}}
+{{- end -}}
+
+{{/* Asking who may read the metrics. */}}
+{{- define "provisioner.reviewRules" -}}
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+{{- end -}}
+
 {{- define "provisioner.configName" -}}
 {{- printf "%s-config" (include "provisioner.fullname" .) -}}
 {{- end -}}

@@ -161,8 +161,10 @@ EVENTS: dict[str, Reason] = {
     "PoolWarning": Reason(
         "Warning",
         "Node",
-        "A pool is well but will not be for long: a thin pool fills, its metadata fills.",
-        "Extend the thin pool, or remove volumes: [thick and thin](../pools.md#thick-and-thin).",
+        "A pool is well but will not be for long: a thin pool fills, its metadata fills. Or "
+        "volumes in it cannot be used, as after its files were copied.",
+        "Extend the thin pool, or remove volumes: [thick and thin](../pools.md#thick-and-thin). "
+        "After a copy: [a pool is restored](../operations.md#a-pool-is-restored-from-a-copy).",
     ),
     "PoolProblem": Reason(
         "Warning",

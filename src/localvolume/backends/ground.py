@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from localvolume.backends.layout import IMAGES, MAKING, MARKER, RECORDS, TRASH
+from localvolume.backends.layout import IMAGES, MAKING, MARKER, RECORDS, RESTAMPING, TRASH
 from localvolume.backends.model import OURS
 from localvolume.config.pools import PoolConfig
 from localvolume.host.locks import lock_directory
@@ -105,6 +105,8 @@ class Ground:
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
             raise PoolUnusable("another filesystem or directory has taken its place")
         _check_filesystem(self.pool, self.path, config)
+        # Asked for anew each time: so whoever writes it has the pool as soon as this is seen.
+        _check_settled(self.pool, config.host_dir)
 
     def room(self) -> tuple[int, int]:
         """Bytes of its filesystem: all that are not kept for root, and those of them that can be
@@ -134,8 +136,18 @@ def see_usable(pool: int, path: str, config: PoolConfig) -> None:
     """
     _check_filesystem(pool, path, config)
     check_owner(pool, config.host_dir)
+    _check_settled(pool, config.host_dir)
     if (marker := _read_marker(pool)) is not None:
         _check_backend(marker, config)
+
+
+def _check_settled(pool: int, path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.stat(f"{OURS}/{RESTAMPING}", dir_fd=pool, follow_symlinks=False)
+        raise PoolUnusable(
+            f"its records are being written anew: where that was ended, call `localvolume restamp"
+            f" {path}` again"
+        )
 
 
 def _check_filesystem(pool: int, path: str, config: PoolConfig) -> None:

@@ -15,6 +15,8 @@ MAKING: Final = "making"
 IMAGES: Final = "images"
 TRASH: Final = "trash"
 MARKER: Final = "pool.json"
+RESTAMPING: Final = "restamping"
+"""While it is there, the records are being written anew, and no agent works in the pool."""
 
 LOST_AND_FOUND: Final = "lost+found"
 

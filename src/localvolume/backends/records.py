@@ -48,6 +48,10 @@ class UnreadableRecord(Exception):
     """It cannot be read as what it should be: leave its volume alone."""
 
 
+class NewerRecord(UnreadableRecord):
+    """A later release wrote it."""
+
+
 def encode(record: Record) -> bytes:
     """A record as it is written."""
     return msgspec.json.format(msgspec.json.encode(_Written(VERSION, record)), indent=1)
@@ -58,7 +62,8 @@ def decode(name: str, content: bytes) -> Record:
     try:
         version = _decode_version(content).version
         if version != VERSION:
-            raise UnreadableRecord(f"it is of version {version}, and {VERSION} is known here")
+            kind = NewerRecord if version > VERSION else UnreadableRecord
+            raise kind(f"it is of version {version}, and {VERSION} is known here")
         record = _decode_written(content).record
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise UnreadableRecord(str(error)) from error
@@ -102,6 +107,7 @@ class Records:
         self._stamps: dict[str, Stamp] = {}
         self._readable: dict[str, Record] = {}
         self._unreadable: dict[str, str] = {}
+        self._newer: set[str] = set()
 
     def clean(self) -> None:
         """Remove what writes that never ended left; only while nobody writes. Raises OSError."""
@@ -129,6 +135,11 @@ class Records:
         """Why each of the others cannot be read, by the name of its volume."""
         with self._lock:
             return dict(self._unreadable)
+
+    def newer(self) -> set[str]:
+        """Those of the unreadable ones that a later release wrote, by the name of the volume."""
+        with self._lock:
+            return set(self._newer)
 
     def get(self, name: str) -> Record | None:
         """The record of one volume, None where there is none.
@@ -201,8 +212,11 @@ class Records:
             self._readable[name] = decode(name, read_file(self._directory, file, _MOST_BYTES))
         except (UnreadableRecord, OSError) as error:
             self._unreadable[name] = str(error)
+            if isinstance(error, NewerRecord):
+                self._newer.add(name)
 
     def _drop(self, file: str) -> None:
         self._stamps.pop(file, None)
         self._readable.pop(file.removesuffix(_SUFFIX), None)
         self._unreadable.pop(file.removesuffix(_SUFFIX), None)
+        self._newer.discard(file.removesuffix(_SUFFIX))

@@ -23,6 +23,7 @@ COMMANDS = {
     "orphans": "list what lies in this node's pools and belongs to no PersistentVolume",
     "undo": "bring back a volume whose claim is gone, within its class's undoPeriod",
     "forget": "remove the record of who holds a volume, on its node, as the administrator's word",
+    "restamp": "let agents use a pool again whose files were copied to another disk",
     "check-config": "say what is wrong in configuration files",
     "remove-finalizers": "let PersistentVolumes go on without localvolume, for going back",
     "demo": "show the main job, live, and leave nothing behind",

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from localvolume.backends.model import BackendFailed, GoesOn, PoolReport, Progress, Record
@@ -188,8 +189,12 @@ class Pools:
             return store.unseen(f"it does not answer: {error}")
         except GoesOn as error:
             return store.unseen(str(error), taken=True)
-        if not report.problem and name not in self._attached:
+        if report.problem:
+            # When it can be used again, it may be on another disk.
+            self._attached.discard(name)
+        elif name not in self._attached:
             await self._attach(name)
+            report = _with_unattached(report, self._configs.get(name), self._unattached.get(name))
         if _is_useless(self._configs.get(name), report) and name in self._stores:
             # Whoever mends it unmounts it first, which an open pool would keep them from.
             self._stores[name].close()
@@ -287,6 +292,21 @@ def _is_useless(config: PoolConfig | None, report: PoolReport) -> bool:
     if config is None or report.problem or report.records:
         return False
     return config.enforce and not report.abilities.enforce
+
+
+def _with_unattached(
+    report: PoolReport, config: PoolConfig | None, failed: Mapping[str, str] | None
+) -> PoolReport:
+    """With a warning of the volumes that cannot be used, where there are any."""
+    if config is None or not failed:
+        return report
+    name, why = min(failed.items())
+    text = f"{name}: {why}" if name else why
+    if len(failed) > 1:
+        text += f" (and {len(failed) - 1} more)"
+    if config.host_dir:
+        text += f"; where its files were copied here: localvolume restamp {config.host_dir}"
+    return replace(report, warnings=(*report.warnings, f"volumes cannot be used: {text}"))
 
 
 def _ids_by_pool(volumes: Iterable[PersistentVolume]) -> dict[str, set[str]]:

@@ -1,0 +1,83 @@
+"""`localvolume restamp`: have a pool's records tell of its volumes again after a copy.
+
+A pool that was restored by copying its files has the names of the original and other inodes. Only a
+person can know that what lies under each name is that volume's. No data is changed or removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+
+from localvolume.backends.ground import PoolUnusable
+from localvolume.backends.restamp import Found, Refused, restamp, survey
+
+WAIT_SECONDS = 180.0
+"""An agent looks every two minutes at least, and lets go of the pool then."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Let agents use a pool again whose files were copied to another disk: its records tell of"
+        " what lies under their names from then on. No data is changed or removed. Once it has"
+        " begun, no agent uses the pool until it has ended; killed, it is to be called again."
+    )
+    parser.epilog = (
+        "Exit status: 0 every volume is there, 1 one is not, or nothing was done, 2 wrong usage."
+    )
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", help="a pool's directory, as seen from here"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say it and change nothing")
+    parser.add_argument(
+        "--by-name",
+        action="store_true",
+        help="what lies under each name is that volume's, also where the record of another tells"
+        " of it",
+    )
+    parser.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=float,
+        default=WAIT_SECONDS,
+        help="how long to wait for an agent that works in it (default %(default)g)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    well = [_restamp(path, arguments) for path in arguments.paths]
+    return 0 if all(well) else 1
+
+
+def _restamp(path: str, arguments: argparse.Namespace) -> bool:
+    by_name = arguments.by_name
+    try:
+        if arguments.dry_run:
+            found = survey(path, by_name=by_name)
+        else:
+            found = restamp(path, by_name=by_name, wait_seconds=arguments.wait)
+    except (Refused, PoolUnusable, OSError) as error:
+        print(f"{path}: nothing is done: {error}", file=sys.stderr)
+        return False
+    return _told(path, found, "would be stamped" if arguments.dry_run else "stamped")
+
+
+def _told(path: str, found: Found, stamped: str) -> bool:
+    """Whether every volume is there."""
+    for name, answer in sorted(found.answers.items()):
+        who = f"{name} of {answer.record.claim}" if answer.record.claim else name
+        match answer.verdict:
+            case "stamp":
+                print(f"{path}: {who}: {stamped}")
+            case "missing" | "left":
+                print(f"{path}: {who}: left as it is: {answer.reason}")
+    for name, reason in sorted(found.unreadable.items()):
+        print(f"{path}: {name}: left as it is: its record cannot be read: {reason}")
+    counted = Counter(answer.verdict for answer in found.answers.values())
+    left = counted["missing"] + counted["left"] + len(found.unreadable)
+    print(
+        f"{path}: pool {found.id}: {counted['stamp']} {stamped}, {counted['fits']} as recorded,"
+        f" {left} left"
+    )
+    return not left

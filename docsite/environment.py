@@ -22,6 +22,11 @@ VARIABLES: Mapping[str, tuple[str, str, str]] = {
         "the pod's namespace, for Jobs, Leases and CSIStorageCapacities (default `default`)",
         "local-volume-provisioner",
     ),
+    "MY_POD_NAME": (
+        "agent",
+        "the pod's name (`fieldRef: metadata.name`), to know what it has mounted; unset: not known",
+        "local-volume-provisioner-x2k9p",
+    ),
     "KUBECONFIG": (
         "all",
         "how to reach the API server (default: the pod's service account)",

@@ -104,6 +104,7 @@ def test_container(example: tuple[Mapping[str, Any], list[Object]]) -> None:
     assert container["env"] == [
         {"name": "MY_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         {"name": "MY_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+        {"name": "MY_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "JOB_CONTAINER_IMAGE", "value": container["image"]},
         {"name": "KUBELET_DIR", "value": "/var/lib/kubelet"},
         {"name": "RECORDS_DIR", "value": "/var/lib/localvolume/records"},

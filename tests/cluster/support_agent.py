@@ -288,9 +288,14 @@ class Lab:
         return agent
 
     def start_process(
-        self, *arguments: str, wait: bool = True, prefix: Sequence[str] = ()
+        self,
+        *arguments: str,
+        wait: bool = True,
+        prefix: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
     ) -> Program:
-        """Configure and start the agent as a process; `prefix` goes before its command."""
+        """Configure and start the agent as a process; `prefix` goes before its command, `variables`
+        are in its environment."""
         self.configure()
         argv = [
             *prefix,
@@ -310,6 +315,7 @@ class Lab:
             **({"JOB_CONTAINER_IMAGE": self.job_image} if self.job_image else {}),
             # The package under test, wherever the tests took it from.
             "PYTHONPATH": os.path.dirname(os.path.dirname(localvolume.__file__)),
+            **(variables or {}),
         }
         self.agent = process = Program(argv, environment, self.directory / "agent.log")
         if wait:

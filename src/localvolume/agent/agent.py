@@ -34,6 +34,7 @@ from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from localvolume.kube.ownpod import OwnPod
 from localvolume.process.endpoints import Secured, serving
 from localvolume.process.memory import give_back_once_started
 from localvolume.static.jobs import JobWatch
@@ -63,11 +64,13 @@ REQUESTS = 6
 class AgentOptions:
     """What the DaemonSet tells its agent; periods and times in seconds.
 
-    Cleaning Jobs run in `namespace`; `job_image` None: there can be none.
+    Cleaning Jobs run in `namespace`; `job_image` None: there can be none. `pod_name` is that of the
+    agent's own pod there; "" where it has none.
     """
 
     node_name: str
     namespace: str = DEFAULT_NAMESPACE
+    pod_name: str = ""
     job_image: str | None = None
     confined: bool = False
     """Whether it must be refused what is not its node's, before it is ready."""
@@ -115,6 +118,7 @@ class Agent:
         self._health: HealthRole | None = None
         self._disks: DisksRole | None = None
         self._confined: Confined | None = None
+        self._own_pod: OwnPod | None = None
 
     async def run(self) -> None:
         """Raises AccessInvalid where the API server cannot be reached as configured, OSError where
@@ -170,8 +174,10 @@ class Agent:
                 self._confined = Confined(client)
                 tasks.create_task(self._confined.run())
             tasks.create_task(reload.run())
+            self._own_pod = OwnPod(client, options.namespace, options.pod_name)
+            tasks.create_task(self._own_pod.run(self._pod_known))
             configuration = await reload.first()
-            self._role = role = self._make_role(client, events, tasks, configuration)
+            self._role = role = self._make_role(client, events, tasks, configuration, self._own_pod)
             uevents = UeventListener(self._device_changed)
             uevents.start()
             self._watch_directories(tasks, role, configuration)
@@ -205,6 +211,7 @@ class Agent:
         events: EventRecorder,
         tasks: asyncio.TaskGroup,
         configuration: Configuration,
+        own_pod: OwnPod,
     ) -> StaticRole:
         """The role and the informers that feed it, each limited to what this node needs."""
         role: StaticRole | None = None
@@ -255,6 +262,7 @@ class Agent:
             storage_classes=classes,
             nodes=nodes,
             jobs=jobs,
+            own_pod=own_pod,
             node_name=self._options.node_name,
             job_image=self._options.job_image,
             configuration=configuration,
@@ -276,6 +284,7 @@ class Agent:
             volumes=volumes,
             storage_classes=classes,
             nodes=nodes,
+            own_pod=own_pod,
             node_name=self._options.node_name,
             namespace=self._options.namespace,
             paces=self._paces,
@@ -354,6 +363,13 @@ class Agent:
             tasks.create_task(self._disks.run())
 
     # --- wake-ups ------------------------------------------------------------------------------
+
+    def _pod_known(self) -> None:
+        """What is mounted where is known, perhaps late: it may be another than was taken for it."""
+        if self._role:
+            self._role.objects_changed()
+        if self._dynamic:
+            self._dynamic.changed()
 
     def _mounts_changed(self) -> None:
         if self._role:
@@ -434,6 +450,8 @@ class Agent:
         found = dict(self._role.problems)
         if self._confined is not None and self._confined.problem:
             found["confinement"] = self._confined.problem
+        if self._own_pod is not None and self._own_pod.problem:
+            found["pod"] = self._own_pod.problem
         for role in (self._dynamic, self._flexvolume):
             if role is not None:
                 found |= role.problems

@@ -58,6 +58,7 @@ def begin(
         storage_classes=shared.storage_classes,
         nodes=shared.nodes,
         capacities=capacities,
+        own_pod=shared.own_pod,
         node_name=shared.node_name,
         configuration=configuration,
         paces=paces,

@@ -12,6 +12,7 @@ from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import Node, PersistentVolume, StorageClass
+from localvolume.kube.ownpod import OwnPod
 from localvolume.volumes.periods import Clock
 
 
@@ -27,6 +28,7 @@ class Shared:
     volumes: Informer[PersistentVolume]
     storage_classes: Informer[StorageClass]
     nodes: Informer[Node]
+    own_pod: OwnPod
     node_name: str
     namespace: str
     paces: Paces

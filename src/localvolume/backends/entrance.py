@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from localvolume.backends.errors import told
-from localvolume.backends.ground import Ground, PoolTaken
+from localvolume.backends.ground import Ground, PoolTaken, PoolUnusable
 from localvolume.backends.model import BackendFailed, NotThisVolume, Record
 from localvolume.backends.projects import neighbours_on
 from localvolume.backends.records import Records, UnreadableRecord
@@ -54,7 +54,8 @@ class OpenPool:
 
 class Entrance:
     """The way into one pool, for many threads. None of them waits for the disk with a lock held
-    that `close` needs: a disk that hangs holds up those alone who ask it.
+    that `close` needs: a disk that hangs holds up those alone who ask it. Nobody is let in while
+    `why_not` gives a reason.
     """
 
     def __init__(
@@ -62,9 +63,11 @@ class Entrance:
         config: PoolConfig,
         known_ids: Collection[str],
         open_ground: Callable[[PoolConfig, Collection[str], Collection[str]], Ground] = Ground,
+        why_not: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._config = config
         self._open_ground = open_ground
+        self._why_not = why_not
         #: Ids that PersistentVolumes of this node name for this pool; may be set anew.
         self.known_ids = frozenset(known_ids)
         #: Where volumes of older provisioners should lie.
@@ -103,6 +106,10 @@ class Entrance:
                     self._release(using)
 
     def _enter(self) -> OpenPool:
+        if why_not := self._why_not():
+            # Before anything is made of a directory that may be no pool's.
+            self.close()
+            raise PoolUnusable(why_not)
         using = self._hold()
         if using is None:
             with self._opening:

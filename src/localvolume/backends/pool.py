@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -44,17 +44,23 @@ class PoolStore:
     """One pool of this node. Every method blocks; those for different volumes may run at once.
 
     All but `look` raise BackendFailed (or a subclass), and nothing else for what the disk says.
-    Nothing is done in a pool that is not proved to be one that `known_ids` name.
+    Nothing is done in a pool that is not proved to be one that `known_ids` name, nor while
+    `why_not` gives a reason.
     """
 
     def __init__(
-        self, config: PoolConfig, backend: Backend, *, known_ids: Collection[str] = ()
+        self,
+        config: PoolConfig,
+        backend: Backend,
+        *,
+        known_ids: Collection[str] = (),
+        why_not: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.config = config
         self._backend = backend
         # What older provisioners made are plain directories, whatever is made here now.
         self._adopted = backend if backend.name == "directory" else DirectoryBackend()
-        self._entrance = Entrance(config, known_ids)
+        self._entrance = Entrance(config, known_ids, why_not=why_not)
         self._standing = Standing()
 
     # The pool

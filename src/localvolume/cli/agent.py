@@ -68,6 +68,7 @@ def run(
     options = AgentOptions(
         node_name=environment.node_name,
         namespace=environment.namespace,
+        pod_name=environment.pod_name,
         job_image=environment.job_container_image,
         confined=environment.confined,
         config_directory=arguments.config,

@@ -1,8 +1,8 @@
 """The environment variables and flags of the agent, as upstream names them.
 
 MY_NODE_NAME, MY_NAMESPACE, JOB_CONTAINER_IMAGE and KUBECONFIG; `--listen-address`,
-`--metrics-path`, `--discovery-period`, `--config-sync-period`; and three that are ours,
-KUBELET_DIR, RECORDS_DIR and MUST_BE_CONFINED.
+`--metrics-path`, `--discovery-period`, `--config-sync-period`; and four that are ours,
+MY_POD_NAME, KUBELET_DIR, RECORDS_DIR and MUST_BE_CONFINED.
 Where we take another provisioner's place, its own: KUTTI_NODE_NAME here, and elastic's NODE_NAME
 (the rest in `kutti`, `openebs` and `elastic`), and flags of ours that say where local-path's
 configuration and OpenEBS' base paths are.
@@ -32,6 +32,7 @@ ELASTIC_NODE_VARIABLE: Final = "NODE_NAME"
 KUBELET_DIRECTORY_VARIABLE: Final = "KUBELET_DIR"
 RECORDS_DIRECTORY_VARIABLE: Final = "RECORDS_DIR"
 CONFINED_VARIABLE: Final = "MUST_BE_CONFINED"
+POD_VARIABLE: Final = "MY_POD_NAME"
 DEFAULT_KUBELET_DIRECTORY: Final = "/var/lib/kubelet"
 LOCAL_PATH_PROVISIONER: Final = "rancher.io/local-path"
 _HIGHEST_PORT: Final = 65535
@@ -60,12 +61,14 @@ class AgentEnvironment:
 
     `kubeconfig` None leaves the choice of access to `kube.auth`. `kubelet_directory` is where the
     mounts of pods are; None where no kubelet runs. `records_directory` is for the records of
-    volumes that can carry none themselves; None: there are none of those. `namespace` and
-    `job_container_image` are for cleaning Jobs; without an image `useJobForCleaning` is refused.
+    volumes that can carry none themselves; None: there are none of those. `namespace` is the pod's,
+    and that of cleaning Jobs; `pod_name` is "" where nothing names the pod. `job_container_image`
+    is for cleaning Jobs; without one `useJobForCleaning` is refused.
     """
 
     node_name: str
     namespace: str = DEFAULT_NAMESPACE
+    pod_name: str = ""
     job_container_image: str | None = None
     kubeconfig: str | None = None
     kubelet_directory: str | None = DEFAULT_KUBELET_DIRECTORY
@@ -102,6 +105,9 @@ class AgentEnvironment:
         namespace = environ.get("MY_NAMESPACE") or DEFAULT_NAMESPACE
         if "." in namespace or (names.fault_of_object_name(namespace)):
             problems.append(f"MY_NAMESPACE {namespace!r} is no name of a namespace")
+        pod_name = environ.get(POD_VARIABLE, "")
+        if pod_name and (fault := names.fault_of_object_name(pod_name)):
+            problems.append(f"{POD_VARIABLE} {pod_name!r} is no name of a pod: it {fault}")
         try:
             kubelet = kubelet_directory(environ)
         except ValueError as error:
@@ -121,6 +127,7 @@ class AgentEnvironment:
             confined=confined == "true",
             node_name=node_name,
             namespace=namespace,
+            pod_name=pod_name,
             job_container_image=environ.get("JOB_CONTAINER_IMAGE") or None,
             kubeconfig=environ.get("KUBECONFIG") or None,
             kubelet_directory=kubelet,

@@ -7,6 +7,7 @@ have threads for each pool.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -47,10 +48,19 @@ Call = Literal["make", "offered", "grow", "retire", "forget", "take_away"]
 
 
 class Pools:
-    """The open stores, by the pool's name. Use from one event loop."""
+    """The open stores, by the pool's name. Use from one event loop.
 
-    def __init__(self, workers: Workers, zeroing: Zeroing | None = None) -> None:
+    Nothing is done in a pool that is `misplaced`, which says why.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        zeroing: Zeroing | None = None,
+        misplaced: Callable[[PoolConfig], str | None] = lambda _: None,
+    ) -> None:
         self._workers = workers
+        self._misplaced = misplaced
         self._zeroing = zeroing
         self._stores: dict[str, Store] = {}
         self._configs: dict[str, PoolConfig] = {}
@@ -146,20 +156,22 @@ class Pools:
         return call
 
     def _new_store(self, config: PoolConfig) -> Store:
+        why_not = functools.partial(self._misplaced, config)
         # Imported as needed: an agent carries only the backends that it has pools for.
         match config.backend:
             case "directory":
                 from localvolume.backends.directory import DirectoryBackend
 
-                return PoolStore(config, DirectoryBackend())
+                return PoolStore(config, DirectoryBackend(), why_not=why_not)
             case "btrfs":
                 from localvolume.backends.btrfs import BtrfsBackend
 
-                return PoolStore(config, BtrfsBackend())
+                return PoolStore(config, BtrfsBackend(), why_not=why_not)
             case "image":
                 from localvolume.backends.image import ImageBackend
 
-                return PoolStore(config, ImageBackend(on_loop(asyncio.get_running_loop())))
+                run = on_loop(asyncio.get_running_loop())
+                return PoolStore(config, ImageBackend(run), why_not=why_not)
             case "lvm":
                 from localvolume.backends.lvmstore import LvmStore
 

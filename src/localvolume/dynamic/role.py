@@ -37,11 +37,13 @@ from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import Node, PersistentVolume, PersistentVolumeClaim, StorageClass
+from localvolume.kube.ownpod import OwnPod
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import PublishingOptions
 from localvolume.volumes.nodes import node_facts
 from localvolume.volumes.objects import is_dynamic
 from localvolume.volumes.periods import Clock, Moment, Witness
+from localvolume.volumes.places import misplaced
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +79,7 @@ class DynamicRole:
         storage_classes: Informer[StorageClass],
         nodes: Informer[Node],
         capacities: CapacityRole,
+        own_pod: OwnPod,
         node_name: str,
         configuration: Configuration,
         paces: DynamicPaces,
@@ -94,7 +97,8 @@ class DynamicRole:
         self._capacities = capacities
         self._node_name = node_name
         self._configuration = configuration
-        self._pools = Pools(workers, paces.zeroing)
+        self._own_pod = own_pod
+        self._pools = Pools(workers, paces.zeroing, self._misplaced)
         self._live = Live(
             client, node_name, volumes.apply_own_write, self._is_elsewhere, paces.unwanted
         )
@@ -157,6 +161,7 @@ class DynamicRole:
                 if one.refused is not None:
                     self._problems = {"": f"no claim can be served: {one.refused}"}
                 await one.synced.wait()
+            await self._own_pod.answered.wait()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._capacities.run())
                 tasks.create_task(self._resync_forever())
@@ -244,6 +249,9 @@ class DynamicRole:
             waits.append(PROBLEM_SECONDS)
         self._wake_in(min([wait for wait in (*waits, again) if wait], default=0.0))
         self.looks += 1
+
+    def _misplaced(self, pool: PoolConfig) -> str | None:
+        return misplaced(self._own_pod.pod, pool.host_dir, pool.mount_dir)
 
     def _now(self) -> Moment:
         """Now, by this node and by the API server; said where they are far apart."""

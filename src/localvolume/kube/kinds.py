@@ -18,6 +18,7 @@ from localvolume.kube.objects import (
     PersistentVolumeClaim,
     StorageClass,
 )
+from localvolume.kube.podmounts import PodMounts
 from localvolume.kube.workloads import Job, Lease, Pod
 
 T = TypeVar("T", bound=KubeObject)
@@ -88,6 +89,7 @@ STORAGE_CAPACITIES = Kind(
 NODES = Kind("", "v1", "nodes", "Node", False, Node)
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", False, Namespace)
 PODS = Kind("", "v1", "pods", "Pod", True, Pod)
+POD_MOUNTS = Kind("", "v1", "pods", "Pod", True, PodMounts)
 JOBS = Kind("batch", "v1", "jobs", "Job", True, Job)
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
 CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", True, ConfigMap)

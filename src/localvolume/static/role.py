@@ -24,6 +24,7 @@ from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import Node, PersistentVolume, StorageClass
+from localvolume.kube.ownpod import OwnPod
 from localvolume.static.act import Acts
 from localvolume.static.asked import Asked
 from localvolume.static.doing import Doing
@@ -63,6 +64,7 @@ class StaticRole:
         storage_classes: Informer[StorageClass],
         nodes: Informer[Node],
         jobs: JobWatch,
+        own_pod: OwnPod,
         node_name: str,
         job_image: str | None,
         configuration: Configuration,
@@ -78,6 +80,7 @@ class StaticRole:
         self._storage_classes = storage_classes
         self._nodes = nodes
         self._jobs = jobs
+        self._own_pod = own_pod
         self._salt = secrets.token_hex(16)
         self._node_name = node_name
         self._job_image = job_image
@@ -185,8 +188,9 @@ class StaticRole:
         try:
             for informer in (self._volumes, self._storage_classes, self._nodes):
                 await informer.synced.wait()
-            # Not for ever: an agent may do without Jobs, and must say so where it may not.
+            # Not for ever: an agent may do without these, and must say so where it may not.
             await self._jobs.known.wait()
+            await self._own_pod.answered.wait()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._resync_forever())
                 tasks.create_task(self._look_forever())
@@ -230,7 +234,7 @@ class StaticRole:
         changes, self._changes = self._changes, Changes(host=False)
         configuration = self._configuration
         found = await self._survey.look(
-            {name: facts.config for name, facts in around.classes.items()},
+            around.to_look_at(),
             {path_of(volume) for volume in self._own_volumes().values()},
             changes,
             configuration.groups,
@@ -284,6 +288,7 @@ class StaticRole:
             # Without an image no configuration that wants Jobs is ever in force.
             image=self._job_image or "",
             sees_udev=os.path.isdir(UDEV_DATA),
+            pod=self._own_pod.pod,
         )
 
     def _class_now(self, name: str) -> ClassConfig | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from localvolume.config.model import Configuration
+from localvolume.config.model import ClassConfig, Configuration
 from localvolume.kube.objects import StorageClass
+from localvolume.kube.podmounts import PodMounts
 from localvolume.static.model import ClassFacts
 from localvolume.volumes.manifest import NodeFacts, PublishingOptions
+from localvolume.volumes.places import misplaced
 
 if TYPE_CHECKING:
     from localvolume.cleaning.jobs import JobSettings
@@ -25,6 +27,10 @@ class Surroundings:
     jobs: JobSettings | None = None
     """How cleaning Jobs are made; None: the configuration wants none."""
 
+    def to_look_at(self) -> dict[str, ClassConfig]:
+        """The classes of whose directories something can be learned: without a problem so far."""
+        return {name: one.config for name, one in self.classes.items() if not one.problem}
+
 
 def surroundings(
     configuration: Configuration,
@@ -34,11 +40,13 @@ def surroundings(
     namespace: str = "",
     image: str = "",
     sees_udev: bool = False,
+    pod: PodMounts | None = None,
 ) -> Surroundings:
     """Configuration and StorageClass objects joined; None for the latter where nobody was asked,
     and every class then counts as existing with reclaim policy Delete.
 
     `namespace`, `image` and `sees_udev` are those of cleaning Jobs, where they are to be made.
+    `pod` is the agent's own, None where it is not known.
     """
     options = PublishingOptions(
         node_labels=configuration.node_labels_for_pv,
@@ -57,6 +65,9 @@ def surroundings(
         else:
             policy = known.reclaim_policy or "Delete"
             classes[name] = ClassFacts(config, True, policy, known.mount_options)
+    for name, facts in classes.items():
+        if why := misplaced(pod, facts.config.host_dir, facts.config.mount_dir):
+            classes[name] = replace(facts, problem=why)
     jobs = None
     if configuration.use_job_for_cleaning:
         # Imported now: an agent without Jobs need not carry what makes them.

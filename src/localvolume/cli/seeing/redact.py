@@ -113,6 +113,7 @@ _ENVIRONMENT: Final = frozenset(
         "LVM_VOLUME_GROUP",
         "MY_NAMESPACE",
         "MY_NODE_NAME",
+        "MY_POD_NAME",
         "NAMESPACE",
         "NODE_NAME",
         "OPENEBS_IO_BASE_PATH",

@@ -23,9 +23,11 @@ from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
+from localvolume.kube.ownpod import OwnPod
 from localvolume.sandbox.sandbox import Sandbox
 from localvolume.volumes import marks
 from tests.contract.support_api import volume
+from tests.suite.podmounts import host, pod
 from tests.suite.until import until_async
 
 QUICK = Patience(gone=0, over=0, again=0, rest=0.01, look=0.05, retry=0.05)
@@ -40,6 +42,7 @@ class Setting:
     client: Client
     registry: CollectorRegistry
     directory: Path
+    own_pod: OwnPod
 
     def pools(self) -> dict[str, tuple[PoolConfig, PoolReport]]:
         place = str(self.directory)
@@ -84,7 +87,8 @@ async def setting(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
             for name in NAMES:
                 annotations = {marks.POOL_ANNOTATION: "p/id"}
                 await client.create(PERSISTENT_VOLUMES, volume(name, annotations=annotations))
-            made = Setting(sandbox, client, CollectorRegistry(), tmp_path / "pool")
+            own_pod = OwnPod(client, "", "")
+            made = Setting(sandbox, client, CollectorRegistry(), tmp_path / "pool", own_pod)
             for name in NAMES:
                 (made.directory / name).mkdir(parents=True)
             sandbox.requests.clear()
@@ -98,6 +102,7 @@ async def setting(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
                 telemetry=HealthTelemetry(made.registry),
                 volumes=volumes,
                 pools=made.pools,
+                own_pod=own_pod,
                 configuration=Configuration(),
                 patience=getattr(request, "param", QUICK),
             )
@@ -150,4 +155,21 @@ async def test_while_the_server_is_away_one_request_is_enough_for_a_look(setting
     assert await setting.said() == ["", ""]
     assert setting.told() == 2, "the metric needs no API server"
     setting.sandbox.faults.clear()
+    await setting.until(lambda said: said == ["DeviceGone"] * 2)
+
+
+async def test_a_directory_that_is_not_the_volumes_tells_nothing_of_them(setting: Setting) -> None:
+    """S14: hostDir is edited, and what is seen at mountDir is what it was."""
+    setting.own_pod.pod = pod(host(str(setting.directory), "/mnt/other"))
+
+    def told(name: str) -> float:
+        return setting.registry.get_sample_value(f"localvolume_{name}") or 0
+
+    await until_async(lambda: told("volume_health_unknown"), lambda count: count == 2)
+    setting.take_away()
+    looked = told("health_looks_total")
+    await until_async(lambda: told("health_looks_total"), lambda looks: looks >= looked + 2)
+    assert await setting.said() == ["", ""]
+    assert told("volume_health_unknown") == 2
+    setting.own_pod.pod = pod(host(str(setting.directory), "/mnt"))
     await setting.until(lambda said: said == ["DeviceGone"] * 2)

@@ -10,7 +10,7 @@ from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.model import ClassConfig, Configuration
 from localvolume.config.pools import LvmConfig, PoolConfig
 from localvolume.health.model import Image, Place
-from localvolume.health.places import Pools, place_of, thin_of
+from localvolume.health.places import Pools, place_of, thin_of, well_placed
 from localvolume.kube.objects import (
     FlexVolumeSource,
     HostPathSource,
@@ -19,7 +19,9 @@ from localvolume.kube.objects import (
     PersistentVolume,
     PVSpec,
 )
+from localvolume.kube.podmounts import PodMounts
 from localvolume.volumes import marks
+from tests.suite.podmounts import host, pod
 
 CLASS = ClassConfig(name="fast", host_dir="/mnt/disks", mount_dir="/discovery")
 CONFIGURATION = Configuration(
@@ -64,6 +66,21 @@ def test_static_volumes_are_where_this_process_sees_their_class() -> None:
         (static("/mnt/disks/a", filesystem, volume_mode="Block"), "device"),
     ):
         assert place_of(one, CONFIGURATION, {}) == Place(path="/discovery/a", kind=kind)  # type: ignore[arg-type]
+
+
+def test_what_lies_in_another_directory_tells_nothing() -> None:
+    """Another half of the configuration was edited: volumes are neither well nor gone there."""
+    of_class, of_pool = static("/mnt/disks/a"), pooled("/mnt/pool/a")
+
+    def places(of: PodMounts | None) -> list[bool]:
+        known = well_placed(CONFIGURATION, {**pools(POOL), **pools(replace(LVM, name="l"))}, of)
+        assert known[1].keys() >= {"l"}
+        return [place_of(one, *known) is not None for one in (of_class, of_pool)]
+
+    assert places(None) == [True, True]
+    assert places(pod(host("/discovery", "/mnt/disks"), host("/pools", "/mnt"))) == [True, False]
+    assert places(pod(host("/discovery", "/mnt"), host("/pools/p", "/mnt/pool"))) == [False, True]
+    assert well_placed(CONFIGURATION, {}, pod())[0].flexvolume is CONFIGURATION.flexvolume
 
 
 def test_static_volumes_of_no_class_or_another_directory_are_nowhere() -> None:

@@ -304,6 +304,7 @@ class Agent:
             telemetry=HealthTelemetry(shared.registry, claims=shared.claims_in_metrics),
             volumes=shared.volumes,
             pools=lambda: self._dynamic.pools if self._dynamic else {},
+            own_pod=shared.own_pod,
             configuration=configuration,
             patience=self._options.patience,
         )
@@ -370,6 +371,10 @@ class Agent:
             self._role.objects_changed()
         if self._dynamic:
             self._dynamic.changed()
+        if self._health:
+            self._health.changed()
+        if self._disks:
+            self._disks.changed()
 
     def _mounts_changed(self) -> None:
         if self._role:

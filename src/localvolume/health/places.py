@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from localvolume.config.model import Configuration
 from localvolume.health.model import Image, Place, Thin
 from localvolume.kube.objects import PersistentVolume
+from localvolume.kube.podmounts import PodMounts
 from localvolume.volumes import marks
 from localvolume.volumes.identity import is_within
 from localvolume.volumes.objects import is_flexvolume, is_static, path_of, recorded_identity
+from localvolume.volumes.places import misplaced
 
 if TYPE_CHECKING:
     # An agent without pools need not carry what they are made of.
@@ -21,6 +24,24 @@ if TYPE_CHECKING:
 
 Pools: TypeAlias = "Mapping[str, tuple[PoolConfig, PoolReport]]"
 """The pools of this node as they were last looked at, by name."""
+
+
+def well_placed(
+    configuration: Configuration, pools: Pools, pod: PodMounts | None
+) -> tuple[Configuration, Pools]:
+    """Both, without classes and pools whose directory is another here: what lies there says nothing
+    of their volumes. `pod` is the agent's own."""
+    classes = {
+        name: one
+        for name, one in configuration.storage_classes.items()
+        if not misplaced(pod, one.host_dir, one.mount_dir)
+    }
+    known = {
+        name: one
+        for name, one in pools.items()
+        if not misplaced(pod, one[0].host_dir, one[0].mount_dir)
+    }
+    return replace(configuration, storage_classes=classes), known
 
 
 def place_of(volume: PersistentVolume, configuration: Configuration, pools: Pools) -> Place | None:

@@ -17,7 +17,7 @@ from localvolume.config.model import Configuration
 from localvolume.health.act import Acts
 from localvolume.health.facts import Survey
 from localvolume.health.model import Facts, Memory, Over, Patience, Plan, Say, Wait
-from localvolume.health.places import Pools, place_of, thin_of
+from localvolume.health.places import Pools, place_of, thin_of, well_placed
 from localvolume.health.plan import plan
 from localvolume.health.telemetry import HealthTelemetry
 from localvolume.host.workers import Workers
@@ -26,6 +26,7 @@ from localvolume.kube.errors import ApiError, TryAgainLater
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import PersistentVolume
+from localvolume.kube.ownpod import OwnPod
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +47,14 @@ class HealthRole:
         telemetry: HealthTelemetry,
         volumes: Informer[PersistentVolume],
         pools: Callable[[], Pools],
+        own_pod: OwnPod,
         configuration: Configuration,
         patience: Patience | None = None,
     ) -> None:
         self._telemetry = telemetry
         self._volumes = volumes
         self._pools = pools
+        self._own_pod = own_pod
         self._configuration = configuration
         self._patience = patience or Patience()
         self._survey = Survey(workers)
@@ -73,6 +76,7 @@ class HealthRole:
     async def run(self) -> None:
         """Never returns."""
         await self._volumes.synced.wait()
+        await self._own_pod.answered.wait()
         while True:
             self._wake.clear()
             began = time.monotonic()
@@ -90,7 +94,7 @@ class HealthRole:
         """Look, and say what is to be said; in how many seconds to look again by itself."""
         began = time.monotonic()
         volumes = {one.metadata.uid: one for one in self._volumes.items.values()}
-        configuration, pools = self._configuration, self._pools()
+        configuration, pools = well_placed(self._configuration, self._pools(), self._own_pod.pod)
         places = {}
         for uid, volume in volumes.items():
             place = place_of(volume, configuration, pools)

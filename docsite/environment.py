@@ -23,7 +23,7 @@ VARIABLES: Mapping[str, tuple[str, str, str]] = {
         "local-volume-provisioner",
     ),
     "MY_POD_NAME": (
-        "agent",
+        "agent, plan, why",
         "the pod's name (`fieldRef: metadata.name`), to know what it has mounted; unset: not known",
         "local-volume-provisioner-x2k9p",
     ),

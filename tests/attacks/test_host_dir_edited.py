@@ -3,9 +3,13 @@ which it does not lie."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -210,3 +214,44 @@ def test_a_pod_that_is_not_there_is_not_known_either(lab: Lab) -> None:
     not_ready(lab, f"pod: {UNKNOWN}", f"there is no pod {name} in default")
     make_pod(lab, {fs.directory: fs.host_dir}, name)
     ready(lab)
+
+
+@impatient
+def test_plan_and_why_say_it_too(lab: Lab) -> None:
+    fs = lab.add_class("fs")
+    lab.mount(lab.disk(), fs.path("one"))
+    pool = lab.directory / "pool"
+    pool.mkdir()
+    lab.mount(lab.disk(), pool)
+    lab.settings["pools"] = {"fast": {"hostDir": "/host/pool", "mountDir": str(pool)}}
+    lab.configure()
+    variables = {
+        "MY_POD_NAME": make_pod(lab, {fs.directory: "/host/other", pool: "/host/another"}),
+        "MY_NAMESPACE": "default",
+        "MY_NODE_NAME": lab.node,
+        "KUBELET_DIR": "none",
+        "RECORDS_DIR": str(lab.records),
+        "KUBECONFIG": str(lab.plane.kubeconfig),
+    }
+
+    def say(*words: str) -> Any:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "localvolume", *words),
+                *("-o", "json", "--config", str(lab.config_directory)),
+            ],
+            env={**os.environ, **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    (of_class, of_pool) = say("plan")
+    assert of_class["path"] == fs.host_dir
+    assert "is /host/other of the host" in of_class["reason"]
+    assert "is /host/another of the host" in of_pool["reason"]
+    assert "is /host/other of the host" in say("why", fs.host_path("one"))["verdict"]
+    assert "is /host/another of the host" in say("why", "/host/pool/a")["verdict"]

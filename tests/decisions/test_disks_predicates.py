@@ -91,6 +91,7 @@ HELD: dict[str, Disk] = {
     "reserved": disk(part_name="EFI System Partition"),
     "nameless": disk(identity={"kind": "block", "model": "X", "sizeBytes": "1"}),
     "too-small": disk(size_bytes=299 << 20),
+    "misplaced": disk(misplaced="hostDir is another directory"),
     "unknown": inside(disk(), unknown="it cannot be read"),
     "users": inside(disk(), users=("sda: loop device /dev/loop3",)),
     "mounts": inside(disk(), mounts=("/data",)),

@@ -21,6 +21,7 @@ from localvolume.disks import act, facts
 from localvolume.disks.model import DiskFacts, DiskPlan, Judged
 from localvolume.disks.plan import plan
 from localvolume.host.workers import Workers
+from localvolume.kube.podmounts import PodMounts
 from localvolume.volumes.identity import Identity
 from tests.host.support_devices import LoopDevice, command, loop_device
 from tests.suite.units import GIB
@@ -62,6 +63,7 @@ class Bench:
     named: Mapping[str, str] = field(default_factory=dict)
     recorded: Mapping[str, Identity] = field(default_factory=dict)
     most: int | None = None
+    pod: PodMounts | None = None
 
     @property
     def classes(self) -> list[ClassConfig]:
@@ -99,6 +101,7 @@ class Bench:
             *(NODE, self.config, self.classes, self.named, workers),
             recorded=self.recorded,
             by_id=str(self.by_id),
+            pod=self.pod,
         )
 
     def plan(self) -> DiskPlan:

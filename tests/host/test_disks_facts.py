@@ -12,6 +12,7 @@ import pytest
 from localvolume.host.disklist import list_disks
 from tests.host.support_devices import LoopDevice, command, loop_device, mounted
 from tests.host.support_disks import Bench
+from tests.suite.podmounts import host, pod
 from tests.suite.units import GIB, MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
@@ -209,6 +210,15 @@ class TestUse:
         made.named = {disk.path: "pv-of-somebody"}
         row = made.row(disk)
         assert (row.code, row.reason) == ("named", "PersistentVolume pv-of-somebody names it")
+
+    def test_its_class_looks_elsewhere(self, made: Bench, disk: LoopDevice) -> None:
+        """Neither formatted nor mounted again: the host would have it in another directory."""
+        made.pod = pod(host(str(made.directory), "/host/other"))
+        row = made.row(disk)
+        assert (row.verdict, row.code) == ("hold", "misplaced")
+        assert "is /host/other of the host" in row.reason
+        made.pod = pod(host(str(made.directory), "/host/fast"))
+        assert made.row(disk).verdict == "format"
 
     def test_its_place_is_named_by_a_persistent_volume(self, made: Bench, disk: LoopDevice) -> None:
         text = made.plan().text

@@ -22,9 +22,11 @@ from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import EVENTS, PERSISTENT_VOLUMES
+from localvolume.kube.ownpod import OwnPod
 from localvolume.sandbox.sandbox import Sandbox
 from tests.host.support_devices import LoopDevice, command
 from tests.host.support_disks import NODE, Bench, bench, in_place_of
+from tests.suite.podmounts import host, pod
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
@@ -64,6 +66,7 @@ class Setting:
         looked: bool = True,
         recheck_seconds: float = 60.0,
         retry_seconds: float = RETRY_SECONDS,
+        own_pod: OwnPod | None = None,
     ) -> AsyncIterator[DisksRole]:
         """One life of it, once it has `looked` for the first time."""
         volumes = Informer(self.client, PERSISTENT_VOLUMES, on_change=lambda old, new: None)
@@ -73,6 +76,7 @@ class Setting:
             workers=workers,
             registry=CollectorRegistry(),
             volumes=volumes,
+            own_pod=own_pod or OwnPod(self.client, "", ""),
             node_name=NODE,
             configuration=configuration or self.configuration(),
             by_id=str(self.bench.by_id),
@@ -126,6 +130,24 @@ async def test_the_same_is_said_once(setting: Setting, stack: contextlib.ExitSta
         await setting.look(role)
         await setting.look(role)
     assert [reason for reason, _ in await setting.said()] == ["DisksNotApproved"]
+
+
+async def test_nothing_is_formatted_for_a_class_that_looks_elsewhere(
+    setting: Setting, stack: contextlib.ExitStack
+) -> None:
+    """S14: hostDir is edited, what is mounted at mountDir is not."""
+    setting.bench.disk(stack)
+    await approve(setting)
+    own_pod, directory = OwnPod(setting.client, "", ""), str(setting.bench.directory)
+    own_pod.pod = pod(host(directory, "/host/other"))
+    async with setting.role(own_pod=own_pod) as role:
+        await setting.look(role)
+        assert await setting.said() == []
+        assert not is_mounted(setting)
+        own_pod.pod = pod(host(directory, "/host/fast"))
+        role.changed()
+        await setting.until_said("DiskFormatted")
+        assert is_mounted(setting)
 
 
 async def test_without_filters_no_disk_is_looked_at(

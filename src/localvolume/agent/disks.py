@@ -16,6 +16,7 @@ def begin(shared: Shared, configuration: Configuration, deeds: Deeds) -> DisksRo
         workers=shared.workers,
         registry=shared.registry,
         volumes=shared.volumes,
+        own_pod=shared.own_pod,
         node_name=shared.node_name,
         configuration=configuration,
         recheck_seconds=shared.paces.disks_recheck,

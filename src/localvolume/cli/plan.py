@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from localvolume.cleaning.jobs import read_job
 from localvolume.cli.judging import problems_of_pools
+from localvolume.cli.ownpod import own_pod
 from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
 from localvolume.cli.rows import PRINTERS
 from localvolume.config.environment import (
@@ -32,6 +33,7 @@ from localvolume.kube.errors import AccessInvalid, ApiError, NotThere, TellTheAd
 from localvolume.kube.kinds import JOBS, NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES, Kind, T
 from localvolume.kube.listing import listed
 from localvolume.kube.objects import PersistentVolume, StorageClass
+from localvolume.kube.podmounts import PodMounts
 from localvolume.kube.workloads import Job
 from localvolume.static.facts import Survey
 from localvolume.static.known import Changes
@@ -45,6 +47,7 @@ from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.nodes import node_facts
 from localvolume.volumes.objects import is_static, path_of
+from localvolume.volumes.places import misplaced
 
 if TYPE_CHECKING:
     from localvolume.config.pools import LvmConfig
@@ -125,23 +128,24 @@ async def _rows(
         node = NodeFacts(node_name, "", node_name, {marks.HOSTNAME_LABEL: node_name})
         facts = await _look(surroundings(configuration, node, None), {}, configuration.groups)
         rows = _described(dataclasses.replace(facts, online=False))
-        rows += await _pool_rows(configuration, ())
-        return rows, await _disks(configuration, node_name, ())
+        rows += await _pool_rows(configuration, (), None)
+        return rows, await _disks(configuration, node_name, (), None)
     access = find_access(arguments.kubeconfig)
     async with Client(access, user_agent="localvolume-plan") as client:
-        rows = await online_rows(client, configuration, node_name, arguments.namespace)
+        pod = await own_pod(client)
+        rows = await online_rows(client, configuration, node_name, arguments.namespace, pod)
         if configuration.pools:
             classes = await _by_name(client, STORAGE_CLASSES)
-            rows += await _pool_rows(configuration, classes.values())
+            rows += await _pool_rows(configuration, classes.values(), pod)
         if configuration.disks is None:
             return rows, None
         own = f"{marks.NODE_LABEL}={marks.node_key(node_name)}"
         volumes = await _by_name(client, PERSISTENT_VOLUMES, own)
-        return rows, await _disks(configuration, node_name, volumes.values())
+        return rows, await _disks(configuration, node_name, volumes.values(), pod)
 
 
 async def _pool_rows(
-    configuration: Configuration, classes: Iterable[StorageClass]
+    configuration: Configuration, classes: Iterable[StorageClass], pod: PodMounts | None
 ) -> list[dict[str, Any]]:
     """One for each pool that the agent could not use as it is asked to."""
     workers = Workers()
@@ -149,11 +153,14 @@ async def _pool_rows(
         judge = functools.partial(
             problems_of_pools, configuration.pools, list(classes), configuration.served
         )
-        problems = await workers.call("pools", _POOL_SECONDS, judge)
+        problems = dict(await workers.call("pools", _POOL_SECONDS, judge))
     except Hung as error:
         raise Unknown(f"the pools cannot be looked at: {error}") from error
     finally:
         workers.close()
+    for pool in configuration.pools:
+        if why := misplaced(pod, pool.host_dir, pool.mount_dir):
+            problems[pool.name] = why
     return [
         {
             "class": "",
@@ -168,9 +175,13 @@ async def _pool_rows(
 
 
 async def online_rows(
-    client: Client, configuration: Configuration, node_name: str, namespace: str
+    client: Client,
+    configuration: Configuration,
+    node_name: str,
+    namespace: str,
+    pod: PodMounts | None,
 ) -> list[dict[str, Any]]:
-    """The plan's rows of this host. Raises Unknown and ApiError."""
+    """The plan's rows of this host, `pod` being the agent's. Raises Unknown and ApiError."""
     try:
         node = node_facts(node_name, await client.get(NODES, node_name))
     except NotThere:
@@ -181,7 +192,8 @@ async def online_rows(
     found = await _by_name(client, PERSISTENT_VOLUMES, own)
     volumes = {name: volume for name, volume in found.items() if is_static(volume)}
     classes = await _by_name(client, STORAGE_CLASSES)
-    facts = await _look(surroundings(configuration, node, classes), volumes, configuration.groups)
+    around = surroundings(configuration, node, classes, pod=pod)
+    facts = await _look(around, volumes, configuration.groups)
     facts = await _with_jobs(client, facts, namespace, configuration.use_job_for_cleaning)
     # What lies outside our label is asked for by name, as the agent would.
     while questions := [step for step in plan(facts) if isinstance(step, Ask | Publish)]:
@@ -212,10 +224,13 @@ async def _with_others(client: Client, facts: Facts) -> Facts:
 
 
 async def _disks(
-    configuration: Configuration, node_name: str, volumes: Collection[PersistentVolume]
+    configuration: Configuration,
+    node_name: str,
+    volumes: Collection[PersistentVolume],
+    pod: PodMounts | None,
 ) -> DiskPlan | None:
     try:
-        return await disk_plan(configuration, node_name, volumes)
+        return await disk_plan(configuration, node_name, volumes, pod)
     except (OSError, ValueError, Hung) as error:
         raise Unknown(f"the disks cannot be looked at: {error}") from error
 
@@ -260,7 +275,7 @@ async def _look(
             records=Records(_of_environment(records_directory)),
         )
         found = await survey.look(
-            {name: facts.config for name, facts in around.classes.items()},
+            around.to_look_at(),
             {path_of(volume) for volume in volumes.values()},
             Changes(),
             groups,
@@ -270,7 +285,7 @@ async def _look(
     finally:
         workers.close()
     classes = {
-        name: dataclasses.replace(facts, problem=found.problems.get(name))
+        name: dataclasses.replace(facts, problem=found.problems.get(name, facts.problem))
         for name, facts in around.classes.items()
     }
     return Facts(

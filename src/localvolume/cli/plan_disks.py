@@ -14,16 +14,21 @@ from localvolume.disks.owners import identities
 from localvolume.disks.plan import plan
 from localvolume.host.workers import Workers
 from localvolume.kube.objects import PersistentVolume
+from localvolume.kube.podmounts import PodMounts
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.objects import path_of
 
 
 async def disk_plan(
-    configuration: Configuration, node_name: str, volumes: Collection[PersistentVolume]
+    configuration: Configuration,
+    node_name: str,
+    volumes: Collection[PersistentVolume],
+    pod: PodMounts | None,
 ) -> DiskPlan | None:
     """What the agent would do with the disks here; None where no filter is configured.
 
-    `volumes` are the node's PersistentVolumes. Raises OSError, ValueError, Hung.
+    `volumes` are the node's PersistentVolumes, `pod` the agent's own. Raises OSError, ValueError,
+    Hung.
     """
     config = configuration.disks
     if config is None:
@@ -33,7 +38,9 @@ async def disk_plan(
     try:
         classes = configuration.storage_classes.values()
         facts = await look(
-            *(node_name, config, classes, named, workers), recorded=identities(volumes)
+            *(node_name, config, classes, named, workers),
+            recorded=identities(volumes),
+            pod=pod,
         )
         return plan(facts)
     finally:

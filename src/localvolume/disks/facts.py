@@ -36,7 +36,9 @@ from localvolume.host.loops import loops_on
 from localvolume.host.mounts import MountTable, read_mount_table
 from localvolume.host.sysfs import base_of, block_number, disk_of, listing, read
 from localvolume.host.workers import Hung, Workers
+from localvolume.kube.podmounts import PodMounts
 from localvolume.volumes.identity import Identity
+from localvolume.volumes.places import misplaced
 
 LISTING_SECONDS: Final = 30.0
 LOOKING_SECONDS: Final = 60.0
@@ -52,15 +54,16 @@ async def look(
     *,
     recorded: Mapping[str, Identity] | None = None,
     by_id: str = BY_ID,
+    pod: PodMounts | None = None,
 ) -> DiskFacts:
     """All disks of this node. `named` are the PersistentVolumes by the host path they name,
-    `recorded` what they say that they are, by their names.
+    `recorded` what they say that they are, by their names, `pod` the agent's own.
 
     Raises Hung where even sysfs does not answer, OSError, ValueError (the mount table).
     """
     disks = await workers.call(
         *("disks", LISTING_SECONDS, _outside, config, tuple(classes), dict(named)),
-        *(dict(recorded or {}), by_id),
+        *(dict(recorded or {}), by_id, pod),
     )
     found = []
     for disk in disks:
@@ -86,6 +89,7 @@ def _outside(
     named: dict[str, str],
     recorded: dict[str, Identity],
     by_id: str,
+    pod: PodMounts | None,
 ) -> list[Disk]:
     """The disks, without a look into any."""
     owners = Owners(
@@ -102,9 +106,10 @@ def _outside(
             continue
         disk = described(raw)
         wanted, _ = wanted_by(disk, config)
-        place = volume = taken = ""
+        place = volume = taken = elsewhere = ""
         if wanted is not None:
             taken = owners.of(disk, disk_number(disk) if disk.parent else "", wanted.host_dir)
+            elsewhere = misplaced(pod, wanted.host_dir, wanted.mount_dir) or ""
             name = entry_name(disk)
             if name:  # One without an identity has no place.
                 volume = named.get(f"{wanted.host_dir}/{name}", "")
@@ -115,6 +120,7 @@ def _outside(
                 disk,
                 offered=tuple(owners.entries.get(disk.device, ())),
                 named=_named(owners, disk) or volume,
+                misplaced=elsewhere,
                 place=place,
                 taken=taken,
             )

@@ -51,6 +51,7 @@ class Disk:
 
     `offered` are the entries of discovery directories that lead to it, as this process sees them;
     `named` says which PersistentVolume names it or its place, `place` why its place cannot be used,
+    `misplaced` why the directory of its class is not the one of the host that is configured,
     `taken` whose volume it is, or the disk that it is a partition of (owners.py).
     `inside` is None where nobody looked.
     """
@@ -77,6 +78,7 @@ class Disk:
     offered: tuple[str, ...] = ()
     named: str = ""
     place: str = ""
+    misplaced: str = ""
     taken: str = ""
     inside: Inside | None = None
 

@@ -71,6 +71,10 @@ def _too_small(disk: Disk, wanted: DiskFilter) -> str:
     return f"{wanted.fs_type or 'a volume'} needs at least {quantity(least)}"
 
 
+def _misplaced(disk: Disk, _: DiskFilter) -> str:
+    return disk.misplaced
+
+
 OUTSIDE: Final[tuple[tuple[str, Predicate], ...]] = (
     ("virtual", _virtual),
     ("removable", _removable),
@@ -81,6 +85,7 @@ OUTSIDE: Final[tuple[tuple[str, Predicate], ...]] = (
     ("reserved", _reserved),
     ("nameless", _nameless),
     ("too-small", _too_small),
+    ("misplaced", _misplaced),
 )
 
 # --- from the inside ----------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from localvolume.kube.correlate import EventType
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import PersistentVolume
+from localvolume.kube.ownpod import OwnPod
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.objects import path_of
 
@@ -53,6 +54,7 @@ class DisksRole:
         workers: Workers,
         registry: CollectorRegistry,
         volumes: Informer[PersistentVolume],
+        own_pod: OwnPod,
         node_name: str,
         configuration: Configuration,
         recheck_seconds: float,
@@ -65,6 +67,7 @@ class DisksRole:
         self._workers = workers
         self._telemetry = DiskTelemetry(registry)
         self._volumes = volumes
+        self._own_pod = own_pod
         self._node_name = node_name
         self._configuration = configuration
         self._recheck_seconds = recheck_seconds
@@ -97,6 +100,7 @@ class DisksRole:
         """Never returns."""
         # Which PersistentVolumes there are must be known before any disk counts as unused.
         await self._volumes.synced.wait()
+        await self._own_pod.answered.wait()
         while True:
             self._wake.clear()
             try:
@@ -124,6 +128,7 @@ class DisksRole:
             *(self._workers,),
             recorded=identities(self._volumes.items.values()),
             by_id=self._by_id,
+            pod=self._own_pod.pod,
         )
         found = plan(facts)
         self._telemetry.looked(found.rows)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from localvolume.backends.survey import survey
 from localvolume.cli import plan
+from localvolume.cli.ownpod import own_pod
 from localvolume.cli.seeing.explanation import Explanation, Verdict
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.hostfacts import planned
@@ -22,7 +23,9 @@ from localvolume.dynamic.model import Pool
 from localvolume.dynamic.orphans import orphans_of
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
+from localvolume.kube.podmounts import PodMounts
 from localvolume.volumes.identity import is_within
+from localvolume.volumes.places import misplaced
 
 _NEXT: Final = {
     "publish": ("a PersistentVolume is created for it", "nobody: the agent does it"),
@@ -66,7 +69,8 @@ class Here:
             return _of_row(facts, path, row)
         for pool in self._configuration.pools:
             if pool.host_dir and is_within(path, pool.host_dir):
-                return await asyncio.to_thread(_of_pool, facts, path, pool)
+                wrong = misplaced(await self._own_pod(), pool.host_dir, pool.mount_dir)
+                return await asyncio.to_thread(_of_pool, facts, path, pool, wrong)
         for class_ in self._configuration.storage_classes.values():
             if path == class_.host_dir:
                 return _of_class(path, class_.name, rows)
@@ -77,6 +81,12 @@ class Here:
                 )
                 return Explanation(about=path, verdict=verdict)
         return None
+
+    async def _own_pod(self) -> PodMounts | None:
+        try:
+            return await own_pod(self._client)
+        except ApiError as error:
+            raise NotHere(str(error)) from None
 
     def _on_host(self, path: str) -> str:
         """The path as the host calls it, where it was given as the agent sees it."""
@@ -138,11 +148,11 @@ def _of_class(path: str, name: str, rows: Sequence[Mapping[str, Any]]) -> Explan
     return Explanation(about=path, verdict=verdict, chain=chain)
 
 
-def _of_pool(facts: Facts, path: str, config: PoolConfig) -> Explanation:
+def _of_pool(facts: Facts, path: str, config: PoolConfig, wrong: str | None) -> Explanation:
     pool = Pool(config=config, report=survey(config))
     head = [("Pool", f"{config.name}, backend {config.backend}, at {config.host_dir}")]
-    if pool.report.problem:
-        text = f"it lies in the pool {config.name}, which cannot be used: {pool.report.problem}"
+    if problem := wrong or pool.report.problem:
+        text = f"it lies in the pool {config.name}, which cannot be used: {problem}"
         then, who = "no volume is made, grown or removed there", "you: put that right"
         verdict = Verdict(code="pool-problem", text=text, then=then, who=who)
         return Explanation(about=path, verdict=verdict, chain=head)

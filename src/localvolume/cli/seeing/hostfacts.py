@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from localvolume.cli import plan
+from localvolume.cli.ownpod import own_pod
 from localvolume.cli.plan_disks import disk_plan, disk_rows
 from localvolume.config.loading import load
 from localvolume.config.model import Configuration, ConfigurationInvalid
@@ -29,9 +30,10 @@ async def planned(
 
     Raises plan.Unknown and ApiError.
     """
-    rows = await plan.online_rows(client, configuration, node, namespace)
+    pod = await own_pod(client)
+    rows = await plan.online_rows(client, configuration, node, namespace, pod)
     try:
-        disks = await disk_plan(configuration, node, (volumes or {}).values())
+        disks = await disk_plan(configuration, node, (volumes or {}).values(), pod)
     except (OSError, ValueError, Hung) as error:
         raise plan.Unknown(f"the disks cannot be looked at: {error}") from error
     return rows + disk_rows(disks)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from tests.cluster.support_accounts import account, allow, in_force, rule
 from tests.cluster.support_agent import Class, Lab
 from tests.cluster.support_dynamic import DynamicLab
+from tests.faults.support_proxy import Order, proxy_for
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
@@ -202,6 +204,28 @@ def test_while_the_pod_is_not_known_volumes_go_on_and_that_is_said(lab: Lab) -> 
     lab.mount(lab.disk(), fs.path("two"))
     lab.stays(first)
     assert lab.volumes_at(fs, "two") == []
+
+
+@impatient
+def test_before_the_pod_is_known_nothing_is_looked_at(lab: Lab) -> None:
+    fs = lab.add_class("fs")
+    lab.mount(lab.disk(), fs.path("one"))
+    name = make_pod(lab, {fs.directory: "/host/other"})
+    with proxy_for(lab.plane, lab.directory) as proxy:
+        lab.kubeconfig = proxy.kubeconfig
+        held = Order("hold", ("list",), "pods", times=1)
+        lists = [Order("delay", ("list",), kind) for kind in ("nodes", "storageclasses", "jobs")]
+        proxy.orders += [held, *lists]
+        lab.start(pod_name=name, wait=False)
+        # All that it needs to know beside, it knows.
+        lab.until(lambda: [held.met, *(one.answered for one in lists)], all)
+        time.sleep(2)
+        assert lab.looks() == 0
+        assert lab.volumes() == []
+        held.release()
+        not_ready(lab, f"{fs.name}: hostDir is {fs.host_dir}", "is /host/other of the host")
+        assert lab.volumes() == []
+        lab.stop()
 
 
 @impatient

@@ -153,6 +153,48 @@ def test_what_a_container_that_nobody_knows_of_has_mounted_is_not_cleaned(
     assert left <= {"lost+found"}
 
 
+def test_a_host_dir_that_is_not_what_is_mounted_there_is_told_of(
+    installed: Installed, prepared: str
+) -> None:
+    """S14: the ConfigMap is edited, the DaemonSet is not."""
+    offered = installed.volume_until(STATIC, "Available")
+    assert offered["spec"]["local"]["path"] == prepared
+    name, key = "local-volume-provisioner-config", "storageClassMap"
+    read = ("get", "configmap", "-n", NAMESPACE, name, "-o", "json")
+    before = json.loads(installed.kubectl(*read))["data"][key]
+    after = before.replace(f"hostDir: {DISCOVERED}", "hostDir: /mnt/slow-disks")
+    assert after != before
+    (agent,) = installed.pods(AGENT)
+
+    def edit(text: str) -> None:
+        patch = json.dumps({"data": {key: text}})
+        installed.kubectl("patch", "configmap", "-n", NAMESPACE, name, "--type=merge", "-p", patch)
+
+    def problem() -> str:
+        sample = rf'^localvolume_class_problem{{class="{STATIC}"}} (\S+)$'
+        found = re.search(sample, installed.ask(agent, "/metrics"), re.MULTILINE)
+        return found.group(1) if found else ""
+
+    edit(after)
+    try:
+        until(problem, lambda said: said == "1.0", seconds=150)
+        logged = installed.kubectl("logs", "-n", NAMESPACE, agent["metadata"]["name"])
+        assert (
+            "hostDir is /mnt/slow-disks, but what the agent's pod has at mountDir"
+            f" {DISCOVERED} is {DISCOVERED} of the host"
+        ) in logged
+        (kept,) = installed.volumes(STATIC)
+        assert kept["metadata"]["uid"] == offered["metadata"]["uid"]
+    finally:
+        edit(before)
+        until(problem, lambda said: said == "0.0", seconds=150)
+    until(partial(_readiness, installed, agent), lambda said: said.startswith("ok"))
+    assert (
+        installed.volume_until(STATIC, "Available")["metadata"]["uid"]
+        == (offered["metadata"]["uid"])
+    )
+
+
 @pytest.fixture(params=["ext4", pytest.param("xfs", marks=pytest.mark.needs("xfs"))])
 def made_as(installed: Installed, request: pytest.FixtureRequest) -> Iterator[str]:
     """The filesystem that the class of made volumes asks for meanwhile."""

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=float,
         default=WAIT_SECONDS,
-        help="how long to wait for an agent that works in it (default %(default)g)",
+        help=f"how long to wait for an agent that works in it (default {WAIT_SECONDS:g})",
     )
 
 

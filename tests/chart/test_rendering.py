@@ -189,10 +189,14 @@ def test_replaced_provisioners() -> None:
         *("--local-path-provisioner-name=rancher.io/local-path",),
         *("--openebs-base-path=/var/openebs/local",),
     ]
-    env = {each["name"]: each.get("value", "the node's name") for each in agent["env"]}
+    env = {
+        each["name"]: each.get("value") or each["valueFrom"]["fieldRef"]["fieldPath"]
+        for each in agent["env"]
+    }
     assert env == {
-        **dict.fromkeys(("MY_NODE_NAME", "KUTTI_NODE_NAME", "NODE_NAME"), "the node's name"),
-        "MY_NAMESPACE": "the node's name",
+        **dict.fromkeys(("MY_NODE_NAME", "KUTTI_NODE_NAME", "NODE_NAME"), "spec.nodeName"),
+        "MY_NAMESPACE": "metadata.namespace",
+        "MY_POD_NAME": "metadata.name",
         "JOB_CONTAINER_IMAGE": agent["image"],
         "KUBELET_DIR": "/var/lib/kubelet",
         "RECORDS_DIR": "/var/lib/localvolume/records",

@@ -234,6 +234,47 @@ def test_a_link_that_leads_elsewhere_is_led_right(pool: ImagePool) -> None:
     assert len(pool.loops()) == 2
 
 
+def test_which_links_lead_astray(pool: ImagePool) -> None:
+    def astray() -> list[str]:
+        return pool.backend.astray(pool.fd, pool.path, records)
+
+    records = [pool.make("pvc-1"), pool.make("pvc-2"), pool.record("pvc-3")]
+    first, second, _ = records
+    node = pool.node(first)
+    assert astray() == []
+    pool.link(first).unlink()
+    assert astray() == []  # It leads nowhere: whoever looks for the volume finds none.
+    pool.link(first).symlink_to(pool.node(second))
+    assert astray() == ["pvc-1"]
+    assert pool.node(first) == pool.node(second)
+    pool.link(first).unlink()
+    pool.link(first).symlink_to(node)
+    assert astray() == []
+    loopattach.detach(pool.loop(first))
+    assert astray() == ["pvc-1"]
+
+
+def test_a_link_that_cannot_be_led_right_leads_nowhere(pool: ImagePool) -> None:
+    first, second = pool.make("pvc-1"), pool.make("pvc-2")
+    loopattach.detach(pool.loop(first))
+    pool.link(first).unlink()
+    pool.link(first).symlink_to(pool.node(second))
+    # Somebody looks into the image.
+    other = command("losetup", "--read-only", "--find", "--show", pool.image(first)).strip()
+    with pytest.raises(BackendFailed, match="in another way"):
+        pool.attach(first)
+    assert not pool.link(first).is_symlink()
+    command("losetup", "--detach", other)
+
+    def attached() -> bool:
+        with contextlib.suppress(BackendFailed):
+            pool.attach(first)
+        return pool.link(first).is_symlink()
+
+    until(attached)
+    assert pool.loop(first).ours
+
+
 def test_no_old_link_leads_to_a_device_that_another_volume_gets(pool: ImagePool) -> None:
     # Other processes take loop devices too, and may be first: as often as need be.
     for number in range(30):

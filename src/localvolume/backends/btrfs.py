@@ -138,6 +138,10 @@ class BtrfsBackend:
                 set_limit(fd, record.inode, most)
             commit(fd)
 
+    def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:
+        """None: the path is the volume's own."""
+        return []
+
     def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
         return places.host_path(host_dir, record)
 

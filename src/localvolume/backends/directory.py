@@ -104,6 +104,10 @@ class DirectoryBackend:
             if record.project:
                 _limit(fd, record)
 
+    def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:
+        """None: the path is the volume's own."""
+        return []
+
     def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
         """The directory, as the host sees it."""
         return places.host_path(host_dir, record)

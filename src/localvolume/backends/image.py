@@ -143,6 +143,10 @@ class ImageBackend:
             # From now on its inode is in its record.
             imagestore.ended(images, record)
 
+    def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:
+        """Those whose link leads to a loop device that another file is behind, or none."""
+        return self._at.astray(pool, records)
+
     def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
         """The link that the PersistentVolume names."""
         if not one_name(pool_id) or not one_name(record.name):

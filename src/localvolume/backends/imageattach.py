@@ -2,8 +2,8 @@
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 
 from localvolume.backends import imageoffline, imagestore
 from localvolume.backends.fstools import BLOCK
@@ -40,6 +40,9 @@ class Attachments:
             with _attaching:
                 loop = self._linked(pool_id, record, fd)
                 if loop is None:
+                    if self._is_astray(pool_id, record, os.fstat(fd)):
+                        # First of all, as attaching may fail.
+                        self._links.remove(pool_id, record.name)
                     block_size = sector_size(record)
                     loop = loopattach.attach(fd, block_size=block_size, chosen=self._links.disown)
             with opened(pool, IMAGES_PLACE) as images:
@@ -82,6 +85,25 @@ class Attachments:
         if loop is None or not loop.ours or loop.behind != (found.st_dev, found.st_ino):
             return None
         return loop
+
+    def astray(self, pool: int, records: Sequence[Record]) -> list[str]:
+        """As the backend's; of what cannot be seen nothing is said. Raises OSError."""
+        pool_id = imagestore.pool_id(pool)
+        found = []
+        with opened(pool, IMAGES_PLACE) as images:
+            for record in records:
+                with suppress(OSError):
+                    image = os.stat(image_name(record), dir_fd=images, follow_symlinks=False)
+                    if self._is_astray(pool_id, record, image):
+                        found.append(record.name)
+        return found
+
+    def _is_astray(self, pool_id: str, record: Record, image: os.stat_result) -> bool:
+        node = self._links.target(pool_id, record.name)
+        if not node:
+            return False
+        loop = loopattach.look(node) if node.startswith("/dev/loop") else None
+        return loop is None or loop.behind != (image.st_dev, image.st_ino)
 
     def let_go(self, pool: int, record: Record, fd: int) -> None:
         """Detach the record's open image, link first. Raises BackendFailed while it is in use."""

@@ -148,6 +148,8 @@ class PoolReport:
     orphans: Sequence[str] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Records that cannot be read, by name, and why: their volumes are left alone."""
+    astray: Sequence[str] = ()
+    """Volumes whose path leads to what is not theirs: they are to be attached anew."""
     largest_bytes: Mapping[str, int] = field(default_factory=dict)
     """The largest volume that fits, by option class ("" for none), where that can be less than what
     is available: LVM makes no striped or contiguous volume of just any extents."""
@@ -244,6 +246,10 @@ class Backend(Protocol):
 
     def attach(self, pool: int, path: str, record: Record) -> None:
         """Make the volume usable after a reboot, where that is not so by itself; idempotent."""
+        ...
+
+    def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:
+        """The names of those whose path leads to what is not theirs. Changes nothing."""
         ...
 
     def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from localvolume.backends.adopting import adopted
 from localvolume.backends.directory import DirectoryBackend
@@ -38,6 +38,9 @@ from localvolume.config.pools import PoolConfig
 from localvolume.host.fserrors import mounted_failure
 
 log = logging.getLogger(__name__)
+
+_ATTACHED: Final = ("made", "offered")
+"""The states of those that are to be usable."""
 
 
 class PoolStore:
@@ -107,6 +110,7 @@ class PoolStore:
                     usage=usage,
                     orphans=orphans(ground.pool, {**using.reserved, **found}, unreadable),
                     unreadable=unreadable,
+                    astray=self._astray(using, found),
                     filesystem=filesystem,
                 )
         except (BackendFailed, OSError, ValueError) as error:
@@ -127,6 +131,10 @@ class PoolStore:
             **(self._adopted.usage(pool, path, adopted) if adopted else {}),
         }
 
+    def _astray(self, using: OpenPool, records: Mapping[str, Record]) -> list[str]:
+        made = [one for one in records.values() if one.state in _ATTACHED and not one.adopted]
+        return self._backend.astray(using.ground.pool, using.ground.path, made) if made else []
+
     def _of(self, record: Record) -> Backend:
         return self._adopted if record.adopted else self._backend
 
@@ -139,12 +147,12 @@ class PoolStore:
         failed = {}
         with self._entrance.using() as using:
             for name, seen in using.records.all().items():
-                if seen.state not in ("made", "offered"):
+                if seen.state not in _ATTACHED:
                     continue
                 try:
                     # With the record as it is then: it may have grown since it was seen.
                     with self._entrance.alone(using, name) as known:
-                        if known is not None and known.state in ("made", "offered"):
+                        if known is not None and known.state in _ATTACHED:
                             self._of(known).attach(using.ground.pool, using.ground.path, known)
                 except (BackendFailed, OSError) as error:
                     failed[name] = str(error)

@@ -201,10 +201,13 @@ class Pools:
             return store.unseen(f"it does not answer: {error}")
         except GoesOn as error:
             return store.unseen(str(error), taken=True)
-        if report.problem:
+        if report.problem or report.astray:
             # When it can be used again, it may be on another disk.
             self._attached.discard(name)
-        elif name not in self._attached:
+        if report.astray:
+            text = "pool %s: led to what is not theirs, and are attached anew: %s"
+            log.error(text, name, ", ".join(sorted(report.astray)))
+        if not report.problem and name not in self._attached:
             await self._attach(name)
             report = _with_unattached(report, self._configs.get(name), self._unattached.get(name))
         if _is_useless(self._configs.get(name), report) and name in self._stores:

@@ -7,8 +7,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import pytest
 
 from localvolume.backends.model import BackendFailed, Busy
 from localvolume.dynamic.doing import Doing
@@ -26,9 +29,11 @@ class Failing:
     error: Exception
     tried: list[str] = field(default_factory=list)
     said: list[object] = field(default_factory=list)
+    meanwhile: Callable[[], None] = lambda: None
 
     async def do(self, step: Step, _facts: Facts) -> None:
         self.tried.append(type(step).__name__)
+        self.meanwhile()
         raise self.error
 
     def say_failed(self, _claim: Any, reason: str) -> str:
@@ -99,18 +104,22 @@ async def test_to_publish_is_to_make_on() -> None:
     assert await ground.begin(publish) == ["Make"]
 
 
-async def _tries_while_users_change(error: Exception) -> tuple[int, float]:
-    """How often a growth was tried, and how long it could be."""
+async def _tries_while_users_change(error: Exception, *, during: bool = False) -> tuple[int, float]:
+    """How often a growth was tried, and how long it could be; users change before or during it."""
     ground, began = _ground(error, first=0.01), time.monotonic()
+    if during:
+        ground.acts.meanwhile = ground.doing.users_changed
     for _ in range(40):
-        ground.doing.users_changed()
+        if not during:
+            ground.doing.users_changed()
         await asyncio.sleep(0.011)
         await ground.begin(_grow())
     return len(ground.acts.tried), time.monotonic() - began
 
 
-async def test_a_growth_waits_no_longer_than_its_volumes_users() -> None:
-    tries, _ = await _tries_while_users_change(Busy("a pod uses it"))
+@pytest.mark.parametrize("during", [False, True])
+async def test_a_growth_waits_no_longer_than_its_volumes_users(during: bool) -> None:
+    tries, _ = await _tries_while_users_change(Busy("a pod uses it"), during=during)
     assert tries >= 20
 
 

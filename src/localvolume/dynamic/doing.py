@@ -71,6 +71,8 @@ class Doing:
         """By the volume's name and the kind of act."""
         self._said: dict[str, tuple[str, str]] = {}
         """The reason of what is held or refused, and that of its Event."""
+        self._users_changed = 0
+        """How often the mount table has."""
 
     @property
     def busy(self) -> Collection[str]:
@@ -112,12 +114,17 @@ class Doing:
 
     def users_changed(self) -> None:
         """The mount table changed: what failed because somebody used the volume is tried soon."""
-        soon = time.monotonic() + self._paces.first_wait
+        self._users_changed += 1
         for waits in self._waits.values():
             for wait in waits.values():
-                if wait.for_users and wait.not_before > soon:
-                    wait.not_before = soon
-                    self._wake_in(self._paces.first_wait)
+                if wait.for_users:
+                    self._hurry(wait)
+
+    def _hurry(self, wait: _Wait) -> None:
+        soon = time.monotonic() + self._paces.first_wait
+        if wait.not_before > soon:
+            wait.not_before = soon
+            self._wake_in(self._paces.first_wait)
 
     def say_again(self) -> None:
         """Events expire after an hour: what is refused or held is said anew."""
@@ -136,6 +143,7 @@ class Doing:
 
     async def _do(self, step: Step, facts: Facts) -> None:
         name = step.key
+        users = self._users_changed
         try:
             await self._acts.do(step, facts)
         except (Superseded, LookAgain, NotThere) as error:
@@ -146,7 +154,11 @@ class Doing:
             self._again(step, _SUPERSEDED_SECONDS)
         except BackendFailed as error:
             self._failed(step, str(error), never=isinstance(error, Impossible))
-            self._wait_of(step).for_users = isinstance(error, Busy)
+            wait = self._wait_of(step)
+            wait.for_users = isinstance(error, Busy)
+            if wait.for_users and users != self._users_changed:
+                # Who used it may have let go while it was being tried.
+                self._hurry(wait)
         except OSError as error:
             self._failed(step, f"{error.strerror or error}: {error.filename or 'the pool'}")
         except Hung as error:
@@ -154,9 +166,9 @@ class Doing:
         except ApiError as error:
             self._refused(step, error)
         except Exception:  # a mistake of ours about one volume must not end the others
-            wait = self._wait(step)
-            log.exception("%s: tried again in %.1f s: unexpected", name, wait)
-            self._again(step, wait)
+            seconds = self._wait(step)
+            log.exception("%s: tried again in %.1f s: unexpected", name, seconds)
+            self._again(step, seconds)
         else:
             self._waits.get(name, {}).pop(_kind(step), None)
             if isinstance(step, Ask):

@@ -44,6 +44,8 @@ class ToldLvm:
         #: What fails, by a word of it, and what is said then.
         self.failing: dict[str, str] = {}
         self.asked: list[str] = []
+        #: What a thin volume has of its pool, as `dmsetup status` ends.
+        self.mapped = "0 -"
         #: What is made is rounded up to this.
         self.unit = EXTENT
         if thin:
@@ -109,6 +111,8 @@ class ToldLvm:
         if command == "lvs":
             # Looking for what killed commands left finds nothing.
             return _report(lv=[] if "--all" in words else rows)
+        if command == "dmsetup" and "thin" in words:
+            return f"0 24576 thin {self.mapped}\n"
         if command == "lvcreate":
             name, tags = _after("--name", words)[0], _after("--addtag", words)
             size = int((_after("--size", words) + _after("--virtualsize", words))[0][:-1])

@@ -11,7 +11,7 @@ import pytest
 
 from localvolume.backends.lvmstore import LvmStore
 from localvolume.backends.lvmsurvey import survey
-from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume
+from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NotThisVolume
 from localvolume.config.pools import LvmConfig
 from localvolume.host.lvm import BadName
 from tests.host.support_lvm_told import POOL, Told, at_look, raw
@@ -26,6 +26,29 @@ def test_a_volume_of_another_claim_is_not_handed_on(thin: Told) -> None:
     # Nor one that was removed and holds its data still.
     store.retire(made)
     with pytest.raises(NotThisVolume, match="removed, and is not purged yet"):
+        store.make(raw())
+    assert "pvc-1" in lvm.rows
+
+
+def test_what_has_data_before_it_is_made_is_given_to_nobody(thin: Told) -> None:
+    """Of a volume of which LVM knew nothing, and whose number it has given out again."""
+    store, lvm = thin
+    lvm.mapped = "256 16511"
+    with pytest.raises(GoesOn, match="was not empty"):
+        store.make(raw())
+    assert "pvc-1" not in lvm.rows
+    lvm.mapped = "0 -"
+    assert store.make(raw()).state == "made"
+    # What it has from then on is its tenant's.
+    lvm.mapped = "256 16511"
+    assert store.make(raw()).state == "made"
+
+
+@pytest.mark.parametrize("mapped", ["Fail", "", "- -"])
+def test_what_nobody_can_tell_to_be_empty_is_not_given_either(thin: Told, mapped: str) -> None:
+    store, lvm = thin
+    lvm.mapped = mapped
+    with pytest.raises(BackendFailed, match="has of its pool"):
         store.make(raw())
     assert "pvc-1" in lvm.rows
 

@@ -6,6 +6,7 @@ where it was.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from localvolume.backends import devicefs
@@ -18,6 +19,8 @@ from localvolume.backends.lvmwipe import zero_for
 from localvolume.backends.model import GoesOn, Impossible, NotThisVolume, Record
 from localvolume.host.lvm import LogicalVolume, LvmFailed, LvmUnfinished, check_name
 from localvolume.volumes.lvtags import decode, encode
+
+log = logging.getLogger(__name__)
 
 
 def fs_of(record: Record) -> str:
@@ -70,6 +73,7 @@ def make(tools: Tools, seen: View, record: Record, take: Take) -> Record:
         known = read_entry(tools.made(seen, record.name))
     volume = tools.active(known.volume)
     if known.record.state == "making":
+        _refuse_used(tools, volume)
         return _complete(tools, replace(known, volume=volume))
     return known.record
 
@@ -91,6 +95,21 @@ def _begun(tools: Tools, known: Entry, record: Record) -> Entry:
                 raise
     remove(tools, volume, in_state("making"))
     raise GoesOn(f"{record.name} was begun, and is to be made anew")
+
+
+def _refuse_used(tools: Tools, volume: LogicalVolume) -> None:
+    """Remove a thin volume that has data before anybody was given it, and raise GoesOn.
+
+    Commands that were killed may leave a volume in the pool of which LVM knows nothing. LVM gives
+    its number to the next one, and takes the kernel's answer that it is there already for the one
+    to its own message sent once more: then that is the former tenant's. Removed by LVM, it is gone.
+    Or it is the filesystem that was being made here.
+    """
+    if volume.kind != "thin" or not (mapped := tools.lvm.mapped_bytes(volume)):
+        return
+    log.warning("%s has %d bytes of its pool already: made anew", volume.full_name, mapped)
+    remove(tools, volume, in_state("making"))
+    raise GoesOn(f"{volume.name} was not empty, and is to be made anew")
 
 
 def _create(tools: Tools, seen: View, begun: Record) -> None:

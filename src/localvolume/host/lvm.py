@@ -169,6 +169,16 @@ class Lvm:
         where = f"{check_name(group)}/{check_name(origin)}"
         self._change([*argv, *_tagged("--addtag", tags), where])
 
+    def mapped_bytes(self, volume: LogicalVolume) -> int:
+        """How much of its pool an active thin volume has. Raises LvmFailed, BadReport."""
+        group, name = (word.replace("-", "--") for word in (volume.group, volume.name))
+        told = self._dmsetup(["status", "--target", "thin", f"{group}-{name}"])
+        words = told.split()
+        # "<start> <length> thin <mapped sectors> <highest mapped sector>", or "thin Fail".
+        if len(words) < 4 or words[2] != "thin" or not words[3].isdigit():
+            raise BadReport(f"what {volume.full_name} has of its pool: {told.strip() or 'nothing'}")
+        return int(words[3]) * 512
+
     # --- changing ------------------------------------------------------------------------------
 
     def extend(self, volume: LogicalVolume, size_bytes: int) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from localvolume.cli.main import main
-from localvolume.host.loopattach import look
 from tests.attacks.support_copies import moved_to_another_disk, records_in
+from tests.attacks.support_links import behind
 from tests.cluster.support_dynamic import Claim, DynamicLab, MadePool
 from tests.cluster.test_dynamic_images import _cleared as cleared
 from tests.cluster.test_dynamic_images import _detach as detach_all
@@ -135,11 +135,7 @@ def test_images_that_were_copied_are_attached_again(dynamic: DynamicLab, vault: 
     assert restamped(dynamic, vault) == 0
     image = Path(vault.directory, ".localvolume", "images", f"{name}.img").stat()
 
-    def behind() -> object:
-        loop = look(os.readlink(path))
-        return loop.behind if loop is not None else None
-
-    dynamic.until(behind, lambda found: found == (image.st_dev, image.st_ino))
+    dynamic.until(lambda: behind(path), lambda found: found == (image.st_dev, image.st_ino))
     assert path.read_bytes()[:10] == b"a tenant's"
     untold(dynamic, vault)
     grown(dynamic, claim, "20Mi")

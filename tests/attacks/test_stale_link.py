@@ -12,6 +12,7 @@ import pytest
 
 from localvolume.host.blockdev import InUse
 from localvolume.host.loopattach import Loop, StillInUse, detach, look
+from tests.attacks.support_links import behind
 from tests.cluster.support_dynamic import Claim, DynamicLab, MadePool
 from tests.cluster.support_health import QUICK, says, told
 from tests.cluster.test_dynamic_images import _cleared as cleared
@@ -66,14 +67,6 @@ def said_of(dynamic: DynamicLab, claim: Claim, name: str, text: str) -> None:
         dynamic.event(about, "VolumeUnhealthy", text)
     (labels,) = dynamic.until(lambda: told(dynamic), bool)
     assert (labels["persistentvolume"], labels["reason"]) == (name, "DeviceGone")
-
-
-def behind(path: Path) -> tuple[int, int] | None:
-    """What stands behind the device to which the link leads, None where it leads nowhere."""
-    with contextlib.suppress(FileNotFoundError):
-        found = look(os.readlink(path))
-        return found and found.behind
-    return None
 
 
 def test_a_link_that_leads_to_anothers_device_is_led_to_its_own(

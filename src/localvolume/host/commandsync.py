@@ -5,8 +5,11 @@ A program must be started on the loop's thread (``commands`` says why), so a wor
 
 import asyncio
 import concurrent.futures
+import contextlib
 import errno
+import inspect
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
@@ -15,6 +18,7 @@ from localvolume.host.commands import Finished
 
 OUTPUT_LIMIT: Final = 65536
 """What is kept of each of stdout and stderr, in bytes, unless the caller wants more."""
+_CLOSED_SECONDS: Final = 1.0
 
 
 class Run(Protocol):
@@ -61,10 +65,18 @@ def on_loop(loop: asyncio.AbstractEventLoop, beyond: float = 30.0) -> Run:
                 raise asyncio.CancelledError
             return await commands.run(argv, timeout=timeout, output_limit=output_limit, env=env)
 
-        future = asyncio.run_coroutine_threadsafe(unless_given_up(), loop)
+        handed_over = unless_given_up()
         try:
-            return future.result(timeout + beyond)
+            future = asyncio.run_coroutine_threadsafe(handed_over, loop)
+        except RuntimeError:  # it was closed just now
+            handed_over.close()
+            raise OSError(errno.ECANCELED, "the agent is ending", argv[0]) from None
+        try:
+            return _result(future, timeout + beyond, loop)
         except concurrent.futures.CancelledError:
+            # A loop that was closed before it came to it leaves it as it is.
+            if inspect.getcoroutinestate(handed_over) == inspect.CORO_CREATED:
+                handed_over.close()
             raise OSError(errno.ECANCELED, "the agent is ending", argv[0]) from None
         except TimeoutError:
             given_up.set()
@@ -73,6 +85,21 @@ def on_loop(loop: asyncio.AbstractEventLoop, beyond: float = 30.0) -> Run:
             raise TimeoutError(errno.ETIMEDOUT, why, argv[0]) from None
 
     return run
+
+
+def _result(
+    future: "concurrent.futures.Future[Finished]", seconds: float, loop: asyncio.AbstractEventLoop
+) -> Finished:
+    """The result within so many seconds. A loop that was closed answers nothing and cancels
+    nothing: what was handed to it last is cancelled here, within a second.
+    """
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > _CLOSED_SECONDS:
+        with contextlib.suppress(TimeoutError):
+            return future.result(_CLOSED_SECONDS)
+        if loop.is_closed() and not future.done():
+            raise concurrent.futures.CancelledError
+    return future.result(max(left, 0.0))
 
 
 def _on_this_thread(loop: asyncio.AbstractEventLoop) -> bool:

@@ -1,8 +1,10 @@
 """The end of an agent in the midst of a cleaning, and two agents of one node at once."""
 
+import asyncio
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -13,6 +15,7 @@ import pytest
 
 from localvolume.cleaning.run import clean
 from localvolume.host.locks import lock_directory
+from tests.attacks.support_records import recorded, until_held
 from tests.cluster.support_agent import Class, Lab, Volume
 from tests.cluster.support_frozen import frozen
 from tests.cluster.support_program import Program
@@ -238,6 +241,44 @@ def test_what_another_agent_has_finished_is_not_cleaned_again(lab: Lab) -> None:
     lab.until(lambda: lab.volume(name), lambda found: found is None)
     lab.settle()
     assert (where / "next").read_text() == "the next tenant's"
+
+
+def test_what_another_agent_has_offered_anew_is_not_written_down_as_clean(lab: Lab) -> None:
+    """Both have cleaned it; the slower one comes to say so when a tenant has it again."""
+    fs = lab.add_class("fs")
+    where = lab.mount(lab.disk(), fs.path("disk"))
+    cleaned, go_on = threading.Event(), threading.Event()
+
+    async def told_late(*args: Any, **how: Any) -> Any:
+        receipt = await clean(*args, **how)
+        cleaned.set()
+        await asyncio.to_thread(go_on.wait, 120)
+        return receipt
+
+    lab.deeds = replace(lab.deeds, clean=told_late)
+    lab.start()
+    first = lab.published(fs, "disk")
+    lab.delete_claim(lab.bound(first))
+    try:
+        assert cleaned.wait(60)
+        second = _second_agent(lab)
+        try:
+            anew = lab.published(fs, "disk", unlike=first["metadata"]["uid"])
+            claim = lab.bound(anew)
+            until_held(lab, where, claim)
+        finally:
+            second.kill()
+        held = recorded(where)
+        where.chmod(0o711)
+    finally:
+        go_on.set()
+    lab.settle()
+    assert recorded(where) == held
+    assert where.stat().st_mode & 0o777 == 0o711
+    (where / "rows").write_text("the next tenant's")
+    lab.delete_claim(claim)
+    lab.published(fs, "disk", unlike=anew["metadata"]["uid"])
+    assert not (where / "rows").exists()
 
 
 @contextlib.contextmanager

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.mounts import read_mount_table
 from localvolume.host.volumenotes import NAME
 from localvolume.static.model import Entry
-from localvolume.static.probe import probe
 from localvolume.static.recording import NotRecorded, Records
 from localvolume.volumes.record import Record, Unreadable, encoded, with_identity
 from tests.host.support_devices import (
@@ -24,18 +22,12 @@ from tests.host.support_devices import (
     mounted,
     tmpfs,
 )
+from tests.host.support_entries import entry_at
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
 
 RECORD = Record("g1", claim="a")
-
-
-def entry_at(path: Path | str) -> Entry:
-    where = str(path)
-    found = probe(Entry("", "", where, where), read_mount_table().at(where), offered=True)
-    assert found.problem is None, found.problem
-    return found
 
 
 def weak(entry: Entry, **changes: str) -> Entry:

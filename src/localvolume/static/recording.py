@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from localvolume.host import trees
 from localvolume.host.blockidentity import is_attached
+from localvolume.host.locks import lock_directory
 from localvolume.host.rootstate import RootState, read_root, restore_root
 from localvolume.host.volumenotes import (
     AnotherMount,
@@ -67,6 +68,28 @@ class Records:
             return Unreadable(str(error))
         except (OSError, AnotherMount) as error:
             return Unreadable(_text(error))
+
+    @contextmanager
+    def locked(self, entry: Entry) -> Iterator[None]:
+        """Keep other agents of the node from changing the record meanwhile. Raises NotRecorded.
+
+        A filesystem's root is locked, as while it is cleaned: not for what a tenant has, who could
+        lock it, too. Of a device it is the directory of the records.
+        """
+        with ExitStack() as held:
+            try:
+                if entry.kind == "filesystem":
+                    fd = held.enter_context(_root(entry))
+                elif self._directory is not None:
+                    os.makedirs(self._directory, mode=0o700, exist_ok=True)
+                    fd = held.enter_context(_opened(self._directory))
+                else:
+                    fd = None
+            except (OSError, AnotherMount) as error:
+                raise NotRecorded(f"{entry.path}: {_text(error)}") from error
+            if fd is not None and not lock_directory(fd):
+                raise NotRecorded(f"{entry.path}: another process has its record locked")
+            yield
 
     def root_of(self, entry: Entry) -> RootState | None:
         """How the filesystem's root is now, None for a device. Raises NotRecorded."""

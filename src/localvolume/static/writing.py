@@ -14,6 +14,7 @@ from typing import TypeVar
 from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.host.workers import Workers
 from localvolume.kube.objects import PersistentVolume
+from localvolume.static.confirm import Superseded
 from localvolume.static.facts import Survey
 from localvolume.static.model import Entry
 from localvolume.static.paces import StaticPaces
@@ -47,13 +48,23 @@ class RecordWriter:
     async def offer(self, entry: Entry) -> str:
         """Record that the volume is offered anew: the generation, "" where nothing is recorded.
 
-        Raises NotRecorded, Hung.
+        Another agent of the node may offer it at the same moment: whoever comes second raises
+        Superseded, and finds the object of the first. Raises NotRecorded, Hung.
         """
         if entry.recorded == "nowhere":
             return ""
-        root = await self._do(entry, lambda: self._records.root_of(entry))
-        record = next_offer(entry.recorded, secrets.token_hex(8), root)
-        return record.generation if await self._write(entry, record) else ""
+        generation = secrets.token_hex(8)
+
+        def offered() -> Recorded:
+            with self._records.locked(entry):
+                if self._records.read(entry) != entry.recorded:
+                    raise Superseded(f"{entry.path}: its record has changed")
+                record = next_offer(entry.recorded, generation, self._records.root_of(entry))
+                return record if self._records.write(entry, record) else "nowhere"
+
+        recorded = await self._do(entry, offered)
+        self._survey.recorded(entry, recorded)
+        return recorded.generation if isinstance(recorded, Record) else ""
 
     async def complete(self, volume: PersistentVolume, entry: Entry) -> str:
         """The same for an object of before there were records, and for the claim that it names."""
@@ -86,25 +97,31 @@ class RecordWriter:
     async def end(self, volume: PersistentVolume | None, entry: Entry) -> None:
         """Give the root its first state back, and record that the volume is clean and nobody's.
 
-        Raises NotRecorded, Hung.
+        Raises Superseded where that is not so any more: another agent of the node may have cleaned
+        it as well, and offered it anew since. Raises NotRecorded, Hung.
         """
-        record = of_object(generation_of(volume) if volume else "", entry.recorded)
-        if not isinstance(record, Record):
-            return
-        if (root := record.root) is not None and entry.kind == "filesystem":
-            await self._do(entry, lambda: self._records.restore_root(entry, root))
-        await self._write(entry, over(record))
+
+        def ended() -> Recorded:
+            with self._records.locked(entry):
+                recorded = self._records.read(entry)
+                if why := _refusal(volume, recorded):
+                    raise Superseded(f"{entry.path}: {why}")
+                found = of_object(generation_of(volume) if volume else "", recorded)
+                if not isinstance(found, Record):
+                    return recorded
+                if found.root is not None and entry.kind == "filesystem":
+                    self._records.restore_root(entry, found.root)
+                record = over(found)
+                return record if self._records.write(entry, record) else "nowhere"
+
+        self._survey.recorded(entry, await self._do(entry, ended))
 
     def check(self, volume: PersistentVolume | None, entry: Entry) -> None:
         """Raises CleaningRefused where the record does not let this be cleaned for the object.
 
         None: for no object.
         """
-        if volume is None:
-            why = held_by(entry.recorded)
-        else:
-            why = strange(generation_of(volume), claims_of(volume), entry.recorded)
-        if why:
+        if why := _refusal(volume, entry.recorded):
             raise CleaningRefused(f"{entry.path}: {why}")
 
     async def check_anew(self, volume: PersistentVolume | None, entry: Entry) -> None:
@@ -120,6 +137,13 @@ class RecordWriter:
 
     async def _do(self, entry: Entry, call: Callable[[], T]) -> T:
         return await self._workers.call(entry.path, self._paces.entry, call)
+
+
+def _refusal(volume: PersistentVolume | None, recorded: Recorded) -> str | None:
+    """Why the record does not let the volume be the object's (None: no object's), or None."""
+    if volume is None:
+        return held_by(recorded)
+    return strange(generation_of(volume), claims_of(volume), recorded)
 
 
 def _last(volume: PersistentVolume) -> str:

@@ -1,0 +1,104 @@
+"""Two agents of one node write the record of one volume: the second does nothing to the first's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localvolume.host.locks import lock_directory
+from localvolume.host.workers import Workers
+from localvolume.static.confirm import Superseded
+from localvolume.static.facts import Survey
+from localvolume.static.model import Entry
+from localvolume.static.paces import StaticPaces
+from localvolume.static.recording import NotRecorded, Records
+from localvolume.static.writing import RecordWriter
+from localvolume.volumes.record import Record
+from tests.host.support_devices import filesystem, loop_device
+from tests.host.support_entries import entry_at
+from tests.suite.units import MIB
+
+pytestmark = pytest.mark.needs("root", "loop", "ext4")
+
+FILESYSTEM, DEVICE = "filesystem", "device"
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    return Records(str(tmp_path / "records"))
+
+
+@pytest.fixture
+async def writer(records: Records) -> AsyncIterator[RecordWriter]:
+    with closing(Workers()) as workers:
+        yield RecordWriter(records, Survey(workers, records=records), workers, StaticPaces())
+
+
+@pytest.fixture(params=[FILESYSTEM, DEVICE])
+def entry(request: pytest.FixtureRequest) -> Iterator[Entry]:
+    if request.param == FILESYSTEM:
+        with filesystem("ext4") as path:
+            yield entry_at(path)
+    else:
+        with loop_device(4 * MIB) as loop:
+            yield entry_at(loop.path)
+
+
+@pytest.mark.parametrize("before", [None, Record("g1", ended=True)])
+async def test_one_of_two_offers_it(
+    records: Records, writer: RecordWriter, entry: Entry, before: Record | None
+) -> None:
+    if before:
+        records.write(entry, before)
+    planned = replace(entry, recorded=records.read(entry))
+    generation = await writer.offer(planned)
+    with pytest.raises(Superseded, match="its record has changed"):
+        await writer.offer(planned)
+    found = records.read(entry)
+    assert isinstance(found, Record)
+    assert found.generation == generation
+
+
+async def test_who_was_told_that_it_is_recorded_offers_it_again(
+    records: Records, writer: RecordWriter, entry: Entry
+) -> None:
+    """The API server did not take the object: it is made for the same generation."""
+    generation = await writer.offer(replace(entry, recorded=None))
+    again = replace(entry, recorded=records.read(entry))
+    assert await writer.offer(again) == generation
+
+
+async def test_what_another_process_has_locked_is_not_written(
+    records: Records, writer: RecordWriter, entry: Entry, tmp_path: Path
+) -> None:
+    where = entry.path if entry.kind == FILESYSTEM else str(tmp_path / "records")
+    os.makedirs(where, exist_ok=True)
+    fd = os.open(where, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert lock_directory(fd)
+        with pytest.raises(NotRecorded, match="another process has its record locked"):
+            await writer.offer(replace(entry, recorded=None))
+        with pytest.raises(NotRecorded, match="another process has its record locked"):
+            await writer.end(None, entry)
+        assert records.read(entry) is None
+    finally:
+        os.close(fd)
+    assert await writer.offer(replace(entry, recorded=None))
+
+
+async def test_what_a_claim_holds_meanwhile_is_not_ended(
+    records: Records, writer: RecordWriter, entry: Entry
+) -> None:
+    held = Record("g2", claim="b")
+    records.write(entry, held)
+    with pytest.raises(Superseded, match="the claim b holds it"):
+        await writer.end(None, replace(entry, recorded=Record("g1")))
+    found = records.read(entry)
+    assert isinstance(found, Record)
+    assert found.claim == "b"
+    assert not found.ended

@@ -1,4 +1,5 @@
-"""Nothing in the suite calls sync(2): tests freeze filesystems, and it waits for all of them.
+"""Nothing in the suite calls sync(2): tests freeze filesystems, and it waits for all of them. Nor
+do the commands of a page, which tests run, and readers beside a disk that hangs.
 
 While it waits for a device it lets nobody open it, not even who is to thaw the filesystem below.
 """
@@ -6,11 +7,13 @@ While it waits for a device it lets nobody open it, not even who is to thaw the 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).resolve().parent.parent
+PAGES = TESTS.parent / "docs"
 #: Programs that call it, but for these options.
 UNLESS = {"sync": {"-f", "--file-system"}, "sfdisk": {"--no-tell-kernel"}}
 
@@ -58,3 +61,26 @@ def test_nothing_calls_it_beside_other_tests() -> None:
     assert len(paths) > 300
     found = {path.relative_to(TESTS): synced(path.read_text("utf-8")) for path in paths}
     assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+_FENCED = re.compile(r"^ *```\w*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+_SYNC = re.compile(r"(?<![\w.-])sync(?![\w-])(?! (?:-f|--file-system) )")
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ('[sh, -ec, "cp -a /old/. /new/ && sync && diff"]', True),
+        ("sync /new", True),
+        ("sync -f /new", False),
+        ("localvolume agent --config-sync-period 1m", False),
+    ],
+)
+def test_what_calls_it_in_a_page_is_found(command: str, found: bool) -> None:
+    assert bool(_SYNC.search(command)) is found
+
+
+def test_no_command_of_a_page_calls_it() -> None:
+    pages = {path: _FENCED.findall(path.read_text("utf-8")) for path in PAGES.rglob("*.md")}
+    assert sum(map(len, pages.values())) > 50
+    assert not [path for path, blocks in pages.items() if any(map(_SYNC.search, blocks))]

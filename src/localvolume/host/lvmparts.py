@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from localvolume.host.lvmreport import field, number, rows
+from localvolume.host.lvmreport import BadReport, field, number, rows
 
 PART_FIELDS: Final = (
     "lv_name,lv_parent,lv_uuid,lv_path,lv_size,lv_layout,lv_role,lv_active,pool_lv,transaction_id,"
@@ -56,6 +56,28 @@ def read_parts(text: str) -> list[Part]:
         part = _part(row)
         found.setdefault(part.uuid, part)
     return list(found.values())
+
+
+def pools_with_messages(text: str) -> list[str]:
+    """The thin pools that LVM has messages for in its metadata (`pvck --dump metadata`).
+
+    Raises BadReport where it is no metadata of a group with volumes.
+    """
+    found: dict[str, None] = {}
+    volumes = False
+    path: list[str] = []
+    for line in text.splitlines():
+        if line.endswith("{"):
+            path.append(line.removesuffix("{").strip())
+            volumes = volumes or path[1:] == ["logical_volumes"]
+            # <group>, logical_volumes, <pool>, segment1, message1
+            if path[1:2] == ["logical_volumes"] and path[4:] and path[4].startswith("message"):
+                found[path[2]] = None
+        elif line.strip() == "}" and path:
+            path.pop()
+    if not volumes:
+        raise BadReport(f"no metadata of logical volumes: {text[:200]!r}")
+    return list(found)
 
 
 def _part(row: dict[str, str]) -> Part:

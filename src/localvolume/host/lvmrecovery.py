@@ -21,9 +21,13 @@ read from.
 - a thin pool one transaction behind LVM's record of it. LVM sends the message again with the next
   change, but when the kernel had made the volume already it refuses ("already contain thin device",
   "Manual intervention may be required"), and no volume of the pool can be made or removed any
-  more. The one thing missing, the pool's new transaction number, is sent. Where the kernel has not
-  made the volume it cannot be activated ("No data available"): it was never handed out; removing it
-  is what makes the pool's next change go through.
+  more. The one thing missing, the pool's new transaction number, is sent;
+- messages to a thin pool that LVM has on record still, whether the kernel has got them or not: what
+  only loads tables anew (a growth, a refresh, an activation) sends them and leaves them there. As
+  long as they are, the removal of another volume adds its own and counts no transaction on, so that
+  the kernel, which has that number already, is never told of it: the volume stays in the pool, with
+  its data, and LVM gives its number to a later one. Only the making of a thin volume clears them
+  first: one is made and removed. Where the kernel had not made a volume, it has then.
 """
 
 from __future__ import annotations
@@ -34,8 +38,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from localvolume.host import lvmparts
-from localvolume.host.lvmerrors import LvmFailed
+from localvolume.host.lvmerrors import LvmFailed, LvmUnfinished
 from localvolume.host.lvmparts import Part
+from localvolume.host.lvmreport import BadReport
 
 Do = Callable[[Sequence[str]], str]
 """Runs one command (argv without `lvm`, or one of dmsetup) and returns what it says."""
@@ -43,6 +48,9 @@ Do = Callable[[Sequence[str]], str]
 _DEVICE_FIELDS: Final = "name,uuid,suspended,tables_loaded,open"
 _HIDDEN: Final = frozenset({"tdata", "tmeta", "tpool", "real", "cow"})
 _SETTLE_SECONDS: Final = 0.3
+_MESSENGER: Final = "localvolume-recovery"
+"""The thin volume that is made to have a pool's messages cleared."""
+_MESSENGER_TAG: Final = "localvolume.dev/owner=recovery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +98,11 @@ class Recovery:
             changed = self._settle_all()
         parts = self._parts()
         # Before anything is loaded anew: with that, LVM sends what a pool has not been told.
-        for pool in parts:
-            if pool.pool_transaction is not None:
-                self._finish_transaction(pool, parts)
+        pools = [one for one in parts if one.pool_transaction is not None]
+        for pool in pools:
+            self._finish_transaction(pool, parts)
+        if pools and self._clear_messages(parts):
+            parts = self._parts()
         touched = [one for one in parts if one.uuid.replace("-", "") in changed]
         wrong = [one for one in parts if one.short or one.unreachable or one in touched]
         # LVM refreshes no hidden part ("Operation not permitted on hidden LV"), but with its whole.
@@ -159,12 +169,52 @@ class Recovery:
                 continue
             try:
                 self._lvm(["lvchange", "--activate", "y", "-K", "-y", f"{self._group}/{part.name}"])
-            except LvmFailed as error:
-                self.done.append(f"{part.name} is not made in {pool.name}: remove it ({error})")
-                continue
+            except LvmUnfinished:
+                raise
+            except LvmFailed:
+                continue  # it is not made: the message is still to be sent
             number = f"set_transaction_id {behind} {pool.pool_transaction}"
             self._dmsetup(["message", self._device(pool), "0", number])
             self.done.append(f"finished the making of {part.name} in {pool.name}")
+
+    def _clear_messages(self, parts: Sequence[Part]) -> bool:
+        """Have LVM send, and clear, what it has on record for thin pools; whether there was any."""
+        # That of a recovery that was killed goes, too.
+        waiting = {part.pool: None for part in parts if part.pool and part.name == _MESSENGER}
+        try:
+            waiting |= dict.fromkeys(self._pools_with_messages())
+        except LvmUnfinished:
+            raise
+        except (LvmFailed, BadReport) as error:
+            self.done.append(f"not known what thin pools are still to be told: {error}")
+        for pool in waiting:
+            try:
+                self._send_messages(pool)
+            except LvmUnfinished:
+                raise
+            except LvmFailed as error:
+                self.done.append(f"{pool} is not told of earlier changes: {error}")
+            else:
+                self.done.append(f"told {pool} of earlier changes")
+        return bool(waiting)
+
+    def _pools_with_messages(self) -> list[str]:
+        """As each physical volume says that has LVM's record of the group."""
+        which = ["--noheadings", "--options", "pv_name", "--select", "pv_mda_used_count>0"]
+        found = []
+        for node in self._lvm(["vgs", *which, self._group]).split():
+            told = self._lvm(["pvck", "--dump", "metadata", node])
+            found += lvmparts.pools_with_messages(told)
+        return found
+
+    def _send_messages(self, pool: str) -> None:
+        exactly = f"lv_name={_MESSENGER} && lv_tags={{{_MESSENGER_TAG}}}"
+        remove = ["lvremove", "--yes", "--select", exactly, self._group]
+        how = ["--yes", "--thin", "--virtualsize", "512b", "--wipesignatures", "n"]
+        whose = ["--name", _MESSENGER, "--addtag", _MESSENGER_TAG]
+        self._lvm(remove)
+        self._lvm(["lvcreate", *how, *whose, f"{self._group}/{pool}"])
+        self._lvm(remove)
 
     def _kernel_transaction(self, pool: Part) -> int | None:
         """What the kernel says, None while the pool is not active."""

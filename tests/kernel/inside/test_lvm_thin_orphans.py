@@ -1,11 +1,14 @@
 """A thin pool that holds a volume of which LVM knows nothing: its number is given to the next.
 
-A command that is killed between LVM's metadata and the kernel leaves one. LVM takes the kernel's
-answer that it is there already for the one to its own message, sent once more: the new volume is
-the old one, with its data.
+LVM takes the kernel's answer that it is there already for the one to its own message, sent once
+more: the new volume is the old one, with its data.
+
+A removal leaves one where a command was killed before, and LVM was not made to clear what it had on
+record for the pool.
 """
 
 import contextlib
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +17,7 @@ from localvolume.backends.model import GoesOn, Record
 from tests.host.support_devices import command
 from tests.suite.units import MIB
 
+from .support_lvm import devices
 from .support_lvm_store import Pool, read, write
 
 FORMER = b"of the former tenant"
@@ -36,6 +40,29 @@ def mapped(pool: Pool, number: int, size: int) -> Iterator[str]:
         yield "/dev/mapper/former"
     finally:
         command("dmsetup", "remove", "former")
+
+
+def numbers_there(pool: Pool) -> list[int]:
+    """Those that the pool knows, whatever LVM does."""
+    found = []
+    for number in range(1, 9):
+        # There is none of that number, where it cannot be mapped.
+        with contextlib.suppress(AssertionError), mapped(pool, number, MIB):
+            found.append(number)
+    return found
+
+
+def numbers_on_record(pool: Pool) -> list[int]:
+    found = command("lvs", "--noheadings", "--options", "thin_id", pool.group)
+    return sorted(map(int, found.split()))
+
+
+def remove_half(pool: Pool, name: str) -> None:
+    """As a removal that is killed when it has written down what the pool is to be told."""
+    argv = ["lvremove", "--yes", "--driverloaded", "n", f"{pool.group}/{name}"]
+    command("lvchange", "--activate", "n", f"{pool.group}/{name}")
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert "Failed to update pool" in done.stderr
 
 
 def orphan(pool: Pool) -> int:
@@ -78,3 +105,50 @@ def test_one_that_is_new_is_made_at_once(thin: Pool) -> None:
             thin.store.make(thin.record(f"pvc-{mode.lower()}", 12, volume_mode=mode)).state
             == "made"
         )
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_removal_after_one_that_was_killed_is_told_to_the_pool(thin: Pool, told: bool) -> None:
+    for name in ("pvc-1", "pvc-2", "pvc-3"):
+        thin.offer(name, 4, volume_mode="Block")
+    write(thin.node("pvc-3"), FORMER)
+    remove_half(thin, "pvc-2")
+    if told:
+        # The pool gets the message, which stays on record.
+        command("lvchange", "--refresh", f"{thin.group}/pvc-1")
+        assert numbers_there(thin) == [1, 3]
+    assert thin.lvm.recover(thin.group) == ("told pool of earlier changes",)
+    assert numbers_there(thin) == numbers_on_record(thin) == [1, 3]
+    command("lvextend", "--size", "+4m", f"{thin.group}/pvc-1")
+    thin.lvm.remove(thin.there("pvc-3"))
+    assert numbers_there(thin) == numbers_on_record(thin) == [1]
+    assert thin.lvm.recover(thin.group) == ()
+
+
+def test_a_pool_that_is_not_active_is_told_and_is_not_left_active(thin: Pool) -> None:
+    for name in ("pvc-1", "pvc-2"):
+        thin.offer(name, 4, volume_mode="Block")
+    remove_half(thin, "pvc-2")
+    command("vgchange", "--activate", "n", thin.group)
+    assert thin.lvm.recover(thin.group) == ("told pool of earlier changes",)
+    assert devices(thin.group) == []
+    command("vgchange", "--activate", "y", thin.group)
+    assert numbers_there(thin) == numbers_on_record(thin) == [1]
+
+
+def test_what_a_killed_recovery_has_left_is_removed(thin: Pool) -> None:
+    argv = ["--name", "localvolume-recovery", "--addtag", "localvolume.dev/owner=recovery"]
+    command("lvcreate", "--thin", "--virtualsize", "4m", *argv, f"{thin.group}/pool")
+    assert thin.lvm.recover(thin.group) == ("told pool of earlier changes",)
+    assert thin.lvm_names() == ["pool"]
+    assert numbers_there(thin) == []
+
+
+def test_a_volume_of_that_name_that_is_not_of_recovery_is_left_alone(thin: Pool) -> None:
+    thin.lvm.create(thin.group, "localvolume-recovery", 4 * MIB, thin_pool="pool")
+    (done,) = thin.lvm.recover(thin.group)
+    assert "pool is not told of earlier changes" in done
+    assert thin.lvm_names() == ["localvolume-recovery", "pool"]
+    thin.lvm.remove(thin.there("localvolume-recovery"))
+    thin.lvm.create(thin.group, "localvolume-recovery", 4 * MIB)
+    assert thin.lvm.recover(thin.group) == ()

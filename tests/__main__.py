@@ -40,8 +40,6 @@ def main(arguments: list[str]) -> int:
     shutil.rmtree(_RESULTS, ignore_errors=True)
     _RESULTS.mkdir(parents=True)
     os.environ[untested.RESULTS] = str(_RESULTS.absolute())
-    # API servers and their like spend a fifth of their time on it, and there is memory enough.
-    os.environ.setdefault("GOGC", "400")
     # Once, in plain sight, and not by each worker.
     capabilities.build()
     # What is cut off by its time limit is told of, too.

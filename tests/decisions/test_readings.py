@@ -99,6 +99,15 @@ async def test_there_are_only_so_many_at_a_time() -> None:
     await disks.readings.stop()
 
 
+async def test_what_answers_is_none_of_them() -> None:
+    """A node has more disks than that, and at its start each is to be read."""
+    disks = Disks(patience=3600.0)
+    for number in range(2 * MOST):
+        disks.may(str(number)).set()
+        await disks.readings.wait_for(replace(ENTRY, name=str(number)), None)
+    assert len(disks.readings.take()) == 2 * MOST
+
+
 @pytest.mark.parametrize(
     ("changes", "outdated"),
     [

@@ -87,7 +87,8 @@ def filesystem_failure(
 def mounted_failure(mount: Mount, sys: str = SYS) -> Failure:
     """What has become of what is mounted there: the filesystem, and the disks below it."""
     name = device_of(mount, sys)
-    found = filesystem_failure(name, (mount,), btrfs_filesystems(sys), sys)
+    btrfs = btrfs_filesystems(sys) if mount.fs_type == "btrfs" else {}
+    found = filesystem_failure(name, (mount,), btrfs, sys)
     return both(found, device_failure(name, sys)) if name else found
 
 

@@ -49,6 +49,8 @@ class Readings:
         self._patience = patience
         self._ended = ended
         self._under_way: dict[Key, _Reading] = {}
+        """Those that have ended, too, until they are taken."""
+        self._unanswered = 0
 
     async def wait_for(self, entry: Entry, mount: Mount | None) -> None:
         """Have the entry read, unless it is being read or too many are; wait a while for it.
@@ -60,9 +62,11 @@ class Readings:
             if reading.mount != mount:
                 reading.changes.everything = True
             return
-        if len(self._under_way) >= MOST:
+        if self._unanswered >= MOST:
             return
         task = asyncio.create_task(self._known(entry, mount))
+        self._unanswered += 1
+        task.add_done_callback(self._answered)
         self._under_way[key] = _Reading(entry.path, mount, task)
         await asyncio.wait({task}, timeout=self._patience)
         if not task.done():
@@ -96,6 +100,9 @@ class Readings:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _answered(self, _: asyncio.Task[Known]) -> None:
+        self._unanswered -= 1
 
     async def _known(self, entry: Entry, mount: Mount | None) -> Known:
         return Known(await self._read(entry, mount), mount, time.monotonic())

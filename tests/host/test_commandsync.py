@@ -22,7 +22,7 @@ class Loop(asyncio.SelectorEventLoop):
         self.handed = threading.Event()
         self.before: Callable[[], None] = lambda: None
 
-    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> asyncio.Handle:
+    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> asyncio.Handle:  # type: ignore[override]
         self.before()
         handle = super().call_soon_threadsafe(*args, **kwargs)
         self.handed.set()

@@ -4,9 +4,12 @@ import asyncio
 import concurrent.futures
 import contextlib
 import errno
+import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,3 +57,25 @@ def test_a_loop_that_is_closed_while_a_command_is_handed_over(loop: Loop) -> Non
     with pytest.raises(OSError, match="the agent is ending") as error:
         on_loop(loop)(["true"], 60)
     assert error.value.errno == errno.ECANCELED
+
+
+def test_a_program_that_cannot_be_read_in_time_is_no_busy_agent(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lies on a server that does not answer: starting it ends with ETIMEDOUT."""
+
+    def times_out(*_: Any, **__: Any) -> Any:
+        raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    program = tmp_path / "program"
+    program.touch(mode=0o755)
+    monkeypatch.setattr(subprocess, "Popen", times_out)
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        with pytest.raises(OSError, match="timed out") as error:
+            on_loop(loop)([str(program)], 60)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+    assert error.value.errno == errno.ETIMEDOUT

@@ -5,7 +5,6 @@ A program must be started on the loop's thread (``commands`` says why), so a wor
 
 import asyncio
 import concurrent.futures
-import contextlib
 import errno
 import inspect
 import threading
@@ -78,13 +77,17 @@ def on_loop(loop: asyncio.AbstractEventLoop, beyond: float = 30.0) -> Run:
             if inspect.getcoroutinestate(handed_over) == inspect.CORO_CREATED:
                 handed_over.close()
             raise OSError(errno.ECANCELED, "the agent is ending", argv[0]) from None
-        except TimeoutError:
+        except _Unheard:
             given_up.set()
             future.cancel()
             why = "the agent is too busy to see to it: whether it ended is not known"
             raise TimeoutError(errno.ETIMEDOUT, why, argv[0]) from None
 
     return run
+
+
+class _Unheard(Exception):
+    """Nothing was heard of the command in the time that it had."""
 
 
 def _result(
@@ -94,12 +97,14 @@ def _result(
     nothing: what was handed to it last is cancelled here, within a second.
     """
     end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > _CLOSED_SECONDS:
-        with contextlib.suppress(TimeoutError):
-            return future.result(_CLOSED_SECONDS)
+    while not future.done():
+        left = end - time.monotonic()
+        if left <= 0:
+            raise _Unheard
+        concurrent.futures.wait([future], min(left, _CLOSED_SECONDS))
         if loop.is_closed() and not future.done():
             raise concurrent.futures.CancelledError
-    return future.result(max(left, 0.0))
+    return future.result()
 
 
 def _on_this_thread(loop: asyncio.AbstractEventLoop) -> bool:

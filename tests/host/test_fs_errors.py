@@ -1,6 +1,7 @@
 """What the kernel knows of failed filesystems and disks is found, by the path of a volume."""
 
 import os
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +10,13 @@ import pytest
 
 from localvolume.health.facts import Look, Survey, _Turn
 from localvolume.health.model import Image, Place, Seen
-from localvolume.host.fserrors import device_failure, kernel_name, mounted_failure
+from localvolume.host.fserrors import (
+    SOUND,
+    device_failure,
+    filesystem_failure,
+    kernel_name,
+    mounted_failure,
+)
 from localvolume.host.mounts import read_mount_table
 from localvolume.host.workers import Workers
 from tests.host.support_devices import (
@@ -295,3 +302,31 @@ class TestDisks:
         (sys / "devices" / "dm-0" / "slaves" / "dm-1").symlink_to(sys / "devices" / "dm-1")
         assert not str(device_failure("dm-0", str(sys)))
         assert not str(device_failure("none", str(sys)))
+
+
+def test_one_that_is_unmounted_while_it_is_read_is_told_nothing_of(tmp_path: Path) -> None:
+    """The kernel takes its files away one by one. The first is there until it has been read."""
+    base = tmp_path / "fs" / "ext4" / "sdz"
+    base.mkdir(parents=True)
+    count = base / "errors_count"
+    os.mkfifo(count)
+
+    def told_and_gone() -> None:
+        with open(count, "w") as file:  # once it is being read
+            count.unlink()
+            file.write("2\n")
+
+    kernel = threading.Thread(target=told_and_gone)
+    kernel.start()
+    try:
+        assert filesystem_failure("sdz", (), {}, str(tmp_path)) == SOUND
+    finally:
+        kernel.join(10)
+
+
+def test_a_kernel_that_knows_no_time_tells_of_errors(tmp_path: Path) -> None:
+    base = tmp_path / "fs" / "ext4" / "sdz"
+    base.mkdir(parents=True)
+    (base / "errors_count").write_text("2\n")
+    found = filesystem_failure("sdz", (), {}, str(tmp_path))
+    assert found.errors == "its ext4 on sdz counts errors, until e2fsck has repaired it"

@@ -137,8 +137,10 @@ def _ext_errors(name: str, sys: str) -> str:
     base = f"{sys}/fs/ext4/{name}"
     if (read(f"{base}/errors_count") or "0") == "0":
         return ""
-    since = _since(read(f"{base}/first_error_time"))
-    return f"its ext4 on {name} counts errors{since}, until e2fsck has repaired it"
+    first = read(f"{base}/first_error_time")
+    if first is None and read(f"{base}/errors_count") is None:
+        return ""  # It has just been unmounted: what is told of it would be another text.
+    return f"its ext4 on {name} counts errors{_since(first)}, until e2fsck has repaired it"
 
 
 def _since(seconds: str | None) -> str:

@@ -177,8 +177,9 @@ def _never_clean() -> None:
         return Receipt(method, 0, 0, 0.0, 0, "proved")
 
     _clean_by(lie)
-    # The second guard, which would keep back what a tenant's files are still in.
+    # The second guard, which would keep back what a tenant's data are still in.
     vars(probe)["looks_empty"] = lambda _path: type("Emptiness", (), {"empty": True})()
+    vars(probe)["first_data"] = lambda *_args, **_kwargs: None
 
 
 def _never_remove() -> None:

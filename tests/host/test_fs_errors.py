@@ -130,6 +130,10 @@ def test_a_btrfs_that_cannot_write() -> None:
         found = at(where)
         assert found.stopped == "its btrfs takes no writes any more"
         assert f"btrfs on {device.name} counts errors (" in found.errors
+        # What is read of an entry before it is offered tells the same.
+        mount = read_mount_table().at(str(where))
+        assert mount is not None
+        assert mounted_failure(mount).errors == found.errors
         assert "write" in found.errors
         assert at(device.path, "device") == found
 

@@ -19,7 +19,7 @@ from localvolume.static.paces import StaticPaces
 from localvolume.static.recording import NotRecorded, Records
 from localvolume.static.writing import RecordWriter
 from localvolume.volumes.record import Record
-from tests.host.support_devices import filesystem, loop_device
+from tests.host.support_devices import filesystem, loop_device, tmpfs
 from tests.host.support_entries import entry_at
 from tests.suite.units import MIB
 
@@ -89,6 +89,19 @@ async def test_what_another_process_has_locked_is_not_written(
     finally:
         os.close(fd)
     assert await writer.offer(replace(entry, recorded=None))
+
+
+async def test_another_mount_at_the_path_is_neither_locked_nor_written_to(
+    records: Records, writer: RecordWriter
+) -> None:
+    with filesystem("ext4") as path:
+        entry = entry_at(path)
+        with tmpfs(path):
+            with pytest.raises(NotRecorded, match="another filesystem is mounted"):
+                await writer.offer(replace(entry, recorded=None))
+            with pytest.raises(NotRecorded, match="another filesystem is mounted"):
+                await writer.end(None, entry)
+        assert records.read(entry) is None
 
 
 async def test_what_a_claim_holds_meanwhile_is_not_ended(

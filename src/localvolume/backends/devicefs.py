@@ -71,9 +71,7 @@ def make_filesystem(
         if mode is not None:
             fstools.set_ext4_root_mode(run, node, mode, uid, gid)
         return
-    # Older kernels than this mkfs do not know everything that it would choose.
-    features = () if "-m" in options else ("-m", "reflink=1,rmapbt=0")
-    argv = ["mkfs.xfs", "-q", "-f", "-K", *features, *options, node]
+    argv = ["mkfs.xfs", "-q", "-f", "-K", *fstools.xfs_features(run, options), *options, node]
     command(run, argv, MAKING_SECONDS)
     if mode is not None:
         with mounted_xfs(node) as root:

@@ -3,7 +3,7 @@
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -13,12 +13,14 @@ from localvolume.host.commands import CommandMissing, CommandTimedOut, Finished
 from localvolume.host.commandsync import Run
 from localvolume.host.detachedmount import detached_mount
 from localvolume.host.extsuper import ExtSuper, read_super
+from localvolume.host.xfsprogs import VERSION_COMMAND, for_older_kernels
 
 BLOCK: Final = 4096
 MIB: Final = 1 << 20
 XFS_LEAST: Final = 300 * MIB
 """The smallest filesystem that mkfs.xfs makes."""
 
+VERSION_SECONDS: Final = 30.0
 MAKING_SECONDS: Final = 120.0
 CHECKING_SECONDS: Final = 1800.0
 """Checking reads all tables of the filesystem."""
@@ -65,6 +67,12 @@ def ext4_command(place: str, ratio: int, journal_mib: int, extended: str) -> lis
     journal = ["-J", f"size={journal_mib}"] if journal_mib else ["-O", "^has_journal"]
     argv = ["mkfs.ext4", "-q", "-F", "-b", str(BLOCK), "-I", "256", "-i", str(ratio), "-m", "0"]
     return [*argv, *journal, "-E", extended, place]
+
+
+def xfs_features(run: Run, options: Sequence[str] = ()) -> list[str]:
+    """Options for mkfs.xfs beside those that were asked for; raises BackendFailed."""
+    version = command(run, list(VERSION_COMMAND), VERSION_SECONDS).stdout
+    return for_older_kernels(version, options)
 
 
 def ext_super(place: int | str) -> ExtSuper:

@@ -23,6 +23,7 @@ from localvolume.backends.fstools import (
     mounted_xfs,
     set_ext4_root_mode,
     set_open_root,
+    xfs_features,
 )
 from localvolume.backends.model import BackendFailed, Impossible, Record
 from localvolume.host.commandsync import Run
@@ -128,10 +129,11 @@ def _make_xfs(run: Run, fd: int, record: Record, borrow: Borrow) -> None:
     # 64 MiB is its smallest log, and 1/2048 that of a large one.
     guess = XfsGeometry(BLOCK, 0, max(64 * MIB // BLOCK, wanted // 2048), 4, 25)
     blocks = guess.blocks_for(wanted)
+    argv = ["mkfs.xfs", "-q", "-f", "-K", "-s", f"size={BLOCK}", "-b", f"size={BLOCK}"]
+    argv += xfs_features(run)
     for _ in range(_ATTEMPTS):
         _empty(fd, blocks * BLOCK)
-        argv = ["mkfs.xfs", "-q", "-f", "-K", "-s", f"size={BLOCK}", "-b", f"size={BLOCK}"]
-        command(run, [*argv, "-m", "reflink=1,rmapbt=0", _name(fd)], MAKING_SECONDS)
+        command(run, [*argv, _name(fd)], MAKING_SECONDS)
         with borrow(fd) as loop, mounted_xfs(loop.node) as root:
             found = os.fstatvfs(root)
             available = found.f_bavail * found.f_frsize // BLOCK

@@ -7,8 +7,10 @@ from typing import Final
 
 from localvolume.disks.naming import LABEL
 from localvolume.host.commands import run
+from localvolume.host.xfsprogs import VERSION_COMMAND, for_older_kernels
 
 MKFS_SECONDS: Final = 1800.0
+VERSION_SECONDS: Final = 30.0
 
 
 class MkfsFailed(Exception):
@@ -20,24 +22,28 @@ async def make_filesystem(pin: int, fs_type: str, uuid: str, options: Sequence[s
 
     Raises MkfsFailed, CommandMissing, CommandTimedOut.
     """
-    argv = mkfs_command(fs_type, uuid, options, f"/proc/self/fd/{pin}")
+    version = ""
+    if fs_type == "xfs":
+        version = (await run(VERSION_COMMAND, timeout=VERSION_SECONDS)).stdout
+    argv = mkfs_command(fs_type, uuid, options, f"/proc/self/fd/{pin}", version)
     done = await run(argv, timeout=MKFS_SECONDS, env={"LC_ALL": "C"}, pass_fds=[pin])
     if done.returncode != 0:
         said = " ".join((done.stderr.strip() or done.stdout.strip()).split())
         raise MkfsFailed(f"{argv[0]}: {said or f'exit status {done.returncode}'}")
 
 
-def mkfs_command(fs_type: str, uuid: str, options: Sequence[str], place: str) -> list[str]:
-    """The mkfs, without force. Nothing is discarded: the claim must outlive a killed mkfs."""
+def mkfs_command(
+    fs_type: str, uuid: str, options: Sequence[str], place: str, version: str = ""
+) -> list[str]:
+    """The mkfs, without force. Nothing is discarded: the claim must outlive a killed mkfs.
+
+    `version` is what mkfs.xfs says of its own.
+    """
     if fs_type == "xfs":
-        # -m may be given once only, with all that belongs to it.
-        words, metadata = _taken_out("-m", options)
-        words = [word for word in words if word != "-K"]
-        # Older kernels than this mkfs do not know everything that it would choose.
-        metadata = metadata or ["reflink=1", "rmapbt=0"]
+        words = [word for word in options if word != "-K"]
         return [
-            *("mkfs.xfs", "-q", "-K", "-m", ",".join([f"uuid={uuid}", *metadata])),
-            *("-L", LABEL, *words, place),
+            *("mkfs.xfs", "-q", "-K", *for_older_kernels(version, options)),
+            *("-m", f"uuid={uuid}", "-L", LABEL, *words, place),
         ]
     words, extended = _taken_out("-E", options)
     # Of "discard" and "nodiscard" the last one counts.

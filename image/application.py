@@ -10,14 +10,16 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from image.base import PYTHON
-from image.running import CACHE, BuildFailed, remove, run, used
+from packaging.markers import Marker
+
+from image.base import PYTHON, VERSION
+from image.running import CACHE, remove, run, used
 
 #: The tree that this file is in: the other parameters called `tree` are this, or a copy of it.
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT = "build/localvolume-flexvolume"
 NAME = "local-volume-provisioner"
-PACKAGES = "usr/local/lib/python3.11/dist-packages"
+PACKAGES = f"usr/local/lib/python{VERSION}/dist-packages"
 #: What no program reads: compiled parts that the Containerfile's variables turn off, and what was
 #: compiled or checked from.
 _UNREAD = (
@@ -29,7 +31,8 @@ _UNREAD = (
 )
 #: The oldest C library first: wheels of any up to the distribution's own will do.
 _PLATFORMS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_31")
-_LOCKED = re.compile(r"^([A-Za-z0-9._-]+)==", re.MULTILINE)
+#: Where an entry of the lock begins: its hashes are on lines of their own, further in.
+_ENTRY = re.compile(r"^(?=\S)", re.MULTILINE)
 _LAUNCHER = """#!{python}
 import sys
 
@@ -74,34 +77,41 @@ def _project(tree: Path) -> dict[str, Any]:
 def requirements(tree: Path) -> Path:
     """The locked packages as one directory, from the cache if it is there; raises BuildFailed."""
     locked = tree / "requirements" / "runtime.txt"
-    lock = locked.read_text()
+    lock = of_the_image(locked.read_text())
     recipe = "\n".join([lock, os.uname().machine, Path(__file__).read_text()])
     path = CACHE / f"requirements-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
     if path.exists():
         return used(path)
     with tempfile.TemporaryDirectory(dir=CACHE) as directory:
-        new = Path(directory, "packages")
+        new, listed = Path(directory, "packages"), Path(directory, locked.name)
+        listed.write_text(lock)
         platforms = [f"--platform={name}_{os.uname().machine}" for name in _PLATFORMS]
         run(
             [
                 *(sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes"),
-                *("--requirement", str(locked), "--target", str(new), "--no-compile"),
-                *("--only-binary=:all:", "--implementation=cp", "--python-version=3.11"),
+                *("--requirement", str(listed), "--target", str(new), "--no-compile", "--no-deps"),
+                *("--only-binary=:all:", "--implementation=cp", f"--python-version={VERSION}"),
                 *platforms,
             ]
         )
-        _check_complete(new, _LOCKED.findall(lock))
         for pattern in _UNREAD:
             remove(new, pattern)
         new.rename(path)
     return used(path)
 
 
-def _check_complete(packages: Path, wanted: list[str]) -> None:
-    """pip judges markers by the Python that runs it, which may be a newer one than the image's."""
-    there = {path.name.split("-")[0].lower() for path in packages.glob("*.dist-info")}
-    if absent := [name for name in wanted if name.lower().replace("-", "_") not in there]:
-        raise BuildFailed(f"pip has left out {', '.join(absent)}: build with Python 3.11 or 3.12")
+def of_the_image(lock: str) -> str:
+    """What of a lock the image's Python requires. pip would judge by the Python that runs it."""
+    python = {"python_version": VERSION, "python_full_version": f"{VERSION}.0"}
+    kept = []
+    for entry in _ENTRY.split(lock):
+        requirement, _, hashes = entry.partition(" \\\n")
+        if entry.startswith("#") or not hashes:
+            continue
+        name, _, marker = requirement.partition(";")
+        if not marker or Marker(marker).evaluate(python):
+            kept.append(f"{name.rstrip()} \\\n{hashes}")
+    return "".join(kept)
 
 
 def _describe(packages: Path, tree: Path) -> None:

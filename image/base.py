@@ -15,7 +15,12 @@ from image.pins import Package
 from image.running import CACHE, BuildFailed, remove, run, turn, used
 
 HERE = Path(__file__).parent
-PYTHON = "/usr/bin/python3.11"
+#: Of the image's Python; image/packages and image/Containerfile name it, too.
+VERSION = "3.13"
+PYTHON = f"/usr/bin/python{VERSION}"
+LIBRARY = f"usr/lib/python{VERSION}"
+#: Settings of programs, and where they look for them.
+_SETTINGS = {"lvm.conf": "etc/lvm/lvm.conf", "mke2fs.conf": "etc/mke2fs.conf"}
 #: Where an image says of which packages it is, a file each.
 STATUS = "var/lib/dpkg/status.d"
 _GONE = """the mirror has no more what is recorded:
@@ -40,9 +45,13 @@ _UNREAD = (
         "usr/share/gdb",
     ),
     *("usr/lib/systemd", "usr/lib/udev", "usr/lib/tmpfiles.d", "usr/lib/*/gconv"),
-    *("usr/lib/python3.11/pydoc_data", "usr/lib/python3.11/test", "usr/lib/python3.11/config-*"),
-    # It alone needs the 36 MB of ICU, and checks names in directories for look-alikes.
-    *("usr/sbin/xfs_scrub*", "usr/lib/*/libicu*"),
+    *(f"{LIBRARY}/pydoc_data", f"{LIBRARY}/test", f"{LIBRARY}/config-*"),
+    # It alone needs D-Bus and the 36 MB of ICU, and checks names in directories for look-alikes.
+    *("usr/sbin/xfs_scrub*", "usr/lib/*/libicu*", "usr/lib/python3/dist-packages"),
+    *("usr/lib/*/libdbus-*", "usr/lib/*/libg[imot]*-2.0.so*", "usr/lib/*/libglib-2.0.so*"),
+    "usr/lib/*/glib-2.0",
+    # Times are written in UTC.
+    "usr/share/zoneinfo",
     *("var/cache", "var/lib/apt", "var/lib/dpkg", "var/log", "var/backups"),
 )
 _DIRECTORIES = ("dev", "proc", "root", "run", "sys", "tmp", STATUS, "var/tmp")
@@ -135,7 +144,7 @@ def _recorded(file: Path) -> list[Package]:
 
 def _cached(wanted: list[str], recorded: list[Package], day: str = "") -> Path:
     """A base of what is `wanted`: of exactly what is recorded, or, on a `day`, of the newest."""
-    texts = [path.read_text() for path in (Path(__file__), HERE / "lvm.conf")]
+    texts = [path.read_text() for path in (Path(__file__), *(HERE / name for name in _SETTINGS))]
     recipe = "\n".join([*sorted(wanted), pins.written(recorded), day, os.uname().machine, *texts])
     path = CACHE / f"base-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}.tar"
     if path.exists():
@@ -192,7 +201,8 @@ def _complete(root: Path) -> None:
         shutil.copyfile(path, root / STATUS / path.name)
     (root / "etc/passwd").write_text(_USERS)
     (root / "etc/group").write_text(_GROUPS)
-    shutil.copyfile(HERE / "lvm.conf", root / "etc/lvm/lvm.conf")
+    for name, place in _SETTINGS.items():
+        shutil.copyfile(HERE / name, root / place)
     for directory, _, files in os.walk(root):
         for name in files:
             path = Path(directory, name)
@@ -205,7 +215,7 @@ def _complete(root: Path) -> None:
 def _compile(root: Path) -> None:
     compileall = [
         *("-m", "compileall", "-q", "-o", "2", "--invalidation-mode", "unchecked-hash"),
-        "/usr/lib/python3.11",
+        f"/{LIBRARY}",
     ]
     run(["chroot", root, PYTHON, *compileall], environment={"PYTHONHASHSEED": "0"})
 

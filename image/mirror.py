@@ -1,15 +1,19 @@
-"""Debian's packages, from where this machine's apt has them."""
+"""Debian's packages, from the mirrors that this machine's apt has."""
 
 import contextlib
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from image.running import BuildFailed, run
 
-SUITE = "bookworm"
+SUITE = "trixie"
 #: The same, as a number.
-DEBIAN = "12"
+DEBIAN = "13"
+#: Whose keys the suite is signed with, where this machine has them in a place of their own.
+_KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_CODENAME = re.compile(r"[a-z]+(-updates|-security|)")
 
 
 def extract(wanted: list[str], suite: str, root: Path, lines: list[str]) -> None:
@@ -22,27 +26,26 @@ def extract(wanted: list[str], suite: str, root: Path, lines: list[str]) -> None
 
 
 def sources() -> list[str]:
-    """Where this machine's apt has the suite, as lines of sources.list; raises BuildFailed."""
+    """The suite on the mirrors from which this machine's apt has its own Debian, whichever that is,
+    as lines of sources.list; raises BuildFailed."""
     if found := _listed([]):
         return found
     # Nothing is known of what was never fetched.
     with _aside() as options:
         found = _listed(options)
     if not found:
-        raise BuildFailed(f"apt here has no packages of Debian {SUITE}: build where it has")
+        raise BuildFailed("apt here has no packages of Debian: build where it has")
     return found
 
 
 def offered(names: list[str]) -> dict[str, list[str]]:
     """The versions that mirrors of the suite have now, by package; raises BuildFailed."""
-    known = [line.split()[1:3] for line in sources()]
-    places = tuple(f"{uri.rstrip('/')} {release}/main " for uri, release in known)
-    with _aside() as options:
+    with _aside(sources()) as options:
         found = run(["apt-cache", *options, "madison", *names])
     versions: dict[str, list[str]] = {}
     for line in found.splitlines():
         name, version, place = (word.strip() for word in line.split("|"))
-        if place.startswith(places) and not place.endswith(" Sources"):
+        if not place.endswith(" Sources"):
             versions.setdefault(name, []).append(version)
     return versions
 
@@ -55,10 +58,15 @@ def _ways() -> list[str]:
 
 
 @contextlib.contextmanager
-def _aside() -> Iterator[list[str]]:
-    """Options for apt, by which it knows what its mirrors have now. It changes nothing here."""
+def _aside(lines: list[str] | None = None) -> Iterator[list[str]]:
+    """Options for apt, by which it knows what mirrors have now: its own, or those of `lines`. It
+    changes nothing here."""
     with tempfile.TemporaryDirectory() as directory:
         places = {"Dir::State::Lists": "lists", "Dir::Cache": "cache"}
+        if lines is not None:
+            Path(directory, "sources.list").write_text("".join(f"{line}\n" for line in lines))
+            Path(directory, "parts").mkdir()
+            places |= {"Dir::Etc::SourceList": "sources.list", "Dir::Etc::SourceParts": "parts"}
         aside = [f"-o{option}={directory}/{name}" for option, name in places.items()]
         for name in ("lists/partial", "cache/archives/partial"):
             Path(directory, name).mkdir(parents=True)
@@ -67,8 +75,13 @@ def _aside() -> Iterator[list[str]]:
 
 
 def _listed(options: list[str]) -> list[str]:
-    what = "$(CREATED_BY)|$(ORIGIN)|$(CODENAME)|deb $(REPO_URI) $(RELEASE) $(COMPONENT)"
+    what = "$(CREATED_BY)|$(ORIGIN)|$(COMPONENT)|$(CODENAME)|$(REPO_URI)"
     lines = run(["apt-get", "indextargets", *options, "--format", what]).splitlines()
-    wanted = (f"Packages|Debian|{SUITE}|", f"Packages|Debian|{SUITE}-")
-    chosen = {line.split("|", 3)[3] for line in lines if line.startswith(wanted)}
-    return sorted(line for line in chosen if line.endswith(" main"))
+    signed = f"[signed-by={_KEYS}] " if _KEYS.exists() else ""
+    found = set()
+    for line in lines:
+        *of, codename, uri = line.split("|", 4)
+        # Of a release's other parts (backports, proposed updates) none is asked.
+        if of == ["Packages", "Debian", "main"] and (part := _CODENAME.fullmatch(codename)):
+            found.add(f"deb {signed}{uri} {SUITE}{part[1]} main")
+    return sorted(found)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from image import bill
+from image.mirror import DEBIAN
 
 PACKAGE = {
     "Package": "libstdc++6",
@@ -20,9 +21,11 @@ def test_a_package_of_debian() -> None:
     """Its address as purl's own specification writes it; flaws are listed by its source."""
     system, package = bill.of_debian([PACKAGE])
     assert (system["type"], system["name"], system["version"]) == (
-        *("operating-system", "debian", "12"),
+        *("operating-system", "debian", DEBIAN),
     )
-    purl = "pkg:deb/debian/libstdc%2B%2B6@1:12.2.0-14%2Bdeb12u1~x?arch=amd64&distro=debian-12"
+    purl = (
+        f"pkg:deb/debian/libstdc%2B%2B6@1:12.2.0-14%2Bdeb12u1~x?arch=amd64&distro=debian-{DEBIAN}"
+    )
     purl += "&upstream=gcc-12%4012.2.0-14%2Bdeb12u1"
     assert package == {
         "type": "library",
@@ -36,9 +39,9 @@ def test_a_package_of_debian() -> None:
 
 def test_a_source_of_another_name_and_the_same_version() -> None:
     _, package = bill.of_debian([{**PACKAGE, "Package": "libc6", "Source": "glibc"}])
-    assert package["purl"].endswith("?arch=amd64&distro=debian-12&upstream=glibc")
+    assert package["purl"].endswith(f"?arch=amd64&distro=debian-{DEBIAN}&upstream=glibc")
     _, package = bill.of_debian([{key: PACKAGE[key] for key in PACKAGE if key != "Source"}])
-    assert package["purl"].endswith("?arch=amd64&distro=debian-12")
+    assert package["purl"].endswith(f"?arch=amd64&distro=debian-{DEBIAN}")
 
 
 def test_packages_of_python(tmp_path: Path) -> None:

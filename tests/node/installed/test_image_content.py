@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import stat
+import subprocess
 from collections.abc import Iterator
 from email.parser import Parser
 from importlib import metadata
@@ -17,9 +18,10 @@ import pytest
 
 import localvolume
 from benchmarks.subject import AS_IN_ITS_IMAGE
-from image.application import ROOT
-from image.base import names
+from image.application import PACKAGES, ROOT, of_the_image
+from image.base import LIBRARY, VERSION, names
 from image.build import Built
+from localvolume.host.xfsprogs import VERSION_COMMAND, for_older_kernels
 from tests.node.support_image import Contents
 from tests.suite.units import MIB
 
@@ -38,6 +40,21 @@ WORDS = frozenset(
 )
 #: Which programs of its own LVM runs when thin pools are activated and repaired.
 BY_LVM = ("thin_check", "thin_repair", "thin_dump")
+#: What an ext4 and an xfs have that any kernel since 5.10 mounts.
+EXT4 = frozenset(
+    (
+        *("has_journal", "ext_attr", "resize_inode", "dir_index", "filetype", "extent", "64bit"),
+        *("flex_bg", "sparse_super", "large_file", "huge_file", "dir_nlink", "extra_isize"),
+        "metadata_csum",
+    )
+)
+XFS = frozenset(
+    (
+        *("V5", "NLINK", "DIRV2", "ALIGN", "LOGV2", "EXTFLG", "MOREBITS", "ATTR2"),
+        *("LAZYSBCOUNT", "PROJID32BIT", "CRC", "FTYPE", "FINOBT", "SPARSE_INODES", "REFLINK"),
+        *("INOBTCNT", "BIGTIME"),
+    )
+)
 #: What cleaning commands that an administrator names are made of.
 FOR_SCRIPTS = ("sh", "dd", "shred", "env", "blkdiscard")
 
@@ -98,6 +115,27 @@ def test_programs_start_in_it(contents: Contents) -> None:
     assert {"backup=0", "archive=0"} <= set(said.split())
 
 
+def test_older_kernels_mount_what_it_formats(contents: Contents) -> None:
+    """The node's kernel may be years older than the image's programs, which choose what kernels of
+    their own time know: ext4's orphan_file is of Linux 5.15, nrext64 of XFS of 5.19."""
+    place, name = contents.root / "tmp/disk", "/tmp/disk"
+    with place.open("wb") as file:
+        file.truncate(400 * MIB)
+    features = for_older_kernels(contents.run(*VERSION_COMMAND), ())
+    try:
+        for argv in (("mkfs.ext4", "-q", "-F"), ("mkfs.xfs", "-q", "-f", *features)):
+            subprocess.run(["chroot", contents.root, *argv, name], check=True, timeout=60)
+            if argv[0] == "mkfs.ext4":
+                said = contents.run("dumpe2fs", "-h", name)
+                (line,) = re.findall(r"(?m)^Filesystem features: +(.*)$", said)
+                assert set(line.split()) == EXT4
+        assert (
+            set(contents.run("xfs_db", "-r", "-c", "version", name).split()[-1].split(",")) == XFS
+        )
+    finally:
+        place.unlink()
+
+
 def test_every_library_is_there(contents: Contents) -> None:
     """Programs were left out of packages, and libraries with them: nobody else may need these."""
     loader = next(contents.root.glob("usr/lib*/ld-linux-*"))
@@ -141,13 +179,16 @@ def test_what_starts_is_what_the_manifests_rely_on(contents: Contents) -> None:
 
 def test_python_never_compiles_there(contents: Contents) -> None:
     """Every module is compiled, for the level that is set, and not compared with its source."""
-    libraries = [contents.root / "usr/lib/python3.11"]
-    libraries.append(contents.root / "usr/local/lib/python3.11/dist-packages")
+    libraries = [contents.root / LIBRARY, contents.root / PACKAGES]
     modules = [path for place in libraries for path in place.rglob("*.py")]
     assert len(modules) > 800
     unready = []
     for path in modules:
-        compiled = path.parent / "__pycache__" / f"{path.stem}.cpython-311.opt-2.pyc"
+        compiled = (
+            path.parent
+            / "__pycache__"
+            / f"{path.stem}.cpython-{VERSION.replace('.', '')}.opt-2.pyc"
+        )
         # Bytes 4 to 8 are flags: 1 is "by hash", and without 2 the hash is not checked.
         if not compiled.exists() or compiled.read_bytes()[4:8] != b"\x01\0\0\0":
             unready.append(str(path))
@@ -180,7 +221,7 @@ def test_it_is_small_and_says_what_it_is_made_of(
     packages = {path.name: path.read_text() for path in described.iterdir()}
     assert set(names()) <= set(packages)
     assert all("\nVersion: " in text for text in packages.values())
-    for package in ("lvm2", "e2fsprogs", "python3.11"):
+    for package in ("lvm2", "e2fsprogs", f"python{VERSION}"):
         assert (contents.root / "usr/share/doc" / package / "copyright").exists()
     for unread in ("usr/share/man", "usr/share/locale", "var/cache", "var/lib/apt"):
         assert not (contents.root / unread).exists()
@@ -205,8 +246,7 @@ def test_the_bill_names_all_that_is_in_it(contents: Contents, built_image: Built
         there.add(("pkg:deb", said["Package"], said["Version"]))
         digest = {"alg": "SHA-256", "content": said["SHA256"]}
         assert named["pkg:deb", said["Package"], said["Version"]]["hashes"] == [digest]
-    ours = contents.root / "usr/local/lib/python3.11/dist-packages"
-    for one in metadata.distributions(path=[str(ours)]):
+    for one in metadata.distributions(path=[str(contents.root / PACKAGES)]):
         kind = "pkg:generic" if one.name == NAME else "pkg:pypi"
         there.add((kind, re.sub(r"[-_.]+", "-", one.name).lower(), one.version))
     client = ("pkg:generic", "localvolume-flexvolume", metadata.version(NAME))
@@ -214,7 +254,7 @@ def test_the_bill_names_all_that_is_in_it(contents: Contents, built_image: Built
     assert go[1] == "stdlib"
     assert re.match(r"1\.\d+", go[2])
     assert named.keys() == {*there, client, go}
-    locked = (ROOT / "requirements/runtime.txt").read_text()
+    locked = of_the_image((ROOT / "requirements/runtime.txt").read_text())
     for name, version in re.findall(r"(?m)^([\w.-]+)==([\w.]+)", locked):
         assert ("pkg:pypi", name.lower(), version) in named
 

@@ -23,7 +23,7 @@ def test_a_pod_reaches_the_api_server_as_in_any_cluster(
 ) -> None:
     """With its token, at the service's address, and with the certificate checked."""
     spec = pod_spec("", image=provisioner_image)
-    spec["containers"][0]["command"] = ["python3.11", "-c", ASK]
+    spec["containers"][0]["command"] = ["python3.13", "-c", ASK]
     make_pod(objects, unique, spec)
     pod_until(objects, unique, "Succeeded")
     assert log_until(objects.plane, unique, "200").strip() == "200"

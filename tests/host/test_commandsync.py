@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import errno
+import gc
 import os
 import subprocess
 import threading
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from localvolume.host.commandsync import on_loop
+from tests.suite.until import until
 
 
 class Loop(asyncio.SelectorEventLoop):
@@ -50,6 +52,26 @@ def test_a_loop_that_is_closed_before_it_comes_to_a_command(loop: Loop) -> None:
             asked.result(50)
     assert error.value.errno == errno.ECANCELED
     assert time.monotonic() - began < 30
+
+
+def test_a_program_that_is_waited_for_by_a_closed_loop_is_ended(loop: Loop, tmp_path: Path) -> None:
+    """The loop came to it after it had cancelled what was to be cancelled, and ends without it."""
+    said = tmp_path / "pid"
+
+    async def begun() -> None:
+        while not (said.exists() and said.read_text()):
+            await asyncio.sleep(0.01)
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        asked = pool.submit(on_loop(loop), ["sh", "-c", f"echo $$ >{said}; exec sleep 1000"], 60)
+        loop.run_until_complete(asyncio.wait_for(begun(), 30))
+        loop.close()
+        with pytest.raises(OSError, match="the agent is ending") as error:
+            asked.result(50)
+    assert error.value.errno == errno.ECANCELED
+    until(lambda: Path("/proc", said.read_text().strip()).exists(), lambda there: not there)
+    # What Python collects of it has nothing more to say, and would fail this test.
+    gc.collect()
 
 
 def test_a_loop_that_is_closed_while_a_command_is_handed_over(loop: Loop) -> None:

@@ -117,6 +117,8 @@ async def run(
         running.check()
         await running.settle()
         running.check()
+    except GeneratorExit:  # the loop is closed: there is nothing to wait with
+        raise
     except BaseException as error:
         await running.end()
         if isinstance(error, TimeoutError) and clock.expired():

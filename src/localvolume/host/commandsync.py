@@ -6,7 +6,6 @@ A program must be started on the loop's thread (``commands`` says why), so a wor
 import asyncio
 import concurrent.futures
 import errno
-import inspect
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -73,9 +72,8 @@ def on_loop(loop: asyncio.AbstractEventLoop, beyond: float = 30.0) -> Run:
         try:
             return _result(future, timeout + beyond, loop)
         except concurrent.futures.CancelledError:
-            # A loop that was closed before it came to it leaves it as it is.
-            if inspect.getcoroutinestate(handed_over) == inspect.CORO_CREATED:
-                handed_over.close()
+            # A closed loop leaves it before the program, or waiting for it: it ends here.
+            handed_over.close()
             raise OSError(errno.ECANCELED, "the agent is ending", argv[0]) from None
         except _Unheard:
             given_up.set()

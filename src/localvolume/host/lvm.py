@@ -37,6 +37,8 @@ CHANGE_SECONDS: Final = 60.0
 REPORT_BYTES: Final = 64 << 20
 """How long a report may be: one volume takes about 1.5 KiB."""
 
+# Errors are read from stderr. LVM of 2025 writes them into its report instead, unless it is told.
+_TOLD: Final = "log{report_command_log=0}"
 # In a container udev's semaphores and its database are the host's: LVM makes the nodes itself.
 _ALONE: Final = "activation{udev_sync=0 udev_rules=0 verify_udev_operations=0}"
 # A warning for each file that a caller has open is of no use.
@@ -274,7 +276,7 @@ class Lvm:
         hidden = lvmsight.hidden(blocks, lvmsight.given(self._discovery))
         seen = lvmsight.shown(blocks, hidden)
         sight = lvmsight.accepting(seen, self._free_filter(), of_devices)
-        config = sight if self._prefix else f"{_ALONE} {sight}"
+        config = f"{_TOLD} {sight}" if self._prefix else f"{_TOLD} {_ALONE} {sight}"
         try:
             return self._command(
                 command, ["lvm", command, "--config", config, *arguments], seconds, most

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tests.kernel.support_guest import (
     pytest_inside,
 )
 from tests.kernel.support_kernel import MODULES, OWN, Kernel, kernel, unfit
+from tests.kernel.support_programs import with_programs_of_the_image
 from tests.suite import measured, untested
 from tests.suite.units import MIB
 from tests.suite.until import until
@@ -54,8 +56,10 @@ def outcomes(report: Path) -> list[Outcome]:
 
 
 #: A guest for each of these groups of files, and one for all that is in none. A guest takes ten
-#: seconds to start; so few of them take two workers as long as each other.
-_GROUPS = ("test_lvm_[!s]*.py", "test_*_kill.py", "test_lvm_store*.py")
+#: seconds to start; so few of them take two workers as long as each other. One of them runs with
+#: the programs of the image, and the others with the machine's.
+_IMAGES, _MACHINES = "test_lvm_[!s]*.py", ("test_*_kill.py", "test_lvm_store*.py")
+_GROUPS = (_IMAGES, *_MACHINES)
 _PASSED_ON = ("LOCALVOLUME_SEED", "LOCALVOLUME_SOAK_SECONDS")
 
 
@@ -94,13 +98,17 @@ def passes(
     name: str,
     files: list[Path],
     *options: str,
+    before: Sequence[str] = (),
 ) -> None:
-    """Run the files in a guest, and tell of each test as one of this process."""
+    """Run the files in a guest, and tell of each test as one of this process.
+
+    `before`: words of a command that comes before that of the tests.
+    """
     # A guest's environment is its own.
     given = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     given |= measured.environment()
     variables = (f"{name}={value}" for name, value in given.items())
-    command = ["env", *variables, *pytest_inside(*options, *map(str, files))]
+    command = [*before, "env", *variables, *pytest_inside(*options, *map(str, files))]
     code, console = run(command, tmp_path / "first")
     report = tmp_path / "first" / "junit.xml"
     if code is None:
@@ -122,7 +130,9 @@ def passes(
     assert code == 0, console
 
 
-@pytest.mark.parametrize("group", [*_GROUPS, "*"])
+@pytest.mark.parametrize(
+    "group", [pytest.param(_IMAGES, marks=pytest.mark.needs("image")), *_MACHINES, "*"]
+)
 def test_everything_inside_passes_in_the_guest(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -132,7 +142,8 @@ def test_everything_inside_passes_in_the_guest(
 ) -> None:
     seed = request.config.getoption("--shuffle")
     shuffled = ("--shuffle", seed) if seed else ()
-    passes(tmp_path, subtests, capsys, group, files_of(group), *shuffled)
+    before = with_programs_of_the_image(tmp_path / "image") if group == _IMAGES else ()
+    passes(tmp_path, subtests, capsys, group, files_of(group), *shuffled, before=before)
 
 
 @pytest.mark.soak

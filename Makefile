@@ -57,8 +57,8 @@ helm: $(DEV) ## the pinned helm, built outside the tree; prints where it is (nee
 manifests: $(DEV) ## render deploy/*.yaml from the chart
 	$(BIN)/python -m tests.chart.support_manifests
 
-image: $(STAMP) $(CLIENT) ## the container image, in build/local-volume-provisioner.tar, and its bill of materials (needs root, buildah, mmdebstrap)
-	$(BIN)/python -m image
+image: $(if $(SIGN),$(DEV),$(STAMP)) $(CLIENT) ## the container image, in build/local-volume-provisioner.tar, and its bill of materials (SIGN=key.pem BUILDER=https://...: signed; needs root, buildah, mmdebstrap)
+	$(BIN)/python -m image $(if $(SIGN),--sign "$(SIGN)") $(if $(BUILDER),--builder "$(BUILDER)")
 
 docs: $(DEV) ## the documentation site, in build/site
 	$(BIN)/mkdocs build --strict --site-dir build/site

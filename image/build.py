@@ -12,6 +12,8 @@ from image.running import CACHE, BuildFailed, run, turn
 
 HERE = Path(__file__).parent
 ARCHIVE = application.ROOT / "build" / f"{application.NAME}.tar"
+#: What lies beside an archive, by its suffix.
+BILL, PROVENANCE = ".cdx.json", ".intoto.jsonl"
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,10 @@ def build(
         new.unlink(missing_ok=True)
         _buildah(Path(directory), "push", digest, f"docker-archive:{new}:{reference}")
         said = _bill(lowest, context / "application", tree, digest)
+        # Of the archive that was there; who signs writes another.
+        archive.with_suffix(PROVENANCE).unlink(missing_ok=True)
         new.rename(archive)
-    beside = archive.with_suffix(".cdx.json")
+    beside = archive.with_suffix(BILL)
     beside.write_text(said)
     return Built(archive, reference, digest, beside)
 

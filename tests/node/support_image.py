@@ -16,6 +16,7 @@ from image.running import BuildFailed
 
 #: The image's own, which chroot looks in, with the machine's for what is run before.
 _PATH = "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_LOCK = "requirements/runtime.txt"
 _READ_ONLY = """
 mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"; mount --bind /proc "$1/proc"
 root=$1 user=$2; shift 2
@@ -36,11 +37,12 @@ def copy_of_tree(copy: Path) -> Path:
     """What the image is built from, as it is now; returns `copy`."""
     argv = ["make", "--no-print-directory", "-C", str(ROOT), "flexvolume-client"]
     subprocess.run(argv, check=True, stdin=subprocess.DEVNULL, timeout=600)
-    for name in ("pyproject.toml", "LICENSE", "requirements/runtime.txt", CLIENT):
+    for name in (".gitignore", "Makefile", "pyproject.toml", "LICENSE", _LOCK, CLIENT):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, copy / name)
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "src" / "localvolume", copy / "src" / "localvolume", ignore=ignored)
+    for name in ("src/localvolume", "flexvolume-client", "image"):
+        shutil.copytree(ROOT / name, copy / name, ignore=ignored)
     return copy
 
 

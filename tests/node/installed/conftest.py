@@ -20,6 +20,7 @@ def built_image(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """
     directory = tmp_path_factory.mktemp("image")
     tree = copy_of_tree(directory / "tree")
+    (directory / "image.intoto.jsonl").write_text("what is signed of an archive before")
     return build(directory / "image.tar", tree, allow_newest=True)
 
 

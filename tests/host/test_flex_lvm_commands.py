@@ -108,7 +108,7 @@ class Scripted:
         lines = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)
         # Which devices LVM is shown is this machine's affair.
-        lines = [re.sub(r" --config devices\{[^}]*\}", "", line) for line in lines]
+        lines = [re.sub(r" --config log\{[^}]*\} devices\{[^}]*\}", "", line) for line in lines]
         words = [line.removeprefix("lvm ").split() for line in lines]
         return [
             f"{one[0]} {one[-1]}" if one[0] in ("vgs", "lvs") else " ".join(one) for one in words

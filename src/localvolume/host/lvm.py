@@ -45,7 +45,7 @@ _ALONE: Final = "activation{udev_sync=0 udev_rules=0 verify_udev_operations=0}"
 _ENVIRONMENT: Final = {"LC_ALL": "C", "LVM_SUPPRESS_FD_WARNINGS": "1"}
 _BY_SIGNAL: Final = 128
 """Exit statuses above are a shell's, or a prefix's, way to tell that a signal ended its child."""
-_BIG_ENOUGH: Final = re.compile(r"matches existing size|not larger than existing size")
+_BIG_ENOUGH: Final = re.compile(r"matches existing size|not larger than existing|No size change")
 
 
 class Lvm:

@@ -17,7 +17,7 @@ from image.running import BuildFailed, turn
 pytestmark = pytest.mark.needs("image")
 
 #: The last needs no other.
-PARTS = ("dash", "libc6", "gcc-12-base")
+PARTS = ("dash", "libc6", "gcc-14-base")
 
 
 def record(file: Path, *packages: Package) -> Path:
@@ -76,7 +76,7 @@ def test_an_archive_of_the_same_version_with_other_bytes_is_refused(
     tmp_path: Path, parts: dict[str, Package], allowed: bool
 ) -> None:
     """Also where it is among the newest, as another has to be that is gone."""
-    part, *more = parts["gcc-12-base"], *([Package("dash", "0.1-gone", "0" * 64)] * allowed)
+    part, *more = parts["gcc-14-base"], *([Package("dash", "0.1-gone", "0" * 64)] * allowed)
     file = record(tmp_path / "packages.test", part, *more)
     with turn(), pytest.raises(BuildFailed, match="an archive has changed") as refused:
         base.build(allow_newest=allowed, file=file)

@@ -18,9 +18,9 @@ from tests.cluster.support_accounts import Caller
 from tests.cluster.support_agent import Class, Lab
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_pods import Kubelet
-from tests.cluster.support_rights import JOB_IMAGE, TEMPLATES, Rights, of_labs, sample_spec
+from tests.cluster.support_rights import TEMPLATES, Rights, false_job, of_labs, sample_spec
 from tests.suite.api import JOBS, VOLUMES
-from tests.suite.names import HOSTNAME, NODE_LABEL
+from tests.suite.names import NODE_LABEL
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),
@@ -97,33 +97,6 @@ def test_a_volume_whose_names_are_taken_is_offered_all_the_same(
     lab.delete_claim(claim)
     assert own(lab, unlike=volume["metadata"]["uid"])["metadata"]["name"] not in (*taken, name)
     assert not (where / "data").exists()
-
-
-def false_job(node: str, name: str, uid: str) -> Object:
-    """What the policies let an agent make, of any name and for any UID."""
-    labels = {NODE_LABEL: node, "pvuuid": uid}
-    container = {
-        "name": "cleaner",
-        "image": JOB_IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["localvolume", "clean"],
-    }
-    pod = {
-        "restartPolicy": "Never",
-        "nodeSelector": {HOSTNAME: node},
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "containers": [container],
-    }
-    return {
-        "metadata": {"name": name, "labels": labels},
-        "spec": {
-            "backoffLimit": 0,
-            "parallelism": 1,
-            "completions": 1,
-            "template": {"metadata": {"labels": labels}, "spec": pod},
-        },
-    }
 
 
 def test_a_volume_whose_job_is_named_by_another_is_cleaned_all_the_same(

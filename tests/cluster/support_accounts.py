@@ -63,14 +63,20 @@ def allow(lab: Lab, rules: Sequence[Rule]) -> None:
     lab.plane.request("PATCH", path, {"rules": list(rules)}, content_type=MERGE)
 
 
-def token(plane: ControlPlane, account: str, pod: Mapping[str, Any] | None = None) -> str:
+def token(
+    plane: ControlPlane,
+    account: str,
+    pod: Mapping[str, Any] | None = None,
+    namespace: str = "default",
+) -> str:
     """A token of the account, bound to the pod (and so to its node) where one is given."""
     spec: dict[str, Any] = {}
     if pod is not None:
         meta = pod["metadata"]
         bound = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
         spec["boundObjectRef"] = bound
-    answer = plane.request("POST", f"{ACCOUNTS}/{account}/token", {"spec": spec})
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    answer = plane.request("POST", f"{path}/{account}/token", {"spec": spec})
     return str(answer["status"]["token"])
 
 

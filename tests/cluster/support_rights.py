@@ -20,6 +20,7 @@ from tests.cluster.support_accounts import ACCOUNTS, RBAC, Caller, kubeconfig, t
 from tests.cluster.support_agent import ADMISSION, Lab
 from tests.cluster.support_objects import Objects
 from tests.suite.api import EVENTS, PODS, VOLUMES
+from tests.suite.names import HOSTNAME, NODE_LABEL
 from tests.suite.until import until
 
 TEMPLATES = (
@@ -174,6 +175,33 @@ def sample_spec(*hostnames: str, **spec: Any) -> Object:
         "local": {"path": "/nowhere"},
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
         **spec,
+    }
+
+
+def false_job(node: str, name: str, uid: str, image: str = JOB_IMAGE) -> Object:
+    """What the policies let an agent make, of any name and for any UID."""
+    labels = {NODE_LABEL: node, "pvuuid": uid}
+    container = {
+        "name": "cleaner",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["localvolume", "clean"],
+    }
+    pod = {
+        "restartPolicy": "Never",
+        "nodeSelector": {HOSTNAME: node},
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "containers": [container],
+    }
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "parallelism": 1,
+            "completions": 1,
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
     }
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from localvolume.controlplane import ControlPlane
-from localvolume.controlplane.node import KubeletNode
+from localvolume.controlplane.node import KubeletNode, NodeFailed
+from tests.node.support_pods import BUSYBOX, pod_spec
 from tests.suite.api import VOLUMES
 from tests.suite.units import MIB
 from tests.suite.until import until
@@ -23,6 +24,8 @@ CONTROLLER = "app.kubernetes.io/component=controller"
 #: What deploy/install.yaml serves: a class of prepared volumes, and one of volumes made for claims.
 STATIC, DYNAMIC = "fast-disks", "local"
 DISCOVERED, POOL = "/mnt/fast-disks", "/mnt/pools/fast"
+_POOLS = json.dumps({"fast": {"hostDir": POOL, "backend": "image"}})
+_WRITE = "echo of {name} > /data/file && sync -f /data/file && touch /tmp/done; sleep 3600"
 
 Object = dict[str, Any]
 
@@ -104,6 +107,23 @@ def installed_on(node: KubeletNode, directory: Path) -> Iterator[Installed]:
 
 
 @contextlib.contextmanager
+def serving_on(node: KubeletNode, directory: Path) -> Iterator[Installed]:
+    """The same with what an administrator adds for volumes that are made for claims, and ready."""
+    with installed_on(node, directory) as made:
+        patch = {"data": {"pools": _POOLS}}
+        made.kubectl(
+            *("patch", "configmap", "-n", NAMESPACE, "local-volume-provisioner-config"),
+            *("--type=merge", "-p", json.dumps(patch)),
+        )
+        try:
+            made.wait_ready()
+            yield made
+        except BaseException:
+            made.say()
+            raise
+
+
+@contextlib.contextmanager
 def disk(node: KubeletNode, image: Path, point: str, size: int) -> Iterator[str]:
     """An ext4 filesystem on a device of its own, mounted in the node; yields the device."""
     with image.open("wb") as file:
@@ -121,6 +141,58 @@ def disk(node: KubeletNode, image: Path, point: str, size: int) -> Iterator[str]
             node.run(["umount", "--lazy", point])
     finally:
         subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def claim_of(name: str, size: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": {
+            "storageClassName": name,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": size}},
+        },
+    }
+
+
+def claim_and_write(installed: Installed, name: str, size: str = "32Mi") -> None:
+    """A claim of the class `name`, and a pod of that name that has written to it."""
+    claim = claim_of(name, size)
+    container = {
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        "readinessProbe": {"exec": {"command": ["test", "-e", "/tmp/done"]}, "periodSeconds": 1},
+    }
+    spec = pod_spec(_WRITE.format(name=name), image=BUSYBOX, **container)
+    spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    installed.kubectl("create", "-f", "-", input=json.dumps(claim))
+    installed.kubectl("create", "-f", "-", input=json.dumps(pod))
+    installed.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=170s")
+
+
+def restart_agent(installed: Installed) -> None:
+    # The DaemonSet may still tell of the old one, which was ready.
+    name = f"pod/{next_agent(installed)['metadata']['name']}"
+    installed.kubectl("wait", "-n", NAMESPACE, "--for=condition=Ready", name, "--timeout=150s")
+    installed.wait_ready()
+
+
+def next_agent(installed: Installed) -> Object:
+    """Its pod is deleted: the next one, once it is there."""
+    (old,) = installed.pods(AGENT)
+    installed.kubectl("delete", "pod", "-n", NAMESPACE, old["metadata"]["name"])
+    (new,) = until(lambda: installed.pods(AGENT), lambda pods: len(pods) == 1, seconds=150)
+    assert new["metadata"]["uid"] != old["metadata"]["uid"]
+    found: Object = new
+    return found
+
+
+def readiness(installed: Installed, pod: Object) -> str:
+    try:
+        return installed.ask(pod, "/ready")
+    except NodeFailed as error:
+        return str(error)
 
 
 def _remove(made: Installed) -> None:

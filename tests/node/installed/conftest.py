@@ -9,6 +9,7 @@ from image.build import Built, build
 from localvolume.controlplane.node import KubeletNode
 from tests.chart.support_helm import provide
 from tests.node.support_image import copy_of_tree
+from tests.node.support_installed import Installed, serving_on
 from tests.node.support_migrate import clear_release
 
 
@@ -37,3 +38,15 @@ def installable(kubelet_node: KubeletNode, provisioner_image: str) -> Iterator[P
     assert provisioner_image
     yield provide()
     clear_release(kubelet_node)
+
+
+@pytest.fixture(scope="module")
+def installed(
+    kubelet_node: KubeletNode,
+    provisioner_image: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Installed]:
+    """What deploy/install.yaml has, with a pool; a module's own."""
+    assert provisioner_image
+    with serving_on(kubelet_node, tmp_path_factory.mktemp("installed")) as made:
+        yield made

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
-from localvolume.controlplane.node import KubeletNode, NodeFailed
 from localvolume.volumes.marks import CLAIMED_ANNOTATION
 from tests.host.support_privileges import CAP_SYS_RESOURCE
 from tests.node.support_dynamic import left_in
@@ -23,38 +25,16 @@ from tests.node.support_installed import (
     STATIC,
     Installed,
     Object,
+    claim_and_write,
+    claim_of,
     disk,
-    installed_on,
+    readiness,
+    restart_agent,
 )
-from tests.node.support_pods import BUSYBOX, pod_spec
 from tests.suite.units import MIB
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "image", "loop", "ext4")
-
-POOLS = json.dumps({"fast": {"hostDir": POOL, "backend": "image"}})
-WRITE = "echo of {name} > /data/file && sync -f /data/file && touch /tmp/done; sleep 3600"
-
-
-@pytest.fixture(scope="module")
-def installed(
-    kubelet_node: KubeletNode,
-    provisioner_image: str,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Installed]:
-    with installed_on(kubelet_node, tmp_path_factory.mktemp("installed")) as made:
-        # What an administrator adds for volumes that are made for claims.
-        patch = {"data": {"pools": POOLS}}
-        made.kubectl(
-            *("patch", "configmap", "-n", NAMESPACE, "local-volume-provisioner-config"),
-            *("--type=merge", "-p", json.dumps(patch)),
-        )
-        try:
-            made.wait_ready()
-            yield made
-        except BaseException:
-            made.say()
-            raise
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +53,7 @@ def test_both_run_as_the_manifests_say(installed: Installed) -> None:
     for pod in (agent, *controllers):
         assert pod["spec"]["containers"][0]["image"].startswith("local-volume-provisioner:")
         # Not for the moment in which a configuration that has changed is taken up.
-        until(partial(_readiness, installed, pod), lambda said: said.startswith("ok"))
+        until(partial(readiness, installed, pod), lambda said: said.startswith("ok"))
         assert "localvolume_" in installed.ask(pod, "/metrics")
         touched = "touch /file 2>&1 || true"
         assert "Read-only file system" in installed.execute(pod, "sh", "-c", touched)
@@ -86,13 +66,6 @@ def test_both_run_as_the_manifests_say(installed: Installed) -> None:
     assert {installed.execute(pod, "id", "-u").strip() for pod in controllers} == {"65532"}
     status = installed.execute(controllers[0], "cat", "/proc/1/status")
     assert "CapEff:\t0000000000000000" in status
-
-
-def _readiness(installed: Installed, pod: Object) -> str:
-    try:
-        return installed.ask(pod, "/ready")
-    except NodeFailed as error:
-        return str(error)
 
 
 def test_volumes_from_the_first_mount_to_the_next_tenant(
@@ -188,7 +161,7 @@ def test_a_host_dir_that_is_not_what_is_mounted_there_is_told_of(
     finally:
         edit(before)
         until(problem, lambda said: said == "0.0", seconds=150)
-    until(partial(_readiness, installed, agent), lambda said: said.startswith("ok"))
+    until(partial(readiness, installed, agent), lambda said: said.startswith("ok"))
     assert (
         installed.volume_until(STATIC, "Available")["metadata"]["uid"]
         == (offered["metadata"]["uid"])
@@ -198,13 +171,19 @@ def test_a_host_dir_that_is_not_what_is_mounted_there_is_told_of(
 @pytest.fixture(params=["ext4", pytest.param("xfs", marks=pytest.mark.needs("xfs"))])
 def made_as(installed: Installed, request: pytest.FixtureRequest) -> Iterator[str]:
     """The filesystem that the class of made volumes asks for meanwhile."""
-    named: Object = json.loads(installed.kubectl("get", "storageclass", DYNAMIC, "-o", "json"))
-    for key in ("uid", "resourceVersion", "creationTimestamp"):
-        del named["metadata"][key]
+    named = served_class(installed)
     fs_type: str = request.param
     replace(installed, {**named, "parameters": {"fsType": fs_type}})
     yield fs_type
     replace(installed, named)
+
+
+def served_class(installed: Installed) -> Object:
+    """The class of made volumes, as it can be made anew."""
+    named: Object = json.loads(installed.kubectl("get", "storageclass", DYNAMIC, "-o", "json"))
+    for key in ("uid", "resourceVersion", "creationTimestamp"):
+        del named["metadata"][key]
+    return named
 
 
 def replace(installed: Installed, storage_class: Object) -> None:
@@ -231,6 +210,7 @@ def test_a_made_volume_grows_and_is_measured_while_its_pod_runs(
     in_use = made_as == "xfs" or has_resource_capability(installed, agent)
     if in_use:
         grown(installed, f"{large}Mi")
+        assert allocated(installed) == (f"{large}Mi", "")
         assert blocks_in_pod(installed, DYNAMIC) > blocks + (large - small) * 3 // 4 * 1024
         until(
             partial(measured, installed, volume, "available"),
@@ -240,14 +220,79 @@ def test_a_made_volume_grows_and_is_measured_while_its_pod_runs(
     else:
         (said,) = until(partial(why_it_does_not_grow, installed), bool, seconds=150)
         assert "only processes with CAP_SYS_RESOURCE grow it while it is mounted" in said
+        assert allocated(installed) == (f"{large}Mi", "ControllerResizeInProgress")
     pod = json.loads(installed.kubectl("get", "pod", DYNAMIC, "-o", "json"))
     assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
     assert installed.kubectl("exec", DYNAMIC, "--", "cat", "/data/file").strip() == f"of {DYNAMIC}"
     installed.kubectl("delete", "pod", DYNAMIC, "--grace-period=1", "--timeout=120s")
     grown(installed, f"{large}Mi")
+    assert allocated(installed) == (f"{large}Mi", "")
     installed.kubectl("delete", "pvc", DYNAMIC, "--timeout=120s")
     installed.gone("persistentvolume", volume, "")
     purged(installed)
+
+
+def test_a_growth_for_which_there_is_no_room_is_told_everywhere_and_delays_no_removal(
+    installed: Installed,
+) -> None:
+    """K3 to K5 and K7: one Event, `why`, `status` and the metric; and the claim goes at once."""
+    claim_and_write(installed, DYNAMIC)
+    volume = installed.volume_until(DYNAMIC, "Bound")["metadata"]["name"]
+    more = {"spec": {"resources": {"requests": {"storage": "4Gi"}}}}
+    installed.kubectl("patch", "pvc", DYNAMIC, "--type=merge", "-p", json.dumps(more))
+    (agent,) = installed.pods(AGENT)
+    failed = rf'^localvolume_grow_failed_total{{class="{DYNAMIC}"}} ([1-9]\S*)$'
+    until(
+        lambda: re.search(failed, installed.ask(agent, "/metrics"), re.MULTILINE),
+        bool,
+        seconds=150,
+    )
+    (said,) = until(partial(why_it_does_not_grow, installed), bool, seconds=150)
+    assert "of room left" in said
+    # An administrator's command, and the same in the agent's pod, which may not read everything:
+    # what it cannot see, it does not call good.
+    look = [sys.executable, "-m", "localvolume"]
+    environment = {**os.environ, "KUBECONFIG": str(installed.plane.kubeconfig)}
+    for words in (["status"], ["why", f"pvc/{DYNAMIC}"]):
+        shown = subprocess.run(
+            [*look, *words], env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert "of room left" in shown.stdout, (words, shown.stdout, shown.stderr)
+    inside = installed.execute(agent, "sh", "-c", "localvolume status || true")
+    assert "not everything could be read" in inside
+    assert "none known" not in inside
+    assert why_it_does_not_grow(installed) == [said]
+    installed.kubectl("delete", "pod", DYNAMIC, "--grace-period=1", "--timeout=120s")
+    installed.kubectl("delete", "pvc", DYNAMIC, "--timeout=120s")
+    installed.gone("persistentvolume", volume, "")
+    purged(installed)
+
+
+def test_the_first_claim_of_an_immediate_class_gets_no_warning(installed: Installed) -> None:
+    """K6: its room is published a moment later."""
+    named = served_class(installed)
+    replace(installed, {**named, "volumeBindingMode": "Immediate"})
+    try:
+        claim = claim_of(DYNAMIC, "32Mi")
+        made = json.loads(
+            installed.kubectl("create", "-o", "json", "-f", "-", input=json.dumps(claim))
+        )
+        volume = installed.volume_until(DYNAMIC, "Bound")["metadata"]["name"]
+        about = f"involvedObject.uid={made['metadata']['uid']},type=Warning"
+        said = installed.kubectl("get", "events", "--field-selector", about, "-o", "json")
+        assert [event["message"] for event in json.loads(said)["items"]] == []
+        installed.kubectl("delete", "pvc", DYNAMIC, "--timeout=120s")
+        installed.gone("persistentvolume", volume, "")
+    finally:
+        replace(installed, named)
+    purged(installed)
+
+
+def allocated(installed: Installed) -> tuple[str, str]:
+    """K2: to what the claim says that it grows, and how far that is."""
+    claim = json.loads(installed.kubectl("get", "pvc", DYNAMIC, "-o", "json"))
+    size = claim["status"].get("allocatedResources", {}).get("storage", "")
+    return size, claim["status"].get("allocatedResourceStatuses", {}).get("storage", "")
 
 
 def grown(installed: Installed, size: str) -> None:
@@ -263,7 +308,8 @@ def has_resource_capability(installed: Installed, pod: Object) -> bool:
 
 
 def why_it_does_not_grow(installed: Installed) -> list[str]:
-    field = f"involvedObject.name={DYNAMIC},reason=VolumeResizeFailed"
+    claim = json.loads(installed.kubectl("get", "pvc", DYNAMIC, "-o", "json"))
+    field = f"involvedObject.uid={claim['metadata']['uid']},reason=VolumeResizeFailed"
     said = installed.kubectl("get", "events", "--field-selector", field, "-o", "json")
     return [event["message"] for event in json.loads(said)["items"]]
 
@@ -289,41 +335,6 @@ def held_for_a_pod(installed: Installed, volume: str) -> bool:
     messages = [event["message"] for event in json.loads(said)["items"]]
     assert not any("cannot be seen" in message for message in messages), messages
     return any("a pod still has it mounted" in message for message in messages)
-
-
-def claim_and_write(installed: Installed, name: str, size: str = "32Mi") -> None:
-    """A claim of the class `name`, and a pod of that name that has written to it."""
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name},
-        "spec": {
-            "storageClassName": name,
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": size}},
-        },
-    }
-    container = {
-        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-        "readinessProbe": {"exec": {"command": ["test", "-e", "/tmp/done"]}, "periodSeconds": 1},
-    }
-    spec = pod_spec(WRITE.format(name=name), image=BUSYBOX, **container)
-    spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-    installed.kubectl("create", "-f", "-", input=json.dumps(claim))
-    installed.kubectl("create", "-f", "-", input=json.dumps(pod))
-    installed.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=170s")
-
-
-def restart_agent(installed: Installed) -> None:
-    (old,) = installed.pods(AGENT)
-    installed.kubectl("delete", "pod", "-n", NAMESPACE, old["metadata"]["name"])
-    (new,) = until(lambda: installed.pods(AGENT), lambda pods: len(pods) == 1, seconds=150)
-    assert new["metadata"]["uid"] != old["metadata"]["uid"]
-    # The DaemonSet may still tell of the old one, which was ready.
-    name = f"pod/{new['metadata']['name']}"
-    installed.kubectl("wait", "-n", NAMESPACE, "--for=condition=Ready", name, "--timeout=150s")
-    installed.wait_ready()
 
 
 def purged(installed: Installed) -> None:

@@ -17,10 +17,13 @@ import pytest
 
 from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.node import KubeletNode
+from tests.cluster.support_accounts import Caller, token
 from tests.cluster.support_objects import Objects
+from tests.cluster.support_rights import false_job
 from tests.node.conftest import Images
 from tests.node.support_life import apply, manifests, remove, tenant
 from tests.suite.api import EVENTS, MERGE, VOLUMES
+from tests.suite.names import HOSTNAME
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "image", "loop", "ext4")
@@ -76,6 +79,22 @@ class Ground:
             for number in range(DISKS)
         ]
         return [log.strip() for log in logs]
+
+    @contextlib.contextmanager
+    def stolen_from(self, node: str) -> Iterator[Caller]:
+        """Whoever has the token of the agent's pod on another node, which no kubelet runs."""
+        self.objects.node(node)
+        pods = f"/api/v1/namespaces/{self.name}/pods"
+        agents = self.objects.get(pods)["items"]
+        (account,) = {one["spec"]["serviceAccountName"] for one in agents}
+        container = {"name": "agent", "image": "none"}
+        spec = {"nodeName": node, "serviceAccountName": account, "containers": [container]}
+        pod = self.objects.make(pods, {"metadata": {"name": node}, "spec": spec})
+        try:
+            yield Caller(self.node.plane, token(self.node.plane, account, pod, self.name))
+        finally:
+            # No kubelet is there to see it end.
+            self.node.plane.request("DELETE", f"{pods}/{node}?gracePeriodSeconds=0")
 
     def end_tenant(self, name: str) -> None:
         self.node.plane.kubectl("delete", "statefulset", "-n", self.name, name, "--wait=false")
@@ -170,3 +189,43 @@ def test_the_next_tenant_finds_nothing(
     every_job = f"/apis/batch/v1/namespaces/{ground.name}/jobs"
     until(lambda: ground.objects.get(every_job)["items"], lambda left: not left, seconds=SECONDS)
     assert ground.run_tenant("blue", mode, images.busybox) == ["found: nothing"] * DISKS
+
+
+def test_a_job_that_another_nodes_agent_has_named_keeps_nobody_from_cleaning(
+    ground: Ground, provisioner_image: str, images: Images, tmp_path: Path, unique: str
+) -> None:
+    """E3 and E4: a node is lost to an attacker, who has its agent's token.
+
+    With it Jobs can be made, but of that node, and of what the agent makes; by their names they
+    stand in the way of what another node has to clean.
+    """
+    directory = tmp_path / "disks"
+    prepare(ground, directory, "Filesystem")
+    ground.install(manifests(ground.name, str(directory), mode="Filesystem", jobs=True))
+    first = ground.available()
+    jobs = f"/apis/batch/v1/namespaces/{ground.name}/jobs"
+    attacker = f"{unique}-lost"
+    of_the_job = [{"parallelism": 100000}]
+    of_its_pod: list[dict[str, Any]] = [
+        {"imagePullSecrets": [{"name": "registry"}]},
+        {"hostPID": True},
+        {"nodeSelector": {HOSTNAME: ground.node.name}},
+    ]
+    with ground.stolen_from(attacker) as caller:
+        for changed in (*of_the_job, *of_its_pod):
+            job = false_job(attacker, "cleanup-x", "x", provisioner_image)
+            pod = job["spec"]["template"]["spec"]
+            (job["spec"] if changed in of_the_job else pod).update(changed)
+            assert "denied request" in caller.refusal("POST", jobs, job, really=True), changed
+        for uid in first:
+            job = false_job(attacker, f"cleanup-{uid}", uid, provisioner_image)
+            job["spec"]["suspend"] = True  # no kubelet would end its pod
+            assert caller.refusal("POST", jobs, job, really=True) == ""
+    assert ground.run_tenant("red", "Filesystem", images.busybox) == ["found: nothing"] * DISKS
+    ground.end_tenant("red")
+    assert not first & ground.available()
+    taken = {one["metadata"]["name"] for one in ground.objects.get(jobs)["items"]}
+    assert taken >= {f"cleanup-{uid}" for uid in first}
+    receipts = until(lambda: ground.receipts(first), lambda found: len(found) == DISKS)
+    assert all("proved" in text for text in receipts)
+    assert ground.run_tenant("blue", "Filesystem", images.busybox) == ["found: nothing"] * DISKS

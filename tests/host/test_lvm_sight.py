@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -52,3 +53,18 @@ def test_all_devices_of_the_machine_are_found() -> None:
         first, second = disk.partition("8M", "8M")
         parts = {one.node: one.made_of for one in lvmsight.blocks() if one.made_of}
         assert parts[first] == parts[second] == (disk.name,)
+
+
+def test_a_device_that_goes_while_it_is_looked_at_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its link in sysfs is there for one system call, and gone for the next."""
+    read_link, gone = os.readlink, set[str]()
+
+    def readlink(path: str) -> str:
+        if path.startswith("/sys/class/block/"):
+            gone.add(path)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return read_link(path)
+
+    monkeypatch.setattr(os, "readlink", readlink)
+    assert {one.name for one in lvmsight.blocks()} <= {os.path.basename(path) for path in gone}
+    assert gone

@@ -28,7 +28,7 @@ from localvolume.host.fserrors import (
 )
 from localvolume.host.mounts import Mount, MountTable, read_mount_table
 from localvolume.host.syscalls import fstatfs
-from localvolume.host.sysfs import SYS, read
+from localvolume.host.sysfs import SYS, read, real
 from localvolume.host.workers import Hung, Workers
 
 LOOK_SECONDS: Final = 5.0
@@ -227,7 +227,7 @@ class Look:
 def _astray(path: str, image: Image) -> Seen:
     """Whether something else than its image is behind the loop device that a volume's link leads
     to: the number of a loop device that was detached is given to whoever asks next."""
-    node = os.path.realpath(path)
+    node = real(path)
     try:
         loop = looplook.look(node)
         filesystem = os.stat(image.directory).st_dev

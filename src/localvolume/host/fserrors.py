@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from localvolume.host.mounts import Mount
-from localvolume.host.sysfs import SYS, listing, read
+from localvolume.host.sysfs import SYS, listing, read, real
 
 _STOPPED: Final = frozenset({"emergency_ro"})
 _SHUT_DOWN: Final = frozenset({"shutdown"})
@@ -96,7 +96,7 @@ def device_of(mount: Mount, sys: str = SYS) -> str:
     """The kernel's name of the device (of btrfs: of one) that the filesystem is on, or ""."""
     name = kernel_name(mount.device, sys)
     if not name and mount.fs_type == "btrfs":
-        name = os.path.basename(os.path.realpath(mount.source))
+        name = os.path.basename(real(mount.source))
     return name
 
 

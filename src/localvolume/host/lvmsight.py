@@ -114,7 +114,7 @@ def blocks() -> list[Block]:
     """All block devices that the kernel has."""
     found = []
     for name in listing(f"{sysfs.SYS}/class/block"):
-        base = os.path.realpath(f"{sysfs.SYS}/class/block/{name}")
+        base = sysfs.real(f"{sysfs.SYS}/class/block/{name}")
         device, devname = read(f"{base}/dev"), uevent(base).get("DEVNAME")
         if device is None or devname is None:
             continue  # it goes just now

@@ -14,9 +14,17 @@ _OF_GROUP: Final = re.compile(r"((?:[^-]|--)+)-[^-]")
 _UUID: Final = 32
 
 
+def real(path: str) -> str:
+    """Return ``path`` with its links resolved, whether or not it exists, or exists any more."""
+    try:
+        return os.path.realpath(path)
+    except OSError:  # Python has seen a link, and reads it when it is gone
+        return path
+
+
 def base_of(device: str) -> str:
     """Return the sysfs directory of ``major:minor``, links resolved, whether or not it exists."""
-    return os.path.realpath(f"{SYS}/dev/block/{device}")
+    return real(f"{SYS}/dev/block/{device}")
 
 
 def disk_of(base: str) -> str:
@@ -41,7 +49,7 @@ def logical_volumes_below(base: str) -> dict[str, str]:
     disk = disk_of(base)
     found: dict[str, str] = {}
     for below in listing(f"{disk}/slaves"):
-        found |= logical_volumes_below(os.path.realpath(f"{SYS}/class/block/{below}"))
+        found |= logical_volumes_below(real(f"{SYS}/class/block/{below}"))
     maker, _, uuid = (read(f"{disk}/dm/uuid") or "").partition("-")
     named = _OF_GROUP.match(read(f"{disk}/dm/name") or "")
     if maker == "LVM" and named:

@@ -58,7 +58,7 @@ class Host:
         """Block devices by what the kernel says of them: name, number, size, holders, model."""
         found = []
         for name in sysfs.listing(_BLOCK):
-            base = os.path.realpath(f"{_BLOCK}/{name}")
+            base = sysfs.real(f"{_BLOCK}/{name}")
             sectors = sysfs.read(f"{base}/size") or ""
             disk = sysfs.disk_of(base)
             found.append(

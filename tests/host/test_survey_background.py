@@ -16,7 +16,9 @@ from localvolume.static.known import Changes
 from localvolume.static.model import Entry
 from localvolume.static.paces import StaticPaces
 from localvolume.static.probe import EMPTY
+from localvolume.volumes.record import Recorded, Unreadable
 from tests.host.support_dead import DeadDisk, dead_disk
+from tests.host.support_devices import loop_device
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root", "loop", "fuse")
@@ -153,7 +155,7 @@ async def test_what_could_not_be_told_is_said_while_it_is_read(node: Node, disk:
     assert entry.problem.code == "unknown"
     disk.die()
     assert (await node.look()).problem == entry.problem
-    assert disk.asked()
+    await until_async(disk.asked)
 
 
 async def test_so_it_is_where_that_may_not_hold_any_more(node: Node, disk: DeadDisk) -> None:
@@ -167,7 +169,7 @@ async def test_so_it_is_where_that_may_not_hold_any_more(node: Node, disk: DeadD
     entry = await node.look()
     assert entry.problem
     assert entry.problem.code == "unknown"
-    assert disk.asked(), "it is read once more"
+    await until_async(disk.asked)  # it is read once more
 
 
 async def test_where_else_its_data_is_reached_is_known_while_it_is_read(tmp_path: Path) -> None:
@@ -185,3 +187,36 @@ async def test_where_else_its_data_is_reached_is_known_while_it_is_read(tmp_path
         await node.survey.stop()
         await until_async(lambda: not node.workers.running)
         node.workers.close()
+
+
+async def test_what_is_written_down_while_others_are_read_counts(
+    tmp_path: Path, disk: DeadDisk
+) -> None:
+    """By the end of the look its object may be there, of which the older record knows nothing."""
+    with loop_device() as other:
+        paces = StaticPaces(entry=3600.0, patience=3600.0, stale=3600.0)
+        workers = Workers()
+        raw = ClassConfig(
+            name="raw", host_dir=HOST_DIR, mount_dir=str(tmp_path), volume_mode="Block"
+        )
+        survey = Survey(workers, paces, look_again=lambda: None)
+        (tmp_path / "disk").symlink_to(disk.device.path)
+        (tmp_path / "other").symlink_to(other.path)
+
+        async def look() -> dict[str, Recorded]:
+            found = await survey.look({"raw": raw}, set(), Changes(host=False))
+            return {entry.name: entry.recorded for entry in found.entries}
+
+        disk.answer()
+        assert await look() == {"disk": "nowhere", "other": "nowhere"}
+        disk.die()
+        survey.forget(str(tmp_path / "disk"))
+        looking = asyncio.create_task(look())
+        await until_async(disk.asked)
+        written = Unreadable("it has just been written")
+        survey.recorded(Entry("raw", "other", str(tmp_path / "other"), ""), written)
+        disk.answer()
+        assert await looking == {"disk": "nowhere", "other": written}
+        await survey.stop()
+        await until_async(lambda: not workers.running)
+        workers.close()

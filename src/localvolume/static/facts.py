@@ -157,7 +157,16 @@ class Survey:
         there = {(entry.class_name, entry.name) for entry in entries}
         for key in self._known.keys() - there:
             del self._known[key]
-        return Found(entries, self._problems, await self._pods_unseen(self._table))
+        unseen = await self._pods_unseen(self._table)
+        return Found([self._as_recorded(entry) for entry in entries], self._problems, unseen)
+
+    def _as_recorded(self, entry: Entry) -> Entry:
+        """The entry with what is on record now: an act may have written that while others were
+        read, and published what the older record does not know of."""
+        known = self._known.get((entry.class_name, entry.name))
+        if known is None or known.entry.recorded == entry.recorded:
+            return entry
+        return dataclasses.replace(entry, recorded=known.entry.recorded)
 
     async def _list(self, classes: Mapping[str, ClassConfig]) -> None:
         self._names, self._problems = {}, {}

@@ -42,8 +42,8 @@ def copied_in_place(*paths: Path) -> None:
 
 
 def records_in(where: Path) -> dict[str, Record]:
-    """The pool's records, as they are on disk."""
-    files = (where / ".localvolume" / "records").iterdir()
+    """The pool's records, as they are on disk: without what is being written just now."""
+    files = (where / ".localvolume" / "records").glob("*.json")
     return {file.stem: decode(file.stem, file.read_bytes()) for file in files}
 
 

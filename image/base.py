@@ -7,6 +7,7 @@ import shutil
 import stat
 import tarfile
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from image import pins
@@ -77,25 +78,31 @@ def record_file() -> Path:
     return HERE / f"packages.{run(['dpkg', '--print-architecture']).strip()}"
 
 
-def build(*, allow_newest: bool = False, file: Path | None = None) -> Path:
+def build(
+    *,
+    allow_newest: bool = False,
+    file: Path | None = None,
+    mirrors: Callable[[], list[str]] = sources,
+) -> Path:
     """The base as a tar, from the cache if it is there; raises BuildFailed.
 
     Of the packages that are recorded in `file`, and of nothing else. `allow_newest`: where the
-    mirror does not have these, of the newest, and it says what differs.
+    `mirrors` do not have these, of the newest, and it says what differs.
     """
     recorded = _recorded(file or record_file())
     try:
-        return _cached([package.asked_for for package in recorded], recorded)
+        return _cached([package.asked_for for package in recorded], recorded, mirrors)
     except _Refused:
         raise
     except BuildFailed as error:
-        unmet = pins.gone(recorded, offered([package.name for package in recorded]))
+        there = offered([package.name for package in recorded], mirrors())
+        unmet = pins.gone(recorded, there)
         if not unmet:
             raise
         if not allow_newest:
             raise BuildFailed(_GONE.format("\n".join(unmet))) from error
     print("image: not of what is recorded, so of the newest:", *unmet, sep="\n  ")
-    base = _cached(names(), recorded, dt.datetime.now(dt.UTC).date().isoformat())
+    base = _cached(names(), recorded, mirrors, dt.datetime.now(dt.UTC).date().isoformat())
     print("image: what differs:", *pins.differences(recorded, packages(base)), sep="\n  ")
     return base
 
@@ -142,7 +149,12 @@ def _recorded(file: Path) -> list[Package]:
         raise BuildFailed(f"{file.name}: {error}") from error
 
 
-def _cached(wanted: list[str], recorded: list[Package], day: str = "") -> Path:
+def _cached(
+    wanted: list[str],
+    recorded: list[Package],
+    mirrors: Callable[[], list[str]],
+    day: str = "",
+) -> Path:
     """A base of what is `wanted`: of exactly what is recorded, or, on a `day`, of the newest."""
     texts = [path.read_text() for path in (Path(__file__), *(HERE / name for name in _SETTINGS))]
     recipe = "\n".join([*sorted(wanted), pins.written(recorded), day, os.uname().machine, *texts])
@@ -151,7 +163,7 @@ def _cached(wanted: list[str], recorded: list[Package], day: str = "") -> Path:
         return used(path)
     with tempfile.TemporaryDirectory(dir=CACHE) as directory:
         root, new = Path(directory, "root"), Path(directory, "base.tar")
-        extract(wanted, SUITE, root, sources())
+        extract(wanted, SUITE, root, mirrors())
         found = _describe(root)
         if not day and (wrong := pins.differences(recorded, found)):
             raise _Refused(_OTHERS.format("\n".join(wrong)))

@@ -38,9 +38,9 @@ def sources() -> list[str]:
     return found
 
 
-def offered(names: list[str]) -> dict[str, list[str]]:
-    """The versions that mirrors of the suite have now, by package; raises BuildFailed."""
-    with _aside(sources()) as options:
+def offered(names: list[str], lines: list[str]) -> dict[str, list[str]]:
+    """The versions that those lines' mirrors have now, by package; raises BuildFailed."""
+    with _aside(lines) as options:
         found = run(["apt-cache", *options, "madison", *names])
     versions: dict[str, list[str]] = {}
     for line in found.splitlines():

@@ -11,7 +11,7 @@ from image import base, pins
 from image.mirror import offered, sources
 from image.pins import Package
 from image.running import BuildFailed, turn
-from tests.node.support_mirror import Empty, mirror
+from tests.image.support_mirror import Empty, mirror
 
 pytestmark = pytest.mark.needs("image")
 

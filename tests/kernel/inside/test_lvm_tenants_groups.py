@@ -97,6 +97,8 @@ def _partition(stack: contextlib.ExitStack, group: str, offers: Path) -> Tenants
     disk.write_table("label: gpt\n,64M,L\n")
     command("partx", "--add", DISK)
     stack.callback(command, "partx", "--delete", DISK)
+    # What is written there is beyond the disk's own head, and would be found by who makes it again.
+    stack.callback(clear, "nothing", f"{DISK}1")
     (offers / "disk").symlink_to(DISK)
     return Tenants(f"{DISK}1", (str(offers),))
 
@@ -131,6 +133,8 @@ def mapped(stack: contextlib.ExitStack, name: str) -> str:
     (device,) = (
         one for one in Path("/sys/block").glob("dm-*") if sysfs.read(f"{one}/dm/name") == name
     )
+    # As with a partition, nothing may be left in it.
+    stack.callback(clear, "nothing", f"/dev/{device.name}")
     return f"/dev/{device.name}"
 
 

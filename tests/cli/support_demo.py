@@ -1,5 +1,6 @@
 """Running `localvolume demo` as people do, and looking for whatever it may have left behind."""
 
+import codecs
 import contextlib
 import os
 import pty
@@ -62,11 +63,13 @@ class Run:
 
     def _read(self) -> None:
         source = self._terminal if self._terminal is not None else self._reading
+        # A reading may end within a character.
+        decoder = codecs.getincrementaldecoder("utf-8")()
         # A terminal whose other end is closed answers EIO.
         with contextlib.suppress(OSError):
             while data := os.read(source, 65536):
                 with self._changed:
-                    self.output += data.decode()
+                    self.output += decoder.decode(data)
                     self._changed.notify_all()
         with self._changed:
             self.output += "\0"

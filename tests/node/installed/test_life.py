@@ -212,6 +212,13 @@ def test_a_job_that_another_nodes_agent_has_named_keeps_nobody_from_cleaning(
         {"nodeSelector": {HOSTNAME: ground.node.name}},
     ]
     with ground.stolen_from(attacker) as caller:
+        # The API server puts each policy into force in its own time, a second after the other.
+        denied = false_job(attacker, "cleanup-x", "x", provisioner_image)
+        denied["spec"] |= of_the_job[0]
+        until(
+            lambda: caller.refusal("POST", jobs, denied),
+            lambda refused: "denied request" in refused,
+        )
         for changed in (*of_the_job, *of_its_pod):
             job = false_job(attacker, "cleanup-x", "x", provisioner_image)
             pod = job["spec"]["template"]["spec"]

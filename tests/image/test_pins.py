@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from image import base, pins
+from image import application, base, pins
 from image.mirror import offered, sources
 from image.pins import Package
 from image.running import BuildFailed, turn
@@ -51,6 +54,21 @@ def test_a_version_that_the_mirror_does_not_have_is_told_with_what_it_has(
         "no-such-package: 1 is recorded, and the mirror has none",
     ]
     assert "--allow-newest" in str(refused.value)
+
+
+def test_the_command_says_so_and_writes_nothing(tmp_path: Path) -> None:
+    """Here of a record that is none, for which no mirror is asked."""
+    shutil.copytree(base.HERE, tmp_path / "image", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(application.ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / application.CLIENT).parent.mkdir()
+    (tmp_path / application.CLIENT).touch()
+    broken = tmp_path / "image" / base.record_file().name
+    broken.write_text("dash\n")
+    argv = [sys.executable, "-m", "image", "--output", str(tmp_path / "image.tar")]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith(f"image: {broken.name}: line 1 is not `name=version")
+    assert not (tmp_path / "image.tar").exists()
 
 
 def test_the_newest_are_taken_where_that_is_allowed_and_said(

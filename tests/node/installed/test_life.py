@@ -10,6 +10,7 @@ import contextlib
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -212,17 +213,15 @@ def test_a_job_that_another_nodes_agent_has_named_keeps_nobody_from_cleaning(
         {"nodeSelector": {HOSTNAME: ground.node.name}},
     ]
     with ground.stolen_from(attacker) as caller:
-        # The API server puts each policy into force in its own time, a second after the other.
-        denied = false_job(attacker, "cleanup-x", "x", provisioner_image)
-        denied["spec"] |= of_the_job[0]
-        until(
-            lambda: caller.refusal("POST", jobs, denied),
-            lambda refused: "denied request" in refused,
-        )
         for changed in (*of_the_job, *of_its_pod):
             job = false_job(attacker, "cleanup-x", "x", provisioner_image)
             pod = job["spec"]["template"]["spec"]
             (job["spec"] if changed in of_the_job else pod).update(changed)
+            # The API server puts each policy into force in its own time: not made until then.
+            until(
+                partial(caller.refusal, "POST", jobs, job),
+                lambda refused: "denied request" in refused,
+            )
             assert "denied request" in caller.refusal("POST", jobs, job, really=True), changed
         for uid in first:
             job = false_job(attacker, f"cleanup-{uid}", uid, provisioner_image)

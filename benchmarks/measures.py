@@ -16,8 +16,8 @@ from localvolume.cleaning.method import ZERO
 from localvolume.cleaning.run import clean
 from localvolume.cleaning.target import Target
 from localvolume.controlplane import ControlPlane
-from localvolume.host.blockdev import probe_block_device
-from localvolume.host.workers import Workers
+from localvolume.host.block.blockdev import probe_block_device
+from localvolume.host.process.workers import Workers
 from localvolume.kube.client import MergePatch
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 

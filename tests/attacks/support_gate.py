@@ -4,7 +4,7 @@ import os
 import threading
 
 from localvolume.cleaning.paces import CleaningPaces
-from localvolume.host import blockdev
+from localvolume.host.block import blockdev
 from tests.cluster.support_agent import Lab
 from tests.suite.units import MIB
 

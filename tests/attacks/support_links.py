@@ -4,7 +4,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from localvolume.host.loopattach import look
+from localvolume.host.loop.attach import look
 
 
 def behind(link: Path) -> tuple[int, int] | None:

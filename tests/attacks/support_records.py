@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from localvolume.host.volumenotes import NAME
+from localvolume.host.filesystem.volumenotes import NAME
 from localvolume.volumes.record import Record, decoded
 from tests.cluster.support_agent import Lab
 from tests.suite.api import CLAIMS

@@ -14,7 +14,7 @@ from localvolume.backends.lvmrecord import fields_of, read_entry
 from localvolume.backends.model import Record
 from localvolume.disks import claim
 from localvolume.disks.model import Claim
-from localvolume.host.lvm import LogicalVolume
+from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.volumes.identity import compare, from_annotation
 from localvolume.volumes.lvtags import BadTag, encode
 

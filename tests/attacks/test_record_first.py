@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.volumenotes import NAME as NOTE
+from localvolume.host.filesystem.volumenotes import NAME as NOTE
 from tests.attacks.support_records import recorded, uid_of, until_held
 from tests.cluster.support_agent import CLAIMED, GENERATION, Class, Lab, Volume
 from tests.suite.api import VOLUMES

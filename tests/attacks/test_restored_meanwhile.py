@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.volumenotes import NAME as NOTE
+from localvolume.host.filesystem.volumenotes import NAME as NOTE
 from localvolume.volumes.record import encoded, taken
 from tests.attacks.support_etcd import Backup
 from tests.attacks.support_records import recorded, until_held

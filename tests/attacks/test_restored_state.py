@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.volumenotes import NAME as NOTE
+from localvolume.host.filesystem.volumenotes import NAME as NOTE
 from tests.attacks.support_etcd import Backup
 from tests.attacks.support_gate import fill
 from tests.attacks.support_records import recorded, uid_of, until_device_held, until_held

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.rootstate import RootState, read_root
+from localvolume.host.filesystem.rootstate import RootState, read_root
 from tests.attacks.support_records import recorded
 from tests.cluster.support_agent import Lab
 from tests.host.support_devices import command

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.blockdev import InUse
-from localvolume.host.loopattach import Loop, StillInUse, detach, look
+from localvolume.host.block.blockdev import InUse
+from localvolume.host.loop.attach import Loop, StillInUse, detach, look
 from tests.attacks.support_links import behind
 from tests.cluster.support_dynamic import Claim, DynamicLab, MadePool
 from tests.cluster.support_health import QUICK, says, told

@@ -25,8 +25,8 @@ from localvolume.cleaning.run import clean
 from localvolume.config.environment import ListenAddress
 from localvolume.controlplane import RequestFailed
 from localvolume.controlplane.ports import free_ports
-from localvolume.host.mounts import read_mount_table
-from localvolume.host.volumenotes import NAME as NOTE
+from localvolume.host.filesystem.volumenotes import NAME as NOTE
+from localvolume.host.mount.mounts import read_mount_table
 from localvolume.static.paces import StaticPaces
 from localvolume.volumes.periods import Clock
 from tests.cluster.support_endpoints import http, metric, samples

@@ -16,7 +16,7 @@ from typing import Any
 
 from localvolume.controlplane import RequestFailed
 from localvolume.flexvolume.paces import FlexPaces
-from localvolume.host.mounts import read_mount_table
+from localvolume.host.mount.mounts import read_mount_table
 from tests.cluster.support_agent import Lab
 from tests.cluster.support_objects import Objects
 from tests.host.support_flex import ask

@@ -12,7 +12,7 @@ import pytest
 from localvolume.cli.main import main
 from localvolume.disks.act import WITHDRAWN, Outcome, carry_out
 from localvolume.disks.model import DiskPlan
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from tests.cluster.support_agent import Class, Lab
 from tests.host.support_devices import LoopDevice, command, unmount
 from tests.host.support_disks import odd_size, shared_directory

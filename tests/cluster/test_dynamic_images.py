@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from localvolume.host.blockdev import InUse, exclusive_open
-from localvolume.host.loopattach import Loop, StillInUse, attached, detach
+from localvolume.host.block.blockdev import InUse, exclusive_open
+from localvolume.host.loop.attach import Loop, StillInUse, attached, detach
 from tests.cluster.support_dynamic import DynamicLab, MadePool, Volume
 from tests.host.support_devices import bind, command, mounted
 from tests.suite.names import POOL

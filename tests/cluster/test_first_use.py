@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.host import blockdev
+from localvolume.host.block import blockdev
 from tests.cluster.support_agent import Lab, Volume
 from tests.host.support_devices import command
 from tests.suite.api import VOLUMES

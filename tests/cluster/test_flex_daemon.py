@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from localvolume.controlplane import RequestFailed
-from localvolume.host.mounts import read_mount_table
+from localvolume.host.mount.mounts import read_mount_table
 from tests.cluster.support_accounts import account, rule
 from tests.cluster.support_agent import CLAIMED
 from tests.cluster.support_flex import (

@@ -21,7 +21,7 @@ from localvolume.flexvolume.drivers.bindmount import BindDriver
 from localvolume.flexvolume.keeping import Keeping
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder

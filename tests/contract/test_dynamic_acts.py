@@ -18,7 +18,7 @@ from localvolume.dynamic.live import Live, Superseded
 from localvolume.dynamic.model import Facts, TakeAway
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.telemetry import DynamicTelemetry
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES

@@ -21,7 +21,7 @@ from localvolume.flexvolume.provision import Keep
 from localvolume.flexvolume.release import Delete
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import NotThere

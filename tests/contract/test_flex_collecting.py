@@ -18,7 +18,7 @@ from localvolume.flexvolume.driver import Volume
 from localvolume.flexvolume.drivers.bindmount import BindDriver
 from localvolume.flexvolume.paces import FlexPaces
 from localvolume.flexvolume.turns import Turns
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES

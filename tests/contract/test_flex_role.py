@@ -18,7 +18,7 @@ from localvolume.flexvolume.collecting import CollectorMetrics
 from localvolume.flexvolume.paces import FlexPaces
 from localvolume.flexvolume.role import FlexRole
 from localvolume.flexvolume.telemetry import FlexTelemetry
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer

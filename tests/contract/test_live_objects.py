@@ -16,7 +16,7 @@ from localvolume.controller import live
 from localvolume.controller.model import Keep
 from localvolume.dynamic.live import Live
 from localvolume.dynamic.live import Superseded as NotToBeRemoved
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import PERSISTENT_VOLUMES

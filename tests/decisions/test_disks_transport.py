@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.disklist import transport_of
+from localvolume.host.block.disklist import transport_of
 
 PCI = "/sys/devices/pci0000:00/0000:00:1f.2"
 

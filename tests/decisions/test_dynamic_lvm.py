@@ -34,8 +34,8 @@ from localvolume.dynamic.patterns import Patterns, unmatched
 from localvolume.dynamic.places import relative_place
 from localvolume.dynamic.plan import plan
 from localvolume.dynamic.telemetry import DynamicTelemetry
-from localvolume.host.lvm import LogicalVolume, VolumeGroup
-from localvolume.host.workers import Workers
+from localvolume.host.lvm.commands import LogicalVolume, VolumeGroup
+from localvolume.host.process.workers import Workers
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.objects import Meta, StorageClass
 from localvolume.volumes.capacity import GIB, MIB

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.host.extrest import UNPROVEN, why_not_at_rest
-from localvolume.host.extsuper import SUPER_BYTES, parse_super
+from localvolume.host.filesystem.extrest import UNPROVEN, why_not_at_rest
+from localvolume.host.filesystem.extsuper import SUPER_BYTES, parse_super
 from tests.suite.units import GIB, MIB
 
 # The fields of struct ext4_super_block by name: where, and as what.

@@ -26,7 +26,7 @@ from localvolume.flexvolume.collect import (
 from localvolume.flexvolume.driver import Owned
 from localvolume.flexvolume.drivers.lvmmarks import is_unmarked, owned_of, tags_of, unmarked_of
 from localvolume.flexvolume.paces import FlexPaces
-from localvolume.host.lvm import LogicalVolume
+from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.kube.objects import (
     ClaimRef,
     FlexVolumeSource,

@@ -95,7 +95,7 @@ def sources() -> dict[str, str]:
 @pytest.mark.parametrize(
     "source",
     [
-        'monkeypatch.setattr("localvolume.host.lvm.SECONDS", 1)',
+        'monkeypatch.setattr("localvolume.host.lvm.commands.SECONDS", 1)',
         'monkeypatch.setattr(\n    f"localvolume.{name}", value\n)',
         "with monkeypatch.context() as patch:\n    patch.setattr(path, value=1)",
     ],
@@ -108,8 +108,8 @@ def test_a_replacement_by_path_is_found(source: str) -> None:
     ("source", "found"),
     [
         ('from localvolume.host import lvm\nmonkeypatch.setattr(lvm, "SECONDS", 1)', 1),
-        ('from localvolume.host.lvm import Lvm\npatch.setattr(Lvm, "run", run)', 1),
-        ('import localvolume.host\npatch.setattr(localvolume.host.lvm, "SECONDS", 1)', 1),
+        ('from localvolume.host.lvm.commands import Lvm\npatch.setattr(Lvm, "run", run)', 1),
+        ('import localvolume.host\npatch.setattr(localvolume.host.lvm.commands, "SECONDS", 1)', 1),
         ('from .support import Lab\npatch.setattr(Lab, "run", run)', 1),
         ('for module in modules:\n    setattr(module, "run", run)', 1),
         ('import os\npatch.setattr(os, "read", run)', 0),

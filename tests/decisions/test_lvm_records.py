@@ -24,7 +24,7 @@ from localvolume.backends.lvmrecord import (
 from localvolume.backends.lvmview import NoPool, View, report_of, view_of, warnings_of
 from localvolume.backends.model import Abilities, PoolReport, Record, Usage, as_offered
 from localvolume.config.pools import LvmConfig
-from localvolume.host.lvm import LogicalVolume, VolumeGroup
+from localvolume.host.lvm.commands import LogicalVolume, VolumeGroup
 from localvolume.volumes.lvtags import FLEX_OWNER, OWNER, POOL_OWNER, BadTag, encode
 from tests.suite.units import MIB
 

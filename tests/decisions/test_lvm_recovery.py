@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from localvolume.host.lvm import LvmFailed, LvmUnfinished
-from localvolume.host.lvmrecovery import Recovery
+from localvolume.host.lvm.commands import LvmFailed, LvmUnfinished
+from localvolume.host.lvm.recovery import Recovery
 
 _POOL = {
     "lv_name": "pool",

@@ -12,9 +12,9 @@ import pytest
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.pools import LvmConfig
 from localvolume.config.sources import Others, loader
-from localvolume.host import lvmsight
-from localvolume.host.lvm import Lvm, LvmFailed
-from localvolume.host.lvmsight import Block, accepting, free_filter, hidden, shown, told
+from localvolume.host.lvm import devicefilter
+from localvolume.host.lvm.commands import Lvm, LvmFailed
+from localvolume.host.lvm.devicefilter import Block, accepting, free_filter, hidden, shown, told
 from tests.host.support_images import run_here
 
 
@@ -139,8 +139,8 @@ def test_what_offers_devices_is_looked_into(
     (tmp_path / "gone").symlink_to("/dev/no-such-disk")
     (tmp_path / "round").symlink_to("round")
     (tmp_path / "file").touch()
-    before = lvmsight.given([])
-    assert lvmsight.given([str(tmp_path), str(tmp_path / "none"), f"{tmp_path}/file"]) == before
+    before = devicefilter.given([])
+    assert devicefilter.given([str(tmp_path), str(tmp_path / "none"), f"{tmp_path}/file"]) == before
     real = os.stat
 
     def broken(path: Any, **options: Any) -> os.stat_result:
@@ -151,7 +151,7 @@ def test_what_offers_devices_is_looked_into(
 
     monkeypatch.setattr(os, "stat", broken)
     with pytest.raises(OSError, match="Input/output"):
-        lvmsight.given([str(tmp_path)])
+        devicefilter.given([str(tmp_path)])
 
 
 def test_every_user_of_lvm_knows_the_directories_that_offer_devices(tmp_path: Path) -> None:

@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.host.mounts import (
-    Mount,
-    MountTable,
-    parse_mount_table,
-)
+from localvolume.host.mount.mounts import Mount, MountTable, parse_mount_table
 
 # What fs/proc_namespace.c escapes in paths, and in types and sources as well.
 ESCAPED = b" \t\n\\#"

@@ -3,7 +3,7 @@
 import pytest
 
 from localvolume.backends.ground import why_not_mounted
-from localvolume.host.mounts import MountTable, parse_mount_table
+from localvolume.host.mount.mounts import MountTable, parse_mount_table
 
 
 @pytest.mark.parametrize(

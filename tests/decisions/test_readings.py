@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from localvolume.host.mounts import Mount
+from localvolume.host.mount.mounts import Mount
 from localvolume.static.known import Changes, Known
 from localvolume.static.model import Entry
 from localvolume.static.readings import MOST, Readings

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from localvolume.host.rootstate import RootState
+from localvolume.host.filesystem.rootstate import RootState
 from localvolume.volumes.record import (
     BadRecord,
     Record,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from localvolume.host.uevents import parse_uevent
+from localvolume.host.block.uevents import parse_uevent
 
 
 def test_a_message_of_the_kernel() -> None:

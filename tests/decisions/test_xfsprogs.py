@@ -2,7 +2,7 @@
 
 import pytest
 
-from localvolume.host.xfsprogs import for_older_kernels
+from localvolume.host.filesystem.xfsprogs import for_older_kernels
 
 RMAP = ["-m", "rmapbt=0"]
 METADATA = ["-m", "reflink=1", *RMAP]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from localvolume.disks import act, attach, claim, mkfs
-from localvolume.host.xfsprogs import VERSION_COMMAND
+from localvolume.host.filesystem.xfsprogs import VERSION_COMMAND
 from tests.host.support_disks import Bench
 
 Point = tuple[str, int, str | float]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.cleaning.paces import CleaningPaces
-from localvolume.host import blockdev
+from localvolume.host.block import blockdev
 from tests.cluster.support_agent import Class, Lab, Volume
 from tests.host.support_devices import LoopDevice, command, loop_device, spare_loop_name
 from tests.suite.units import MIB

@@ -22,7 +22,7 @@ import pytest
 
 import localvolume
 from localvolume.host.locks import is_device_locked
-from localvolume.host.mounts import read_mount_table
+from localvolume.host.mount.mounts import read_mount_table
 from tests.host.support_devices import LoopDevice, command, loop_device
 from tests.host.support_disks import Bench, bench
 from tests.suite.chance import SEED, rounds

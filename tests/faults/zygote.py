@@ -98,7 +98,7 @@ def _die_at_write(point: Point, wanted: str) -> None:
 
 #: Steps of dynamic volumes, by the module and the name in it.
 _CALLS = {
-    "renameat2": ("localvolume.host.trees", "_renameat2"),
+    "renameat2": ("localvolume.host.tree.trees", "_renameat2"),
     "place": ("localvolume.backends.places", "put_into_place"),
     "back": ("localvolume.backends.places", "back_to_making"),
     "make": ("localvolume.backends.directory", "DirectoryBackend.make"),
@@ -111,8 +111,8 @@ _CALLS = {
     "image-grow": ("localvolume.backends.image", "ImageBackend.grow"),
     "image-trash": ("localvolume.backends.image", "ImageBackend.retire"),
     "image-purge": ("localvolume.backends.image", "ImageBackend.purge"),
-    "loop": ("localvolume.host.loopattach", "_configure"),
-    "unloop": ("localvolume.host.loopattach", "detach"),
+    "loop": ("localvolume.host.loop.attach", "_configure"),
+    "unloop": ("localvolume.host.loop.attach", "detach"),
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.flexvolume.drivers.bindmount import BindDriver
-from localvolume.host.mounts import read_mount_table
+from localvolume.host.mount.mounts import read_mount_table
 from tests.host.support_disks import Bench, bench
 from tests.host.support_lvm_told import Told, told_pool
 from tests.host.support_mounts import MNT_DETACH, umount

@@ -14,7 +14,7 @@ from pathlib import Path
 from localvolume.backends import places
 from localvolume.backends.btrfs import BtrfsBackend
 from localvolume.backends.model import Record, Usage
-from localvolume.host import btrfs, btrfsquota
+from localvolume.host.btrfs import quota, subvolumes
 from tests.host.support_devices import filesystem
 from tests.suite.units import MIB
 from tests.suite.until import until
@@ -54,7 +54,7 @@ class Pool:
 
     def usage(self, record: Record) -> Usage:
         """What it holds by now."""
-        btrfs.commit(self.fd)
+        subvolumes.commit(self.fd)
         return self.backend.usage(self.fd, self.path, [record])[record.name]
 
     def retire(self, record: Record) -> Record:
@@ -67,8 +67,8 @@ class Pool:
 
     def groups(self) -> set[int]:
         """The numbers of all quota groups but the top level's."""
-        btrfs.commit(self.fd)
-        return set(btrfsquota.read_quotas(self.fd).groups) - {5}
+        subvolumes.commit(self.fd)
+        return set(quota.read_quotas(self.fd).groups) - {5}
 
     def has_groups(self, wanted: set[int]) -> None:
         """Once the kernel is through: a purge waits for it, but not for long."""
@@ -84,7 +84,7 @@ def pool(*, size: int = 1024 * MIB, simple: bool = False) -> Iterator[Pool]:
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             if simple:
-                quota_ctl = btrfsquota._IOC_QUOTA_CTL
+                quota_ctl = quota._IOC_QUOTA_CTL
                 fcntl.ioctl(fd, quota_ctl, struct.pack("=2Q", _ENABLE_SIMPLE, 0))
             yield Pool(root, fd, BtrfsBackend())
         finally:
@@ -140,7 +140,7 @@ fcntl.ioctl(directory, btrfs._IOC_SUBVOL_CREATE_V2, request)
 def identity_of(path: Path) -> int:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        found = btrfs.subvolume_id(fd)
+        found = subvolumes.subvolume_id(fd)
     finally:
         os.close(fd)
     assert found is not None

@@ -16,10 +16,10 @@ from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import Progress, Receipt
 from localvolume.cleaning.run import clean
 from localvolume.cleaning.target import Target
-from localvolume.host.blockdev import probe_block_device
-from localvolume.host.filesystems import identity_of_mount, probe_filesystem
-from localvolume.host.mounts import read_mount_table
-from localvolume.host.workers import Workers
+from localvolume.host.block.blockdev import probe_block_device
+from localvolume.host.filesystem.filesystems import identity_of_mount, probe_filesystem
+from localvolume.host.mount.mounts import read_mount_table
+from localvolume.host.process.workers import Workers
 from tests.host.support_devices import LoopDevice
 from tests.suite.units import MIB
 

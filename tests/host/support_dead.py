@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from localvolume.host.blockops import flush_buffers
+from localvolume.host.block.operations import flush_buffers
 from tests.host.support_devices import LoopDevice, loop_device
 from tests.host.support_mounts import MNT_DETACH, mount, umount
 from tests.suite.units import MIB

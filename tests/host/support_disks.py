@@ -20,7 +20,7 @@ from localvolume.config.model import ClassConfig
 from localvolume.disks import act, facts
 from localvolume.disks.model import DiskFacts, DiskPlan, Judged
 from localvolume.disks.plan import plan
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.podmounts import PodMounts
 from localvolume.volumes.identity import Identity
 from tests.host.support_devices import LoopDevice, command, loop_device

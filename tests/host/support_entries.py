@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from localvolume.host.mounts import read_mount_table
+from localvolume.host.mount.mounts import read_mount_table
 from localvolume.static.model import Entry
 from localvolume.static.probe import probe
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from localvolume.backends.image import ImageBackend
 from localvolume.backends.model import Record
-from localvolume.host import commands
-from localvolume.host.commands import Finished
-from localvolume.host.commandsync import Run, on_loop
-from localvolume.host.loopattach import Loop, attached, detach, look
+from localvolume.host.loop.attach import Loop, attached, detach, look
+from localvolume.host.process import commands
+from localvolume.host.process.commands import Finished
+from localvolume.host.process.commandsync import Run, on_loop
 from tests.suite.units import MIB
 
 from .support_devices import command, mounted

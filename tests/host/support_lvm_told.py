@@ -17,8 +17,8 @@ from localvolume.backends.lvmrecord import fields_of
 from localvolume.backends.lvmstore import LvmStore
 from localvolume.backends.model import Record
 from localvolume.config.pools import LvmConfig, PoolConfig
-from localvolume.host.commands import Finished
-from localvolume.host.commandsync import OUTPUT_LIMIT
+from localvolume.host.process.commands import Finished
+from localvolume.host.process.commandsync import OUTPUT_LIMIT
 from localvolume.volumes.lvtags import encode
 from tests.suite.units import MIB
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host import beneath, syscalls
-from localvolume.host.beneath import LeadsOutside, open_beneath
+from localvolume.host import syscalls
 from localvolume.host.syscalls import mount_id
+from localvolume.host.tree import beneath
+from localvolume.host.tree.beneath import LeadsOutside, open_beneath
 from tests.host.support_devices import bind, tmpfs
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host import blockdev, sysfs
-from localvolume.host.blockdev import (
+from localvolume.host.block import blockdev, sysfs
+from localvolume.host.block.blockdev import (
     InUse,
     NotABlockDevice,
     exclusive_open,
@@ -15,8 +15,8 @@ from localvolume.host.blockdev import (
     probe_block_device,
     users_of,
 )
-from localvolume.host.blockidentity import identity_below, identity_of
-from localvolume.host.loops import loop_status
+from localvolume.host.block.identity import identity_below, identity_of
+from localvolume.host.loop.users import loop_status
 from tests.host.support_devices import (
     command,
     formatted,
@@ -348,9 +348,9 @@ class TestLoopsOn:
             assert loops_on(device.number) == []
 
     def test_without_the_loop_devices_own_node(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from localvolume.host import loops
+        from localvolume.host.loop import users
 
-        monkeypatch.setattr(loops, "loop_status", lambda node: None)
+        monkeypatch.setattr(users, "loop_status", lambda node: None)
         with loop_device() as device, loop_device(backing=Path(device.path)) as upper:
             assert loops_on(device.number) == [upper.path]
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.blockdev import (
+from localvolume.host.block.blockdev import (
     NotABlockDevice,
     Signature,
     SignatureUnknown,
     read_signature,
 )
-from localvolume.host.signatures import parse
+from localvolume.host.block.signatures import parse
 from tests.host.support_devices import SIZES, command, formatted, loop_device
 from tests.suite.units import MIB
 

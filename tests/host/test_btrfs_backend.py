@@ -13,7 +13,7 @@ import pytest
 
 from localvolume.backends.btrfs import BtrfsBackend
 from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume, Record
-from localvolume.host import btrfs, btrfslimits, btrfsquota
+from localvolume.host.btrfs import limits, quota, subvolumes
 from tests.host.support_btrfs import SIZE, Pool, fill, identity_of, pool
 from tests.host.support_devices import (
     bind,
@@ -38,18 +38,20 @@ def here() -> Iterator[Pool]:
 
 class TestAbilities:
     def test_a_fresh_filesystem_gets_quotas_and_can_all(self, here: Pool) -> None:
-        assert not btrfsquota.read_quotas(here.fd).on
+        assert not quota.read_quotas(here.fd).on
         found = here.backend.abilities(here.fd, here.path)
         assert (found.enforce, found.why_not, found.filesystem) == (True, "", True)
         assert (found.measure, found.grow_online, found.block) == (True, True, False)
         assert not found.overwrite
-        assert btrfsquota.read_quotas(here.fd).consistent
+        assert quota.read_quotas(here.fd).consistent
 
     def test_a_pool_open_by_path_alone_is_enough(self, here: Pool) -> None:
         place = os.open(here.root, os.O_PATH | os.O_DIRECTORY)
         try:
             assert here.backend.abilities(place, here.path).enforce
-            assert here.backend.make(place, here.path, here.record("a")).inode >= btrfs.FIRST_ID
+            assert (
+                here.backend.make(place, here.path, here.record("a")).inode >= subvolumes.FIRST_ID
+            )
         finally:
             os.close(place)
 
@@ -84,9 +86,9 @@ class TestAbilities:
         command("btrfs", "qgroup", "create", "7/7", here.root)
         snapshot = f"0/{identity_of(here.root / 'snapshot')}"
         command("btrfs", "qgroup", "assign", "--no-rescan", snapshot, "7/7", here.root)
-        btrfs.commit(here.fd)
-        assert not btrfsquota.read_quotas(here.fd).consistent
-        assert btrfslimits.look(here.fd, {volume.inode: SIZE}) == {}
+        subvolumes.commit(here.fd)
+        assert not quota.read_quotas(here.fd).consistent
+        assert limits.look(here.fd, {volume.inode: SIZE}) == {}
         assert here.backend.abilities(here.fd, here.path).enforce
         assert here.usage(volume).used_bytes is not None
 
@@ -115,7 +117,7 @@ class TestMaking:
         # Crashed between the subvolume and its limit.
         making = os.open(here.root / ".localvolume/making", os.O_RDONLY)
         try:
-            btrfs.create_subvolume(making, "b")
+            subvolumes.create_subvolume(making, "b")
         finally:
             os.close(making)
         made = here.make("b")
@@ -218,7 +220,7 @@ class TestMaking:
                 assert identity_of(made) == record.inode
                 fd = os.open(root, os.O_RDONLY)
                 try:
-                    assert btrfsquota.read_limit(fd, record.inode) == limit
+                    assert quota.read_limit(fd, record.inode) == limit
                 finally:
                     os.close(fd)
 
@@ -244,7 +246,7 @@ class TestLimit:
         while not error and written < 20 * MIB:
             more, error = fill(here.root / f"a/{written}", 16 << 10)
             written += more
-        btrfs.commit(here.fd)
+        subvolumes.commit(here.fd)
         assert error == errno.EDQUOT
         assert written <= 8 * MIB
 
@@ -279,7 +281,7 @@ class TestLimit:
         record = here.make("a")
         here.backend.grow(here.fd, here.path, record, 2 * SIZE)
         assert here.usage(record).available_bytes == 2 * SIZE - 16384
-        assert btrfsquota.read_limit(here.fd, record.inode) == 2 * SIZE
+        assert quota.read_limit(here.fd, record.inode) == 2 * SIZE
 
     def test_one_that_is_gone_does_not_grow(self, here: Pool) -> None:
         record = here.make("a")
@@ -298,9 +300,9 @@ class TestLimit:
         record = here.make("a")
         command("btrfs", "quota", "disable", here.root)
         assert here.backend.abilities(here.fd, here.path).enforce
-        assert btrfsquota.read_limit(here.fd, record.inode) is None
+        assert quota.read_limit(here.fd, record.inode) is None
         here.usage(record)
-        assert btrfsquota.read_limit(here.fd, record.inode) == SIZE
+        assert quota.read_limit(here.fd, record.inode) == SIZE
         command("btrfs", "quota", "disable", here.root)
         here.backend.attach(here.fd, here.path, record)
         here.backend.attach(here.fd, here.path, record)
@@ -311,7 +313,7 @@ class TestLimit:
         record = here.make("a")
         command("btrfs", "qgroup", "limit", "1G", here.root / "a")
         here.backend.attach(here.fd, here.path, record)
-        assert btrfsquota.read_limit(here.fd, record.inode) == SIZE
+        assert quota.read_limit(here.fd, record.inode) == SIZE
         os.rename(here.root / "a", here.root / "b")
         with pytest.raises(NotThisVolume):
             here.backend.attach(here.fd, here.path, record)
@@ -319,7 +321,7 @@ class TestLimit:
     def test_one_that_is_gone_has_no_usage(self, here: Pool) -> None:
         record = here.make("a")
         command("btrfs", "subvolume", "delete", here.root / "a")
-        btrfs.commit(here.fd)
+        subvolumes.commit(here.fd)
         assert here.backend.usage(here.fd, here.path, [record]) == {}
 
 

@@ -12,7 +12,7 @@ from localvolume.backends.btrfs import BtrfsBackend
 from localvolume.backends.model import NotThisVolume, Record
 from localvolume.backends.pool import PoolStore
 from localvolume.config.pools import PoolConfig
-from localvolume.host import btrfs, btrfsquota
+from localvolume.host.btrfs import quota, subvolumes
 from tests.host.support_btrfs import SIZE, fill, identity_of
 from tests.host.support_devices import command, filesystem, flush
 from tests.suite.units import MIB
@@ -55,8 +55,8 @@ def has_groups(root: Path, wanted: set[int]) -> None:
     fd = os.open(root, os.O_RDONLY)
 
     def found() -> set[int]:
-        btrfs.commit(fd)
-        return set(btrfsquota.read_quotas(fd).groups) - {5}
+        subvolumes.commit(fd)
+        return set(quota.read_quotas(fd).groups) - {5}
 
     try:
         until(found, lambda groups: groups == wanted, seconds=120)

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from localvolume.host import btrfs, btrfsquota
+from localvolume.host.btrfs import quota, subvolumes
 from tests.host.support_btrfs import (
     AS_NOBODY,
     MAKE_CHARGED_TO,
@@ -112,7 +112,7 @@ class TestSubvolumesInside:
         usage = here.usage(record)
         assert usage.problem == ""
         assert usage.available_bytes == SIZE - 16384
-        assert btrfsquota.read_limit(here.fd, record.inode) == SIZE
+        assert quota.read_limit(here.fd, record.inode) == SIZE
 
     def test_what_is_left_for_deleting_never_exceeds_the_size(self, here: Pool) -> None:
         record = here.make("a")
@@ -123,7 +123,7 @@ class TestSubvolumesInside:
             usage = here.usage(record)
             assert usage.used_bytes is not None
             assert usage.used_bytes <= SIZE + 32768
-        assert btrfsquota.read_limit(here.fd, record.inode) == SIZE
+        assert quota.read_limit(here.fd, record.inode) == SIZE
 
     def test_measured_as_they_are_by_now(self, here: Pool) -> None:
         record = here.make("a")
@@ -180,10 +180,10 @@ class TestSnapshotsInside:
         for what in ("a", "a/inner"):
             command("btrfs", "subvolume", "snapshot", here.root / what, here.root / "a/kept")
             assert here.usage(record).problem
-            assert btrfsquota.read_quotas(here.fd).consistent
+            assert quota.read_quotas(here.fd).consistent
             command("btrfs", "subvolume", "delete", here.root / "a/kept")
         assert here.usage(record).problem
-        assert btrfsquota.read_quotas(here.fd).consistent
+        assert quota.read_quotas(here.fd).consistent
 
 
 @BOTH
@@ -353,7 +353,7 @@ class TestKilled:
                 here.groups,
                 lambda groups: not groups,
                 seconds=120,
-                check=partial(btrfs.sync_and_clean, here.fd),
+                check=partial(subvolumes.sync_and_clean, here.fd),
             )
             if not died:
                 break

@@ -14,8 +14,8 @@ import pytest
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped
-from localvolume.host import blockdev
-from localvolume.host.workers import Workers
+from localvolume.host.block import blockdev
+from localvolume.host.process.workers import Workers
 from tests.host.support_cleaning import block_target, fill, holds_secret, run_clean
 from tests.host.support_devices import LoopDevice, loop_device
 from tests.suite.units import MIB

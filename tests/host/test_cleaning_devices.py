@@ -15,8 +15,8 @@ from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.method import Method, choose_method
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed
-from localvolume.host import blockdev
-from localvolume.host.blockops import DiscardLimits
+from localvolume.host.block import blockdev
+from localvolume.host.block.operations import DiscardLimits
 from tests.host.support_cleaning import (
     DISCARD,
     OVERWRITE,

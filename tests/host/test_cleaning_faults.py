@@ -27,8 +27,8 @@ from localvolume.cleaning.receipt import (
     Receipt,
 )
 from localvolume.cleaning.target import Target
-from localvolume.host import blockdev
-from localvolume.host.workers import Workers
+from localvolume.host.block import blockdev
+from localvolume.host.process.workers import Workers
 from tests.host.support_cleaning import (
     DISCARD,
     OVERWRITE,

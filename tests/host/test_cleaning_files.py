@@ -23,8 +23,8 @@ from localvolume.cleaning.receipt import (
     Progress,
 )
 from localvolume.cleaning.target import Target
-from localvolume.host.filesystems import looks_empty
-from localvolume.host.workers import Workers
+from localvolume.host.filesystem.filesystems import looks_empty
+from localvolume.host.process.workers import Workers
 from tests.host.support_cleaning import DELETE_FILES, ZERO, mount_target, run_clean
 from tests.host.support_devices import (
     bind,

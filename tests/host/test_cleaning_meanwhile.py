@@ -13,7 +13,7 @@ from localvolume.cleaning import priority
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed, CleaningRefused, Progress
 from localvolume.cleaning.target import Target
-from localvolume.host.blockdev import set_direct
+from localvolume.host.block.blockdev import set_direct
 from localvolume.host.syscalls import mount_id
 from tests.host.support_cleaning import DELETE_FILES, mount_target, run_clean
 from tests.host.support_mounts import Mounts, mount_namespace

@@ -13,9 +13,9 @@ import pytest
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.cleaning.target import Target
-from localvolume.host import blockdev
+from localvolume.host.block import blockdev
 from localvolume.host.locks import lock_device
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from tests.host.support_cleaning import (
     DELETE_FILES,
     DISCARD,

@@ -12,8 +12,8 @@ from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped, Progress
-from localvolume.host import blockdev
-from localvolume.host.blockdev import read_signature
+from localvolume.host.block import blockdev
+from localvolume.host.block.blockdev import read_signature
 from tests.host.support_cleaning import (
     DISCARD,
     OVERWRITE,

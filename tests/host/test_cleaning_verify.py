@@ -14,7 +14,7 @@ from localvolume.cleaning.method import Method
 from localvolume.cleaning.receipt import CleaningFailed, CleaningRefused
 from localvolume.cleaning.target import Target
 from localvolume.cleaning.verify import verify
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from tests.host.support_cleaning import (
     RESET_SIGNATURES,
     ZERO,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host import commands
-from localvolume.host.commands import CommandMissing, CommandTimedOut, Ending, run
+from localvolume.host.process import commands
+from localvolume.host.process.commands import CommandMissing, CommandTimedOut, Ending, run
 from tests.host.support_devices import formatted, mounted
 from tests.suite.until import until_async
 
@@ -359,7 +359,7 @@ async def test_the_program_dies_when_we_are_killed() -> None:
     """An agent killed at once must not leave a cleaner writing to a device."""
     agent = """
 import asyncio
-from localvolume.host.commands import run
+from localvolume.host.process.commands import run
 argv = ["sh", "-c", "echo $$; exec sleep 30"]
 asyncio.run(run(argv, timeout=60, on_line=lambda line: print(line, flush=True)))
 """

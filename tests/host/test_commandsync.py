@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.host.commandsync import on_loop
+from localvolume.host.process.commandsync import on_loop
 from tests.suite.until import until
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.cleaning.receipt import CleaningRefused
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.auth import Access
 from localvolume.kube.client import Client
 from localvolume.static.confirm import Confirm, Superseded

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from localvolume.host import beneath
-from localvolume.host.deletion import (
+from localvolume.host.filesystem.filesystems import looks_empty
+from localvolume.host.tree import beneath
+from localvolume.host.tree.deletion import (
     Deleted,
     DeletionIncomplete,
     DeletionStopped,
     NestedMount,
     delete_contents,
 )
-from localvolume.host.emptying import Bounds
-from localvolume.host.filesystems import looks_empty
+from localvolume.host.tree.emptying import Bounds
 from tests.host.support_devices import (
     bind,
     command,

@@ -13,7 +13,7 @@ from localvolume.backends.devicefs import grow_filesystem, make_filesystem, was_
 from localvolume.backends.fsmounts import mounted_usage, open_mounted_root
 from localvolume.backends.fstools import ext_super
 from localvolume.backends.model import BackendFailed, Impossible
-from localvolume.host.mounts import read_mount_table
+from localvolume.host.mount.mounts import read_mount_table
 from tests.host.support_devices import (
     LoopDevice,
     bind,

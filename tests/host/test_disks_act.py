@@ -19,7 +19,7 @@ from localvolume.disks.mkfs import mkfs_command
 from localvolume.disks.model import Claim
 from localvolume.disks.naming import stable, uuid_of
 from localvolume.host.locks import is_device_locked
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from tests.host.support_devices import LoopDevice, command, filesystem, loop_device, mounted
 from tests.host.support_disks import Bench
 from tests.suite.units import GIB, MIB

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.disklist import list_disks
+from localvolume.host.block.disklist import list_disks
 from tests.host.support_devices import LoopDevice, command, loop_device, mounted
 from tests.host.support_disks import Bench
 from tests.suite.podmounts import host, pod

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from localvolume.host.blockdev import NotABlockDevice
-from localvolume.host.commands import CommandMissing, Finished
-from localvolume.host.commandsync import Run
-from localvolume.host.extempty import CannotTell, why_not_empty
+from localvolume.host.block.blockdev import NotABlockDevice
+from localvolume.host.filesystem.extempty import CannotTell, why_not_empty
+from localvolume.host.process.commands import CommandMissing, Finished
+from localvolume.host.process.commandsync import Run
 from tests.host.support_devices import LoopDevice, command, flush, formatted, loop_device, mounted
 from tests.host.support_images import running
 from tests.suite.units import MIB

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.entries import Classified, EntryKind, classify, device_number, scan
+from localvolume.host.tree.entries import Classified, EntryKind, classify, device_number, scan
 from tests.host.support_mounts import Mounts
 
 
@@ -117,7 +117,7 @@ def test_a_link_whose_target_may_not_be_looked_at_is_unknown_not_dangling(place:
         above.chmod(above.stat().st_mode | stat.S_IXOTH)
         above = above.parent
     script = (
-        "import os, sys; from localvolume.host.entries import classify\n"
+        "import os, sys; from localvolume.host.tree.entries import classify\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try: print(classify(sys.argv[1]).kind)\n"
         "except PermissionError: print('not allowed')\n"

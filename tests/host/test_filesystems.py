@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host import filesystems
-from localvolume.host.filesystems import (
+from localvolume.host.filesystem import filesystems
+from localvolume.host.filesystem.filesystems import (
     Changed,
     Emptiness,
     Filesystem,
@@ -18,7 +18,7 @@ from localvolume.host.filesystems import (
     looks_empty,
     probe_filesystem,
 )
-from localvolume.host.mounts import Mount, read_mount_table
+from localvolume.host.mount.mounts import Mount, read_mount_table
 from tests.host.support_devices import (
     LoopDevice,
     bind,

@@ -20,7 +20,7 @@ from localvolume.flexvolume.driver import (
     Volume,
 )
 from localvolume.flexvolume.drivers.bindmount import BindDriver
-from localvolume.host.mounts import read_mount_table
+from localvolume.host.mount.mounts import read_mount_table
 from tests.host.support_mounts import MS_BIND, mount
 
 pytestmark = pytest.mark.needs("root")

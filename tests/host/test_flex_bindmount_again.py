@@ -10,7 +10,7 @@ import pytest
 from localvolume.flexvolume import mounting
 from localvolume.flexvolume.driver import TAG_POLICY, DriverFailed
 from localvolume.flexvolume.drivers.bindmount import BindDriver
-from localvolume.host.mounts import read_mount_table
+from localvolume.host.mount.mounts import read_mount_table
 from tests.host.support_mounts import MS_BIND, mount
 from tests.host.test_flex_bindmount import NAME, record, volume
 

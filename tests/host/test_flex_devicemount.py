@@ -16,8 +16,8 @@ from localvolume.backends.devicefs import make_filesystem
 from localvolume.backends.model import BackendFailed
 from localvolume.flexvolume.driver import DriverFailed
 from localvolume.flexvolume.drivers.devicemount import Filesystem, give_to_group, mount, unmount
-from localvolume.host.commands import Finished
-from localvolume.host.mounts import read_mount_table
+from localvolume.host.mount.mounts import read_mount_table
+from localvolume.host.process.commands import Finished
 from tests.host.support_devices import LoopDevice, formatted, loop_device
 from tests.host.support_images import run_here
 from tests.host.support_mounts import MNT_DETACH, MS_BIND, umount

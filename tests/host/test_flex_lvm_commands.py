@@ -24,7 +24,7 @@ from localvolume.config.pools import LvmConfig
 from localvolume.flexvolume.driver import DriverFailed, Owned, Volume
 from localvolume.flexvolume.drivers.lvm import LvmDriver
 from localvolume.flexvolume.drivers.lvmshelf import Shelf
-from localvolume.host.lvm import GroupMissing, LogicalVolume, Lvm, LvmFailed, NoRoomInGroup
+from localvolume.host.lvm.commands import GroupMissing, LogicalVolume, Lvm, LvmFailed, NoRoomInGroup
 from localvolume.volumes.lvtags import encode
 from tests.host.support_images import run_here
 

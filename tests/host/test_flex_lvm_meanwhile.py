@@ -20,7 +20,7 @@ from localvolume.flexvolume.drivers.lvm import LvmDriver
 from localvolume.flexvolume.drivers.lvmcontent import Device
 from localvolume.flexvolume.drivers.lvmsteps import Steps
 from localvolume.host.locks import lock_device
-from localvolume.host.lvm import LogicalVolume
+from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.volumes.lvtags import encode
 from tests.host.support_devices import LoopDevice, loop_device
 from tests.host.support_images import run_here

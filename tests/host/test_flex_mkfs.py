@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.flexvolume.parameters import mkfs_options
-from localvolume.host.xfsprogs import VERSION_COMMAND, for_older_kernels
+from localvolume.host.filesystem.xfsprogs import VERSION_COMMAND, for_older_kernels
 
 EXT4 = (
     "-b 1024",

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from localvolume.flexvolume.turns import Turns
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.process.workers import Hung, Workers
 from tests.suite.until import until_async
 
 

@@ -10,15 +10,15 @@ import pytest
 
 from localvolume.health.facts import Look, Survey, _Turn
 from localvolume.health.model import Image, Place, Seen
-from localvolume.host.fserrors import (
+from localvolume.host.filesystem.errors import (
     SOUND,
     device_failure,
     filesystem_failure,
     kernel_name,
     mounted_failure,
 )
-from localvolume.host.mounts import read_mount_table
-from localvolume.host.workers import Workers
+from localvolume.host.mount.mounts import read_mount_table
+from localvolume.host.process.workers import Workers
 from tests.host.support_devices import (
     bind,
     command,

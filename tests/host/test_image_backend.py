@@ -16,8 +16,9 @@ from localvolume.backends.directory import DirectoryBackend
 from localvolume.backends.fstools import may_resize_mounted
 from localvolume.backends.model import BackendFailed, Impossible, NoRoom, NotThisVolume, Record
 from localvolume.backends.pool import PoolStore
-from localvolume.host import extsuper, loopattach
-from localvolume.host.commandsync import Run
+from localvolume.host.filesystem import extsuper
+from localvolume.host.loop import attach
+from localvolume.host.process.commandsync import Run
 from tests.suite.units import MIB
 from tests.suite.until import until
 
@@ -250,13 +251,13 @@ def test_which_links_lead_astray(pool: ImagePool) -> None:
     pool.link(first).unlink()
     pool.link(first).symlink_to(node)
     assert astray() == []
-    loopattach.detach(pool.loop(first))
+    attach.detach(pool.loop(first))
     assert astray() == ["pvc-1"]
 
 
 def test_a_link_that_cannot_be_led_right_leads_nowhere(pool: ImagePool) -> None:
     first, second = pool.make("pvc-1"), pool.make("pvc-2")
-    loopattach.detach(pool.loop(first))
+    attach.detach(pool.loop(first))
     pool.link(first).unlink()
     pool.link(first).symlink_to(pool.node(second))
     # Somebody looks into the image.
@@ -280,7 +281,7 @@ def test_no_old_link_leads_to_a_device_that_another_volume_gets(pool: ImagePool)
     for number in range(30):
         first = pool.make(f"pvc-{number}", 2, volume_mode="Block")
         node = pool.node(first)
-        loopattach.detach(pool.loop(first))  # as somebody's `losetup -d`
+        attach.detach(pool.loop(first))  # as somebody's `losetup -d`
         other = pool.make(f"other-{number}", 2, volume_mode="Block")
         if pool.node(other) == node:
             break

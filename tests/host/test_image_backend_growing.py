@@ -13,7 +13,7 @@ import pytest
 
 from localvolume.backends.fstools import may_resize_mounted
 from localvolume.backends.model import BackendFailed, Impossible, NoRoom, Record
-from localvolume.host.commandsync import Run
+from localvolume.host.process.commandsync import Run
 from tests.suite.units import MIB
 
 from .support_devices import formatted

@@ -16,8 +16,8 @@ from localvolume.backends import imagegrow, imagestore
 from localvolume.backends.image import ImageBackend
 from localvolume.backends.imagelinks import Links
 from localvolume.backends.model import BackendFailed, Impossible, NoRoom, NotThisVolume
-from localvolume.host.commands import Finished
-from localvolume.host.commandsync import Run
+from localvolume.host.process.commands import Finished
+from localvolume.host.process.commandsync import Run
 from tests.host.support_devices import filesystem, immutable, loop_device, mounted
 from tests.host.support_images import ImagePool, image_pool, run_here
 from tests.host.support_mounts import mount

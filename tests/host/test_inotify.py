@@ -11,7 +11,7 @@ import pytest
 from asyncinotify import Inotify
 
 from localvolume.host.inotify import DirectoryWatcher
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from tests.host.support_mounts import Mounts
 from tests.suite.until import until_async
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from localvolume.host import loopattach
-from localvolume.host.blockdev import InUse
-from localvolume.host.loopattach import Loop, StillInUse
+from localvolume.host.block.blockdev import InUse
+from localvolume.host.loop import attach as loopattach
+from localvolume.host.loop.attach import Loop, StillInUse
 from tests.suite.units import MIB
 from tests.suite.until import until
 

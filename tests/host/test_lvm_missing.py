@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.lvm import GroupMissing, Lvm, LvmFailed, LvmUnfinished
+from localvolume.host.lvm.commands import GroupMissing, Lvm, LvmFailed, LvmUnfinished
 from tests.host.support_devices import command
 from tests.host.support_images import run_here
 

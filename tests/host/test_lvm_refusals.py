@@ -13,7 +13,7 @@ from localvolume.backends.lvmstore import LvmStore
 from localvolume.backends.lvmsurvey import survey
 from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NotThisVolume
 from localvolume.config.pools import LvmConfig
-from localvolume.host.lvm import BadName
+from localvolume.host.lvm.commands import BadName
 from tests.host.support_lvm_told import POOL, Told, at_look, raw
 
 

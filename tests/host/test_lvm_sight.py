@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.host import lvmsight
+from localvolume.host.lvm import devicefilter
 from tests.host.support_devices import loop_device
 
 pytestmark = pytest.mark.needs("root", "loop")
@@ -22,7 +22,7 @@ def test_what_a_loop_device_stands_on_is_given(
 ) -> None:
     """As the kubelet puts it there, also where its own node is not to be seen."""
     with loop_device() as disk:
-        assert disk.number not in lvmsight.given([])
+        assert disk.number not in devicefilter.given([])
         with loop_device(backing=Path(disk.path)) as upon:
             real = os.open
 
@@ -32,8 +32,8 @@ def test_what_a_loop_device_stands_on_is_given(
                 return real(path, *arguments, **options)
 
             monkeypatch.setattr(os, "open", hidden)
-            assert disk.number in lvmsight.given([])
-            assert upon.number not in lvmsight.given([])
+            assert disk.number in devicefilter.given([])
+            assert upon.number not in devicefilter.given([])
             monkeypatch.undo()
 
 
@@ -42,16 +42,16 @@ def test_what_a_directory_offers_is_given(tmp_path: Path) -> None:
     with loop_device() as disk, loop_device() as other:
         (tmp_path / "link").symlink_to(disk.path)
         os.mknod(tmp_path / "node", stat.S_IFBLK | 0o600, os.stat(other.path).st_rdev)
-        assert lvmsight.given([str(tmp_path)]) >= {disk.number, other.number}
-        assert not lvmsight.given([str(tmp_path / "none")]) & {disk.number, other.number}
+        assert devicefilter.given([str(tmp_path)]) >= {disk.number, other.number}
+        assert not devicefilter.given([str(tmp_path / "none")]) & {disk.number, other.number}
 
 
 def test_all_devices_of_the_machine_are_found() -> None:
     with loop_device() as disk:
-        (found,) = [one for one in lvmsight.blocks() if one.name == disk.name]
+        (found,) = [one for one in devicefilter.blocks() if one.name == disk.name]
         assert found == (disk.name, disk.path, disk.number, "", ())
         first, second = disk.partition("8M", "8M")
-        parts = {one.node: one.made_of for one in lvmsight.blocks() if one.made_of}
+        parts = {one.node: one.made_of for one in devicefilter.blocks() if one.made_of}
         assert parts[first] == parts[second] == (disk.name,)
 
 
@@ -66,5 +66,5 @@ def test_a_device_that_goes_while_it_is_looked_at_is_none(monkeypatch: pytest.Mo
         return read_link(path)
 
     monkeypatch.setattr(os, "readlink", readlink)
-    assert {one.name for one in lvmsight.blocks()} <= {os.path.basename(path) for path in gone}
+    assert {one.name for one in devicefilter.blocks()} <= {os.path.basename(path) for path in gone}
     assert gone

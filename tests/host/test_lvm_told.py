@@ -9,7 +9,7 @@ import pytest
 
 from localvolume.backends.lvmrecord import GROWTH, KIND, OF
 from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NotThisVolume
-from localvolume.host.lvm import Lvm
+from localvolume.host.lvm.commands import Lvm
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode
 from tests.host.support_lvm_told import Told, at_look, raw, told_pool
 from tests.suite.units import MIB

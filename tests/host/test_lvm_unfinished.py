@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.commandsync import on_loop
-from localvolume.host.lvm import Lvm, LvmFailed, LvmUnfinished
-from localvolume.host.lvmgate import GatedLvm, gate_of
+from localvolume.host.lvm.commands import Lvm, LvmFailed, LvmUnfinished
+from localvolume.host.lvm.gate import GatedLvm, gate_of
+from localvolume.host.process.commandsync import on_loop
 
 _numbers = count()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.mounts import read_mount_table
+from localvolume.host.mount.mounts import read_mount_table
 from tests.host.support_mounts import MS_RDONLY, MS_REMOUNT, Mounts, mount, mount_namespace
 
 pytestmark = pytest.mark.needs("root")

@@ -14,9 +14,9 @@ from localvolume.flexvolume.drivers.bindmount import BindDriver
 from localvolume.flexvolume.drivers.devicemount import must_be_free
 from localvolume.health.facts import Look
 from localvolume.health.model import Place, Seen
-from localvolume.host.inuse import users_of
-from localvolume.host.mounts import read_mount_table
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.mount.inuse import users_of
+from localvolume.host.mount.mounts import read_mount_table
+from localvolume.host.process.workers import Hung, Workers
 from localvolume.static.facts import Survey
 from localvolume.static.model import Entry
 from tests.host.support_disks import bench

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.mounts import read_mount_table
+from localvolume.host.mount.mounts import read_mount_table
 from tests.host.support_mounts import Mounts, restless
 
 pytestmark = pytest.mark.needs("root")

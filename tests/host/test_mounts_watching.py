@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.mounts import MountSnapshot, MountWatcher, read_mount_table
+from localvolume.host.mount.mounts import MountSnapshot, MountWatcher, read_mount_table
 from tests.host.support_mounts import MS_RDONLY, MS_REMOUNT, Mounts, mount, mount_namespace
 from tests.suite.until import until_async
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from localvolume.backends.pool import PoolStore
-from localvolume.host import trees
+from localvolume.host.tree import trees
 from tests.host.support_devices import filesystem
 from tests.host.support_pools import (
     ON_EXT4,

@@ -13,7 +13,7 @@ import pytest
 from localvolume.backends.directory import DirectoryBackend
 from localvolume.backends.model import Record, Usage
 from localvolume.dynamic.pools import Pools
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.process.workers import Hung, Workers
 from tests.host.support_devices import command, filesystem, formatted, mounted
 from tests.host.support_pools import ON_EXT4, config_of, offer, store_in, wish
 from tests.suite.units import MIB

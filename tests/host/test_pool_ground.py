@@ -18,7 +18,7 @@ from localvolume.backends.entrance import Entrance
 from localvolume.backends.ground import Ground, PoolTaken, why_not_mounted
 from localvolume.backends.model import BackendFailed, NotThisVolume
 from localvolume.backends.pool import PoolStore
-from localvolume.host.mounts import MountTable, parse_mount_table
+from localvolume.host.mount.mounts import MountTable, parse_mount_table
 from tests.host.support_devices import (
     bind,
     command,

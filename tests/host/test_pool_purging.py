@@ -16,7 +16,7 @@ import pytest
 
 from localvolume.backends.directory import DirectoryBackend
 from localvolume.backends.model import BackendFailed, Impossible, Record, Usage
-from localvolume.host.erasing import Eraser
+from localvolume.host.tree.erasing import Eraser
 from tests.host.support_devices import (
     command,
     filesystem,

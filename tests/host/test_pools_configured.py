@@ -16,7 +16,7 @@ import pytest
 from localvolume.backends.model import BackendFailed, GoesOn, PoolReport, Record
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.pools import Pools
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from tests.host.support_devices import filesystem
 from tests.host.support_pools import ON_EXT4, config_of, store_in, wish
 from tests.suite.until import until_async

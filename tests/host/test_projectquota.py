@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host import projectquota, quotacalls
+from localvolume.host.filesystem import projectquota, quotacalls
 from tests.host.support_devices import filesystem
 
 

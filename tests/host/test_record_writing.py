@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.host.locks import lock_directory
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.static.confirm import Superseded
 from localvolume.static.facts import Survey
 from localvolume.static.model import Entry

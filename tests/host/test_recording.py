@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.volumenotes import NAME
+from localvolume.host.filesystem.volumenotes import NAME
 from localvolume.static.model import Entry
 from localvolume.static.recording import NotRecorded, Records
 from localvolume.volumes.record import Record, Unreadable, encoded, with_identity

@@ -10,7 +10,7 @@ import pytest
 
 from localvolume.config.model import ClassConfig
 from localvolume.config.pools import LvmConfig
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.static.facts import Survey
 from localvolume.static.known import Changes
 from localvolume.static.model import Entry

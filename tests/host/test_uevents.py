@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from localvolume.host.uevents import UeventListener
+from localvolume.host.block.uevents import UeventListener
 from tests.host.support_devices import command, loop_device
 from tests.suite.units import MIB
 from tests.suite.until import until_async

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.workers import AllHung, Hung, Workers
+from localvolume.host.process.workers import AllHung, Hung, Workers
 from tests.host.support_devices import formatted, mounted
 from tests.suite.until import until_async
 
@@ -270,7 +270,7 @@ def test_a_hanging_call_does_not_hold_up_the_end_of_the_process(tmp_path: Path) 
     os.mkfifo(tmp_path / "fifo")
     script = """
 import asyncio, os, sys
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.process.workers import Hung, Workers
 async def main():
     workers = Workers()
     for key in "abc":

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localvolume.controlplane import ControlPlane
-from localvolume.host.loopattach import attached, detach
+from localvolume.host.loop.attach import attached, detach
 from tests.cluster.support_agent import Class, Lab, lab_for
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_dynamic import DynamicLab, dynamic_lab_for

@@ -14,7 +14,7 @@ import pytest
 from localvolume.controlplane import ControlPlane
 from localvolume.controlplane.node import KubeletClient, KubeletNode, NodeFailed
 from localvolume.controlplane.node.cgroups import PREFIX, layout
-from localvolume.host.loops import loop_status, loops_on
+from localvolume.host.loop.users import loop_status, loops_on
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
 from tests.node.support_pods import make_local_volume, make_pod, pod_spec, pod_until

@@ -25,10 +25,10 @@ from localvolume.config.sources import Others, loader
 from localvolume.health.model import Patience
 from localvolume.health.role import HealthRole
 from localvolume.health.telemetry import HealthTelemetry
+from localvolume.host.block.uevents import OVERFLOW, UeventListener
 from localvolume.host.inotify import DirectoryWatcher
-from localvolume.host.mounts import MountWatcher
-from localvolume.host.uevents import OVERFLOW, UeventListener
-from localvolume.host.workers import Workers
+from localvolume.host.mount.mounts import MountWatcher
+from localvolume.host.process.workers import Workers
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder, ObjectRef

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from localvolume.agent.paces import Paces
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer

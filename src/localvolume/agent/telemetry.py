@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.errors import ApiError, NotThere
 from localvolume.kube.kinds import PERSISTENT_VOLUMES, Kind
 from localvolume.process.metrics import BUCKETS, OURS, ProcessMetrics

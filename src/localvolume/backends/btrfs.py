@@ -7,7 +7,7 @@
   and shows the whole disk; `usage` reads the group, as it was at the last commit (30 s).
 - Full quotas are switched on at first use. Simple ones are used where somebody chose them.
 - The limit holds for root too, but a tenant who makes subvolumes or snapshots inside the volume
-  can exceed it between two looks (`usage`): see `localvolume.host.btrfslimits`. All of them are
+  can exceed it between two looks (`usage`): see `localvolume.host.btrfs.limits`. All of them are
   counted, and `Usage.problem` says so.
 - Content cannot be overwritten: new data never goes where the old is. A class that demands it is
   refused.
@@ -38,18 +38,18 @@ from localvolume.backends.model import (
     Record,
     Usage,
 )
-from localvolume.host import btrfslimits
-from localvolume.host.btrfs import (
+from localvolume.host.btrfs import limits as btrfslimits
+from localvolume.host.btrfs.quota import have_counted, read_limit, set_limit
+from localvolume.host.btrfs.subvolumes import (
     commit,
     create_subvolume,
     is_btrfs,
     read_subvolumes,
     subvolume_id,
 )
-from localvolume.host.btrfsquota import have_counted, read_limit, set_limit
-from localvolume.host.inodeflags import unlock, unlock_subvolume
+from localvolume.host.filesystem.inodeflags import unlock, unlock_subvolume
 from localvolume.host.syscalls import fstatfs
-from localvolume.host.trees import opened
+from localvolume.host.tree.trees import opened
 
 _COUNTING_SHORT, _COUNTING_LONG = 1.0, 30.0
 

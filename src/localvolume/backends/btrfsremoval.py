@@ -10,18 +10,23 @@ import time
 from collections.abc import Sequence
 
 from localvolume.backends.model import BackendFailed, NotThisVolume, Progress
-from localvolume.host import btrfslimits
-from localvolume.host.beneath import LeadsOutside
-from localvolume.host.btrfs import delete_subvolume, read_subvolumes, subvolume_id, sync_and_clean
-from localvolume.host.deletion import (
+from localvolume.host.btrfs import limits
+from localvolume.host.btrfs.subvolumes import (
+    delete_subvolume,
+    read_subvolumes,
+    subvolume_id,
+    sync_and_clean,
+)
+from localvolume.host.filesystem.inodeflags import unlock_subvolume
+from localvolume.host.mount.inuse import users_of
+from localvolume.host.tree.beneath import LeadsOutside
+from localvolume.host.tree.deletion import (
     DeletionIncomplete,
     DeletionStopped,
     NestedMount,
     delete_contents,
 )
-from localvolume.host.inodeflags import unlock_subvolume
-from localvolume.host.inuse import users_of
-from localvolume.host.trees import opened
+from localvolume.host.tree.trees import opened
 
 # A tenant who still has it open may make others inside while we delete; limits may be set again.
 _PASSES = 10
@@ -52,7 +57,7 @@ def remove_subvolume(
             return deleted
         doomed = [*subvolumes.inside(identity), identity]
         # A full volume has no room left even for taking something out of it.
-        btrfslimits.lift(fd, doomed)
+        limits.lift(fd, doomed)
         if attempt:
             # Whoever has it open makes nothing more in it, but for root.
             with contextlib.suppress(OSError):
@@ -120,4 +125,4 @@ def wait_until_gone(
     while time.monotonic() < deadline and not stop.wait(0.02):
         if not read_subvolumes(fd).ids.intersection(identities):
             break
-    btrfslimits.forget(fd)
+    limits.forget(fd)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from localvolume.backends.model import Impossible, Record, Usage
-from localvolume.host.btrfslimits import Held
+from localvolume.host.btrfs.limits import Held
 
 # An empty subvolume takes 16 KiB, and each change needs some for a moment.
 _LEAST_BYTES: Final = 1 << 20

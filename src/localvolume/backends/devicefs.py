@@ -22,12 +22,12 @@ from localvolume.backends.fstools import (
     mounted_xfs,
 )
 from localvolume.backends.model import BackendFailed, Impossible, Usage
-from localvolume.host import blockdev
-from localvolume.host.commandsync import Run
-from localvolume.host.detachedmount import detached_mount
-from localvolume.host.entries import device_number
-from localvolume.host.growfs import grow_ext4, grow_xfs, xfs_geometry
-from localvolume.host.mounts import MountTable
+from localvolume.host.block import blockdev
+from localvolume.host.filesystem.growing import grow_ext4, grow_xfs, xfs_geometry
+from localvolume.host.mount.detached import detached_mount
+from localvolume.host.mount.mounts import MountTable
+from localvolume.host.process.commandsync import Run
+from localvolume.host.tree.entries import device_number
 
 FILESYSTEMS: Final = ("ext4", "xfs")
 # Below that there is no room for an ext4's own tables and any data.

@@ -27,9 +27,9 @@ from localvolume.backends.model import (
 from localvolume.backends.overwriting import can_overwrite, check_overwriting
 from localvolume.backends.projects import check_alone, free_project, nobodys
 from localvolume.backends.trash import delete_directory
-from localvolume.host import projectquota
+from localvolume.host.filesystem import projectquota
 from localvolume.host.syscalls import fstatfs
-from localvolume.host.trees import make_directory, opened
+from localvolume.host.tree.trees import make_directory, opened
 
 _NO_SUCH_QUOTA: Final = frozenset(
     {errno.ESRCH, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL}

@@ -4,8 +4,8 @@ import os
 
 from localvolume.backends.fstools import ext_super
 from localvolume.backends.model import Usage
-from localvolume.host.entries import device_number
-from localvolume.host.mounts import MountTable, read_mount_table
+from localvolume.host.mount.mounts import MountTable, read_mount_table
+from localvolume.host.tree.entries import device_number
 
 
 def open_mounted_root(device: str) -> int | None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from localvolume.backends.model import BackendFailed, Busy, NoRoom
-from localvolume.host.commands import CommandMissing, CommandTimedOut, Finished
-from localvolume.host.commandsync import Run
-from localvolume.host.detachedmount import detached_mount
-from localvolume.host.extsuper import ExtSuper, read_super
-from localvolume.host.xfsprogs import VERSION_COMMAND, for_older_kernels
+from localvolume.host.filesystem.extsuper import ExtSuper, read_super
+from localvolume.host.filesystem.xfsprogs import VERSION_COMMAND, for_older_kernels
+from localvolume.host.mount.detached import detached_mount
+from localvolume.host.process.commands import CommandMissing, CommandTimedOut, Finished
+from localvolume.host.process.commandsync import Run
 
 BLOCK: Final = 4096
 MIB: Final = 1 << 20

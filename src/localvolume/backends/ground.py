@@ -16,9 +16,9 @@ from localvolume.backends.layout import IMAGES, MAKING, MARKER, RECORDS, RESTAMP
 from localvolume.backends.model import OURS
 from localvolume.config.pools import PoolConfig
 from localvolume.host.locks import lock_directory
-from localvolume.host.mounts import Mount, MountTable, read_mount_table
+from localvolume.host.mount.mounts import Mount, MountTable, read_mount_table
 from localvolume.host.syscalls import fstatfs
-from localvolume.host.trees import (
+from localvolume.host.tree.trees import (
     TEMPORARY,
     list_names,
     make_directory,

@@ -36,10 +36,10 @@ from localvolume.backends.model import (
     Usage,
 )
 from localvolume.backends.overwriting import can_overwrite, check_overwriting
-from localvolume.host import loopattach
-from localvolume.host.allocation import allocate, overwrite
-from localvolume.host.commandsync import Run
-from localvolume.host.trees import opened, sync_directory
+from localvolume.host.filesystem.allocation import allocate, overwrite
+from localvolume.host.loop import attach as loopattach
+from localvolume.host.process.commandsync import Run
+from localvolume.host.tree.trees import opened, sync_directory
 
 __all__ = ["ImageBackend", "Run"]
 

@@ -11,11 +11,11 @@ from localvolume.backends.imageformat import sector_size
 from localvolume.backends.imagelinks import Links
 from localvolume.backends.imagestore import IMAGES_PLACE, image_name, the_volume
 from localvolume.backends.model import BackendFailed, Record
-from localvolume.host import loopattach
-from localvolume.host.blockdev import InUse, NotABlockDevice, users_of
-from localvolume.host.commandsync import Run
-from localvolume.host.loopattach import Loop, NoLoopDevice, StillInUse
-from localvolume.host.trees import opened
+from localvolume.host.block.blockdev import InUse, NotABlockDevice, users_of
+from localvolume.host.loop import attach
+from localvolume.host.loop.attach import Loop, NoLoopDevice, StillInUse
+from localvolume.host.process.commandsync import Run
+from localvolume.host.tree.trees import opened
 
 # From choosing a loop device until a link leads to it: another thread may choose the same one, and
 # would take the new link for an old one. Of the whole process, as all pools have the same devices.
@@ -44,7 +44,7 @@ class Attachments:
                         # First of all, as attaching may fail.
                         self._links.remove(pool_id, record.name)
                     block_size = sector_size(record)
-                    loop = loopattach.attach(fd, block_size=block_size, chosen=self._links.disown)
+                    loop = attach.attach(fd, block_size=block_size, chosen=self._links.disown)
             with opened(pool, IMAGES_PLACE) as images:
                 if imageoffline.is_half_done(images, record):
                     self._links.remove(pool_id, record.name)
@@ -71,7 +71,7 @@ class Attachments:
         """Have an open image under a loop device for a while; no link leads there."""
         with ExitStack() as stack:
             with _attaching:
-                borrowing = loopattach.borrowed(fd, block_size=BLOCK, chosen=self._links.disown)
+                borrowing = attach.borrowed(fd, block_size=BLOCK, chosen=self._links.disown)
                 loop = stack.enter_context(borrowing)
             yield loop
 
@@ -80,7 +80,7 @@ class Attachments:
         node = self._links.target(pool_id, record.name)
         if not node.startswith("/dev/loop"):
             return None
-        loop = loopattach.look(node)
+        loop = attach.look(node)
         found = os.fstat(fd)
         if loop is None or not loop.ours or loop.behind != (found.st_dev, found.st_ino):
             return None
@@ -102,14 +102,14 @@ class Attachments:
         node = self._links.target(pool_id, record.name)
         if not node:
             return False
-        loop = loopattach.look(node) if node.startswith("/dev/loop") else None
+        loop = attach.look(node) if node.startswith("/dev/loop") else None
         return loop is None or loop.behind != (image.st_dev, image.st_ino)
 
     def let_go(self, pool: int, record: Record, fd: int) -> None:
         """Detach the record's open image, link first. Raises BackendFailed while it is in use."""
         pool_id = imagestore.pool_id(pool)
         with told():
-            loops = loopattach.on_file(fd)
+            loops = attach.on_file(fd)
             for loop in loops:
                 if users := users_of(loop.device):
                     raise BackendFailed(f"{record.name} is in use: {', '.join(users)}")
@@ -117,7 +117,7 @@ class Attachments:
             self._links.remove(pool_id, record.name)
             for loop in loops:
                 try:
-                    loopattach.detach(loop)
+                    attach.detach(loop)
                 except BaseException:
                     if len(loops) == 1:
                         self._links.lead(pool_id, record.name, loop.node)

@@ -26,9 +26,9 @@ from localvolume.backends.fstools import (
     xfs_features,
 )
 from localvolume.backends.model import BackendFailed, Impossible, Record
-from localvolume.host.commandsync import Run
-from localvolume.host.growfs import XfsGeometry
-from localvolume.host.loopattach import Loop
+from localvolume.host.filesystem.growing import XfsGeometry
+from localvolume.host.loop.attach import Loop
+from localvolume.host.process.commandsync import Run
 
 Content = Literal["ext4", "xfs", "raw"]
 Borrow = Callable[[int], AbstractContextManager[Loop]]

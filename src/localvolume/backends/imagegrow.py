@@ -15,10 +15,11 @@ from localvolume.backends.fstools import BLOCK, ext_super, growth_told, mounted_
 from localvolume.backends.imageformat import content_of, raw_bytes, wanted_blocks
 from localvolume.backends.imageoffline import resize_by_kernel
 from localvolume.backends.model import Busy, NoRoom, Record
-from localvolume.host import blockdev, loopattach
-from localvolume.host.allocation import allocate
-from localvolume.host.growfs import grow_ext4, grow_xfs, xfs_geometry, xfs_on_disk
-from localvolume.host.loopattach import Loop
+from localvolume.host.block import blockdev
+from localvolume.host.filesystem.allocation import allocate
+from localvolume.host.filesystem.growing import grow_ext4, grow_xfs, xfs_geometry, xfs_on_disk
+from localvolume.host.loop import attach
+from localvolume.host.loop.attach import Loop
 
 Offline = Callable[[int], None]
 """Resizes the unmounted ext4 to that many blocks by its tools."""
@@ -84,7 +85,7 @@ def extend(fd: int, loop: Loop, size: int, *, sparse: bool) -> None:
                 raise NoRoom(f"the pool has no room for {size - present} more bytes") from error
             raise
     # Also after an attempt that ended between the two.
-    loopattach.set_capacity(loop)
+    attach.set_capacity(loop)
 
 
 @contextmanager

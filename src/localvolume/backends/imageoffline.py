@@ -17,13 +17,13 @@ from localvolume.backends.fstools import (
 )
 from localvolume.backends.imagestore import image_name
 from localvolume.backends.model import BackendFailed, Record
-from localvolume.host.blockdev import exclusive_open
-from localvolume.host.commands import CommandMissing, CommandTimedOut
-from localvolume.host.commandsync import Run
-from localvolume.host.detachedmount import detached_mount
-from localvolume.host.growfs import grow_ext4
-from localvolume.host.loopattach import Loop
-from localvolume.host.trees import sync_directory
+from localvolume.host.block.blockdev import exclusive_open
+from localvolume.host.filesystem.growing import grow_ext4
+from localvolume.host.loop.attach import Loop
+from localvolume.host.mount.detached import detached_mount
+from localvolume.host.process.commands import CommandMissing, CommandTimedOut
+from localvolume.host.process.commandsync import Run
+from localvolume.host.tree.trees import sync_directory
 
 
 def resize_by_kernel(loop: Loop, blocks: int) -> bool:

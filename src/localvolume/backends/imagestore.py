@@ -17,8 +17,8 @@ from localvolume.backends.imagelinks import one_name
 from localvolume.backends.layout import IMAGES, MARKER, TRASH
 from localvolume.backends.model import OURS, BackendFailed, NotThisVolume, Record
 from localvolume.backends.places import move_for_good
-from localvolume.host.beneath import LeadsOutside, open_beneath
-from localvolume.host.trees import opened, read_file, sync_directory
+from localvolume.host.tree.beneath import LeadsOutside, open_beneath
+from localvolume.host.tree.trees import opened, read_file, sync_directory
 
 IMAGES_PLACE: Final = f"{OURS}/{IMAGES}"
 TRASH_PLACE: Final = f"{OURS}/{TRASH}"

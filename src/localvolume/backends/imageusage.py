@@ -10,9 +10,10 @@ from localvolume.backends.fstools import ext_super
 from localvolume.backends.imageformat import content_of
 from localvolume.backends.imagegrow import begun_bytes
 from localvolume.backends.model import BackendFailed, Record, Usage
-from localvolume.host import allocation, loopattach
-from localvolume.host.loopattach import Loop
-from localvolume.host.mounts import MountTable, read_mount_table
+from localvolume.host.filesystem import allocation
+from localvolume.host.loop import attach
+from localvolume.host.loop.attach import Loop
+from localvolume.host.mount.mounts import MountTable, read_mount_table
 
 
 class Surroundings:
@@ -20,7 +21,7 @@ class Surroundings:
 
     @cached_property
     def loops(self) -> dict[tuple[int, int], Loop]:
-        return {loop.behind: loop for loop in loopattach.attached()}
+        return {loop.behind: loop for loop in attach.attached()}
 
     @cached_property
     def mounts(self) -> MountTable:
@@ -69,7 +70,7 @@ def is_untouched(fd: int, record: Record) -> bool:
     Raises OSError, BackendFailed.
     """
     content = content_of(record)
-    loops = loopattach.on_file(fd)
+    loops = attach.on_file(fd)
     for loop in loops:
         # What was written to the device may not have come down to the file yet.
         device = os.open(loop.node, os.O_RDONLY | os.O_CLOEXEC)

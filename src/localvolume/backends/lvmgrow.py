@@ -19,7 +19,7 @@ from localvolume.backends.lvmremoval import growth_of, is_growth, remove
 from localvolume.backends.lvmtools import Take, Tools
 from localvolume.backends.lvmview import OUTDATED, View
 from localvolume.backends.model import BackendFailed, Impossible, Record
-from localvolume.host.lvm import LogicalVolume
+from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode
 
 

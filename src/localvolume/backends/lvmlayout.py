@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from localvolume.config.lvcreateoptions import allocation_of
 from localvolume.config.pools import LvmConfig
-from localvolume.host.lvm import VolumeGroup
+from localvolume.host.lvm.commands import VolumeGroup
 
 
 def free_bytes(group: VolumeGroup) -> int:

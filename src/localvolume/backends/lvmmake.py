@@ -17,7 +17,7 @@ from localvolume.backends.lvmtools import Take, Tools
 from localvolume.backends.lvmview import View
 from localvolume.backends.lvmwipe import zero_for
 from localvolume.backends.model import GoesOn, Impossible, NotThisVolume, Record
-from localvolume.host.lvm import LogicalVolume, LvmFailed, LvmUnfinished, check_name
+from localvolume.host.lvm.commands import LogicalVolume, LvmFailed, LvmUnfinished, check_name
 from localvolume.volumes.lvtags import decode, encode
 
 log = logging.getLogger(__name__)

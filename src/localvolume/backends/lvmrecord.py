@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, cast, get_args
 
 from localvolume.backends.model import Record, State
-from localvolume.host.lvm import LogicalVolume
+from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, BadTag, decode
 
 KIND: Final = "kind"

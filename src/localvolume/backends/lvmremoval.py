@@ -22,7 +22,7 @@ from localvolume.backends.lvmtools import Tools
 from localvolume.backends.lvmview import View
 from localvolume.backends.lvmwipe import wipe
 from localvolume.backends.model import BackendFailed, NotThisVolume, Progress, Record
-from localvolume.host.lvm import LogicalVolume
+from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, BadTag, decode
 
 Fields = Mapping[str, str]

@@ -7,7 +7,7 @@ from localvolume.backends.lvmremoval import is_snapshot, is_snapshot_of, remove
 from localvolume.backends.lvmtools import Take, Tools
 from localvolume.backends.lvmview import Snapshot, View, snapshot_of
 from localvolume.backends.model import Impossible, NotThisVolume
-from localvolume.host.lvm import check_name
+from localvolume.host.lvm.commands import check_name
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode
 
 

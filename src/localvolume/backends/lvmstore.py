@@ -33,9 +33,9 @@ from localvolume.backends.model import (
 )
 from localvolume.backends.zeroing import Zeroing
 from localvolume.config.pools import PoolConfig
-from localvolume.host.commandsync import Run
-from localvolume.host.lvm import device_path
-from localvolume.host.lvmgate import GatedLvm
+from localvolume.host.lvm.commands import device_path
+from localvolume.host.lvm.gate import GatedLvm
+from localvolume.host.process.commandsync import Run
 
 __all__ = ["LvmStore", "Snapshot"]
 

@@ -6,8 +6,8 @@ from localvolume.backends.lvmtools import told
 from localvolume.backends.lvmview import report_of, view_of
 from localvolume.backends.model import Abilities, BackendFailed, PoolReport
 from localvolume.config.pools import PoolConfig
-from localvolume.host.commandsync import Run
-from localvolume.host.lvm import Lvm
+from localvolume.host.lvm.commands import Lvm
+from localvolume.host.process.commandsync import Run
 
 
 def survey(config: PoolConfig, run: Run) -> PoolReport:

@@ -12,9 +12,8 @@ from localvolume.backends.lvmview import NoPool, View, view_of
 from localvolume.backends.model import BackendFailed, Impossible, NoRoom, NotThisVolume
 from localvolume.backends.zeroing import Zeroing
 from localvolume.config.pools import LvmConfig, PoolConfig
-from localvolume.host.blockdev import InUse, NotABlockDevice
-from localvolume.host.commandsync import Run
-from localvolume.host.lvm import (
+from localvolume.host.block.blockdev import InUse, NotABlockDevice
+from localvolume.host.lvm.commands import (
     BadName,
     BadReport,
     LogicalVolume,
@@ -22,7 +21,8 @@ from localvolume.host.lvm import (
     NoRoomInGroup,
     VolumeInUse,
 )
-from localvolume.host.lvmgate import GatedLvm
+from localvolume.host.lvm.gate import GatedLvm
+from localvolume.host.process.commandsync import Run
 from localvolume.volumes.lvtags import BadTag, change, encode
 
 

@@ -10,7 +10,7 @@ from localvolume.backends.lvmmake import fs_of
 from localvolume.backends.lvmrecord import Entry
 from localvolume.backends.lvmview import View
 from localvolume.backends.model import BackendFailed, Usage
-from localvolume.host.mounts import MountTable, read_mount_table
+from localvolume.host.mount.mounts import MountTable, read_mount_table
 
 
 def usage(seen: View) -> Mapping[str, Usage]:

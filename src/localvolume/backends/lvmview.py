@@ -25,7 +25,7 @@ from localvolume.backends.lvmrecord import (
 from localvolume.backends.model import Abilities, PoolReport, Usage
 from localvolume.backends.rooms import FULL_PERCENT
 from localvolume.config.pools import LvmConfig
-from localvolume.host.lvm import LogicalVolume, VolumeGroup
+from localvolume.host.lvm.commands import LogicalVolume, VolumeGroup
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, PREFIX, BadTag, decode
 
 WARN_PERCENT: Final = 80

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from localvolume.backends.model import BackendFailed
 from localvolume.backends.zeroing import PIECE, Zeroing
-from localvolume.host import blockdev
+from localvolume.host.block import blockdev
 
 _DISCARD_PIECE: Final = 1 << 30
 _READ_PIECE: Final = 1 << 20

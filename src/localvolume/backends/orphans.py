@@ -16,7 +16,7 @@ from localvolume.backends.layout import (
     trash_name,
 )
 from localvolume.backends.model import OURS, Record
-from localvolume.host.trees import list_names, opened
+from localvolume.host.tree.trees import list_names, opened
 
 MOST: Final = 1000
 """More are not listed: a directory full of foreign files is one mistake, not a million."""

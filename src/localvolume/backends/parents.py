@@ -10,8 +10,8 @@ from typing import Final
 
 from localvolume.backends.layout import parents_of
 from localvolume.backends.model import NotThisVolume
-from localvolume.host.beneath import LeadsOutside
-from localvolume.host.trees import make_directory, opened, pinned, sync_directory
+from localvolume.host.tree.beneath import LeadsOutside
+from localvolume.host.tree.trees import make_directory, opened, pinned, sync_directory
 
 PARENT_MODE: Final = 0o755
 

@@ -14,14 +14,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from localvolume.backends.layout import MAKING, TRASH, check_directory
 from localvolume.backends.model import OURS, BackendFailed, Lost, NotThisVolume, Record
 from localvolume.backends.parents import above, make_parents, split
-from localvolume.host.beneath import LeadsOutside, open_beneath
-from localvolume.host.inuse import users_of
-from localvolume.host.removal import DIRECTORY_FLAGS
-from localvolume.host.trees import (
-    list_names,
-    rename_new,
-    sync_directory,
-)
+from localvolume.host.mount.inuse import users_of
+from localvolume.host.tree.beneath import LeadsOutside, open_beneath
+from localvolume.host.tree.removal import DIRECTORY_FLAGS
+from localvolume.host.tree.trees import list_names, rename_new, sync_directory
 
 Identify = Callable[[int], int]
 

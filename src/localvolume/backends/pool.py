@@ -35,7 +35,7 @@ from localvolume.backends.model import (
 from localvolume.backends.orphans import orphans
 from localvolume.backends.standing import Standing, filesystem_of, standing_of
 from localvolume.config.pools import PoolConfig
-from localvolume.host.fserrors import mounted_failure
+from localvolume.host.filesystem.errors import mounted_failure
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from localvolume.backends.model import BackendFailed, Record
-from localvolume.host import projectquota
+from localvolume.host.filesystem import projectquota
 
 FIRST_PROJECT: Final = 100_000
 """Below it the administrator's own projects are left alone (/etc/projects counts from 1)."""

@@ -39,13 +39,13 @@ def _abilities(config: PoolConfig, pool: int, path: str) -> Abilities:
 
             return DirectoryBackend().abilities(pool, path)
         case "btrfs":
-            from localvolume.host.btrfs import is_btrfs
+            from localvolume.host.btrfs.subvolumes import is_btrfs
 
             # The backend's own look would switch quotas on.
             able = is_btrfs(pool)
             return Abilities(enforce=able, why_not="" if able else "its filesystem is not btrfs")
         case _:
-            from localvolume.host import loopattach
+            from localvolume.host.loop import attach
 
-            why_not = loopattach.why_none()
+            why_not = attach.why_none()
             return Abilities(enforce=not why_not, why_not=why_not)

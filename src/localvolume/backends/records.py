@@ -12,7 +12,7 @@ import msgspec
 from localvolume.backends import spare
 from localvolume.backends.layout import fault_of_directory, fault_of_volume_name
 from localvolume.backends.model import Impossible, Record
-from localvolume.host.trees import (
+from localvolume.host.tree.trees import (
     TEMPORARY,
     list_names,
     put_staged,

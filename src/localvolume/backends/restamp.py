@@ -25,8 +25,8 @@ from localvolume.backends.layout import MARKER, RECORDS, RESTAMPING, trash_name
 from localvolume.backends.model import OURS, NotThisVolume, Record
 from localvolume.backends.records import Records
 from localvolume.host.locks import lock_directory
-from localvolume.host.mounts import MountTable, read_mount_table
-from localvolume.host.trees import opened, sync_directory
+from localvolume.host.mount.mounts import MountTable, read_mount_table
+from localvolume.host.tree.trees import opened, sync_directory
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _PAUSE: Final = 0.2

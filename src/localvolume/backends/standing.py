@@ -15,9 +15,9 @@ from localvolume.backends.layout import RECORDS
 from localvolume.backends.model import OURS, PoolReport, Record
 from localvolume.backends.records import Records
 from localvolume.config.pools import PoolConfig
-from localvolume.host.entries import device_number
-from localvolume.host.mounts import Mount, read_mount_table
-from localvolume.host.trees import opened
+from localvolume.host.mount.mounts import Mount, read_mount_table
+from localvolume.host.tree.entries import device_number
+from localvolume.host.tree.trees import opened
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 

@@ -12,10 +12,10 @@ from localvolume.backends.model import OURS, PoolReport
 from localvolume.backends.orphans import orphans
 from localvolume.backends.records import Records
 from localvolume.config.pools import PoolConfig
-from localvolume.host import commands
-from localvolume.host.commands import Finished
-from localvolume.host.commandsync import OUTPUT_LIMIT
-from localvolume.host.trees import opened
+from localvolume.host.process import commands
+from localvolume.host.process.commands import Finished
+from localvolume.host.process.commandsync import OUTPUT_LIMIT
+from localvolume.host.tree.trees import opened
 
 
 def _run(

@@ -7,15 +7,15 @@ import threading
 from contextlib import suppress
 
 from localvolume.backends.model import BackendFailed, Progress
-from localvolume.host.deletion import (
+from localvolume.host.tree.deletion import (
     Deleted,
     DeletionIncomplete,
     DeletionStopped,
     NestedMount,
     delete_contents,
 )
-from localvolume.host.erasing import Eraser, Stopped
-from localvolume.host.trees import opened, sync_directory
+from localvolume.host.tree.erasing import Eraser, Stopped
+from localvolume.host.tree.trees import opened, sync_directory
 
 
 def delete_directory(

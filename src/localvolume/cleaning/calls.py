@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from localvolume.host import blockdev
-from localvolume.host.blockops import DiscardLimits
+from localvolume.host.block import blockdev
+from localvolume.host.block.operations import DiscardLimits
 
 OnRange = Callable[[int, int, int], None]
 """Does something with a device: its descriptor, and a range's start and length in bytes."""

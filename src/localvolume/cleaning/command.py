@@ -10,7 +10,7 @@ from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.cleaning.signatures import signature
 from localvolume.cleaning.steps import Steps
 from localvolume.cleaning.supervise import run_command
-from localvolume.host.commands import CommandMissing, CommandTimedOut
+from localvolume.host.process.commands import CommandMissing, CommandTimedOut
 
 # Upstream's name for the device, set for every cleaner; its scripts' common.sh insists on it.
 DEVICE_VARIABLE = "LOCAL_PV_BLKDEVICE"

@@ -11,14 +11,14 @@ from localvolume.cleaning.device import Outcome
 from localvolume.cleaning.priority import at_idle
 from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.cleaning.steps import Steps
-from localvolume.host.deletion import (
+from localvolume.host.filesystem.filesystems import looks_empty
+from localvolume.host.tree.deletion import (
     Deleted,
     DeletionIncomplete,
     DeletionStopped,
     NestedMount,
     delete_contents,
 )
-from localvolume.host.filesystems import looks_empty
 
 # Deleting is one long call. It is cut into slices, so that each has a deadline and a hanging disk
 # is noticed; each begins at the root again, hence they grow, lest a slice be spent on walking.

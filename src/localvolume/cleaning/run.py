@@ -17,7 +17,7 @@ from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import Progress, Receipt
 from localvolume.cleaning.steps import Steps
 from localvolume.cleaning.target import Target
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 
 if TYPE_CHECKING:
     from localvolume.cleaning.device import Outcome

@@ -10,8 +10,8 @@ from localvolume.cleaning import device, proof
 from localvolume.cleaning.steps import Steps
 from localvolume.cleaning.supervise import run_command
 from localvolume.cleaning.unfinished import mark_unfinished, note_bytes
-from localvolume.host import blockdev
-from localvolume.host.commands import CommandMissing, CommandTimedOut
+from localvolume.host.block import blockdev
+from localvolume.host.process.commands import CommandMissing, CommandTimedOut
 
 _WIPEFS_SECONDS = 300.0
 

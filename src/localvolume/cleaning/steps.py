@@ -14,7 +14,7 @@ from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped, Progress
 from localvolume.cleaning.target import Held, Target
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.process.workers import Hung, Workers
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")

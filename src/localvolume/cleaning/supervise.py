@@ -8,8 +8,8 @@ import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 from localvolume.cleaning.steps import Steps
-from localvolume.host import commands
-from localvolume.host.commands import Finished
+from localvolume.host.process import commands
+from localvolume.host.process.commands import Finished
 
 
 async def run_command(

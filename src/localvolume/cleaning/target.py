@@ -21,7 +21,7 @@ from typing import ParamSpec, TypeVar
 
 from localvolume.cleaning.method import VolumeKind
 from localvolume.cleaning.receipt import CleaningRefused
-from localvolume.host.blockdev import (
+from localvolume.host.block.blockdev import (
     InUse,
     NotABlockDevice,
     exclusive_open,
@@ -29,11 +29,11 @@ from localvolume.host.blockdev import (
     probe_block_device,
     size_bytes,
 )
-from localvolume.host.entries import device_number
-from localvolume.host.filesystems import Changed, identity_of_mount, probe_filesystem
+from localvolume.host.filesystem.filesystems import Changed, identity_of_mount, probe_filesystem
 from localvolume.host.locks import lock_device, lock_directory
-from localvolume.host.mounts import Mount, read_mount_table
+from localvolume.host.mount.mounts import Mount, read_mount_table
 from localvolume.host.syscalls import mount_id as mount_id_of
+from localvolume.host.tree.entries import device_number
 from localvolume.host.users import Users
 from localvolume.volumes.identity import Identity, unchanged
 

@@ -18,7 +18,7 @@ import struct
 from typing import Final
 
 from localvolume.cleaning.steps import Steps
-from localvolume.host.blockdev import flush_buffers, set_direct
+from localvolume.host.block.blockdev import flush_buffers, set_direct
 
 LABEL: Final = "lv-cleaning"
 

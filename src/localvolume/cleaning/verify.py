@@ -15,10 +15,10 @@ from localvolume.cleaning.signatures import signature
 from localvolume.cleaning.steps import Steps
 from localvolume.cleaning.target import Target
 from localvolume.cleaning.unfinished import LABEL
-from localvolume.host import blockdev
-from localvolume.host.commands import CommandMissing, CommandTimedOut
-from localvolume.host.filesystems import looks_empty
-from localvolume.host.workers import Workers
+from localvolume.host.block import blockdev
+from localvolume.host.filesystem.filesystems import looks_empty
+from localvolume.host.process.commands import CommandMissing, CommandTimedOut
+from localvolume.host.process.workers import Workers
 
 _ZEROING = frozenset({"discard", "zero", "overwrite"})
 

@@ -11,8 +11,8 @@ import os
 import sys
 
 from localvolume.config.environment import RECORDS_DIRECTORY_VARIABLE, records_directory
-from localvolume.host.mounts import read_mount_table
-from localvolume.host.volumenotes import AnotherMount
+from localvolume.host.filesystem.volumenotes import AnotherMount
+from localvolume.host.mount.mounts import read_mount_table
 from localvolume.static.model import Entry
 from localvolume.static.probe import probe
 from localvolume.static.recording import Records

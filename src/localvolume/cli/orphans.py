@@ -22,7 +22,7 @@ from localvolume.config.sources import Others, loader
 from localvolume.dynamic.model import Pool
 from localvolume.dynamic.orphans import Orphan, orphans_of
 from localvolume.dynamic.patterns import Patterns
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError

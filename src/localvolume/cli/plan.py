@@ -26,7 +26,7 @@ from localvolume.config.loading import load
 from localvolume.config.model import Configuration, ConfigurationInvalid
 from localvolume.config.names import fault_of_label_value
 from localvolume.disks.model import DiskPlan
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError, NotThere, TellTheAdministrator

@@ -12,7 +12,7 @@ from localvolume.disks.model import DiskPlan, Judged
 from localvolume.disks.naming import entry_name, stable
 from localvolume.disks.owners import identities
 from localvolume.disks.plan import plan
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.podmounts import PodMounts
 from localvolume.volumes.capacity import quantity

@@ -29,18 +29,18 @@ from localvolume.disks.naming import (
     uuid_of,
 )
 from localvolume.disks.predicates import INSIDE
-from localvolume.host.blockdev import (
+from localvolume.host.block.blockdev import (
     InUse,
     NotABlockDevice,
     SignatureUnknown,
     exclusive_open,
     read_signature,
 )
-from localvolume.host.commands import CommandMissing, CommandTimedOut
-from localvolume.host.disklist import BY_ID, describe_disk
-from localvolume.host.fsmark import read_mark
+from localvolume.host.block.disklist import BY_ID, describe_disk
+from localvolume.host.filesystem.mark import read_mark
 from localvolume.host.locks import lock_device
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.process.commands import CommandMissing, CommandTimedOut
+from localvolume.host.process.workers import Hung, Workers
 
 R = TypeVar("R")
 

@@ -12,14 +12,14 @@ import os
 
 from localvolume.disks.facts import place_problem
 from localvolume.disks.model import Disk
-from localvolume.host.beneath import open_beneath
-from localvolume.host.blockdev import InUse, NotABlockDevice
-from localvolume.host.detachedmount import open_mount, put_mount
-from localvolume.host.disklist import BY_ID
-from localvolume.host.entries import device_number
-from localvolume.host.fsmark import read_mark
-from localvolume.host.mounts import read_mount_table
-from localvolume.host.sysfs import block_number
+from localvolume.host.block.blockdev import InUse, NotABlockDevice
+from localvolume.host.block.disklist import BY_ID
+from localvolume.host.block.sysfs import block_number
+from localvolume.host.filesystem.mark import read_mark
+from localvolume.host.mount.detached import open_mount, put_mount
+from localvolume.host.mount.mounts import read_mount_table
+from localvolume.host.tree.beneath import open_beneath
+from localvolume.host.tree.entries import device_number
 
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from localvolume.disks.model import Claim
-from localvolume.host import blank
+from localvolume.host.block import blank
 
 COPIES: Final = 8
 BLOCK: Final = 4096

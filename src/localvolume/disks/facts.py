@@ -17,7 +17,7 @@ from localvolume.disks.model import Disk, DiskFacts, Inside
 from localvolume.disks.naming import entry_name
 from localvolume.disks.owners import Owners
 from localvolume.disks.plan import wanted_by, worth_a_look
-from localvolume.host.blockdev import (
+from localvolume.host.block.blockdev import (
     InUse,
     NotABlockDevice,
     SignatureUnknown,
@@ -27,15 +27,15 @@ from localvolume.host.blockdev import (
     size_bytes,
     users_of,
 )
-from localvolume.host.commands import CommandMissing, CommandTimedOut
-from localvolume.host.disklist import BY_ID, RawDisk, list_disks
-from localvolume.host.entries import device_number
-from localvolume.host.fsmark import read_mark
+from localvolume.host.block.disklist import BY_ID, RawDisk, list_disks
+from localvolume.host.block.sysfs import base_of, block_number, disk_of, listing, read
+from localvolume.host.filesystem.mark import read_mark
 from localvolume.host.locks import is_device_locked
-from localvolume.host.loops import loops_on
-from localvolume.host.mounts import MountTable, read_mount_table
-from localvolume.host.sysfs import base_of, block_number, disk_of, listing, read
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.loop.users import loops_on
+from localvolume.host.mount.mounts import MountTable, read_mount_table
+from localvolume.host.process.commands import CommandMissing, CommandTimedOut
+from localvolume.host.process.workers import Hung, Workers
+from localvolume.host.tree.entries import device_number
 from localvolume.kube.podmounts import PodMounts
 from localvolume.volumes.identity import Identity
 from localvolume.volumes.places import misplaced

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from localvolume.disks.naming import LABEL
-from localvolume.host.commands import run
-from localvolume.host.xfsprogs import VERSION_COMMAND, for_older_kernels
+from localvolume.host.filesystem.xfsprogs import VERSION_COMMAND, for_older_kernels
+from localvolume.host.process.commands import run
 
 MKFS_SECONDS: Final = 1800.0
 VERSION_SECONDS: Final = 30.0

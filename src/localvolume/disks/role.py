@@ -22,8 +22,8 @@ from localvolume.disks.naming import stable, written
 from localvolume.disks.owners import identities
 from localvolume.disks.plan import plan
 from localvolume.disks.telemetry import DiskTelemetry
-from localvolume.host.disklist import BY_ID
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.block.disklist import BY_ID
+from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.correlate import EventType
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer

@@ -35,7 +35,7 @@ from localvolume.dynamic.model import (
     Step,
 )
 from localvolume.dynamic.paces import DynamicPaces
-from localvolume.host.workers import Hung
+from localvolume.host.process.workers import Hung
 from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
 from localvolume.volumes.capacity import quantity
 

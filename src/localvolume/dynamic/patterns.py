@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from localvolume.config.pools import PoolConfig, expanded
 from localvolume.dynamic.world import pool_of
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.objects import PersistentVolume
 
 log = logging.getLogger(__name__)
@@ -83,8 +83,8 @@ class Patterns:
     async def _ask(self, way: Asked) -> str:
         """Have `_known` as it is now; why that was not possible, or ""."""
         # Imported as needed: most agents have no logical volumes.
-        from localvolume.host.commandsync import on_loop
-        from localvolume.host.lvm import BadReport, Lvm, LvmFailed
+        from localvolume.host.lvm.commands import BadReport, Lvm, LvmFailed
+        from localvolume.host.process.commandsync import on_loop
 
         prefix, discovery = way
         lvm = Lvm(on_loop(asyncio.get_running_loop()), prefix, discovery=discovery)

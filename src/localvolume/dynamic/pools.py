@@ -24,8 +24,8 @@ from localvolume.dynamic.neighbours import with_neighbours
 from localvolume.dynamic.orphans import places_of_adopted
 from localvolume.dynamic.patterns import Patterns
 from localvolume.dynamic.world import pool_of
-from localvolume.host.commandsync import on_loop
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.process.commandsync import on_loop
+from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.objects import PersistentVolume
 
 log = logging.getLogger(__name__)

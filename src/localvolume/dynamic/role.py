@@ -32,7 +32,7 @@ from localvolume.dynamic.plan import plan
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.telemetry import DynamicTelemetry
 from localvolume.dynamic.undoing import marks_of
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer

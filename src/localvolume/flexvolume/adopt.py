@@ -16,7 +16,7 @@ from localvolume.flexvolume.binding import Binding, is_served, other_node, tags_
 from localvolume.flexvolume.driver import Driver, DriverFailed
 from localvolume.flexvolume.protocol import Refused
 from localvolume.flexvolume.turns import Turns
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere
 from localvolume.kube.kinds import PERSISTENT_VOLUMES

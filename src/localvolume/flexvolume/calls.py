@@ -17,8 +17,8 @@ from localvolume.flexvolume.protocol import Asked, BadCall, Refused, Reply, Targ
 from localvolume.flexvolume.server import Failed, Route
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turn, Turns
-from localvolume.host import beneath
-from localvolume.host.workers import Hung
+from localvolume.host.process.workers import Hung
+from localvolume.host.tree import beneath
 from localvolume.kube.errors import ApiError
 from localvolume.kube.objects import PersistentVolume
 from localvolume.volumes import marks

@@ -40,7 +40,7 @@ from localvolume.flexvolume.driver import (
     Owned,
 )
 from localvolume.flexvolume.turns import Turns
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere
 from localvolume.kube.kinds import PERSISTENT_VOLUMES

@@ -13,7 +13,7 @@ import stat
 from typing import Final
 
 from localvolume.config.flexvolume import FlexVolumeConfig
-from localvolume.host.trees import (
+from localvolume.host.tree.trees import (
     TEMPORARY,
     list_names,
     opened,

@@ -35,7 +35,7 @@ from localvolume.flexvolume.driver import (
 )
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client
 from localvolume.kube.correlate import EventType

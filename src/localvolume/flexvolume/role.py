@@ -27,8 +27,8 @@ from localvolume.flexvolume.protocol import Refused
 from localvolume.flexvolume.server import Server
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
-from localvolume.host.commandsync import on_loop
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.process.commandsync import on_loop
+from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
 from localvolume.kube.events import EventRecorder

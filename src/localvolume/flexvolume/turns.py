@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.process.workers import Hung, Workers
 
 R = TypeVar("R")
 

@@ -1,7 +1,7 @@
 """What is there: volumes looked at in one go, and left behind one at a time where a disk hangs.
 
-Most of it is what the kernel remembers (host/fserrors.py). Of disks only the volumes' own top is
-asked, by stat: that is how a filesystem that has shut down shows itself.
+Most of it is what the kernel remembers (host/filesystem/errors.py). Of disks only the volumes' own
+top is asked, by stat: that is how a filesystem that has shut down shows itself.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from dataclasses import replace
 from typing import Final
 
 from localvolume.health.model import Image, Place, Room, Seen
-from localvolume.host import looplook
-from localvolume.host.entries import device_number
-from localvolume.host.fserrors import (
+from localvolume.host.block.sysfs import SYS, read, real
+from localvolume.host.filesystem.errors import (
     Failure,
     both,
     btrfs_filesystems,
@@ -26,10 +25,11 @@ from localvolume.host.fserrors import (
     filesystem_failure,
     kernel_name,
 )
-from localvolume.host.mounts import Mount, MountTable, read_mount_table
+from localvolume.host.loop import backing
+from localvolume.host.mount.mounts import Mount, MountTable, read_mount_table
+from localvolume.host.process.workers import Hung, Workers
 from localvolume.host.syscalls import fstatfs
-from localvolume.host.sysfs import SYS, read, real
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.tree.entries import device_number
 
 LOOK_SECONDS: Final = 5.0
 """How long one volume may keep all the others waiting."""
@@ -229,7 +229,7 @@ def _astray(path: str, image: Image) -> Seen:
     to: the number of a loop device that was detached is given to whoever asks next."""
     node = real(path)
     try:
-        loop = looplook.look(node)
+        loop = backing.look(node)
         filesystem = os.stat(image.directory).st_dev
     except OSError as error:
         return Seen(unknown=f"it is not known what is behind {node}: {error.strerror}")

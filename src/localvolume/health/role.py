@@ -20,7 +20,7 @@ from localvolume.health.model import Facts, Memory, Over, Patience, Plan, Say, W
 from localvolume.health.places import Pools, place_of, thin_of, well_placed
 from localvolume.health.plan import plan
 from localvolume.health.telemetry import HealthTelemetry
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, TryAgainLater
 from localvolume.kube.events import EventRecorder

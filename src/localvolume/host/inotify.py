@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from asyncinotify import Event, Inotify, Mask, Watch
 
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.process.workers import Hung, Workers
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from localvolume.cleaning.method import Method, MethodInvalid
 from localvolume.cleaning.receipt import CleaningFailed, Progress, Receipt
 from localvolume.cleaning.run import Cleaning
 from localvolume.config.model import ClassConfig
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AlreadyThere, LookAgain, NotThere
 from localvolume.kube.events import EventRecorder, ObjectRef

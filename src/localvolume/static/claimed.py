@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 
 from localvolume.config.pools import LvmConfig
-from localvolume.host.commandsync import Run
-from localvolume.host.lvm import Lvm
-from localvolume.host.sysfs import base_of, logical_volumes_below
+from localvolume.host.block.sysfs import base_of, logical_volumes_below
+from localvolume.host.lvm.commands import Lvm
+from localvolume.host.process.commandsync import Run
 from localvolume.volumes.lvtags import PREFIX
 
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Collection
 from localvolume.cleaning.method import VolumeKind
 from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.cleaning.target import Target
-from localvolume.host.sysfs import base_of, disk_of
-from localvolume.host.workers import Workers
+from localvolume.host.block.sysfs import base_of, disk_of
+from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere, TryAgainLater
 from localvolume.kube.kinds import PERSISTENT_VOLUMES

@@ -15,7 +15,7 @@ from itertools import groupby
 
 from localvolume.cleaning.limits import backoff
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped
-from localvolume.host.workers import Hung
+from localvolume.host.process.workers import Hung
 from localvolume.kube.correlate import ObjectRef
 from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
 from localvolume.kube.events import EventRecorder

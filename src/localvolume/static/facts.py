@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING
 
 from localvolume.cleaning.unfinished import LABEL as UNFINISHED_LABEL
 from localvolume.config.model import ClassConfig
-from localvolume.host.blockdev import (
+from localvolume.host.block.blockdev import (
     NotABlockDevice,
     Signature,
     SignatureUnknown,
     read_signature,
 )
-from localvolume.host.commands import CommandMissing, CommandTimedOut
-from localvolume.host.commandsync import on_loop
-from localvolume.host.entries import scan
-from localvolume.host.mounts import Mount, MountSnapshot, MountTable
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.mount.mounts import Mount, MountSnapshot, MountTable
+from localvolume.host.process.commands import CommandMissing, CommandTimedOut
+from localvolume.host.process.commandsync import on_loop
+from localvolume.host.process.workers import Hung, Workers
+from localvolume.host.tree.entries import scan
 from localvolume.static.content import offers_formatted
 from localvolume.static.known import Changes, Known
 from localvolume.static.model import Content, Entry, Problem
@@ -353,7 +353,7 @@ class Survey:
         if not self._groups:
             return None
         # Imported now: an agent without logical volumes need not carry what asks LVM.
-        from localvolume.host.lvm import LOOK_SECONDS, BadReport, LvmFailed
+        from localvolume.host.lvm.commands import LOOK_SECONDS, BadReport, LvmFailed
         from localvolume.static.claimed import made_for_claims
 
         run = on_loop(asyncio.get_running_loop())
@@ -397,7 +397,7 @@ class Survey:
     async def _filesystem(self, entry: Entry, fs_type: str, found: str) -> Content:
         """Whether the ext filesystem on a device is as empty as mkfs leaves it."""
         # Imported now: an agent whose devices have none need not carry it.
-        from localvolume.host.extempty import LOOK_SECONDS, CannotTell, why_not_empty
+        from localvolume.host.filesystem.extempty import LOOK_SECONDS, CannotTell, why_not_empty
 
         run = on_loop(asyncio.get_running_loop())
         try:

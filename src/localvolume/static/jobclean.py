@@ -22,7 +22,7 @@ from localvolume.cleaning.method import Method
 from localvolume.cleaning.order import Order
 from localvolume.cleaning.receipt import CleaningFailed, CleaningRefused, CleaningStopped
 from localvolume.cleaning.verify import verify
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
 from localvolume.kube.objects import PersistentVolume

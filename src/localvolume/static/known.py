@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import dataclass, field
 
-from localvolume.host.mounts import Mount
+from localvolume.host.mount.mounts import Mount
 from localvolume.static.model import Entry
 from localvolume.static.probe import EMPTY
 from localvolume.volumes.record import Unreadable

@@ -8,24 +8,24 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from localvolume.host.blank import first_data
-from localvolume.host.blockdev import (
+from localvolume.host.block.blank import first_data
+from localvolume.host.block.blockdev import (
     BlockDevice,
     InUse,
     NotABlockDevice,
     exclusive_open,
     probe_block_device,
 )
-from localvolume.host.entries import EntryKind, classify
-from localvolume.host.filesystems import (
+from localvolume.host.filesystem.errors import device_failure, kernel_name, mounted_failure
+from localvolume.host.filesystem.filesystems import (
     Changed,
     identity_of_mount,
     looks_empty,
     probe_filesystem,
 )
-from localvolume.host.fserrors import device_failure, kernel_name, mounted_failure
 from localvolume.host.locks import is_device_locked, is_directory_locked
-from localvolume.host.mounts import Mount
+from localvolume.host.mount.mounts import Mount
+from localvolume.host.tree.entries import EntryKind, classify
 from localvolume.static.model import Content, Entry, Problem
 
 EMPTY = Content("empty")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from localvolume.host.mounts import Mount
+from localvolume.host.mount.mounts import Mount
 from localvolume.static.known import Changes, Known
 from localvolume.static.model import Entry
 

@@ -13,11 +13,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
-from localvolume.host import trees
-from localvolume.host.blockidentity import is_attached
-from localvolume.host.locks import lock_directory
-from localvolume.host.rootstate import RootState, read_root, restore_root
-from localvolume.host.volumenotes import (
+from localvolume.host.block.identity import is_attached
+from localvolume.host.filesystem.rootstate import RootState, read_root, restore_root
+from localvolume.host.filesystem.volumenotes import (
     AnotherMount,
     NoNotes,
     open_root,
@@ -25,6 +23,8 @@ from localvolume.host.volumenotes import (
     remove_note,
     write_note,
 )
+from localvolume.host.locks import lock_directory
+from localvolume.host.tree import trees
 from localvolume.static.model import Entry
 from localvolume.volumes.identity import Identity, compare, may_share_data, tells_apart
 from localvolume.volumes.record import (

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 
 from localvolume.cleaning.run import Cleaning, clean
 from localvolume.config.model import ClassConfig, Configuration
-from localvolume.host.sysfs import UDEV_DATA
-from localvolume.host.workers import Hung, Workers
+from localvolume.host.block.sysfs import UDEV_DATA
+from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer

@@ -9,8 +9,8 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from localvolume.host.entries import device_number
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
+from localvolume.host.tree.entries import device_number
 from localvolume.kube.client import Client
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume

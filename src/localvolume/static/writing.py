@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from localvolume.cleaning.receipt import CleaningRefused
-from localvolume.host.workers import Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.confirm import Superseded
 from localvolume.static.facts import Survey

@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from localvolume.host.rootstate import RootState
+from localvolume.host.filesystem.rootstate import RootState
 from localvolume.volumes.identity import Identity
 
 FORMAT: Final = 1

@@ -18,7 +18,7 @@ from localvolume.flexvolume.driver import (
     Volume,
 )
 from localvolume.flexvolume.drivers.lvm import LvmDriver
-from localvolume.host.lvm import LogicalVolume, Lvm
+from localvolume.host.lvm.commands import LogicalVolume, Lvm
 from localvolume.volumes.moments import written
 from tests.host.support_images import run_here
 from tests.suite.units import MIB

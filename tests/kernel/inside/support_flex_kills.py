@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from localvolume.controlplane import RequestFailed
-from localvolume.host.lvm import LogicalVolume, Lvm
+from localvolume.host.lvm.commands import LogicalVolume, Lvm
 from tests.suite.api import CLAIMS, CLASSES, MERGE, VOLUMES
 from tests.suite.units import MIB
 from tests.suite.until import until

@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from localvolume.host import commands
-from localvolume.host.commandsync import on_loop
+from localvolume.host.process import commands
+from localvolume.host.process.commandsync import on_loop
 from localvolume.kube.transport import Transport
 
 #: Steps at which there may be a death, beside host commands (`tool_of` names those).
@@ -138,7 +138,7 @@ class Hooks:
         Transport.request = requested  # type: ignore[assignment, method-assign]
         for name in ("grow_ext4", "grow_xfs"):
             self._around("localvolume.backends.devicefs", name, name)
-        self._around("localvolume.host.blockdev", "zero_out", "zero")
+        self._around("localvolume.host.block.blockdev", "zero_out", "zero")
 
     def _around(self, module: str, name: str, what: str) -> None:
         owner = vars(importlib.import_module(module))

@@ -6,8 +6,8 @@ import hashlib
 import os
 from pathlib import Path
 
-from localvolume.host.extsuper import read_super
-from localvolume.host.growfs import xfs_geometry
+from localvolume.host.filesystem.extsuper import read_super
+from localvolume.host.filesystem.growing import xfs_geometry
 from tests.host.support_devices import command
 from tests.suite.units import MIB
 

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 import pytest
 
-from localvolume.host import sysfs
-from localvolume.host.blockdev import InUse, exclusive_open
-from localvolume.host.lvm import Lvm
+from localvolume.host.block import sysfs
+from localvolume.host.block.blockdev import InUse, exclusive_open
+from localvolume.host.lvm.commands import Lvm
 from tests.host.support_devices import command
 from tests.host.support_images import run_here
 from tests.suite.units import MIB

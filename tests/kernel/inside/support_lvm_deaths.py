@@ -10,8 +10,8 @@ from typing import Any
 
 from localvolume.backends.lvmstore import LvmStore
 from localvolume.backends.model import BackendFailed, PoolReport, Record
-from localvolume.host.lvm import Lvm
-from localvolume.host.lvmgate import gate_of
+from localvolume.host.lvm.commands import Lvm
+from localvolume.host.lvm.gate import gate_of
 from tests.host.support_devices import mounted
 from tests.suite.units import MIB
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from localvolume.controlplane import ControlPlane, RequestFailed
-from localvolume.host.lvm import LogicalVolume, Lvm
+from localvolume.host.lvm.commands import LogicalVolume, Lvm
 from localvolume.sandbox import Sandbox
 from tests.cluster.support_agent import AgentThread
 from tests.cluster.support_dynamic import Claim, DynamicLab, Volume

@@ -15,8 +15,8 @@ from localvolume.backends.lvmstore import LvmStore
 from localvolume.backends.model import Record
 from localvolume.backends.zeroing import Zeroing
 from localvolume.config.pools import LvmConfig, PoolConfig
-from localvolume.host.commandsync import Run
-from localvolume.host.lvm import LogicalVolume, Lvm
+from localvolume.host.lvm.commands import LogicalVolume, Lvm
+from localvolume.host.process.commandsync import Run
 from tests.host.support_devices import mounted
 from tests.host.support_images import run_here
 from tests.suite.units import MIB

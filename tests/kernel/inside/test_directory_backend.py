@@ -15,7 +15,7 @@ from localvolume.backends.model import BackendFailed, Impossible, Record, Usage
 from localvolume.backends.pool import PoolStore
 from localvolume.backends.projects import FIRST_PROJECT, ProjectTaken
 from localvolume.config.pools import PoolConfig
-from localvolume.host import projectquota
+from localvolume.host.filesystem import projectquota
 from tests.host.support_devices import command, mounted
 from tests.kernel.inside.support_quota import DISKS, EXACT, fill, formatted
 from tests.suite.units import MIB

@@ -3,7 +3,7 @@
 import os
 
 from localvolume.cleaning.paces import CleaningPaces
-from localvolume.host import blockops
+from localvolume.host.block import operations
 from tests.host.support_cleaning import DISCARD, SECRET, block_target, run_clean
 from tests.host.support_devices import command
 from tests.suite.units import MIB
@@ -18,7 +18,7 @@ async def test_no_chunk_survives_between_two_discards(volume_group: str) -> None
     command("lvcreate", *thin, f"{volume_group}/p")
     path = f"/dev/{volume_group}/raw"
     with open(path, "r+b", buffering=0) as disk:
-        assert blockops.discard_limits(disk.fileno()).granularity == 4 * MIB
+        assert operations.discard_limits(disk.fileno()).granularity == 4 * MIB
         piece = (SECRET * MIB)[:MIB]
         disk.writelines(piece for _ in range(SIZE // MIB))
         os.fsync(disk.fileno())

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.host.lvm import Lvm
+from localvolume.host.lvm.commands import Lvm
 from localvolume.volumes.lvtags import FLEX_OWNER, OWNER, encode
 from tests.host.support_devices import command
 from tests.suite import chance

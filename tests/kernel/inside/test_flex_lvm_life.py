@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.flexvolume.driver import DriverFailed
-from localvolume.host.lvm import Lvm
+from localvolume.host.lvm.commands import Lvm
 from tests.host.support_devices import command
 from tests.suite.units import MIB
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from localvolume.flexvolume.driver import DriverFailed
-from localvolume.host.lvm import Lvm
+from localvolume.host.lvm.commands import Lvm
 from localvolume.volumes.lvtags import encode
 from tests.host.support_devices import command
 from tests.suite.units import MIB

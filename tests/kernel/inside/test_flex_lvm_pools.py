@@ -14,10 +14,10 @@ import pytest
 
 from localvolume.flexvolume.driver import DriverFailed
 from localvolume.flexvolume.drivers.lvmmarks import POOL_TAGS
-from localvolume.host.commands import Finished
-from localvolume.host.commandsync import Run
-from localvolume.host.lvm import Lvm, LvmUnfinished
-from localvolume.host.lvmgate import GatedLvm, gate_of
+from localvolume.host.lvm.commands import Lvm, LvmUnfinished
+from localvolume.host.lvm.gate import GatedLvm, gate_of
+from localvolume.host.process.commands import Finished
+from localvolume.host.process.commandsync import Run
 from localvolume.volumes.lvtags import encode
 from tests.host.support_devices import command
 from tests.suite.chance import SEED, rounds

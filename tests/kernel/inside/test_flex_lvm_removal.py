@@ -11,7 +11,7 @@ from localvolume.config.pools import LvmConfig
 from localvolume.flexvolume.driver import DriverFailed, Owned
 from localvolume.flexvolume.drivers import lvmremoval
 from localvolume.flexvolume.drivers.lvmshelf import Shelf
-from localvolume.host.lvm import Lvm
+from localvolume.host.lvm.commands import Lvm
 from tests.host.support_devices import command
 from tests.host.support_images import run_here
 from tests.suite.units import MIB

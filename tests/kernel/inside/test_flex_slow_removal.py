@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.lvm import Lvm
+from localvolume.host.lvm.commands import Lvm
 from tests.suite.units import MIB
 
 from .support_flex_kills import Ground

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from localvolume.host.lvm import Lvm
+from localvolume.host.lvm.commands import Lvm
 from tests.cluster.support_health import QUICK, says, times
 from tests.host.support_devices import command, mounted
 from tests.suite.units import MIB

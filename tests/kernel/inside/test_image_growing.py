@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localvolume.backends.fstools import may_resize_mounted
-from localvolume.host.commands import Finished
+from localvolume.host.process.commands import Finished
 from tests.host.support_images import ImagePool, command, image_pool, mounted, run_here
 from tests.suite.units import MIB
 

@@ -10,7 +10,7 @@ import pytest
 
 from localvolume.backends.zeroing import Zeroing
 from localvolume.health.model import Patience
-from localvolume.host.lvm import Lvm
+from localvolume.host.lvm.commands import Lvm
 from tests.host.support_devices import command, mounted
 from tests.suite.api import MERGE, VOLUMES
 from tests.suite.units import MIB

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.lvm import (
+from localvolume.host.lvm.commands import (
     GroupMissing,
     LogicalVolume,
     Lvm,

@@ -8,7 +8,7 @@ from localvolume.backends.lvmrecord import growth_name
 from localvolume.backends.model import BackendFailed, GoesOn, NoRoom, Record
 from localvolume.backends.rooms import room
 from localvolume.backends.zeroing import Zeroing
-from localvolume.host.lvm import Lvm
+from localvolume.host.lvm.commands import Lvm
 from tests.host.support_devices import command
 from tests.host.support_privileges import CAP_SYS_RESOURCE, without_capability
 from tests.suite.units import MIB

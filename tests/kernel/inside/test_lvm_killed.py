@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.lvm import LogicalVolume, Lvm, LvmFailed
+from localvolume.host.lvm.commands import LogicalVolume, Lvm, LvmFailed
 from tests.host.support_devices import command
 from tests.suite.chance import SEED, rounds
 

@@ -11,7 +11,7 @@ from localvolume.backends.model import NoRoom
 from localvolume.dynamic.capacity import ClassRoom, Desired, desired_objects
 from localvolume.dynamic.model import Pool as PoolFacts
 from localvolume.dynamic.plan import plan
-from localvolume.host.lvm import NoRoomInGroup
+from localvolume.host.lvm.commands import NoRoomInGroup
 from tests.decisions.support_dynamic import facts, storage_class
 from tests.host.support_devices import command
 from tests.suite.units import MIB

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from localvolume.host.lvm import Lvm
+from localvolume.host.lvm.commands import Lvm
 from tests.cluster.support_agent import Class
 from tests.suite.units import MIB
 

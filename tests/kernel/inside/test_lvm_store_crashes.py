@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from localvolume.backends.model import BackendFailed, Record
-from localvolume.host.commands import Finished
+from localvolume.host.process.commands import Finished
 from tests.host.support_images import run_here
 from tests.suite.units import MIB
 

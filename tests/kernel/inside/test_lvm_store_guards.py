@@ -13,8 +13,8 @@ from localvolume.backends import lvmremoval
 from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NoRoom, NotThisVolume
 from localvolume.backends.rooms import room
 from localvolume.backends.survey import survey
-from localvolume.host.commands import Finished
-from localvolume.host.lvm import Lvm
+from localvolume.host.lvm.commands import Lvm
+from localvolume.host.process.commands import Finished
 from tests.host.support_devices import command
 from tests.host.support_images import run_here
 from tests.suite.units import MIB

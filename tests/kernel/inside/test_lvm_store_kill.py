@@ -21,7 +21,7 @@ import pytest
 from localvolume.backends import lvmmake
 from localvolume.backends.lvmrecord import ZEROED
 from localvolume.backends.model import Record
-from localvolume.host.lvm import Lvm
+from localvolume.host.lvm.commands import Lvm
 from localvolume.volumes.lvtags import decode
 from tests.host.support_devices import command
 from tests.suite import chance

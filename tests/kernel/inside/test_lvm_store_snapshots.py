@@ -10,7 +10,7 @@ import pytest
 
 from localvolume.backends.lvmrecord import KIND, MAKING, OF, SNAPSHOT, STATE
 from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume
-from localvolume.host.commands import Finished
+from localvolume.host.process.commands import Finished
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode
 from tests.host.support_devices import command, mounted
 from tests.host.support_images import run_here

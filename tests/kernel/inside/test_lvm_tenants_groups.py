@@ -20,9 +20,9 @@ from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.pools import LvmConfig, PoolConfig
 from localvolume.dynamic.patterns import Patterns
 from localvolume.flexvolume.drivers.lvm import LvmDriver
-from localvolume.host import sysfs
-from localvolume.host.lvm import Lvm
-from localvolume.host.workers import Workers
+from localvolume.host.block import sysfs
+from localvolume.host.lvm.commands import Lvm
+from localvolume.host.process.workers import Workers
 from tests.host.support_devices import LoopDevice, command, loop_device
 from tests.host.support_images import run_here
 from tests.suite.units import MIB

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.lvm import HasSnapshots, LogicalVolume, Lvm
+from localvolume.host.lvm.commands import HasSnapshots, LogicalVolume, Lvm
 from localvolume.volumes import lvtags
 from tests.host.support_devices import command, mounted
 from tests.suite.units import MIB

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from localvolume.host.lvm import Lvm
+from localvolume.host.lvm.commands import Lvm
 from tests.cluster.support_dynamic import PROVISIONER, Claim, Volume
 from tests.host.support_devices import command, mounted
 from tests.node.support_topolvm import LVMD

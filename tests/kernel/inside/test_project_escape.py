@@ -13,7 +13,7 @@ from localvolume.backends.model import Record
 from localvolume.backends.pool import PoolStore
 from localvolume.backends.projects import FIRST_PROJECT
 from localvolume.config.pools import PoolConfig
-from localvolume.host import projectquota
+from localvolume.host.filesystem import projectquota
 from tests.host.support_devices import command, mounted
 from tests.kernel.inside.support_quota import DISKS, TENANT, charge, fill, formatted
 from tests.suite.units import MIB

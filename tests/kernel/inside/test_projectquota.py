@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host import projectquota, quotacalls
-from localvolume.host.projectquota import ProjectUsage
+from localvolume.host.filesystem import projectquota, quotacalls
+from localvolume.host.filesystem.projectquota import ProjectUsage
 from tests.kernel.inside.support_quota import DISKS, EXACT, as_tenant, fill, formatted
 from tests.suite.units import MIB
 from tests.suite.until import until

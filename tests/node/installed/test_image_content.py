@@ -21,7 +21,7 @@ from benchmarks.subject import AS_IN_ITS_IMAGE
 from image.application import PACKAGES, ROOT, of_the_image
 from image.base import LIBRARY, VERSION, names
 from image.build import Built
-from localvolume.host.xfsprogs import VERSION_COMMAND, for_older_kernels
+from localvolume.host.filesystem.xfsprogs import VERSION_COMMAND, for_older_kernels
 from tests.node.support_image import Contents
 from tests.suite.units import MIB
 

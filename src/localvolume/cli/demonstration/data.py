@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from localvolume.cli.demonstration.machine import MIB, Disk
-from localvolume.host import blockops
+from localvolume.host.block import operations
 
 SECRET = b"the tenant's secret: rosebud\n"
 # Somewhere in the middle: not where a signature would be looked for.
@@ -99,7 +99,7 @@ def _blocks(path: str) -> list[bytes]:
     """The whole of a (small) device, from the device itself and not from our own memory of it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        blockops.flush_buffers(descriptor)
+        operations.flush_buffers(descriptor)
         blocks = []
         while block := os.read(descriptor, MIB):
             blocks.append(block)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from localvolume.cli.demonstration import kernel
 from localvolume.cli.demonstration.stage import Stage
-from localvolume.host import commands
+from localvolume.host.process import commands
 
 MIB = 1 << 20
 DISK_BYTES = 64 * MIB

@@ -19,7 +19,7 @@ from localvolume.cli.demonstration.machine import Machine
 from localvolume.cli.demonstration.narrator import Narrator
 from localvolume.cli.demonstration.product import Product
 from localvolume.cli.demonstration.witness import PATIENCE_SECONDS, NotSeen, Witness
-from localvolume.host import commands
+from localvolume.host.process import commands
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import CLAIMS, STORAGE_CAPACITIES, STORAGE_CLASSES
 from localvolume.kube.objects import CSIStorageCapacity, PersistentVolume

@@ -11,8 +11,8 @@ from localvolume.cli.ownpod import own_pod
 from localvolume.cli.plan_disks import disk_plan, disk_rows
 from localvolume.config.loading import load
 from localvolume.config.model import Configuration, ConfigurationInvalid
-from localvolume.host import sysfs
-from localvolume.host.workers import Hung
+from localvolume.host.block import sysfs
+from localvolume.host.process.workers import Hung
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
 from localvolume.kube.objects import PersistentVolume

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 
-from localvolume.host.loops import LoopStatus, loop_status
+from localvolume.host.loop.users import LoopStatus, loop_status
 
 _LOOP_CLR_FD = 0x4C01  # linux/loop.h
 

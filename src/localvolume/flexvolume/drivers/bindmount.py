@@ -33,10 +33,10 @@ from localvolume.flexvolume.driver import (
     same_owner,
 )
 from localvolume.flexvolume.protocol import Refused, check_name
-from localvolume.host.beneath import LeadsOutside
-from localvolume.host.inuse import users_of
-from localvolume.host.mounts import read_mount_table
-from localvolume.host.trees import (
+from localvolume.host.mount.inuse import users_of
+from localvolume.host.mount.mounts import read_mount_table
+from localvolume.host.tree.beneath import LeadsOutside
+from localvolume.host.tree.trees import (
     TEMPORARY,
     list_names,
     make_directory,

@@ -43,8 +43,8 @@ from localvolume.flexvolume.drivers.lvmmarks import (
 )
 from localvolume.flexvolume.drivers.lvmshelf import Shelf, told
 from localvolume.flexvolume.drivers.lvmsteps import Steps, must_stay
-from localvolume.host.commandsync import Run
-from localvolume.host.lvm import LogicalVolume, LvmFailed, LvmUnfinished
+from localvolume.host.lvm.commands import LogicalVolume, LvmFailed, LvmUnfinished
+from localvolume.host.process.commandsync import Run
 
 MOUNTED: Final = "successfully created the volume"
 UNMOUNTED: Final = "successfully unmounted the volume"

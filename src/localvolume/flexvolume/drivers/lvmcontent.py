@@ -14,9 +14,9 @@ from localvolume.backends.devicefs import check_filesystem
 from localvolume.backends.fstools import command
 from localvolume.backends.model import BackendFailed
 from localvolume.flexvolume.driver import DriverFailed
-from localvolume.host import blockdev
-from localvolume.host.commandsync import Run
-from localvolume.host.signatures import EDGE_BYTES, Signature, parse
+from localvolume.host.block import blockdev
+from localvolume.host.block.signatures import EDGE_BYTES, Signature, parse
+from localvolume.host.process.commandsync import Run
 
 FsType = Literal["ext4", "xfs"]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from localvolume.flexvolume.driver import DriverFailed, Owned
-from localvolume.host.lvm import BadName, LogicalVolume, check_name
+from localvolume.host.lvm.commands import BadName, LogicalVolume, check_name
 from localvolume.volumes.lvtags import (
     FLEX_OWNER,
     OWNER,

@@ -29,8 +29,8 @@ from localvolume.flexvolume.driver import (
 from localvolume.flexvolume.drivers.devicemount import mount_table
 from localvolume.flexvolume.drivers.lvmmarks import Tags, ours
 from localvolume.flexvolume.drivers.lvmshelf import Shelf, size_in
-from localvolume.host import blockdev
-from localvolume.host.lvm import LogicalVolume
+from localvolume.host.block import blockdev
+from localvolume.host.lvm.commands import LogicalVolume
 
 WIPE_SECONDS: Final = 60.0
 """How long one call may overwrite."""

@@ -29,11 +29,9 @@ from localvolume.flexvolume.drivers.lvmmarks import (
     retagged,
     tags_of,
 )
-from localvolume.host.blockdev import InUse, NotABlockDevice
-from localvolume.host.commands import CommandMissing, CommandTimedOut
-from localvolume.host.commandsync import Run
-from localvolume.host.entries import device_number
-from localvolume.host.lvm import (
+from localvolume.host.block.blockdev import InUse, NotABlockDevice
+from localvolume.host.block.sysfs import read
+from localvolume.host.lvm.commands import (
     BadReport,
     LogicalVolume,
     LvmFailed,
@@ -41,8 +39,10 @@ from localvolume.host.lvm import (
     NoRoomInGroup,
     check_name,
 )
-from localvolume.host.lvmgate import GatedLvm
-from localvolume.host.sysfs import read
+from localvolume.host.lvm.gate import GatedLvm
+from localvolume.host.process.commands import CommandMissing, CommandTimedOut
+from localvolume.host.process.commandsync import Run
+from localvolume.host.tree.entries import device_number
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.lvtags import BadTag
 

@@ -28,9 +28,9 @@ from localvolume.flexvolume.driver import (
 from localvolume.flexvolume.drivers.lvmcontent import Device, FsType, check, content_of, must_hold
 from localvolume.flexvolume.drivers.lvmmarks import Tags, ours
 from localvolume.flexvolume.drivers.lvmshelf import Shelf, size_in, told
-from localvolume.host.commandsync import Run
 from localvolume.host.locks import lock_device
-from localvolume.host.lvm import LogicalVolume
+from localvolume.host.lvm.commands import LogicalVolume
+from localvolume.host.process.commandsync import Run
 
 log = logging.getLogger(__name__)
 

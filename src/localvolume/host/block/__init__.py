@@ -1,0 +1,1 @@
+"""Block devices: what they are, what they hold by their own bytes, who uses them."""

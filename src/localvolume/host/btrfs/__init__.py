@@ -1,0 +1,1 @@
+"""Subvolumes and quota groups of btrfs, by ioctl."""

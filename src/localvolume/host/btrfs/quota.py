@@ -1,0 +1,153 @@
+"""Quota groups of btrfs by ioctl: switch quotas on, count anew, read groups, set limits.
+
+Each subvolume has a group of its own, whose number here is the subvolume's id; numbers from 2^48 on
+are of groups that hold others, which somebody else may have made. What is read comes from the quota
+tree, which is as old as the last commit (30 s by default). All take a descriptor of any directory
+in the filesystem and raise OSError; all need CAP_SYS_ADMIN in the first user namespace.
+"""
+
+import errno
+import fcntl
+import struct
+import time
+from dataclasses import dataclass, field
+
+from localvolume.host.btrfs.subvolumes import Item, search
+from localvolume.host.syscalls import ioc
+
+_MAGIC = 0x94
+_IOC_QUOTA_CTL = ioc(3, _MAGIC, 40, 16)
+_IOC_QGROUP_CREATE = ioc(1, _MAGIC, 42, 16)
+_IOC_QGROUP_LIMIT = ioc(2, _MAGIC, 43, 48)
+_IOC_QUOTA_RESCAN = ioc(1, _MAGIC, 44, 64)
+_IOC_QUOTA_RESCAN_STATUS = ioc(2, _MAGIC, 45, 64)
+_ENABLE = 1
+_MAX_REFERENCED = 1
+_NO_LIMIT = (1 << 64) - 1
+
+_QUOTA_TREE = 8
+_STATUS, _INFO, _LIMIT = 240, 242, 244
+_ON, _RESCAN, _INCONSISTENT = 1, 2, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """What one group holds: the bytes it references, and its limit."""
+
+    referenced: int
+    limit: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Quotas:
+    """One look at a filesystem's quotas.
+
+    `consistent` False: the numbers mean nothing and limits are not kept, until all has been
+    counted anew; `counting`: that is going on.
+    """
+
+    on: bool
+    consistent: bool = False
+    counting: bool = False
+    groups: dict[int, Group] = field(default_factory=dict)
+
+
+def read_quotas(fd: int) -> Quotas:
+    """Read the state and all groups in one go; `on` False where quotas are off."""
+    last = (1 << 64) - 1
+    found = Quotas(on=False)
+    sizes: dict[int, int] = {}
+    limits: dict[int, int | None] = {}
+    try:
+        for item in search(fd, _QUOTA_TREE, (0, 0, 0), (last, 0xFF, last)):
+            if item.type == _STATUS:
+                flags = struct.unpack_from("<Q", item.data, 16)[0]
+                found.on = bool(flags & _ON)
+                found.counting = bool(flags & _RESCAN)
+                found.consistent = not flags & (_RESCAN | _INCONSISTENT)
+            elif item.type == _INFO:
+                sizes[item.offset] = struct.unpack_from("<2Q", item.data)[1]
+            elif item.type == _LIMIT:
+                limits[item.offset] = _limit_in(item)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return Quotas(on=False)
+    found.groups = {
+        one: Group(referenced=referenced, limit=limits.get(one))
+        for one, referenced in sizes.items()
+    }
+    return found
+
+
+def read_limit(fd: int, identity: int) -> int | None:
+    """Return the limit of one group, in bytes; None where there is none, or no quotas."""
+    try:
+        for item in search(fd, _QUOTA_TREE, (0, _LIMIT, identity), (0, _LIMIT, identity)):
+            return _limit_in(item)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+    return None
+
+
+def _limit_in(item: Item) -> int | None:
+    flags, most = struct.unpack_from("<2Q", item.data)
+    return int(most) if flags & _MAX_REFERENCED and most != _NO_LIMIT else None
+
+
+def switch_on(fd: int) -> None:
+    """Switch quotas on (the full ones); what is there already starts to be counted."""
+    fcntl.ioctl(fd, _IOC_QUOTA_CTL, struct.pack("=2Q", _ENABLE, 0))
+
+
+def count_anew(fd: int) -> None:
+    """Start counting everything anew; going on already is fine."""
+    try:
+        fcntl.ioctl(fd, _IOC_QUOTA_RESCAN, bytes(64))
+    except OSError as error:
+        if error.errno != errno.EINPROGRESS:
+            raise
+
+
+def is_counting(fd: int) -> bool:
+    """Whether everything is being counted anew at this moment."""
+    answer = fcntl.ioctl(fd, _IOC_QUOTA_RESCAN_STATUS, bytes(64))
+    return bool(struct.unpack_from("=Q", answer)[0])
+
+
+def delete_group(fd: int, identity: int) -> bool:
+    """Delete a group; False where it is still needed (EBUSY), and not being there is fine."""
+    try:
+        fcntl.ioctl(fd, _IOC_QGROUP_CREATE, struct.pack("=2Q", 0, identity))
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return False
+        if error.errno != errno.ENOENT:
+            raise
+    return True
+
+
+def set_limit(fd: int, identity: int, most: int | None) -> None:
+    """Limit the bytes that a group may reference; None for no limit."""
+    value = _NO_LIMIT if most is None else most
+    fcntl.ioctl(
+        fd, _IOC_QGROUP_LIMIT, struct.pack("=6Q", identity, _MAX_REFERENCED, value, 0, 0, 0)
+    )
+
+
+def have_counted(fd: int, seconds: float) -> Quotas:
+    """Switch quotas on or start counting anew where that is needed, and wait so long for its end.
+
+    Returns what there is then, consistent or not.
+    """
+    found = read_quotas(fd)
+    if not found.on:
+        switch_on(fd)
+    elif not found.consistent and not is_counting(fd):
+        count_anew(fd)
+    deadline = time.monotonic() + seconds
+    while not (found.on and found.consistent) and time.monotonic() < deadline:
+        time.sleep(0.01)
+        found = read_quotas(fd)
+    return found

@@ -1,0 +1,186 @@
+"""Project quotas of xfs and ext4: a limit on what a directory and all below it may hold.
+
+A directory is given a project id before anything lies in it; what is made below inherits the id,
+and the kernel counts and limits the blocks of all that carry it. Two limits of the kernel's:
+
+- ext4 stops nobody who has CAP_SYS_RESOURCE (root); xfs stops root as well.
+- Whoever owns a file may take it out of its project (chattr -p), or charge it to any other,
+  unless in a user namespace.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+from typing import Final, NamedTuple
+
+from localvolume.host.filesystem import quotacalls
+from localvolume.host.mount.mounts import read_mount_table
+from localvolume.host.syscalls import EXT_MAGIC, XFS_MAGIC, fstatfs, ioc
+
+#: The highest project id there is; 0 stands for "in no project".
+HIGHEST_PROJECT: Final = 0xFFFFFFFE
+
+# linux/fs.h: struct fsxattr { u32 xflags, extsize, nextents, projid, cowextsize; u8 pad[8]; }
+_FSXATTR = struct.Struct("=IIIII8x")
+_FS_IOC_FSGETXATTR = ioc(2, ord("X"), 31, _FSXATTR.size)
+_FS_IOC_FSSETXATTR = ioc(1, ord("X"), 32, _FSXATTR.size)
+_FS_XFLAG_PROJINHERIT = 0x200
+
+# linux/dqblk_xfs.h. fs_disk_quota: version, kind, field mask, id; hard and soft limit of blocks,
+# the same of inodes, blocks and inodes used; the rest is left as it is. Blocks are of 512 bytes.
+_Q_XGETQUOTA, _Q_XSETQLIM, _Q_XGETQSTATV = 0x5803, 0x5804, 0x5808
+_DQUOT = struct.Struct("=bbHIQQQQQQ56x")
+_FS_DQUOT_VERSION, _FS_PROJ_QUOTA = 1, 2
+_FS_DQ_BSOFT, _FS_DQ_BHARD = 4, 8
+_SECTOR = 512
+# fs_quota_statv: the version asked for, then the flags at byte 2
+_STATV_BYTES = 160
+_FS_QUOTA_PDQ_ACCT, _FS_QUOTA_PDQ_ENFD = 0x10, 0x20
+
+# ext4 writes limits down in units of 1 KiB, and xfs in blocks of at least that.
+_LIMIT_UNIT = 1024
+
+
+class ProjectUsage(NamedTuple):
+    """What the kernel counts and allows; a limit of 0 is none. xfs rounds limits up to blocks."""
+
+    used_bytes: int
+    soft_bytes: int
+    hard_bytes: int
+    used_inodes: int
+
+
+class Membership(NamedTuple):
+    """The project of a file or directory, 0 for none; whether what is made in it will be in it."""
+
+    project: int
+    inherited: bool
+
+
+def probe(fd: int) -> str | None:
+    """Say why directories in ``fd`` cannot be limited each on its own; None: they can.
+
+    ``fd`` is an open directory. Raises OSError when its filesystem does not even tell what it is.
+    """
+    magic = fstatfs(fd).magic
+    if magic not in {EXT_MAGIC, XFS_MAGIC}:
+        return (
+            "only xfs and ext4 have project quotas, and this is another filesystem; backend image"
+            " enforces sizes on any"
+        )
+    if not quotacalls.kernel_has_quotactl():
+        return "this kernel was built without quotas"
+    try:
+        state = quotacalls.quotactl(fd, _Q_XGETQSTATV, 0, struct.pack("=b159x", 1))
+        flags: int = struct.unpack_from("=H", state, 2)[0]
+    except OSError as error:
+        # What both filesystems say when no kind of quota is on, or the kernel has none for them.
+        if error.errno not in {errno.ENOSYS, errno.EINVAL, errno.ESRCH}:
+            return f"the kernel does not tell of its quotas: {error.strerror}"
+        flags = 0
+    if not flags & _FS_QUOTA_PDQ_ACCT:
+        return f"project quotas are off; while nothing uses it, {_remedy(fd, magic)}"
+    if not flags & _FS_QUOTA_PDQ_ENFD:
+        return (
+            "project quotas are counted here but not enforced; while nothing uses it,"
+            f" {_remedy(fd, XFS_MAGIC)}"
+        )
+    try:
+        attributes = _attributes(fd)
+        if attributes[0] & _FS_XFLAG_PROJINHERIT:
+            # They could be made and limited elsewhere, and moving them here is EXDEV.
+            return f"the directory is in project {attributes[3]} itself: only that one fits in it"
+        read(fd, HIGHEST_PROJECT)
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            return "this process may not set quotas: it needs CAP_SYS_ADMIN"
+        return f"quotas cannot be read here: {error.strerror}"
+    return None
+
+
+def _remedy(fd: int, magic: int) -> str:
+    """The commands that switch project quotas on. It is unmounted, as tune2fs needs it, and as xfs
+    takes prjquota in no remount."""
+    place = os.readlink(f"/proc/self/fd/{fd}")
+    mount = read_mount_table().holding(place)
+    device, where = (mount.source, mount.mount_point) if mount else ("DEVICE", place)
+    needed = "a kernel with xfs quotas"
+    commands = [f"umount {where}", f"mount -o prjquota {device} {where}"]
+    if magic == EXT_MAGIC:
+        commands.insert(1, f"tune2fs -O project,quota -Q prjquota {device}")
+        needed = "a kernel with quota format v2 (modprobe quota_v2)"
+    return f"on the host: {'; '.join(commands)}; and prjquota in /etc/fstab. It needs {needed}"
+
+
+def assign(fd: int, project: int) -> None:
+    """Put an empty directory into a project, with all that will be made in it.
+
+    Raises OSError: ENOTEMPTY when something lies in it already, which would stay uncounted.
+    """
+    _refuse_no_project(project)
+    flags, extent_size, extents, present, cow_extent_size = _attributes(fd)
+    if flags & _FS_XFLAG_PROJINHERIT and present == project:
+        return
+    with os.scandir(fd) as entries:
+        if any(entries):
+            raise OSError(errno.ENOTEMPTY, "what lies in the directory would not be counted")
+    wanted = (flags | _FS_XFLAG_PROJINHERIT, extent_size, extents, project, cow_extent_size)
+    fcntl.ioctl(fd, _FS_IOC_FSSETXATTR, _FSXATTR.pack(*wanted))
+
+
+def membership(fd: int) -> Membership:
+    """Return the project a file or directory is in, and whether it passes it on.
+
+    Raises OSError: ENOTTY or EOPNOTSUPP where the filesystem knows no projects.
+    """
+    flags, _, _, project, _ = _attributes(fd)
+    return Membership(project, bool(flags & _FS_XFLAG_PROJINHERIT))
+
+
+def set_limits(fd: int, project: int, *, soft_bytes: int | None, hard_bytes: int | None) -> None:
+    """Limit a project of the filesystem ``fd`` lies in, in bytes; 0 or None is no limit.
+
+    Limits are rounded up to what the filesystem writes down. What is beyond a new limit stays;
+    nothing can be added. Raises ValueError where soft exceeds hard (xfs would ignore that without
+    a word), OSError.
+    """
+    _refuse_no_project(project)
+    soft, hard = (_sectors(limit or 0) for limit in (soft_bytes, hard_bytes))
+    if hard and soft > hard:
+        raise ValueError(f"the soft limit of {soft_bytes} bytes exceeds the hard one, {hard_bytes}")
+    fields = _FS_DQ_BSOFT | _FS_DQ_BHARD
+    wanted = (_FS_DQUOT_VERSION, _FS_PROJ_QUOTA, fields, project, hard, soft, 0, 0, 0, 0)
+    quotacalls.quotactl(fd, _Q_XSETQLIM, project, _DQUOT.pack(*wanted))
+
+
+def read(fd: int, project: int) -> ProjectUsage:
+    """Return what a project holds and may hold; all zeros if the kernel knows nothing of it.
+
+    Raises OSError: ESRCH or ENOSYS where project quotas are off.
+    """
+    _refuse_no_project(project)
+    with contextlib.suppress(FileNotFoundError):
+        answer = quotacalls.quotactl(fd, _Q_XGETQUOTA, project, bytes(_DQUOT.size))
+        _, _, _, _, hard, soft, _, _, used, inodes = _DQUOT.unpack(answer)
+        return ProjectUsage(used * _SECTOR, soft * _SECTOR, hard * _SECTOR, inodes)
+    return ProjectUsage(0, 0, 0, 0)
+
+
+def _attributes(fd: int) -> tuple[int, int, int, int, int]:
+    answer = fcntl.ioctl(fd, _FS_IOC_FSGETXATTR, bytes(_FSXATTR.size))
+    flags, extent_size, extents, project, cow_extent_size = _FSXATTR.unpack(answer)
+    return flags, extent_size, extents, project, cow_extent_size
+
+
+def _refuse_no_project(project: int) -> None:
+    """0 is everything without a project: its limits are the defaults of all others on xfs."""
+    if not 0 < project <= HIGHEST_PROJECT:
+        raise ValueError(f"not the id of a project: {project}")
+
+
+def _sectors(limit: int) -> int:
+    if limit < 0:
+        raise ValueError(f"not a limit: {limit}")
+    return -(-limit // _LIMIT_UNIT) * (_LIMIT_UNIT // _SECTOR)

@@ -1,0 +1,1 @@
+"""Loop devices: put under a file, recognised, taken away."""

@@ -1,0 +1,251 @@
+"""Put a file under a loop device with direct I/O, find it there again, and take it away.
+
+By ioctl (linux/loop.h, Linux 5.8), as losetup's answer would have to be checked anyway: the number
+of a loop device says nothing, only the device and inode number of what stands behind it do.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+
+from localvolume.host import locks
+from localvolume.host.block.blockdev import exclusive_open
+from localvolume.host.loop.backing import (
+    AUTOCLEAR,
+    DIRECT_IO,
+    INFO_BYTES,
+    INFO_FLAGS,
+    Loop,
+    attached,
+    identity,
+    info,
+    look,
+    on_file,
+    open_loop,
+    status,
+)
+
+# One door for those who work with loop devices.
+__all__ = [
+    "Loop",
+    "NoLoopDevice",
+    "StillInUse",
+    "attach",
+    "attached",
+    "borrowed",
+    "detach",
+    "look",
+    "on_file",
+    "set_capacity",
+    "why_none",
+]
+
+_CONTROL = "/dev/loop-control"
+_GET_FREE, _CONFIGURE = 0x4C82, 0x4C0A
+_CLR_FD, _SET_STATUS64, _SET_CAPACITY = 0x4C01, 0x4C04, 0x4C07
+# How often another process may be quicker to take the free device we were told of.
+_ATTEMPTS = 64
+# Seconds: udev opens every device that changes, for a moment.
+_PATIENCE = 2.0
+
+
+class NoLoopDevice(Exception):
+    """The kernel or the container gives none: mend that; the text says what is missing."""
+
+
+class StillInUse(Exception):
+    """Somebody has the loop device open, or attached the file in another way: let them end."""
+
+
+def why_none() -> str:
+    """Say why there can be no loop devices here; "" where there can."""
+    if not os.path.exists(_CONTROL):
+        return f"there is no {_CONTROL}: load the module loop and give the agent the host's /dev"
+    if not os.access(_CONTROL, os.R_OK | os.W_OK):
+        return f"{_CONTROL} is not ours to use: run as root, privileged"
+    return ""
+
+
+def attach(file: int, *, block_size: int, chosen: Callable[[str], None] | None = None) -> Loop:
+    """Put the open file (for writing) under a loop device, or find it there: never twice.
+
+    ``block_size`` is the device's logical sector size, 512 or 4096. ``chosen`` is told the node
+    before anything stands behind it. Direct I/O where the filesystem can. Raises ``NoLoopDevice``,
+    ``StillInUse`` (attached otherwise, or another process is at it) and OSError.
+    """
+    # A description of its own: the loop device keeps `file` open, and a lock on it would stay.
+    lock = os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if not locks.lock_directory(lock):
+            raise StillInUse("another process is attaching or detaching it")
+        found = on_file(file)
+        for loop in found:
+            if loop.ours:
+                return loop
+        if found:
+            raise StillInUse(f"{found[0].node} stands on it already, in another way")
+        fd, loop = _configure(file, block_size, 0, chosen)
+        os.close(fd)
+        return loop
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def borrowed(
+    file: int, *, block_size: int, chosen: Callable[[str], None] | None = None
+) -> Iterator[Loop]:
+    """Have the open file under a loop device for a while; it ends with this process at the latest.
+
+    Raises as ``attach`` does, and ``StillInUse`` when the device does not go at the end.
+    """
+    fd, loop = _configure(file, block_size, AUTOCLEAR, chosen)
+    try:
+        yield loop
+    finally:
+        os.close(fd)
+    _await_gone(loop)
+
+
+def detach(loop: Loop) -> None:
+    """Take the file away from the loop device, if it is still that one; nobody may have it open.
+
+    What was written to the device is in the file then, unless the disk beneath fails: a volume that
+    is to be removed must not stay for that. Raises ``StillInUse`` and ``blockdev.InUse`` (it stays
+    attached then) and OSError.
+    """
+    try:
+        # Claimed, so that nobody mounts it between our look and its end.
+        fd = exclusive_open(loop.node, write=False, device=loop.device)
+    except FileNotFoundError:
+        return
+    try:
+        found = status(fd, loop.node)
+        if found is None or found.behind != loop.behind:
+            return
+        # A writer's last close flushes nothing while another process looks at the device, and the
+        # ioctl drops what was not flushed.
+        with contextlib.suppress(OSError):
+            os.fsync(fd)
+        try:
+            fcntl.ioctl(fd, _CLR_FD)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+    finally:
+        os.close(fd)
+    try:
+        _await_gone(loop)
+    except StillInUse:
+        # Others have it open: the kernel would detach it once they close it, at a time when the
+        # volume may be offered again.
+        _keep(loop)
+        raise
+
+
+def set_capacity(loop: Loop) -> None:
+    """Let the device have the present size of the file behind it. Raises OSError."""
+    fd = open_loop(loop.node)
+    try:
+        found = status(fd, loop.node)
+        if found is None or found.behind != loop.behind:
+            raise OSError(errno.ENXIO, "another file is behind the loop device", loop.node)
+        fcntl.ioctl(fd, _SET_CAPACITY)
+    finally:
+        os.close(fd)
+
+
+def _configure(
+    file: int, block_size: int, flags: int, chosen: Callable[[str], None] | None
+) -> tuple[int, Loop]:
+    """Return the open loop device and what it is."""
+    if reason := why_none():
+        raise NoLoopDevice(reason)
+    wanted = bytearray(INFO_BYTES)
+    struct.pack_into("=I", wanted, INFO_FLAGS, flags | DIRECT_IO)
+    # Only for people: 63 bytes at most.
+    name = os.path.basename(os.readlink(f"/proc/self/fd/{file}"))
+    wanted[56 : 56 + 63] = os.fsencode(name)[:63].ljust(63, b"\0")
+    # struct loop_config: the file, the sector size, the info, 64 bytes reserved
+    config = struct.pack("=II", file, block_size) + bytes(wanted) + bytes(64)
+    for _ in range(_ATTEMPTS):
+        fd, node = _free()
+        try:
+            if chosen is not None:
+                chosen(node)
+            fcntl.ioctl(fd, _CONFIGURE, config)
+            loop = _verified(fd, node, file)
+        except OSError as error:
+            os.close(fd)
+            if error.errno == errno.EBUSY:
+                continue
+            if error.errno in (errno.EINVAL, errno.ENOTTY):
+                raise NoLoopDevice(
+                    f"{node}: {error.strerror}: it takes Linux 5.8 and a file on a filesystem that"
+                    " loop devices can stand on"
+                ) from error
+            raise
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd, loop
+    raise StillInUse("others kept taking the free loop devices")
+
+
+def _verified(fd: int, node: str, file: int) -> Loop:
+    loop = status(fd, node)
+    if loop is None or loop.behind != identity(file):
+        raise OSError(errno.ENXIO, "the loop device does not stand on the file", node)
+    return loop
+
+
+def _free() -> tuple[int, str]:
+    """Open a loop device that nobody has, for now."""
+    try:
+        control = os.open(_CONTROL, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise NoLoopDevice(f"{_CONTROL}: {error.strerror}") from error
+    try:
+        number: int = fcntl.ioctl(control, _GET_FREE)
+    except OSError as error:
+        raise NoLoopDevice(f"the kernel gives no more loop devices: {error.strerror}") from error
+    finally:
+        os.close(control)
+    node = f"/dev/loop{number}"
+    try:
+        return open_loop(node, os.O_RDWR), node
+    except FileNotFoundError as error:
+        raise NoLoopDevice(f"there is no {node}: give the agent the host's /dev") from error
+
+
+def _await_gone(loop: Loop) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        found = look(loop.node)
+        if found is None or found.behind != loop.behind:
+            return
+        if time.monotonic() > deadline:
+            raise StillInUse(f"{loop.node} is open elsewhere")
+        time.sleep(0.01)
+
+
+def _keep(loop: Loop) -> None:
+    """Take back that the device goes at its last close."""
+    fd = open_loop(loop.node)
+    try:
+        answer, found = info(fd), status(fd, loop.node)
+        if answer is None or found is None or found.behind != loop.behind:
+            return
+        changed = bytearray(answer)
+        flags = struct.unpack_from("=I", answer, INFO_FLAGS)[0]
+        struct.pack_into("=I", changed, INFO_FLAGS, flags & ~AUTOCLEAR)
+        fcntl.ioctl(fd, _SET_STATUS64, bytes(changed))
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # it went by itself after all
+            raise
+    finally:
+        os.close(fd)

@@ -1,0 +1,344 @@
+"""LVM's commands, typed: volume groups and logical volumes are looked at, made, grown, removed.
+
+Each method runs one command, so LVM commits it as a whole or not at all; what a killed command
+leaves in the kernel `recover` puts right (``lvmrecovery`` says what that is). Call it for each
+group when the agent starts, for the last one may have been killed, and after LvmUnfinished, before
+anything else is done there. Everything blocks; use it in workers (``commandsync.Run``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from localvolume.host.lvm import devicefilter, report
+from localvolume.host.lvm.errors import (
+    BadName,
+    GroupMissing,
+    HasSnapshots,
+    LvmFailed,
+    LvmUnfinished,
+    NameTaken,
+    NoRoomInGroup,
+    VolumeInUse,
+    VolumeMissing,
+    failed,
+)
+from localvolume.host.lvm.names import check_name, check_names, device_path
+from localvolume.host.lvm.recovery import Recovery
+from localvolume.host.lvm.report import BadReport, LogicalVolume, VolumeGroup
+from localvolume.host.process.commands import CommandMissing, CommandTimedOut
+from localvolume.host.process.commandsync import OUTPUT_LIMIT, Run
+
+LOOK_SECONDS: Final = 30.0
+CHANGE_SECONDS: Final = 60.0
+"""How long a command may take before it is ended and counts as failed."""
+REPORT_BYTES: Final = 64 << 20
+"""How long a report may be: one volume takes about 1.5 KiB."""
+
+# Errors are read from stderr. LVM of 2025 writes them into its report instead, unless it is told.
+_TOLD: Final = "log{report_command_log=0}"
+# In a container udev's semaphores and its database are the host's: LVM makes the nodes itself.
+_ALONE: Final = "activation{udev_sync=0 udev_rules=0 verify_udev_operations=0}"
+# A warning for each file that a caller has open is of no use.
+_ENVIRONMENT: Final = {"LC_ALL": "C", "LVM_SUPPRESS_FD_WARNINGS": "1"}
+_BY_SIGNAL: Final = 128
+"""Exit statuses above are a shell's, or a prefix's, way to tell that a signal ended its child."""
+_BIG_ENOUGH: Final = re.compile(r"matches existing size|not larger than existing|No size change")
+
+
+class Lvm:
+    """`prefix` goes before every command, to use the host's own LVM (nsenter ...). `discovery` are
+    the directories whose devices tenants are given: LVM is not shown these (``lvmsight``).
+
+    All methods raise LvmFailed (or a subclass), BadReport, and OSError. Sizes are bytes; LVM rounds
+    up to whole extents, and the caller learns the size by looking again. A command that changes
+    something may take `change_seconds`.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        prefix: Sequence[str] = (),
+        change_seconds: float = CHANGE_SECONDS,
+        *,
+        discovery: Sequence[str] = (),
+    ) -> None:
+        self._run = run
+        self._change_seconds = change_seconds
+        self._prefix = tuple(prefix)
+        self._discovery = tuple(discovery)
+        self._filter = ""
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def groups(self) -> list[VolumeGroup]:
+        """All volume groups of this node."""
+        return report.read_groups(self._report("vgs", report.GROUP_FIELDS))
+
+    def group(self, name: str) -> VolumeGroup:
+        """That volume group; raises GroupMissing."""
+        text = self._report("vgs", report.GROUP_FIELDS, check_name(name))
+        for found in report.read_groups(text):
+            if found.name == name:
+                return found
+        raise GroupMissing(f"volume group {name} is not among what LVM reports")
+
+    def volumes(self, group: str) -> list[LogicalVolume]:
+        """All logical volumes of a group; raises GroupMissing."""
+        text = self._report("lvs", report.VOLUME_FIELDS, check_name(group))
+        return report.read_volumes(text)
+
+    def whole(self, name: str) -> tuple[VolumeGroup, list[LogicalVolume]]:
+        """That volume group and all its logical volumes, of one moment; raises GroupMissing."""
+        text = self._told("fullreport", *report.WHOLE, check_name(name))
+        for group, volumes in report.read_whole(text):
+            if group.name == name:
+                return group, volumes
+        raise GroupMissing(f"volume group {name} is not among what LVM reports")
+
+    def volume(self, group: str, name: str) -> LogicalVolume | None:
+        """That logical volume, None where there is none; raises GroupMissing."""
+        check_name(name)
+        return next((one for one in self.volumes(group) if one.name == name), None)
+
+    # --- making --------------------------------------------------------------------------------
+
+    def create(
+        self,
+        group: str,
+        name: str,
+        size_bytes: int,
+        *,
+        thin_pool: str = "",
+        tags: Iterable[str] = (),
+        stripes: int = 0,
+        stripe_bytes: int = 0,
+        options: Sequence[str] = (),
+    ) -> None:
+        """Make a volume, thin if a pool is named, active; signatures of older ones are wiped.
+
+        Raises NameTaken, NoRoomInGroup, GroupMissing.
+        """
+        check_names(group, name)
+        argv = ["lvcreate", "--name", name, "--wipesignatures", "y", "--yes"]
+        if thin_pool:
+            where = f"{check_name(group)}/{check_name(thin_pool)}"
+            argv += ["--thin", "--virtualsize", sized(size_bytes)]
+        else:
+            where = check_name(group)
+            argv += ["--size", sized(size_bytes), "--zero", "y"]
+            if stripes:
+                argv += ["--stripes", str(stripes)]
+            if stripe_bytes:
+                argv += ["--stripesize", f"{stripe_bytes}b"]
+        self._change([*argv, *_tagged("--addtag", tags), *options, where])
+
+    def create_pool(
+        self, group: str, name: str, size_bytes: int | None, *, tags: Iterable[str] = ()
+    ) -> None:
+        """Make a thin pool that zeroes what it hands out; None: of all the room that is free.
+
+        Not one change: killed, it may leave a thick volume of that name, with the tags and
+        without anything in it.
+        """
+        check_names(group, name)
+        size = ["--extents", "100%FREE"] if size_bytes is None else ["--size", sized(size_bytes)]
+        argv = ["lvcreate", "--type", "thin-pool", "--name", name, "--zero", "y"]
+        self._change([*argv, *size, "--yes", *_tagged("--addtag", tags), check_name(group)])
+
+    def snapshot(
+        self,
+        group: str,
+        origin: str,
+        name: str,
+        *,
+        size_bytes: int | None,
+        tags: Iterable[str] = (),
+    ) -> None:
+        """A snapshot of a volume as it is now.
+
+        `size_bytes` None makes a thin one, of a thin volume; it is writable and active. Else a
+        classic one of any other, with so much room for what changes: full, it is invalid for good.
+        """
+        check_names(group, name)
+        argv = ["lvcreate", "--snapshot", "--name", name, "--yes"]
+        if size_bytes is None:
+            argv += ["--setactivationskip", "n"]
+        else:
+            argv += ["--size", sized(size_bytes)]
+        where = f"{check_name(group)}/{check_name(origin)}"
+        self._change([*argv, *_tagged("--addtag", tags), where])
+
+    def mapped_bytes(self, volume: LogicalVolume) -> int:
+        """How much of its pool an active thin volume has. Raises LvmFailed, BadReport."""
+        group, name = (word.replace("-", "--") for word in (volume.group, volume.name))
+        told = self._dmsetup(["status", "--target", "thin", f"{group}-{name}"])
+        words = told.split()
+        # "<start> <length> thin <mapped sectors> <highest mapped sector>", or "thin Fail".
+        if len(words) < 4 or words[2] != "thin" or not words[3].isdigit():
+            raise BadReport(f"what {volume.full_name} has of its pool: {told.strip() or 'nothing'}")
+        return int(words[3]) * 512
+
+    # --- changing ------------------------------------------------------------------------------
+
+    def extend(self, volume: LogicalVolume, size_bytes: int) -> None:
+        """Let it have that many bytes, whatever it holds; one that has as many is left as it is.
+
+        The filesystem in it is not touched. Raises NoRoomInGroup, VolumeMissing, HasSnapshots
+        (an active volume with classic snapshots cannot grow).
+        """
+        if size_bytes <= volume.size_bytes:
+            return
+        try:
+            self._change(["lvextend", "--size", sized(size_bytes), "--yes", volume.full_name])
+        except LvmFailed as error:
+            if not _BIG_ENOUGH.search(str(error)):  # it grew since the caller looked
+                raise
+
+    def retag(self, volume: LogicalVolume, remove: Collection[str], add: Collection[str]) -> None:
+        """Change its tags, all at once."""
+        if remove or add:
+            tags = [*_tagged("--deltag", remove), *_tagged("--addtag", add)]
+            self._change(["lvchange", *tags, volume.full_name])
+
+    def activate(self, volume: LogicalVolume) -> None:
+        """Make its device appear; done before is fine."""
+        argv = ["lvchange", "--activate", "y", "--ignoreactivationskip", "--yes"]
+        self._change([*argv, volume.full_name])
+
+    def deactivate(self, volume: LogicalVolume) -> None:
+        """Make its device go, which is how LVM proves that nobody uses it. Raises VolumeInUse.
+
+        A thin pool stays while volumes in it are active, without an error. Classic snapshots go
+        with their origin.
+        """
+        self._change(["lvchange", "--activate", "n", "--yes", volume.full_name])
+
+    def refresh(self, volume: LogicalVolume) -> None:
+        """Load what is on record into the kernel and let I/O go on, after a killed command."""
+        self._change(["lvchange", "--refresh", volume.full_name])
+
+    def remove(self, volume: LogicalVolume, *, keep_blocks: bool = False) -> None:
+        """Remove it, and all that it holds, for good. Raises VolumeInUse; gone already is fine.
+
+        `keep_blocks`: what its blocks say is still wanted, whatever the host's LVM is told to do
+        with the blocks of what is removed (`issue_discards`).
+
+        It is named by its UUID, so never another one that has got its name. Raises HasSnapshots,
+        for LVM removes those along with it and does not ask.
+        """
+        exactly = f"lv_uuid={volume.uuid} && lv_role!={{thickorigin}}"
+        argv = ["lvremove", "--yes", "--select", exactly, check_name(volume.group)]
+        told = self._change(argv, "issue_discards=0" if keep_blocks else "")
+        if "successfully removed" in told:
+            return
+        left = next((one for one in self.volumes(volume.group) if one.uuid == volume.uuid), None)
+        if left is not None and left.has_snapshots:
+            raise HasSnapshots(f"{volume.full_name} has snapshots, which would be removed with it")
+        if left is not None:
+            raise LvmFailed(f"lvremove left {volume.full_name} without a word")
+
+    def recover(self, group: str) -> tuple[str, ...]:
+        """Put right what killed commands have left of this group; what was done, in words.
+
+        No other command of ours may run in the group meanwhile. Raises GroupMissing.
+        """
+        check_name(group)
+        return Recovery(self._recovering, self._dmsetup, group).run()
+
+    # --- running -------------------------------------------------------------------------------
+
+    def _report(self, command: str, fields: str, *what: str) -> str:
+        return self._told(command, "--options", fields, *what)
+
+    def _told(self, command: str, *arguments: str) -> str:
+        how = ("--reportformat", "json", "--units", "b", "--nosuffix")
+        return self._lvm([command, *how, *arguments], LOOK_SECONDS, REPORT_BYTES)
+
+    def _change(self, argv: Sequence[str], of_devices: str = "") -> str:
+        return self._lvm(argv, self._change_seconds, OUTPUT_LIMIT, of_devices)
+
+    def _recovering(self, argv: Sequence[str]) -> str:
+        return self._lvm(argv, self._change_seconds, REPORT_BYTES)
+
+    def _dmsetup(self, argv: Sequence[str]) -> str:
+        alone = () if self._prefix else ("--noudevsync", "--noudevrules")
+        return self._command(
+            "dmsetup", ["dmsetup", *alone, *argv], self._change_seconds, REPORT_BYTES
+        )
+
+    def _lvm(self, argv: Sequence[str], seconds: float, most: int, of_devices: str = "") -> str:
+        """`of_devices` is more of LVM's configuration, in its section "devices"."""
+        command, *arguments = argv
+        blocks = devicefilter.blocks()
+        hidden = devicefilter.hidden(blocks, devicefilter.given(self._discovery))
+        seen = devicefilter.shown(blocks, hidden)
+        sight = devicefilter.accepting(seen, self._free_filter(), of_devices)
+        config = f"{_TOLD} {sight}" if self._prefix else f"{_TOLD} {_ALONE} {sight}"
+        try:
+            return self._command(
+                command, ["lvm", command, "--config", config, *arguments], seconds, most
+            )
+        except GroupMissing as error:
+            if not (told := devicefilter.told(hidden)):
+                raise
+            raise GroupMissing(f"{error} ({told})") from error
+
+    def _free_filter(self) -> str:
+        """Which of LVM's filters is ours to use, for as long as this object is there."""
+        if not self._filter:
+            told = self._command("lvmconfig", ["lvm", "lvmconfig"], LOOK_SECONDS, REPORT_BYTES)
+            self._filter = devicefilter.free_filter(told)
+        if not self._filter:
+            raise LvmFailed(
+                "LVM's configuration has both devices/filter and devices/global_filter, so that"
+                " tenants' devices cannot be kept from it: make one filter of them"
+            )
+        return self._filter
+
+    def _command(self, command: str, argv: Sequence[str], seconds: float, most: int) -> str:
+        whole = (*self._prefix, *argv)
+        try:
+            finished = self._run(whole, seconds, output_limit=most, env=_ENVIRONMENT)
+        except CommandMissing as error:
+            raise LvmFailed(f"LVM is not there: {error}; install lvm2") from error
+        except (CommandTimedOut, TimeoutError, ChildProcessError) as error:
+            # The last two: it may still run, or how it ended is not known.
+            raise LvmUnfinished(f"{command}: {error}") from error
+        if finished.returncode < 0 or finished.returncode > _BY_SIGNAL:
+            raise LvmUnfinished(f"{command}: ended by a signal ({finished.returncode})")
+        if finished.returncode:
+            raise failed(command, finished.returncode, finished.stderr or finished.stdout)
+        if finished.truncated and most == REPORT_BYTES:
+            raise BadReport(f"{command} reports more than {most} bytes")
+        return finished.stdout
+
+
+def sized(size_bytes: int) -> str:
+    """As lvcreate takes it: it rounds whole sectors up to extents, and refuses half ones."""
+    return f"{-(-size_bytes // 512) * 512}b"
+
+
+def _tagged(option: str, tags: Iterable[str]) -> list[str]:
+    return [word for tag in sorted(tags) for word in (option, tag)]
+
+
+__all__ = [
+    "BadName",
+    "BadReport",
+    "GroupMissing",
+    "HasSnapshots",
+    "LogicalVolume",
+    "Lvm",
+    "LvmFailed",
+    "LvmUnfinished",
+    "NameTaken",
+    "NoRoomInGroup",
+    "VolumeGroup",
+    "VolumeInUse",
+    "VolumeMissing",
+    "check_name",
+    "device_path",
+]

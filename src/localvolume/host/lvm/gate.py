@@ -1,0 +1,116 @@
+"""LVM's commands of one group, kept apart from putting right what a killed one has left.
+
+All that this process does in a group goes through one gate, whoever does it: many commands at once,
+or one recovery alone. It is recovered before the first command that changes anything, for the
+process before this one may have been killed, and after each that did not end in time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from localvolume.host.lvm.commands import CHANGE_SECONDS, LvmUnfinished
+from localvolume.host.lvm.extents import ExtentLvm
+from localvolume.host.process.commandsync import Run
+
+log = logging.getLogger(__name__)
+
+
+class Gate:
+    """Many may pass, or one alone."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._passing = 0
+        self._alone = False
+        self.unsafe = True
+        """Whether a command may have been killed since the group was last put right."""
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """With others, while nobody is alone."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._passing += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._passing -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While nobody else is there; nobody comes in from the moment that it is waited for."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._alone = True
+            self._changed.wait_for(lambda: not self._passing)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._alone = False
+                self._changed.notify_all()
+
+
+_gates: dict[str, Gate] = {}
+_of_gates = threading.Lock()
+
+
+def gate_of(group: str) -> Gate:
+    """The one gate of a volume group in this process."""
+    with _of_gates:
+        return _gates.setdefault(group, Gate())
+
+
+class GatedLvm(ExtentLvm):
+    """LVM for one group; see the module."""
+
+    def __init__(
+        self,
+        run: Run,
+        prefix: Sequence[str],
+        group: str,
+        change_seconds: float = CHANGE_SECONDS,
+        *,
+        discovery: Sequence[str] = (),
+    ) -> None:
+        super().__init__(run, prefix, change_seconds, discovery=discovery)
+        self._group = group
+        self._gate = gate_of(group)
+        self._mine = threading.local()
+
+    def put_right(self, *, anew: bool = False) -> None:
+        """Recover the group if that may be needed; `anew`: another process may have been killed.
+
+        Raises as ``recover`` does.
+        """
+        if anew:
+            self._gate.unsafe = True
+        if self._gate.unsafe:
+            with self._gate.alone():
+                if self._gate.unsafe:
+                    self._mine.recovering = True
+                    try:
+                        for done in self.recover(self._group):
+                            log.warning("volume group %s: %s", self._group, done)
+                        self._gate.unsafe = False
+                    finally:
+                        self._mine.recovering = False
+
+    def _command(self, command: str, argv: Sequence[str], seconds: float, most: int) -> str:
+        if getattr(self._mine, "recovering", False):
+            return super()._command(command, argv, seconds, most)
+        # Looking changes nothing, and opens no volume.
+        if command not in ("lvs", "vgs", "fullreport", "lvmconfig"):
+            self.put_right()
+        with self._gate.passing():
+            try:
+                return super()._command(command, argv, seconds, most)
+            except LvmUnfinished:
+                self._gate.unsafe = True
+                raise

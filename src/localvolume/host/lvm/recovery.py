@@ -1,0 +1,270 @@
+"""What a killed LVM command leaves in the kernel, and how it is put right.
+
+LVM's metadata is whole at any moment: a command is committed or not. The kernel's devices are not.
+These were found by killing commands at random moments (making thick and thin volumes, growing both,
+removing both) and, by strace (`inject=ioctl:signal=KILL`), before each call to the kernel that the
+making and the removal of a classic snapshot make, and most that the making of a thin one makes.
+Others may exist: what this cannot put right is raised, and nothing is removed that a volume may be
+read from.
+
+- a device with a second table loaded, or suspended: I/O to it waits for ever, and whatever opens it
+  hangs. The second table is dropped (it may be one of a state never committed), the device resumed,
+  and LVM told to load what is on record (`lvchange --refresh`);
+- a device without any table: nobody can have it open; it is removed;
+- a hidden part (`_tdata`, `_tmeta`, `-tpool`, `-real`, `-cow`) that nothing uses any more. LVM then
+  refuses to activate the whole ("prohibited while logical volume ... is active"), so a thin pool
+  would stay inactive for good. It is removed, and LVM makes it again when needed;
+- a device smaller than its volume on record: refreshed. So are the origin and the devices of a
+  classic snapshot killed between the two commits of its removal, whichever lets go first;
+- an active device to which no path in /dev leads, where LVM makes the paths itself (there is no
+  udev, or none that it waits for): refreshed, which makes them (`vgmknodes` does, too, and fails);
+- a thin pool one transaction behind LVM's record of it. LVM sends the message again with the next
+  change, but when the kernel had made the volume already it refuses ("already contain thin device",
+  "Manual intervention may be required"), and no volume of the pool can be made or removed any
+  more. The one thing missing, the pool's new transaction number, is sent;
+- messages to a thin pool that LVM has on record still, whether the kernel has got them or not: what
+  only loads tables anew (a growth, a refresh, an activation) sends them and leaves them there. As
+  long as they are, the removal of another volume adds its own and counts no transaction on, so that
+  the kernel, which has that number already, is never told of it: the volume stays in the pool, with
+  its data, and LVM gives its number to a later one. Only the making of a thin volume clears them
+  first: one is made and removed. Where the kernel had not made a volume, it has then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from localvolume.host.lvm import parts as lvmparts
+from localvolume.host.lvm.errors import LvmFailed, LvmUnfinished
+from localvolume.host.lvm.parts import Part
+from localvolume.host.lvm.report import BadReport
+
+Do = Callable[[Sequence[str]], str]
+"""Runs one command (argv without `lvm`, or one of dmsetup) and returns what it says."""
+
+_DEVICE_FIELDS: Final = "name,uuid,suspended,tables_loaded,open"
+_HIDDEN: Final = frozenset({"tdata", "tmeta", "tpool", "real", "cow"})
+_SETTLE_SECONDS: Final = 0.3
+_MESSENGER: Final = "localvolume-recovery"
+"""The thin volume that is made to have a pool's messages cleared."""
+_MESSENGER_TAG: Final = "localvolume.dev/owner=recovery"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device-mapper device of LVM's; `layer` is "" for a volume's own."""
+
+    name: str
+    group_uuid: str
+    volume_uuid: str
+    layer: str
+    suspended: bool
+    tables: str
+    open: int
+
+    @property
+    def half(self) -> bool:
+        """Whether a killed command may have left it so; a running one passes through it, too."""
+        idle_part = self.layer in _HIDDEN and not self.open
+        return self.suspended or self.tables != "Live" or idle_part
+
+
+class Recovery:
+    """Puts one group right. `lvm` and `dmsetup` run those; both raise LvmFailed."""
+
+    def __init__(self, lvm: Do, dmsetup: Do, group: str) -> None:
+        self._lvm = lvm
+        self._dmsetup = dmsetup
+        self._group = group
+        self.done: list[str] = []
+
+    def devices(self) -> list[Device]:
+        """The kernel's devices that are LVM's, of any group."""
+        told = self._dmsetup(
+            ["info", "--columns", "--noheadings", "--separator", "/", "-o", _DEVICE_FIELDS]
+        )
+        return list(read_devices(told.splitlines()))
+
+    def run(self) -> tuple[str, ...]:
+        """Put all of it right; what was done, in words, for a log.
+
+        What cannot be put right is raised when all else has been.
+        """
+        changed: set[str] = set()
+        if any(device.half for device in self.devices()):
+            changed = self._settle_all()
+        parts = self._parts()
+        # Before anything is loaded anew: with that, LVM sends what a pool has not been told.
+        pools = [one for one in parts if one.pool_transaction is not None]
+        for pool in pools:
+            self._finish_transaction(pool, parts)
+        if pools and self._clear_messages(parts):
+            parts = self._parts()
+        touched = [one for one in parts if one.uuid.replace("-", "") in changed]
+        wrong = [one for one in parts if one.short or one.unreachable or one in touched]
+        # LVM refreshes no hidden part ("Operation not permitted on hidden LV"), but with its whole.
+        wholes = {_whole(one, parts).name for one in wrong}
+        self._refresh([one for one in parts if one.name in wholes])
+        return tuple(self.done)
+
+    def _refresh(self, parts: Sequence[Part]) -> None:
+        """Load what is on record; again while that helps, for one may hold what another needs."""
+        left = [part for part in parts if part.active]
+        while left:
+            failed = []
+            for part in left:
+                try:
+                    self._lvm(["lvchange", "--refresh", f"{self._group}/{part.name}"])
+                except LvmFailed as error:
+                    failed.append((part, error))
+                else:
+                    self.done.append(f"refreshed {part.name}")
+            if len(failed) == len(left):
+                raise failed[0][1]
+            left = [part for part, _ in failed]
+
+    def _settle_all(self) -> set[str]:
+        """Let all I/O go on with the tables there are; the UUIDs of the volumes it concerns."""
+        before = set(self._halves())
+        # Whoever changes the group holds its lock, and this waits for it; what a command now
+        # running is about to change back is so no longer.
+        time.sleep(_SETTLE_SECONDS)
+        changed = set()
+        for device in self._halves():
+            if device in before and (device.suspended or device.tables != "Live"):
+                self._settle(device)
+                changed.add(device.volume_uuid)
+        for _ in range(len(_HIDDEN)):  # one part may hold another
+            idle = [one for one in self._halves() if one.layer in _HIDDEN and not one.open]
+            for device in idle:
+                self._try(["remove", device.name], f"removed the idle {device.name}")
+            if not idle:
+                break
+        return changed
+
+    def _halves(self) -> list[Device]:
+        told = self._lvm(["vgs", "--noheadings", "--options", "vg_uuid", self._group])
+        uuid = told.strip().replace("-", "")
+        return [one for one in self.devices() if one.group_uuid == uuid and one.half]
+
+    def _settle(self, device: Device) -> None:
+        if device.tables in ("None", "Inactive"):
+            self._try(["remove", device.name], f"removed the empty {device.name}")
+            return
+        if device.tables == "Both":
+            self._try(["clear", device.name], f"dropped the second table of {device.name}")
+        if device.suspended:
+            self._try(["resume", device.name], f"resumed {device.name}")
+
+    def _finish_transaction(self, pool: Part, parts: Sequence[Part]) -> None:
+        """Where the kernel has made what LVM waits for, say so to it."""
+        behind = self._kernel_transaction(pool)
+        if behind is None or behind + 1 != pool.pool_transaction:
+            return
+        for part in parts:
+            if part.pool != pool.name or part.made_in_transaction != behind:
+                continue
+            try:
+                self._lvm(["lvchange", "--activate", "y", "-K", "-y", f"{self._group}/{part.name}"])
+            except LvmUnfinished:
+                raise
+            except LvmFailed:
+                continue  # it is not made: the message is still to be sent
+            number = f"set_transaction_id {behind} {pool.pool_transaction}"
+            self._dmsetup(["message", self._device(pool), "0", number])
+            self.done.append(f"finished the making of {part.name} in {pool.name}")
+
+    def _clear_messages(self, parts: Sequence[Part]) -> bool:
+        """Have LVM send, and clear, what it has on record for thin pools; whether there was any."""
+        # That of a recovery that was killed goes, too.
+        waiting = {part.pool: None for part in parts if part.pool and part.name == _MESSENGER}
+        try:
+            waiting |= dict.fromkeys(self._pools_with_messages())
+        except LvmUnfinished:
+            raise
+        except (LvmFailed, BadReport) as error:
+            self.done.append(f"not known what thin pools are still to be told: {error}")
+        for pool in waiting:
+            try:
+                self._send_messages(pool)
+            except LvmUnfinished:
+                raise
+            except LvmFailed as error:
+                self.done.append(f"{pool} is not told of earlier changes: {error}")
+            else:
+                self.done.append(f"told {pool} of earlier changes")
+        return bool(waiting)
+
+    def _pools_with_messages(self) -> list[str]:
+        """As each physical volume says that has LVM's record of the group."""
+        which = ["--noheadings", "--options", "pv_name", "--select", "pv_mda_used_count>0"]
+        found = []
+        for node in self._lvm(["vgs", *which, self._group]).split():
+            told = self._lvm(["pvck", "--dump", "metadata", node])
+            found += lvmparts.pools_with_messages(told)
+        return found
+
+    def _send_messages(self, pool: str) -> None:
+        exactly = f"lv_name={_MESSENGER} && lv_tags={{{_MESSENGER_TAG}}}"
+        remove = ["lvremove", "--yes", "--select", exactly, self._group]
+        how = ["--yes", "--thin", "--virtualsize", "512b", "--wipesignatures", "n"]
+        whose = ["--name", _MESSENGER, "--addtag", _MESSENGER_TAG]
+        self._lvm(remove)
+        self._lvm(["lvcreate", *how, *whose, f"{self._group}/{pool}"])
+        self._lvm(remove)
+
+    def _kernel_transaction(self, pool: Part) -> int | None:
+        """What the kernel says, None while the pool is not active."""
+        try:
+            words = self._dmsetup(["status", "--target", "thin-pool", self._device(pool)]).split()
+        except LvmFailed:
+            return None
+        after = words.index("thin-pool") + 1 if "thin-pool" in words else len(words)
+        number = words[after] if after < len(words) else ""
+        return int(number) if number.isdigit() else None
+
+    def _device(self, pool: Part) -> str:
+        group, name = (word.replace("-", "--") for word in (self._group, pool.name))
+        return f"{group}-{name}-tpool"
+
+    def _try(self, argv: Sequence[str], done: str) -> None:
+        """One of several steps: the next look tells whether it is right now."""
+        try:
+            self._dmsetup(argv)
+        except LvmFailed as error:
+            self.done.append(f"not done: {error}")
+        else:
+            self.done.append(done)
+
+    def _parts(self) -> list[Part]:
+        how = ["--all", "--reportformat", "json", "--units", "b", "--nosuffix"]
+        told = self._lvm(["lvs", *how, "--options", lvmparts.PART_FIELDS, self._group])
+        return lvmparts.read_parts(told)
+
+
+def _whole(part: Part, parts: Sequence[Part]) -> Part:
+    """The volume that a hidden part belongs to, at whatever depth; any other is one itself."""
+    above = next((one for one in parts if part.parent and one.name == part.parent), None)
+    return part if above is None else _whole(above, parts)
+
+
+def read_devices(lines: Iterable[str]) -> Iterable[Device]:
+    """`dmsetup info`, one device a line; those that are not LVM's are left out."""
+    for line in lines:
+        words = line.strip().split("/")
+        if len(words) != len(_DEVICE_FIELDS.split(",")) or not words[1].startswith("LVM-"):
+            continue
+        name, uuid, suspended, tables, opened = words
+        both, _, layer = uuid.removeprefix("LVM-").partition("-")
+        yield Device(
+            name=name,
+            group_uuid=both[:32],
+            volume_uuid=both[32:],
+            layer=layer,
+            suspended=suspended == "Suspended",
+            tables=tables,
+            open=int(opened) if opened.isdigit() else 1,
+        )

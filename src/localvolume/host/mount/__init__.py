@@ -1,0 +1,1 @@
+"""The mount table, who has what mounted, and mounts that nobody else sees."""

@@ -1,0 +1,1 @@
+"""Programs and blocking calls: run within limits, and given up where they hang."""

@@ -1,0 +1,1 @@
+"""Directory trees by descriptor: opened beneath their root, made, emptied."""

@@ -1,0 +1,191 @@
+"""Steps on a directory tree by descriptor: make, move without replacing, write whole files."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from localvolume.host.tree.beneath import open_beneath
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_RENAME_NOREPLACE: Final = 1  # linux/fs.h
+# renameat2(2), where the C library has no wrapper (musl before 1.2.6).
+_NR_RENAMEAT2: Final = {
+    "x86_64": 316,
+    "aarch64": 276,
+    "riscv64": 276,
+    "loongarch64": 276,
+    "ppc64le": 357,
+    "s390x": 347,
+}
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PLACE: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+TEMPORARY: Final = ".new-"
+"""How the names of files begin that are not whole yet."""
+
+
+@contextmanager
+def opened(parent: int, relative: str) -> Iterator[int]:
+    """A directory below `parent`, open for reading, without links or other mounts on the way.
+
+    Raises LeadsOutside, OSError; ValueError for what is not a path of names.
+    """
+    fd = open_beneath(parent, relative, _DIRECTORY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def pinned(parent: int, relative: str) -> Iterator[int]:
+    """As `opened`, without opening it: good for fstat and as the root of further steps."""
+    fd = open_beneath(parent, relative, _PLACE)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def make_directory(parent: int, name: str, mode: int) -> bool:
+    """Make a directory with exactly that mode, whatever the umask; False where one is there.
+
+    One that is there is left as it is. Raises OSError: EEXIST where something else is.
+    """
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent)
+    except FileExistsError:
+        with pinned(parent, name):
+            return False
+    with opened(parent, name) as fd:
+        os.fchmod(fd, mode)
+    return True
+
+
+def rename_new(from_fd: int, name: str, to_fd: int, new_name: str) -> None:
+    """Rename without ever replacing anything; raises FileExistsError, OSError.
+
+    On the few filesystems whose rename cannot promise that, the place is looked at before: enough
+    where only root writes.
+    """
+    try:
+        _renameat2(from_fd, name, to_fd, new_name)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS):
+            raise
+    else:
+        return
+    try:
+        os.stat(new_name, dir_fd=to_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(name, new_name, src_dir_fd=from_fd, dst_dir_fd=to_fd)
+    else:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new_name)
+
+
+def _renameat2(from_fd: int, name: str, to_fd: int, new_name: str) -> None:
+    arguments = (
+        ctypes.c_int(from_fd),
+        ctypes.c_char_p(os.fsencode(name)),
+        ctypes.c_int(to_fd),
+        ctypes.c_char_p(os.fsencode(new_name)),
+        ctypes.c_uint(_RENAME_NOREPLACE),
+    )
+    wrapper: Any = getattr(_libc, "renameat2", None)
+    if wrapper is not None:
+        failed = wrapper(*arguments)
+    elif (number := _NR_RENAMEAT2.get(os.uname().machine)) is not None:
+        failed = _libc.syscall(ctypes.c_long(number), *arguments)
+    else:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if failed:
+        found = ctypes.get_errno()
+        raise OSError(found, os.strerror(found), name)
+
+
+def stage_file(parent: int, content: bytes, *, mode: int = 0o600) -> str:
+    """Write a file under a temporary name, until its content is on disk; returns that name.
+
+    Raises OSError; nothing is left then.
+    """
+    temporary = f"{TEMPORARY}{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with _alike(temporary):
+        fd = os.open(temporary, flags, mode, dir_fd=parent)
+    try:
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=parent)
+        raise
+    return temporary
+
+
+@contextmanager
+def _alike(temporary: str) -> Iterator[None]:
+    """Errors say the same of each attempt: with the name at random, each would be an Event."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename == temporary:
+            error.filename = f"{TEMPORARY}*"
+        raise
+
+
+def put_staged(parent: int, temporary: str, name: str, *, replace: bool = True) -> None:
+    """Give a staged file its name: it is there whole or not at all, now and after a power cut.
+
+    The name is on disk once `parent` is synced. Without `replace`, raises FileExistsError where
+    there is one. Raises OSError; the staged file is gone then.
+    """
+    try:
+        with _alike(temporary):
+            if replace:
+                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+            else:
+                rename_new(parent, temporary, parent, name)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=parent)
+        raise
+
+
+def read_file(parent: int, name: str, most: int) -> bytes:
+    """Read a regular file of at most that many bytes; raises OSError (EFBIG), ValueError."""
+    fd = open_beneath(parent, name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(fd, "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), name)
+    return content
+
+
+def list_names(parent: int) -> list[str]:
+    """The names in an open directory, from its beginning; raises OSError."""
+    # Our own description: reading moves the position, which duplicates share.
+    fd = os.open(".", _DIRECTORY, dir_fd=parent)
+    try:
+        return os.listdir(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_directory(parent: int) -> None:
+    """Have the names in a directory on disk; `parent` may be open with O_PATH. Raises OSError."""
+    fd = os.open(".", _DIRECTORY, dir_fd=parent)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from localvolume.backends.model import Record
-from localvolume.backends.pool import PoolStore
-from localvolume.backends.records import decode
+from localvolume.backends.pool.pool import PoolStore
+from localvolume.backends.pool.records import decode
 from tests.cluster.support_dynamic import DynamicLab, MadePool
 from tests.host.support_devices import command
 

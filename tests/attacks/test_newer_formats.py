@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends import records
-from localvolume.backends.lvmrecord import fields_of, read_entry
+from localvolume.backends.lvm.record import fields_of, read_entry
 from localvolume.backends.model import Record
+from localvolume.backends.pool import records
 from localvolume.disks import claim
 from localvolume.disks.model import Claim
 from localvolume.host.lvm.commands import LogicalVolume

@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
-from localvolume.backends.layout import trash_name
-from localvolume.backends.records import decode
+from localvolume.backends.pool.layout import trash_name
+from localvolume.backends.pool.records import decode
 from tests.cluster.support_dynamic import DynamicLab
 
 pytestmark = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends.pool import PoolStore
+from localvolume.backends.pool.pool import PoolStore
 from localvolume.dynamic.pools import Pools
 from tests.cluster.support_dynamic import DynamicLab
 from tests.suite.names import NODE_LABEL

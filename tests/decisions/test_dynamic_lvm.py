@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from localvolume.backends.lvmrecord import fields_of, is_begun
-from localvolume.backends.lvmview import report_of, view_of
+from localvolume.backends.lvm.record import fields_of, is_begun
+from localvolume.backends.lvm.view import report_of, view_of
 from localvolume.backends.model import Abilities
 from localvolume.config.pools import DYNAMIC_PROVISIONER, LvmConfig, PoolConfig
 from localvolume.dynamic.alerts import Alerts

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.backends.lvmrecord import (
+from localvolume.backends.lvm.record import (
     GROWTH,
     KEPT,
     KIND,
@@ -21,7 +21,7 @@ from localvolume.backends.lvmrecord import (
     kept_fields,
     read_entry,
 )
-from localvolume.backends.lvmview import NoPool, View, report_of, view_of, warnings_of
+from localvolume.backends.lvm.view import NoPool, View, report_of, view_of, warnings_of
 from localvolume.backends.model import Abilities, PoolReport, Record, Usage, as_offered
 from localvolume.config.pools import LvmConfig
 from localvolume.host.lvm.commands import LogicalVolume, VolumeGroup

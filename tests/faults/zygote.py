@@ -34,8 +34,8 @@ _EARLY = (
     "localvolume.cli.agent",
     "localvolume.cli.logs",
     "localvolume.cli.main",
-    "localvolume.backends.directory",
-    "localvolume.backends.image",
+    "localvolume.backends.directory.backend",
+    "localvolume.backends.image.backend",
     "localvolume.config.live",
     "localvolume.dynamic.role",
     "asyncinotify",
@@ -99,18 +99,18 @@ def _die_at_write(point: Point, wanted: str) -> None:
 #: Steps of dynamic volumes, by the module and the name in it.
 _CALLS = {
     "renameat2": ("localvolume.host.tree.trees", "_renameat2"),
-    "place": ("localvolume.backends.places", "put_into_place"),
-    "back": ("localvolume.backends.places", "back_to_making"),
-    "make": ("localvolume.backends.directory", "DirectoryBackend.make"),
-    "unmake": ("localvolume.backends.directory", "DirectoryBackend.unmake"),
-    "grow": ("localvolume.backends.directory", "DirectoryBackend.grow"),
-    "trash": ("localvolume.backends.directory", "DirectoryBackend.retire"),
-    "purge": ("localvolume.backends.directory", "DirectoryBackend.purge"),
-    "unrecord": ("localvolume.backends.records", "Records.delete"),
-    "image-make": ("localvolume.backends.image", "ImageBackend.make"),
-    "image-grow": ("localvolume.backends.image", "ImageBackend.grow"),
-    "image-trash": ("localvolume.backends.image", "ImageBackend.retire"),
-    "image-purge": ("localvolume.backends.image", "ImageBackend.purge"),
+    "place": ("localvolume.backends.pool.places", "put_into_place"),
+    "back": ("localvolume.backends.pool.places", "back_to_making"),
+    "make": ("localvolume.backends.directory.backend", "DirectoryBackend.make"),
+    "unmake": ("localvolume.backends.directory.backend", "DirectoryBackend.unmake"),
+    "grow": ("localvolume.backends.directory.backend", "DirectoryBackend.grow"),
+    "trash": ("localvolume.backends.directory.backend", "DirectoryBackend.retire"),
+    "purge": ("localvolume.backends.directory.backend", "DirectoryBackend.purge"),
+    "unrecord": ("localvolume.backends.pool.records", "Records.delete"),
+    "image-make": ("localvolume.backends.image.backend", "ImageBackend.make"),
+    "image-grow": ("localvolume.backends.image.backend", "ImageBackend.grow"),
+    "image-trash": ("localvolume.backends.image.backend", "ImageBackend.retire"),
+    "image-purge": ("localvolume.backends.image.backend", "ImageBackend.purge"),
     "loop": ("localvolume.host.loop.attach", "_configure"),
     "unloop": ("localvolume.host.loop.attach", "detach"),
 }
@@ -135,7 +135,7 @@ def _die_at_record(point: Point, wanted: str) -> None:
 
         return call
 
-    _replace("localvolume.backends.records", "Records.write", counted)
+    _replace("localvolume.backends.pool.records", "Records.write", counted)
 
 
 def _clean_by(clean: Any) -> None:
@@ -189,12 +189,14 @@ def _never_remove() -> None:
         return
 
     for name in ("retire", "purge"):
-        _replace("localvolume.backends.directory", f"DirectoryBackend.{name}", lambda _: lie)
+        _replace(
+            "localvolume.backends.directory.backend", f"DirectoryBackend.{name}", lambda _: lie
+        )
 
 
 def _reuse() -> None:
     """An agent that gives what was removed to the next claim."""
-    from localvolume.backends.directory import DirectoryBackend
+    from localvolume.backends.directory.backend import DirectoryBackend
 
     removed: list[str] = []
 
@@ -213,8 +215,8 @@ def _reuse() -> None:
 
         return call
 
-    _replace("localvolume.backends.directory", "DirectoryBackend.purge", lambda _: keep)
-    _replace("localvolume.backends.directory", "DirectoryBackend.make", reusing)
+    _replace("localvolume.backends.directory.backend", "DirectoryBackend.purge", lambda _: keep)
+    _replace("localvolume.backends.directory.backend", "DirectoryBackend.make", reusing)
 
 
 def _double() -> None:
@@ -228,7 +230,7 @@ def _double() -> None:
 
         return call
 
-    _replace("localvolume.backends.directory", "DirectoryBackend.host_path", constant)
+    _replace("localvolume.backends.directory.backend", "DirectoryBackend.host_path", constant)
 
 
 def _lose() -> None:
@@ -239,7 +241,7 @@ def _lose() -> None:
         for name in os.listdir(where):
             os.rename(f"{where}/{name}", f"{path}/.localvolume/trash/{record.name}.{name}")
 
-    _replace("localvolume.backends.directory", "DirectoryBackend.attach", lambda _: empty)
+    _replace("localvolume.backends.directory.backend", "DirectoryBackend.attach", lambda _: empty)
 
 
 _WRONG = {

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from localvolume.backends import places
-from localvolume.backends.btrfs import BtrfsBackend
+from localvolume.backends.btrfs.backend import BtrfsBackend
 from localvolume.backends.model import Record, Usage
+from localvolume.backends.pool import places
 from localvolume.host.btrfs import quota, subvolumes
 from tests.host.support_devices import filesystem
 from tests.suite.units import MIB
@@ -107,7 +107,7 @@ def fill(path: Path, most: int) -> tuple[int, int]:
 #: Python that goes on as the user nobody, who may not read our modules: they are loaded before.
 AS_NOBODY = """
 import array, fcntl, os, struct, sys
-from localvolume.host import btrfs
+from localvolume.host.btrfs import subvolumes
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 """
 
@@ -133,7 +133,7 @@ request = bytearray(4096)
 struct.pack_into("=QQQ", request, 16, 4, len(inherit) * 8, inherit.buffer_info()[0])
 request[56 : 56 + len(sys.argv[2])] = sys.argv[2].encode()
 directory = os.open(sys.argv[1], os.O_RDONLY)
-fcntl.ioctl(directory, btrfs._IOC_SUBVOL_CREATE_V2, request)
+fcntl.ioctl(directory, subvolumes._IOC_SUBVOL_CREATE_V2, request)
 """
 
 

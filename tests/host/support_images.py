@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localvolume.backends.image import ImageBackend
+from localvolume.backends.image.backend import ImageBackend
 from localvolume.backends.model import Record
 from localvolume.host.loop.attach import Loop, attached, detach, look
 from localvolume.host.process import commands

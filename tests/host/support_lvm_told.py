@@ -13,8 +13,8 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
-from localvolume.backends.lvmrecord import fields_of
-from localvolume.backends.lvmstore import LvmStore
+from localvolume.backends.lvm.record import fields_of
+from localvolume.backends.lvm.store import LvmStore
 from localvolume.backends.model import Record
 from localvolume.config.pools import LvmConfig, PoolConfig
 from localvolume.host.process.commands import Finished

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends.directory import DirectoryBackend
+from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.model import Backend, Record
-from localvolume.backends.pool import PoolStore
+from localvolume.backends.pool.pool import PoolStore
 from localvolume.config.pools import PoolConfig
 from tests.host.support_devices import filesystem
 

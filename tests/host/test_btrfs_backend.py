@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.btrfs import BtrfsBackend
+from localvolume.backends.btrfs.backend import BtrfsBackend
 from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume, Record
 from localvolume.host.btrfs import limits, quota, subvolumes
 from tests.host.support_btrfs import SIZE, Pool, fill, identity_of, pool

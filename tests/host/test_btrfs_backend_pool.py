@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.btrfs import BtrfsBackend
+from localvolume.backends.btrfs.backend import BtrfsBackend
 from localvolume.backends.model import NotThisVolume, Record
-from localvolume.backends.pool import PoolStore
+from localvolume.backends.pool.pool import PoolStore
 from localvolume.config.pools import PoolConfig
 from localvolume.host.btrfs import quota, subvolumes
 from tests.host.support_btrfs import SIZE, fill, identity_of

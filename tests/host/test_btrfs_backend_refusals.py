@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localvolume.backends.btrfs import BtrfsBackend
+from localvolume.backends.btrfs.backend import BtrfsBackend
 from localvolume.backends.model import BackendFailed
 from tests.host.support_btrfs import Pool, fill, pool
 from tests.host.support_devices import command, immutable

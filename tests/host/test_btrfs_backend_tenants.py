@@ -275,7 +275,7 @@ KEEPS_MAKING = """
 directory = os.open(sys.argv[1], os.O_RDONLY)
 for number in range(1_000_000):
     try:
-        btrfs.create_subvolume(directory, str(number))
+        subvolumes.create_subvolume(directory, str(number))
     except OSError:
         break
     if number == 20:
@@ -286,8 +286,8 @@ for number in range(1_000_000):
 DIES = """
 import fcntl, os, sys, threading
 import msgspec
-from localvolume.backends import places
-from localvolume.backends.btrfs import BtrfsBackend
+from localvolume.backends.pool import places
+from localvolume.backends.btrfs.backend import BtrfsBackend
 from localvolume.backends.model import Record
 
 real, left = fcntl.ioctl, int(sys.argv[4])

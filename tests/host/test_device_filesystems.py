@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends import devicefs
-from localvolume.backends.devicefs import grow_filesystem, make_filesystem, was_never_mounted
 from localvolume.backends.fsmounts import mounted_usage, open_mounted_root
 from localvolume.backends.fstools import ext_super
+from localvolume.backends.lvm import filesystem
+from localvolume.backends.lvm.filesystem import grow_filesystem, make_filesystem, was_never_mounted
 from localvolume.backends.model import BackendFailed, Impossible
 from localvolume.host.mount.mounts import read_mount_table
 from tests.host.support_devices import (
@@ -83,7 +83,7 @@ class TestRefused:
     )
     def test_what_no_filesystem_can_be_made_of(self, fs: str, size: int, said: str) -> None:
         with pytest.raises(Impossible, match=said):
-            devicefs.check_fs(fs, size)
+            filesystem.check_fs(fs, size)
 
     def test_a_device_that_somebody_uses_gets_no_filesystem(self, device: LoopDevice) -> None:
         device.format("ext4")

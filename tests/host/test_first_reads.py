@@ -3,14 +3,14 @@
 import subprocess
 import sys
 
-from localvolume.backends import records
 from localvolume.backends.model import Record
+from localvolume.backends.pool import records
 
 # Only the first reading of a process counts, and what goes wrong ends it: many processes, each of
 # which has imported everything and read nothing.
 _READ_AT_ONCE = """
 import os, sys, threading
-from localvolume.backends import records
+from localvolume.backends.pool import records
 
 def read_at_once():
     together = threading.Barrier(8)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends.devicefs import make_filesystem
+from localvolume.backends.lvm.filesystem import make_filesystem
 from localvolume.backends.model import BackendFailed
 from localvolume.flexvolume.driver import DriverFailed
 from localvolume.flexvolume.drivers.devicemount import Filesystem, give_to_group, mount, unmount

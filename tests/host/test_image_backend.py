@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.directory import DirectoryBackend
+from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.fstools import may_resize_mounted
 from localvolume.backends.model import BackendFailed, Impossible, NoRoom, NotThisVolume, Record
-from localvolume.backends.pool import PoolStore
+from localvolume.backends.pool.pool import PoolStore
 from localvolume.host.filesystem import extsuper
 from localvolume.host.loop import attach
 from localvolume.host.process.commandsync import Run

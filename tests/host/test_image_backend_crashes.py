@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.backends.fstools import may_resize_mounted
-from localvolume.backends.image import ImageBackend
+from localvolume.backends.image.backend import ImageBackend
 from localvolume.backends.model import BackendFailed, NotThisVolume, Record
 from tests.suite.units import MIB
 from tests.suite.until import until

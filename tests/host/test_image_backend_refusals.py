@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends import imagegrow, imagestore
-from localvolume.backends.image import ImageBackend
-from localvolume.backends.imagelinks import Links
+from localvolume.backends.image import growing, store
+from localvolume.backends.image.backend import ImageBackend
+from localvolume.backends.image.links import Links
 from localvolume.backends.model import BackendFailed, Impossible, NoRoom, NotThisVolume
 from localvolume.host.process.commands import Finished
 from localvolume.host.process.commandsync import Run
@@ -97,7 +97,7 @@ class TestNames:
         images = os.open(pool.images, os.O_RDONLY | os.O_DIRECTORY)
         try:
             with pytest.raises(NotThisVolume, match="is there already"):
-                imagestore.begin(images, pool.record())
+                store.begin(images, pool.record())
         finally:
             os.close(images)
         assert os.listdir(pool.images) == ["pvc-1.img"]
@@ -230,7 +230,7 @@ class TestGrowing:
         record = pool.record(fs_type="xfs", state="made")
         with pool.image(record).open("w+b") as file:
             file.truncate(64 * MIB)
-            assert imagegrow.begun_bytes(file.fileno(), record) == 0
+            assert growing.begun_bytes(file.fileno(), record) == 0
 
 
 class TestEnding:

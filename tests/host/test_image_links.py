@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.imageattach import Attachments
-from localvolume.backends.imagelinks import Links
+from localvolume.backends.image.attach import Attachments
+from localvolume.backends.image.links import Links
 from tests.host.support_images import POOL_ID, run_here
 from tests.suite.units import MIB
 from tests.suite.until import until

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends.lvmstore import LvmStore
-from localvolume.backends.lvmsurvey import survey
+from localvolume.backends.lvm.store import LvmStore
+from localvolume.backends.lvm.survey import survey
 from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NotThisVolume
 from localvolume.config.pools import LvmConfig
 from localvolume.host.lvm.commands import BadName

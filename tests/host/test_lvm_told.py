@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.lvmrecord import GROWTH, KIND, OF
+from localvolume.backends.lvm.record import GROWTH, KIND, OF
 from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NotThisVolume
 from localvolume.host.lvm.commands import Lvm
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.ground import PoolTaken
-from localvolume.backends.lvmturns import Turns
+from localvolume.backends.lvm.turns import Turns
+from localvolume.backends.pool.ground import PoolTaken
 
 POOL = "0a0a0a-0000"
 

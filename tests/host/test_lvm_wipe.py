@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends import lvmwipe
-from localvolume.backends.lvmwipe import zero_for
+from localvolume.backends.lvm import wiping
+from localvolume.backends.lvm.wiping import zero_for
+from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.backends.model import BackendFailed
-from localvolume.backends.zeroing import Zeroing
 from tests.host.support_devices import LoopDevice, loop_device
 from tests.host.support_mounts import MNT_DETACH, mount, umount
 from tests.suite.units import MIB
@@ -70,18 +70,18 @@ def test_a_discard_that_fails_otherwise_is_told() -> None:
     with loop_device(MIB) as device:
         fd = os.open(device.path, os.O_RDWR)
         try:
-            assert lvmwipe.wipe_part(fd, 0, MIB, "discard", thin=False)
+            assert wiping.wipe_part(fd, 0, MIB, "discard", thin=False)
             with pytest.raises(OSError, match="Invalid argument"):
-                lvmwipe.wipe_part(fd, 1, 512, "discard", thin=False)
+                wiping.wipe_part(fd, 1, 512, "discard", thin=False)
         finally:
             os.close(fd)
 
 
 def wipe(
     device: LoopDevice,
-    how: lvmwipe.How,
+    how: wiping.How,
     stop: threading.Event | None = None,
-    told: lvmwipe.Told = lambda done: None,
+    told: wiping.Told = lambda done: None,
 ) -> None:
     stop = stop or threading.Event()
-    lvmwipe.wipe(device.path, device.number, how, thin=False, stop=stop, told=told)
+    wiping.wipe(device.path, device.number, how, thin=False, stop=stop, told=told)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from localvolume.backends.directory import DirectoryBackend
+from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.model import BackendFailed, Record
 from tests.host.support_devices import filesystem
 from tests.host.support_pools import ON_EXT4, offer, store_in, wish

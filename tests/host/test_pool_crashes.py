@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends.pool import PoolStore
+from localvolume.backends.pool.pool import PoolStore
 from localvolume.host.tree import trees
 from tests.host.support_devices import filesystem
 from tests.host.support_pools import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.directory import DirectoryBackend
+from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.model import Record, Usage
 from localvolume.dynamic.pools import Pools
 from localvolume.host.process.workers import Hung, Workers

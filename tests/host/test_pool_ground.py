@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends.directory import DirectoryBackend
-from localvolume.backends.entrance import Entrance
-from localvolume.backends.ground import Ground, PoolTaken, why_not_mounted
+from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.model import BackendFailed, NotThisVolume
-from localvolume.backends.pool import PoolStore
+from localvolume.backends.pool.entrance import Entrance
+from localvolume.backends.pool.ground import Ground, PoolTaken, why_not_mounted
+from localvolume.backends.pool.pool import PoolStore
 from localvolume.host.mount.mounts import MountTable, parse_mount_table
 from tests.host.support_devices import (
     bind,

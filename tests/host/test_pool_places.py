@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from localvolume.backends.directory import DirectoryBackend
+from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.model import BackendFailed, Impossible, Lost, NotThisVolume, Record
-from localvolume.backends.pool import PoolStore
+from localvolume.backends.pool.pool import PoolStore
 from localvolume.host.tree import trees
 from tests.host.support_devices import bind, filesystem, tmpfs
 from tests.host.support_pools import ON_EXT4, offer, pool_on, purge, store_in, tree, wish

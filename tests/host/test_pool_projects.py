@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.directory import DirectoryBackend
+from localvolume.backends.directory.backend import DirectoryBackend
+from localvolume.backends.directory.projects import ProjectTaken
 from localvolume.backends.model import Record, Usage
-from localvolume.backends.pool import PoolStore
-from localvolume.backends.projects import ProjectTaken
+from localvolume.backends.pool.pool import PoolStore
 from localvolume.config.pools import PoolConfig
 from tests.host.support_devices import filesystem
 from tests.host.support_pools import ON_EXT4, offer, purge, store_in, tree, wish

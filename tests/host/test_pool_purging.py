@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.directory import DirectoryBackend
+from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.model import BackendFailed, Impossible, Record, Usage
 from localvolume.host.tree.erasing import Eraser
 from tests.host.support_devices import (

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends import projects
-from localvolume.backends.directory import DirectoryBackend
-from localvolume.backends.image import ImageBackend
+from localvolume.backends.directory import projects
+from localvolume.backends.directory.backend import DirectoryBackend
+from localvolume.backends.image.backend import ImageBackend
 from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume, Record
-from localvolume.backends.pool import PoolStore
-from localvolume.backends.records import Records, UnreadableRecord, decode, encode
-from localvolume.backends.survey import survey
+from localvolume.backends.pool.pool import PoolStore
+from localvolume.backends.pool.records import Records, UnreadableRecord, decode, encode
+from localvolume.backends.pool.survey import survey
 from tests.host.support_failing import dead_filesystem
 from tests.host.support_images import run_here
 from tests.host.support_pools import config_of, offer, store_in, tree, wish

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from localvolume.backends.survey import survey
+from localvolume.backends.pool.survey import survey
 from localvolume.cli.agent import CONFIG_DIRECTORY
 from localvolume.config.environment import EnvironmentInvalid, add_pool_flags
 from localvolume.config.model import ConfigurationInvalid

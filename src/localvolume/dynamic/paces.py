@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from localvolume.backends.zeroing import Zeroing
+from localvolume.backends.lvm.zeroing import Zeroing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from localvolume.backends.layout import fault_of_directory
 from localvolume.backends.model import OURS
+from localvolume.backends.pool.layout import fault_of_directory
 from localvolume.config import names
 from localvolume.config.pools import Flavor, PoolConfig
 from localvolume.dynamic import templates

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
+from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.backends.model import BackendFailed, GoesOn, PoolReport, Progress, Record
-from localvolume.backends.pool import PoolStore
+from localvolume.backends.pool.pool import PoolStore
 from localvolume.backends.store import Store
-from localvolume.backends.zeroing import Zeroing
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.model import Pool
 from localvolume.dynamic.neighbours import with_neighbours
@@ -160,20 +160,20 @@ class Pools:
         # Imported as needed: an agent carries only the backends that it has pools for.
         match config.backend:
             case "directory":
-                from localvolume.backends.directory import DirectoryBackend
+                from localvolume.backends.directory.backend import DirectoryBackend
 
                 return PoolStore(config, DirectoryBackend(), why_not=why_not)
             case "btrfs":
-                from localvolume.backends.btrfs import BtrfsBackend
+                from localvolume.backends.btrfs.backend import BtrfsBackend
 
                 return PoolStore(config, BtrfsBackend(), why_not=why_not)
             case "image":
-                from localvolume.backends.image import ImageBackend
+                from localvolume.backends.image.backend import ImageBackend
 
                 run = on_loop(asyncio.get_running_loop())
                 return PoolStore(config, ImageBackend(run), why_not=why_not)
             case "lvm":
-                from localvolume.backends.lvmstore import LvmStore
+                from localvolume.backends.lvm.store import LvmStore
 
                 run = on_loop(asyncio.get_running_loop())
                 return LvmStore(config, run, zeroing=self._zeroing)

@@ -137,8 +137,8 @@ def _of_pool(volume: PersistentVolume, pools: Pools) -> Place | None:
 
 def _image_of(config: PoolConfig, record: Record | None) -> Image | None:
     """What must be behind the volume's device; None where no record says it."""
-    from localvolume.backends.layout import IMAGES
     from localvolume.backends.model import OURS
+    from localvolume.backends.pool.layout import IMAGES
 
     if record is None or not record.inode:
         return None

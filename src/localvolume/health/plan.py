@@ -34,7 +34,7 @@ from localvolume.volumes import marks
 from localvolume.volumes.objects import ever_claimed, is_being_deleted, is_static, phase_of
 
 FILLING_PERCENT: Final = 80.0
-"""From where on a thin pool is nearly full; pools warn from the same (backends/lvmview.py)."""
+"""From where on a thin pool is nearly full; pools warn from the same (backends/lvm/view.py)."""
 
 FULL_PERCENT: Final = 99.9
 _SLACK_PERCENT: Final = 2.0

@@ -137,7 +137,7 @@ class Hooks:
         vars(commands)["run"] = ran
         Transport.request = requested  # type: ignore[assignment, method-assign]
         for name in ("grow_ext4", "grow_xfs"):
-            self._around("localvolume.backends.devicefs", name, name)
+            self._around("localvolume.backends.lvm.filesystem", name, name)
         self._around("localvolume.host.block.blockdev", "zero_out", "zero")
 
     def _around(self, module: str, name: str, what: str) -> None:

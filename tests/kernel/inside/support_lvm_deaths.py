@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localvolume.backends.lvmstore import LvmStore
+from localvolume.backends.lvm.store import LvmStore
 from localvolume.backends.model import BackendFailed, PoolReport, Record
 from localvolume.host.lvm.commands import Lvm
 from localvolume.host.lvm.gate import gate_of

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends.lvmstore import LvmStore
+from localvolume.backends.lvm.store import LvmStore
+from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.backends.model import Record
-from localvolume.backends.zeroing import Zeroing
 from localvolume.config.pools import LvmConfig, PoolConfig
 from localvolume.host.lvm.commands import LogicalVolume, Lvm
 from localvolume.host.process.commandsync import Run

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends.zeroing import Zeroing
+from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.health.model import Patience
 from localvolume.host.lvm.commands import Lvm
 from tests.host.support_devices import command, mounted

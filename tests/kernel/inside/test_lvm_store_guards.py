@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends import lvmremoval
+from localvolume.backends.lvm import removal
 from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NoRoom, NotThisVolume
+from localvolume.backends.pool.survey import survey
 from localvolume.backends.rooms import room
-from localvolume.backends.survey import survey
 from localvolume.host.lvm.commands import Lvm
 from localvolume.host.process.commands import Finished
 from tests.host.support_devices import command
@@ -139,10 +139,10 @@ def test_removing_proves_what_it_removes(thick: Pool) -> None:
     # Another one has got its name since it was looked at, tags and all.
     thick.lvm.create(thick.group, "pvc-1", 12 * MIB, tags=seen.tags)
     with pytest.raises(NotThisVolume, match="left alone"):
-        lvmremoval.remove(thick.store.tools, seen, lvmremoval.in_state("removed"))
+        removal.remove(thick.store.tools, seen, removal.in_state("removed"))
     again = thick.there("pvc-1")
     with pytest.raises(NotThisVolume, match="left alone"):
-        lvmremoval.remove(thick.store.tools, again, lvmremoval.in_state("making"))
+        removal.remove(thick.store.tools, again, removal.in_state("making"))
     # Somebody has it open, for all that our tags say.
     fd = os.open(thick.node("pvc-1"), os.O_RDONLY)
     try:

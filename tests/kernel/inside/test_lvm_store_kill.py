@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends import lvmmake
-from localvolume.backends.lvmrecord import ZEROED
+from localvolume.backends.lvm import making
+from localvolume.backends.lvm.record import ZEROED
 from localvolume.backends.model import Record
 from localvolume.host.lvm.commands import Lvm
 from localvolume.volumes.lvtags import decode
@@ -257,7 +257,7 @@ def deaths(group: str, lvm: Lvm, tmp_path: Path) -> Deaths:
 def test_zeroing_that_is_only_said_is_noticed(
     deaths: Deaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lvmmake, "zero_for", lambda node, *_: (os.stat(node).st_size, True))
+    monkeypatch.setattr(making, "zero_for", lambda node, *_: (os.stat(node).st_size, True))
     with pytest.raises(AssertionError, match=r"handed out with b'.*somebody"):
         deaths.make(raw=True, mib=8)
 
@@ -268,7 +268,7 @@ def test_zeros_that_are_written_down_too_early_are_noticed(
 ) -> None:
     """As one that writes `zeroed` before it is so, and dies."""
     deaths.orders.give(Order("process", "zero", 1, "before"))
-    create = lvmmake._create
+    create = making._create
 
     def early(tools: Any, seen: Any, begun: Record) -> None:
         create(tools, seen, begun)
@@ -276,7 +276,7 @@ def test_zeros_that_are_written_down_too_early_are_noticed(
         fields = {**decode(volume.tags), ZEROED: str(volume.size_bytes)}
         tools.retag(volume, fields)
 
-    monkeypatch.setattr(lvmmake, "_create", early)
+    monkeypatch.setattr(making, "_create", early)
     with pytest.raises(AssertionError, match=r"handed out with b'.*somebody"):
         deaths.make(raw=True, mib=8)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends.lvmrecord import KIND, MAKING, OF, SNAPSHOT, STATE
+from localvolume.backends.lvm.record import KIND, MAKING, OF, SNAPSHOT, STATE
 from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume
 from localvolume.host.process.commands import Finished
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.lvmsurvey import survey
+from localvolume.backends.lvm.survey import survey
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.pools import LvmConfig, PoolConfig
 from localvolume.dynamic.patterns import Patterns

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.directory import DirectoryBackend
+from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.model import Record
-from localvolume.backends.pool import PoolStore
+from localvolume.backends.pool.pool import PoolStore
 from localvolume.cli.main import main
 from localvolume.config.pools import PoolConfig
 from tests.host.support_devices import command

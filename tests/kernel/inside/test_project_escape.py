@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.directory import DirectoryBackend
+from localvolume.backends.directory.backend import DirectoryBackend
+from localvolume.backends.directory.projects import FIRST_PROJECT
 from localvolume.backends.model import Record
-from localvolume.backends.pool import PoolStore
-from localvolume.backends.projects import FIRST_PROJECT
+from localvolume.backends.pool.pool import PoolStore
 from localvolume.config.pools import PoolConfig
 from localvolume.host.filesystem import projectquota
 from tests.host.support_devices import command, mounted

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from localvolume.backends.survey import survey
+from localvolume.backends.pool.survey import survey
 from localvolume.cli import plan
 from localvolume.cli.ownpod import own_pod
 from localvolume.cli.seeing.explanation import Explanation, Verdict

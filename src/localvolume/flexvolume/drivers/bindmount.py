@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
+from localvolume.backends.directory.trash import delete_directory
 from localvolume.backends.model import BackendFailed
-from localvolume.backends.trash import delete_directory
 from localvolume.flexvolume import mounting
 from localvolume.flexvolume.driver import (
     MADE,

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from localvolume.backends.devicefs import check_fs
+from localvolume.backends.lvm.filesystem import check_fs
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.flexvolume.driver import (
     MADE,

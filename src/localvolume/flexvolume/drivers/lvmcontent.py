@@ -10,8 +10,8 @@ import os
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from localvolume.backends.devicefs import check_filesystem
 from localvolume.backends.fstools import command
+from localvolume.backends.lvm.filesystem import check_filesystem
 from localvolume.backends.model import BackendFailed
 from localvolume.flexvolume.driver import DriverFailed
 from localvolume.host.block import blockdev

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from localvolume.backends.lvmwipe import How, wipe_part
-from localvolume.backends.zeroing import PIECE
+from localvolume.backends.lvm.wiping import How, wipe_part
+from localvolume.backends.lvm.zeroing import PIECE
 from localvolume.flexvolume.driver import (
     DISCARD,
     MAKING,

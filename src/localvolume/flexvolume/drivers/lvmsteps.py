@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from localvolume.backends.devicefs import grow_filesystem, make_filesystem
+from localvolume.backends.lvm.filesystem import grow_filesystem, make_filesystem
 from localvolume.backends.model import BackendFailed
 from localvolume.flexvolume.driver import (
     MADE,

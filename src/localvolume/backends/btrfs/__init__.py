@@ -1,0 +1,1 @@
+"""Volumes that are subvolumes of btrfs, limited by quota groups."""

@@ -1,0 +1,241 @@
+"""The btrfs backend: each volume is a subvolume whose quota group has the size as its limit.
+
+- `Record.inode` is the subvolume's id. Its inode number is 256, as every subvolume's is; ids are
+  never given twice.
+- The limit is one of referenced bytes, trees included: a file of all the size does not fit by some
+  16 KiB. Beyond it writing fails with EDQUOT, for root too. statfs(2) inside knows nothing of it
+  and shows the whole disk; `usage` reads the group, as it was at the last commit (30 s).
+- Full quotas are switched on at first use. Simple ones are used where somebody chose them.
+- The limit holds for root too, but a tenant who makes subvolumes or snapshots inside the volume
+  can exceed it between two looks (`usage`): see `localvolume.host.btrfs.limits`. All of them are
+  counted, and `Usage.problem` says so.
+- Content cannot be overwritten: new data never goes where the old is. A class that demands it is
+  refused.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+from localvolume.backends.btrfs.removal import remove_subvolume, take_away, wait_until_gone
+from localvolume.backends.btrfs.terms import limit_of, usage_of
+from localvolume.backends.limits import grown_to
+from localvolume.backends.model import (
+    OURS,
+    Abilities,
+    BackendFailed,
+    BackendName,
+    Impossible,
+    NotThisVolume,
+    Progress,
+    Record,
+    Usage,
+)
+from localvolume.backends.pool import places
+from localvolume.backends.pool.layout import MAKING
+from localvolume.host.btrfs import limits as btrfslimits
+from localvolume.host.btrfs.quota import have_counted, read_limit, set_limit
+from localvolume.host.btrfs.subvolumes import (
+    commit,
+    create_subvolume,
+    is_btrfs,
+    read_subvolumes,
+    subvolume_id,
+)
+from localvolume.host.filesystem.inodeflags import unlock, unlock_subvolume
+from localvolume.host.syscalls import fstatfs
+from localvolume.host.tree.trees import opened
+
+_COUNTING_SHORT, _COUNTING_LONG = 1.0, 30.0
+
+
+class BtrfsBackend:
+    """Volumes as subvolumes. One object may be used for many pools and by many threads.
+
+    `counting` is for how many seconds it is waited until everything is counted: when asked what
+    can be done, and when making. `gone_seconds`: what the kernel may take for what it does in the
+    background, after a removal; it goes on without us.
+    """
+
+    name: BackendName = "btrfs"
+
+    def __init__(
+        self,
+        counting: tuple[float, float] = (_COUNTING_SHORT, _COUNTING_LONG),
+        gone_seconds: float = 10.0,
+    ) -> None:
+        self._counting_short, self._counting_long = counting
+        self._gone_seconds = gone_seconds
+        # Looking puts limits right, with records that may be older than the last growth: the
+        # largest size that a volume, by name and id, was ever given here counts.
+        self._changing = threading.Lock()
+        self._grown: dict[tuple[str, int], int] = {}
+
+    def identity(self, fd: int) -> int:
+        """The id of the subvolume whose directory is open; -1, which no record has, of others."""
+        found = subvolume_id(fd)
+        return -1 if found is None else found
+
+    def abilities(self, pool: int, path: str) -> Abilities:
+        with _readable(pool) as fd:
+            if not is_btrfs(fd):
+                why_not = "its filesystem is not btrfs"
+                return _unable(why_not, filesystem=False)
+            try:
+                quotas = have_counted(fd, self._counting_short)
+            except OSError as error:
+                why_not = f"quotas cannot be switched on or read: {error.strerror}"
+                return _unable(why_not)
+        if not quotas.consistent:
+            return _unable(_COUNTING)
+        return Abilities(enforce=True, overwrite=False)
+
+    def make(self, pool: int, path: str, record: Record) -> Record:
+        most = limit_of(record)
+        with _readable(pool) as fd:
+            if not is_btrfs(fd):
+                raise Impossible("the pool's filesystem is not btrfs")
+            if not have_counted(fd, self._counting_long).consistent:
+                raise BackendFailed(_COUNTING)
+            with opened(fd, f"{OURS}/{MAKING}") as making, self._changing:
+                # What a crash left was nobody's yet, and may lack anything.
+                take_away(making, record.name)
+                create_subvolume(making, record.name)
+                with opened(making, record.name) as volume:
+                    identity = self.identity(volume)
+                    set_limit(fd, identity, most)
+                    os.fchown(volume, record.uid, record.gid)
+                    # After the owner: changing that clears setuid and setgid.
+                    os.fchmod(volume, record.mode)
+            # A power cut must not leave the subvolume and take the limit.
+            commit(fd)
+        return replace(record, inode=identity)
+
+    def unmake(self, pool: int, path: str, record: Record) -> None:
+        with _readable(pool) as fd:
+            with opened(fd, f"{OURS}/{MAKING}") as making:
+                removed = take_away(making, record.name)
+            if removed is not None:
+                commit(fd)
+                wait_until_gone(fd, [removed], threading.Event(), self._gone_seconds)
+
+    def attach(self, pool: int, path: str, record: Record) -> None:
+        """See that it is there, and that its limit is (still) the record's."""
+        most = limit_of(record)
+        with _readable(pool) as fd:
+            with places.in_place(fd, record, self.identity):
+                pass
+            if read_limit(fd, record.inode) == most:
+                return
+            # Somebody changed it, or quotas were off meanwhile.
+            have_counted(fd, self._counting_short)
+            with self._changing:
+                set_limit(fd, record.inode, most)
+            commit(fd)
+
+    def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:
+        """None: the path is the volume's own."""
+        return []
+
+    def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
+        return places.host_path(host_dir, record)
+
+    def grow(self, pool: int, path: str, record: Record, size_bytes: int) -> Record:
+        if size_bytes < record.size_bytes:
+            raise Impossible("a volume cannot be made smaller")
+        grown = grown_to(record, size_bytes)
+        most = limit_of(grown)
+        with _readable(pool) as fd:
+            have_counted(fd, 0.0)
+            if record.inode not in read_subvolumes(fd).parents:
+                raise NotThisVolume(f"there is no subvolume {record.inode} (any more)")
+            with self._changing:
+                set_limit(fd, record.inode, most)
+                if most is not None:
+                    self._grown[record.name, record.inode] = most
+            commit(fd)
+        return grown
+
+    def usage(self, pool: int, path: str, records: Sequence[Record]) -> Mapping[str, Usage]:
+        with _readable(pool) as fd:
+            have_counted(fd, 0.0)
+            with self._changing:
+                limits = {record.inode: self._limit_now(record) for record in records}
+                held = btrfslimits.look(fd, limits)
+            room = fstatfs(fd)
+        free = room.available * room.block_size
+        return {
+            record.name: usage_of(held[record.inode], limits[record.inode], free)
+            for record in records
+            if record.inode in held
+        }
+
+    def _limit_now(self, record: Record) -> int | None:
+        most = limit_of(record)
+        grown = self._grown.get((record.name, record.inode), 0)
+        return None if most is None else max(most, grown)
+
+    def retire(self, pool: int, path: str, record: Record) -> None:
+        with _readable(pool) as fd:
+            try:
+                with places.the_volume(fd, record.directory, record, self.identity) as volume:
+                    # Its tenant may have made it read-only or immutable: neither can be moved.
+                    unlock_subvolume(volume)
+                    unlock(volume)
+            except FileNotFoundError:
+                pass
+            places.to_trash(fd, path, record, self.identity)
+            commit(fd)
+
+    def purge(
+        self,
+        pool: int,
+        path: str,
+        record: Record,
+        *,
+        stop: threading.Event,
+        files_per_second: float | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Delete it. The kernel does it in the background, at its own pace whatever was asked."""
+        with _readable(pool) as fd:
+            removed: Sequence[int] = ()
+            try:
+                place = places.in_trash(record)
+                with places.the_volume(fd, place, record, self.identity) as volume:
+                    removed = remove_subvolume(fd, volume, record.inode, stop, progress)
+            except FileNotFoundError:
+                pass
+            commit(fd)
+            wait_until_gone(fd, removed, stop, self._gone_seconds)
+
+    def is_untouched(self, pool: int, path: str, record: Record) -> bool:
+        with _readable(pool) as fd:
+            return places.is_empty(fd, record, self.identity)
+
+
+_COUNTING: Final = (
+    "btrfs is counting everything anew, as its quotas were switched on or out of step: sizes are"
+    " enforced once it has ended"
+)
+
+
+def _unable(why_not: str, *, filesystem: bool = True) -> Abilities:
+    return Abilities(
+        enforce=False, why_not=why_not, filesystem=filesystem, measure=False, overwrite=False
+    )
+
+
+@contextmanager
+def _readable(pool: int) -> Iterator[int]:
+    """The pool's directory as ioctl needs it, which takes no descriptor opened with O_PATH."""
+    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=pool)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

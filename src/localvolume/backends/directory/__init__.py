@@ -1,0 +1,1 @@
+"""Volumes that are directories, limited by project quotas."""

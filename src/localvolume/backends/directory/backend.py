@@ -1,0 +1,235 @@
+"""Volumes that are plain directories, limited by a project quota where the filesystem has it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from localvolume.backends.directory.projects import check_alone, free_project, nobodys
+from localvolume.backends.directory.trash import delete_directory
+from localvolume.backends.limits import grown_to
+from localvolume.backends.model import (
+    OURS,
+    Abilities,
+    BackendName,
+    Impossible,
+    NotThisVolume,
+    Progress,
+    Record,
+    Usage,
+)
+from localvolume.backends.pool import places
+from localvolume.backends.pool.layout import MAKING, TRASH
+from localvolume.backends.pool.overwriting import can_overwrite, check_overwriting
+from localvolume.host.filesystem import projectquota
+from localvolume.host.syscalls import fstatfs
+from localvolume.host.tree.trees import make_directory, opened
+
+_NO_SUCH_QUOTA: Final = frozenset(
+    {errno.ESRCH, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL}
+)
+
+
+class DirectoryBackend:
+    """One directory for each volume. Its size is enforced by a project quota, or not at all."""
+
+    name: BackendName = "directory"
+
+    def __init__(self, draw: Callable[[int], int] = secrets.randbelow) -> None:
+        """`draw` chooses the quota projects, each time a number below the one it is given."""
+        self._draw = draw
+
+    def identity(self, fd: int) -> int:
+        """What makes a directory that one and no other."""
+        return places.inode_of(fd)
+
+    def free_project(self, pool: int, record: Record, taken: Collection[int]) -> int:
+        """A quota project for a new volume, 0 where it needs none; raises as `make`."""
+        if not record.enforced:
+            return 0
+        if (why_not := projectquota.probe(pool)) is not None:
+            raise Impossible(f"its size cannot be enforced: {why_not}")
+        return free_project(pool, taken, self._draw)
+
+    def abilities(self, pool: int, path: str) -> Abilities:
+        """What can be done here."""
+        try:
+            why_not = projectquota.probe(pool)
+        except OSError as error:
+            why_not = str(error)
+        return Abilities(
+            enforce=why_not is None,
+            why_not=why_not or "",
+            measure=why_not is None,
+            overwrite=can_overwrite(pool),
+        )
+
+    def make(self, pool: int, path: str, record: Record) -> Record:
+        """Make `.localvolume/making/<name>`, limited and owned as the record says."""
+        if record.volume_mode != "Filesystem":
+            raise Impossible("a directory cannot be a block device")
+        check_overwriting(pool, record)
+        if record.enforced and not record.project:
+            raise Impossible("a size is enforced by a quota project, and the record has none")
+        with opened(pool, f"{OURS}/{MAKING}") as making:
+            with suppress(FileNotFoundError):
+                os.rmdir(record.name, dir_fd=making)
+            make_directory(making, record.name, 0o700)
+            with opened(making, record.name) as fd:
+                if record.enforced:
+                    projectquota.assign(fd, record.project)
+                    # Before anything is said of its limit, which would be somebody else's.
+                    check_alone(fd, record.project)
+                    _limit(fd, record)
+                os.fchown(fd, record.uid, record.gid)
+                # After the owner: changing that clears setuid and setgid.
+                os.fchmod(fd, record.mode)
+                os.fsync(fd)
+                return replace(record, inode=self.identity(fd))
+
+    def unmake(self, pool: int, path: str, record: Record) -> None:
+        """Take it away from where it was made, where it is empty, and free its quota."""
+        places.remove_empty(pool, places.in_making(record))
+        _free(pool, record)
+
+    def attach(self, pool: int, path: str, record: Record) -> None:
+        """See that it is there, and that its quota is as recorded."""
+        with places.in_place(pool, record, self.identity) as fd:
+            if record.project:
+                _limit(fd, record)
+
+    def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:
+        """None: the path is the volume's own."""
+        return []
+
+    def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
+        """The directory, as the host sees it."""
+        return places.host_path(host_dir, record)
+
+    def grow(self, pool: int, path: str, record: Record, size_bytes: int) -> Record:
+        """Raise its limits, those set apart from the size in proportion."""
+        grown = grown_to(record, size_bytes)
+        with places.in_place(pool, record, self.identity) as fd:
+            if record.project:
+                _limit(fd, grown)
+        return grown
+
+    def usage(self, pool: int, path: str, records: Sequence[Record]) -> Mapping[str, Usage]:
+        """What the quota counts of each that has one, and whether it counts all that is written."""
+        found = fstatfs(pool)
+        free = found.available * found.block_size
+        usage: dict[str, Usage] = {}
+        for record in records:
+            if not record.project:
+                continue
+            try:
+                read = projectquota.read(pool, record.project)
+            except OSError as error:
+                if error.errno in _NO_SUCH_QUOTA:
+                    continue
+                raise
+            left = max(0, read.hard_bytes - read.used_bytes) if read.hard_bytes else free
+            usage[record.name] = Usage(
+                used_bytes=read.used_bytes,
+                available_bytes=min(left, free),
+                used_inodes=read.used_inodes,
+                problem=_escape(pool, record),
+            )
+        return usage
+
+    def retire(self, pool: int, path: str, record: Record) -> None:
+        """Move it into the trash."""
+        places.to_trash(pool, path, record, self.identity)
+
+    def purge(
+        self,
+        pool: int,
+        path: str,
+        record: Record,
+        *,
+        stop: threading.Event,
+        files_per_second: float | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Delete it from the trash with all that is in it, and free its quota."""
+        with suppress(FileNotFoundError):
+            # Adopted or not: what is there was put there by us.
+            with places.the_volume(pool, places.in_trash(record), record, self.identity):
+                pass
+            delete_directory(
+                pool,
+                f"{OURS}/{TRASH}",
+                record.trash,
+                overwrite=record.overwrite,
+                stop=stop,
+                files_per_second=files_per_second,
+                progress=progress,
+            )
+        _free(pool, record)
+
+    def is_untouched(self, pool: int, path: str, record: Record) -> bool:
+        """Whether it is certainly this volume, and there is nothing in it."""
+        return places.is_empty(pool, record, self.identity)
+
+
+def _escape(pool: int, record: Record) -> str:
+    """What keeps new files in a volume from being counted, "" where nothing does.
+
+    Only said, not mended: with the directory counted in again, and what lies in it not, files could
+    no longer be moved within the volume (EXDEV).
+    """
+    if record.state == "removed":
+        return ""
+    try:
+        with places.in_place(pool, record, places.inode_of) as fd:
+            found = projectquota.membership(fd)
+    except NotThisVolume:
+        # On its way to the trash, or lost; that is no matter of its limit.
+        return ""
+    except OSError as error:
+        return f"whether its limit holds cannot be seen: {error.strerror}"
+    if found.project != record.project:
+        return (
+            f"its directory is in quota project {found.project}, not in {record.project}:"
+            " new files are not counted against its limit"
+        )
+    if not found.inherited:
+        return (
+            f"its directory no longer passes on its quota project {record.project}:"
+            " new files are not counted against its limit"
+        )
+    return ""
+
+
+def _limit(fd: int, record: Record) -> None:
+    hard = record.hard_bytes
+    if hard is None and record.soft_bytes is None:
+        hard = record.size_bytes
+    try:
+        projectquota.set_limits(fd, record.project, soft_bytes=record.soft_bytes, hard_bytes=hard)
+    except ValueError as error:
+        raise Impossible(str(error)) from error
+
+
+def _free(pool: int, record: Record) -> None:
+    """Lift the limits of a project that nothing is in any more.
+
+    Where something is, they stay: it is another's by now, or a file is open still. Whoever gets the
+    project next sets their own.
+    """
+    if not record.project:
+        return
+    try:
+        with nobodys(pool, record) as free:
+            if free:
+                projectquota.set_limits(pool, record.project, soft_bytes=0, hard_bytes=0)
+    except OSError as error:
+        # Quotas have been turned off since: then there is nothing to lift.
+        if error.errno not in _NO_SUCH_QUOTA:
+            raise

@@ -1,0 +1,248 @@
+"""The image backend: each volume is a file of its own, under a loop device with direct I/O.
+
+A Filesystem volume has its own ext4 or xfs in it, which enforces the size; a Block volume is the
+loop device itself. PersistentVolumes name a link below /run/localvolume that leads to the device.
+"""
+
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from localvolume.backends.image import filesystem, store
+from localvolume.backends.image import offline as imageoffline
+from localvolume.backends.image import usage as imageusage
+from localvolume.backends.image.attach import Attachments, told
+from localvolume.backends.image.growing import NO_ROOM, grow_image
+from localvolume.backends.image.links import LINKS, Links, one_name
+from localvolume.backends.image.store import (
+    IMAGES_PLACE,
+    TRASH_PLACE,
+    image_name,
+    the_volume,
+    trash_name,
+)
+from localvolume.backends.model import (
+    Abilities,
+    BackendFailed,
+    BackendName,
+    Impossible,
+    NoRoom,
+    NotThisVolume,
+    Progress,
+    Record,
+    Usage,
+)
+from localvolume.backends.pool.overwriting import can_overwrite, check_overwriting
+from localvolume.host.filesystem.allocation import allocate, overwrite
+from localvolume.host.loop import attach as loopattach
+from localvolume.host.process.commandsync import Run
+from localvolume.host.tree.trees import opened, sync_directory
+
+__all__ = ["ImageBackend", "Run"]
+
+
+class ImageBackend:
+    """Images in a pool; see ``model.Backend``.
+
+    ``run`` runs host commands for a worker thread. ``links`` is where the links are made, as this
+    process sees it, and ``links_on_host`` the same directory as the host does.
+    """
+
+    name: BackendName = "image"
+
+    def __init__(self, run: Run, links: str = LINKS, links_on_host: str = LINKS) -> None:
+        self._run = run
+        self._at = Attachments(Links(links), run)
+        self._links_on_host = links_on_host
+
+    def identity(self, fd: int) -> int:
+        """What makes an image that one and no other."""
+        return os.fstat(fd).st_ino
+
+    def abilities(self, pool: int, path: str) -> Abilities:
+        """What can be done here. An xfs always grows while mounted, an ext4 with CAP_SYS_RESOURCE:
+        where it cannot, growing it fails with the reason until no pod uses it.
+        """
+        if why_not := loopattach.why_none():
+            return Abilities(
+                enforce=False, why_not=why_not, filesystem=False, overwrite=can_overwrite(pool)
+            )
+        if shutil.which("mkfs.ext4") is None:
+            why_not = "there is no mkfs.ext4: install e2fsprogs"
+        return Abilities(
+            enforce=True,
+            why_not=why_not,
+            block=True,
+            filesystem=not why_not,
+            overwrite=can_overwrite(pool),
+        )
+
+    def make(self, pool: int, path: str, record: Record) -> Record:
+        """Make the image, formatted and preallocated as the record says."""
+        if why_not := loopattach.why_none():
+            raise Impossible(why_not)
+        filesystem.check(record)
+        check_overwriting(pool, record)
+        self.unmake(pool, path, record)
+        with told(), opened(pool, IMAGES_PLACE) as images:
+            store.begin(images, record)
+            fd = os.open(
+                image_name(record),
+                os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+                0o600,
+                dir_fd=images,
+            )
+            try:
+                self._fill(fd, record)
+                sync_directory(images)
+                made = replace(record, inode=os.fstat(fd).st_ino)
+            except BaseException:
+                # So that a full pool is not left full until the next attempt.
+                with suppress(OSError):
+                    os.unlink(image_name(record), dir_fd=images)
+                    store.ended(images, record)
+                raise
+            finally:
+                os.close(fd)
+        with self._at.attached(pool, made):
+            return made
+
+    def _fill(self, fd: int, record: Record) -> None:
+        try:
+            filesystem.make_content(self._run, fd, record, self._at.borrowed)
+            if not record.sparse:
+                allocate(fd, 0, os.fstat(fd).st_size)
+            os.fsync(fd)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise NoRoom(f"the pool has no room for {record.size_bytes} bytes") from error
+            if error.errno == errno.EOPNOTSUPP:
+                raise Impossible("the pool's filesystem reserves no room: use sparse") from error
+            raise
+
+    def unmake(self, pool: int, path: str, record: Record) -> None:
+        """Take away the image, its loop device and its link, whichever are there."""
+        name = image_name(record)
+        with told(), opened(pool, IMAGES_PLACE) as images:
+            if store.is_anything(images, record):
+                if not store.is_ours(images, record):
+                    raise NotThisVolume(f"{name} is there already, and no record explains it")
+                with store.the_image(pool, IMAGES_PLACE, name, None) as fd:
+                    self._at.let_go(pool, record, fd)
+                    os.unlink(name, dir_fd=images)
+                    sync_directory(images)
+            imageoffline.forget(images, record)
+            store.ended(images, record)
+
+    def attach(self, pool: int, path: str, record: Record) -> None:
+        """Put the image under a loop device, if it is not yet, and lead the link there."""
+        with self._at.attached(pool, record), opened(pool, IMAGES_PLACE) as images:
+            # From now on its inode is in its record.
+            store.ended(images, record)
+
+    def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:
+        """Those whose link leads to a loop device that another file is behind, or none."""
+        return self._at.astray(pool, records)
+
+    def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
+        """The link that the PersistentVolume names."""
+        if not one_name(pool_id) or not one_name(record.name):
+            raise NotThisVolume(f"not a name: {pool_id!r}, {record.name!r}")
+        return f"{self._links_on_host}/{pool_id}/{record.name}"
+
+    def grow(self, pool: int, path: str, record: Record, size_bytes: int) -> Record:
+        """Let image, loop device and filesystem grow; online where the kernel lets us."""
+        if size_bytes < record.size_bytes:
+            raise Impossible(f"volumes do not shrink (from {record.size_bytes} to {size_bytes})")
+        if size_bytes > record.size_bytes:
+            with self._at.attached(pool, record) as (fd, loop):
+                offline = partial(self._at.resize_hidden, pool, record, loop)
+                grow_image(fd, loop, record, size_bytes, offline)
+        return replace(record, size_bytes=size_bytes)
+
+    def usage(self, pool: int, path: str, records: Sequence[Record]) -> Mapping[str, Usage]:
+        """From the mounted filesystem, an unmounted ext4's superblock or the image's blocks."""
+        found = {}
+        surroundings = imageusage.Surroundings()
+        for record in records:
+            place, name = _place_of(record)
+            # One that cannot be measured now is left out; what is wrong is told by attaching it.
+            with (
+                suppress(OSError, BackendFailed),
+                store.the_image(pool, place, name, record.inode) as fd,
+            ):
+                found[record.name] = imageusage.usage_of(fd, record, surroundings)
+        return found
+
+    def retire(self, pool: int, path: str, record: Record) -> None:
+        """Detach the image and move it into the trash."""
+        name, trash = image_name(record), trash_name(record)
+        with told():
+            place, here = IMAGES_PLACE, name
+            if not store.is_there(pool, place, name, record):
+                place, here = TRASH_PLACE, trash
+            with the_volume(pool, place, here, record) as fd:
+                self._at.let_go(pool, record, fd)
+            if place == IMAGES_PLACE:
+                store.move(pool, place, name, TRASH_PLACE, trash)
+            with opened(pool, IMAGES_PLACE) as images:
+                store.ended(images, record)
+
+    def purge(
+        self,
+        pool: int,
+        path: str,
+        record: Record,
+        *,
+        stop: threading.Event,
+        files_per_second: float | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Delete the image in the trash, overwritten first where the record demands it."""
+        trash = trash_name(record)
+        tell = progress or (lambda files, count: None)
+        written = 0
+
+        def on(count: int) -> None:
+            nonlocal written
+            if stop.is_set():
+                raise BackendFailed("stopped while it was overwritten")
+            written += count
+            tell(0, written)
+
+        with told():
+            if not store.is_there(pool, TRASH_PLACE, trash, record):
+                return
+            with the_volume(pool, TRASH_PLACE, trash, record) as fd:
+                self._at.let_go(pool, record, fd)
+                size = os.fstat(fd).st_blocks * 512
+                if stop.is_set():
+                    raise BackendFailed("stopped before it was deleted")
+                if record.overwrite:
+                    overwrite(fd, on)
+                with opened(pool, IMAGES_PLACE) as images:
+                    imageoffline.forget(images, record)
+                with opened(pool, TRASH_PLACE) as parent:
+                    os.unlink(trash, dir_fd=parent)
+                    sync_directory(parent)
+        tell(1, max(size, written))
+
+    def is_untouched(self, pool: int, path: str, record: Record) -> bool:
+        """Whether a raw image holds no data, or an ext4 was never mounted."""
+        place, name = _place_of(record)
+        try:
+            with store.the_image(pool, place, name, record.inode) as fd:
+                return imageusage.is_untouched(fd, record)
+        except (OSError, BackendFailed):
+            return False
+
+
+def _place_of(record: Record) -> tuple[str, str]:
+    if record.state == "removed":
+        return TRASH_PLACE, trash_name(record)
+    return IMAGES_PLACE, image_name(record)

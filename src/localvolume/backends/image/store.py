@@ -1,0 +1,150 @@
+"""Where the image of a volume lies in its pool, and that it is the one its record tells of.
+
+While an image is made, an empty file beside it says so. Without that (or the inode of its record)
+an image is never taken for what an interrupted attempt left: it may be somebody's whose record got
+lost.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from localvolume.backends.image.links import one_name
+from localvolume.backends.model import OURS, BackendFailed, NotThisVolume, Record
+from localvolume.backends.pool.layout import IMAGES, MARKER, TRASH
+from localvolume.backends.pool.places import move_for_good
+from localvolume.host.tree.beneath import LeadsOutside, open_beneath
+from localvolume.host.tree.trees import opened, read_file, sync_directory
+
+IMAGES_PLACE: Final = f"{OURS}/{IMAGES}"
+TRASH_PLACE: Final = f"{OURS}/{TRASH}"
+_LONGEST_MARKER: Final = 1 << 16
+
+
+class _Pool(msgspec.Struct):
+    id: str
+
+
+# Not when first needed, which is in several threads at once (records.py).
+_decode_pool: Final = msgspec.json.Decoder(_Pool).decode
+
+
+def pool_id(pool: int) -> str:
+    """The pool's id, as it is written in the pool. Raises BackendFailed where it is not."""
+    try:
+        found = _decode_pool(read_file(pool, f"{OURS}/{MARKER}", _LONGEST_MARKER)).id
+    except (OSError, ValueError) as error:
+        raise BackendFailed(f"the pool's id cannot be read: {error}") from error
+    if not one_name(found):
+        raise BackendFailed("the pool's id is no name")
+    return found
+
+
+def image_name(record: Record) -> str:
+    """The name of its image. Raises NotThisVolume where the record's name is no name."""
+    if not one_name(record.name):
+        raise NotThisVolume(f"{record.name!r} is not the name of a volume")
+    return f"{record.name}.img"
+
+
+def trash_name(record: Record) -> str:
+    """Its name in the trash. Raises NotThisVolume where the record has none."""
+    if not one_name(record.trash):
+        raise NotThisVolume(f"{record.trash!r} is not a name in the trash")
+    return record.trash
+
+
+@contextlib.contextmanager
+def the_image(pool: int, place: str, name: str, inode: int | None) -> Iterator[int]:
+    """Open a file of the pool for reading and writing, if it is the one with that inode.
+
+    None: whichever it is. Raises FileNotFoundError, NotThisVolume where something else lies there,
+    OSError.
+    """
+    with opened(pool, place) as parent:
+        # Looked at first: opening a device or a pipe has effects.
+        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode):
+            raise NotThisVolume(f"{place}/{name} is not a file")
+        try:
+            fd = open_beneath(parent, name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except LeadsOutside as error:
+            raise NotThisVolume(f"{place}/{name} is not a file of the pool") from error
+    try:
+        if inode is not None and os.fstat(fd).st_ino != inode:
+            raise NotThisVolume(f"{place}/{name} is another file than was made")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def the_volume(pool: int, place: str, name: str, record: Record) -> Iterator[int]:
+    """As ``the_image`` for the record's own; nothing there is NotThisVolume too."""
+    with contextlib.ExitStack() as stack:
+        try:
+            fd = stack.enter_context(the_image(pool, place, name, record.inode))
+        except FileNotFoundError as error:
+            raise NotThisVolume(f"there is no {place}/{name}") from error
+        yield fd
+
+
+def is_there(pool: int, place: str, name: str, record: Record) -> bool:
+    """Whether the record's image lies there; raises NotThisVolume where something else does."""
+    try:
+        with the_image(pool, place, name, record.inode):
+            return True
+    except FileNotFoundError:
+        return False
+
+
+def move(pool: int, place: str, name: str, target: str, new: str) -> None:
+    """Rename from one directory of the pool into another, for good; never onto anything.
+
+    Raises NotThisVolume where it is taken, OSError.
+    """
+    with opened(pool, place) as source, opened(pool, target) as destination:
+        move_for_good(source, name, destination, f"{target}/{new}")
+
+
+def is_anything(images: int, record: Record) -> bool:
+    """Whether there is anything under the name of its image. Raises OSError."""
+    return _is_there(images, image_name(record))
+
+
+def is_ours(images: int, record: Record) -> bool:
+    """Whether the image there is the record's own, or what an attempt to make it left."""
+    name = image_name(record)
+    found = os.stat(name, dir_fd=images, follow_symlinks=False)
+    return found.st_ino == record.inode or _is_there(images, _begun(name))
+
+
+def begin(images: int, record: Record) -> None:
+    """Note that its image is being made; raises NotThisVolume where another's lies there."""
+    name = image_name(record)
+    if _is_there(images, name):
+        raise NotThisVolume(f"{name} is there already, and no record explains it")
+    os.close(os.open(_begun(name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=images))
+    sync_directory(images)
+
+
+def ended(images: int, record: Record) -> None:
+    """Forget that its image was being made. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_begun(image_name(record)), dir_fd=images)
+
+
+def _begun(name: str) -> str:
+    return f"{name}.making"
+
+
+def _is_there(parent: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,86 @@
+"""What an image holds now, and whether anybody ever wrote to it, as far as that can be told."""
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+
+from localvolume.backends.fsmounts import mounted_usage, unmounted_ext4_usage
+from localvolume.backends.fstools import ext_super
+from localvolume.backends.image.filesystem import content_of
+from localvolume.backends.image.growing import begun_bytes
+from localvolume.backends.model import BackendFailed, Record, Usage
+from localvolume.host.filesystem import allocation
+from localvolume.host.loop import attach
+from localvolume.host.loop.attach import Loop
+from localvolume.host.mount.mounts import MountTable, read_mount_table
+
+
+class Surroundings:
+    """The machine's loop devices and mounts, each read once for all volumes, when asked for."""
+
+    @cached_property
+    def loops(self) -> dict[tuple[int, int], Loop]:
+        return {loop.behind: loop for loop in attach.attached()}
+
+    @cached_property
+    def mounts(self) -> MountTable:
+        return read_mount_table()
+
+
+def usage_of(fd: int, record: Record, surroundings: Surroundings) -> Usage:
+    """What the open image holds, as far as anybody can tell, and takes of its pool.
+
+    Raises OSError.
+    """
+    usage, begun = None, 0
+    with suppress(OSError, BackendFailed):
+        usage = _held(fd, record, surroundings)
+    with suppress(OSError, BackendFailed):
+        begun = begun_bytes(fd, record)
+    found = os.fstat(fd)
+    taken = found.st_blocks * 512
+    return replace(
+        usage or Usage(),
+        begun_bytes=begun,
+        taken_bytes=taken,
+        # Nothing is added to one in the trash.
+        outstanding_bytes=0 if record.state == "removed" else max(0, found.st_size - taken),
+    )
+
+
+def _held(fd: int, record: Record, surroundings: Surroundings) -> Usage | None:
+    found = os.fstat(fd)
+    content = content_of(record)
+    if content == "raw":
+        return Usage(used_bytes=found.st_blocks * 512)
+    loop = surroundings.loops.get((found.st_dev, found.st_ino))
+    if loop is not None:
+        usage = mounted_usage(surroundings.mounts, loop.device)
+        if usage is not None:
+            return usage
+    # What an xfs says of itself while it is not mounted may be out of date, and so may what an
+    # ext4 says that is mounted where we do not see it.
+    return unmounted_ext4_usage(fd if loop is None else loop.node) if content == "ext4" else None
+
+
+def is_untouched(fd: int, record: Record) -> bool:
+    """Whether nobody ever wrote to the volume in the open image; False where nobody can tell.
+
+    Raises OSError, BackendFailed.
+    """
+    content = content_of(record)
+    loops = attach.on_file(fd)
+    for loop in loops:
+        # What was written to the device may not have come down to the file yet.
+        device = os.open(loop.node, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(device)
+        finally:
+            os.close(device)
+    if content == "raw":
+        return not allocation.has_data(fd)
+    if content == "xfs":
+        return False
+    places: list[int | str] = [fd, *(loop.node for loop in loops)]
+    return all(not found.mounted_at and not found.mount_count for found in map(ext_super, places))

@@ -1,0 +1,1 @@
+"""Volumes that are logical volumes, thick or thin."""

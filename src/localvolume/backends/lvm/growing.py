@@ -1,0 +1,88 @@
+"""Growing a logical volume: the volume, its filesystem, its tags, in this order.
+
+What LVM has given it counts for nothing until the tags say so: a crash in between is ended by the
+next attempt.
+
+A raw thick volume is another matter: what it grows by may hold what anybody wrote, and its user
+would read that at once. So a volume of its own is made of the new room, zeroed and removed, and the
+raw one grows onto those very extents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from localvolume.backends.lvm import filesystem
+from localvolume.backends.lvm.making import fs_of, lv_bytes, zero
+from localvolume.backends.lvm.record import GROWTH, KIND, OF, Entry, fields_of, growth_name
+from localvolume.backends.lvm.removal import growth_of, is_growth, remove
+from localvolume.backends.lvm.tools import Take, Tools
+from localvolume.backends.lvm.view import OUTDATED, View
+from localvolume.backends.model import BackendFailed, Impossible, Record
+from localvolume.host.lvm.commands import LogicalVolume
+from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode
+
+
+def grow(tools: Tools, seen: View, entry: Entry, size_bytes: int, take: Take) -> Record:
+    """Let the volume have that many bytes, rounded up as LVM does it."""
+    record, volume = entry.record, entry.volume
+    target = lv_bytes(tools, seen, replace(record, option_class=""), size_bytes)
+    if volume.kind != "thin" and (snapshots := ", ".join(seen.on(record.name))):
+        raise BackendFailed(f"{record.name} grows once its snapshots ({snapshots}) are removed")
+    volume = tools.active(volume)
+    if volume.size_bytes < target:
+        more = target - volume.size_bytes
+        if volume.kind == "thin" or record.volume_mode == "Filesystem":
+            take(seen, lambda _: tools.lvm.extend(volume, target), more)
+        else:
+            _extend_zeroed(tools, seen, volume, target, take)
+        volume = tools.active(tools.again(volume))
+        if volume.size_bytes < target:
+            raise BackendFailed(f"LVM says that it extended {record.name}, and did not")
+    if fs := fs_of(record):
+        filesystem.grow_filesystem(tools.run, volume.path, volume.device, fs)
+    grown = replace(record, size_bytes=volume.size_bytes)
+    tools.retag(volume, fields_of(grown))
+    return grown
+
+
+def _extend_zeroed(
+    tools: Tools, seen: View, volume: LogicalVolume, target: int, take: Take
+) -> None:
+    if volume.kind != "thick":
+        raise Impossible(f"{volume.name} is raw and neither linear nor striped: it cannot grow")
+    more = target - volume.size_bytes
+    room = growth_of(seen, volume.name)
+    if room is not None and room.size_bytes != more:
+        remove(tools, room, is_growth(volume.name))
+        # What was free before counts no more: that is looked at anew.
+        room, seen = None, replace(seen, turn=OUTDATED)
+    if room is None:
+        take(seen, lambda now: _create_growth(tools, now, volume.name, more), more)
+        room = tools.made(seen, growth_name(volume.name))
+        if room.size_bytes != more:
+            raise BackendFailed(f"{volume.name} cannot grow by just {more} bytes of zeroed room")
+    room = tools.active(room)
+    zero(tools, room)
+    places = tools.lvm.places(room)
+
+    def onto(_: View) -> None:
+        # Discarded, its blocks would read as whatever the disk says from then on.
+        remove(tools, room, is_growth(volume.name), keep_blocks=True)
+        tools.lvm.extend_onto(volume, target, places)
+
+    take(seen, onto, 0)
+
+
+def _create_growth(tools: Tools, seen: View, name: str, more: int) -> None:
+    stripes, stripe_bytes, options = tools.of.layout()
+    tags = encode({OWNER: POOL_OWNER, KIND: GROWTH, OF: name})
+    tools.lvm.create(
+        seen.group.name,
+        growth_name(name),
+        more,
+        tags=tags,
+        stripes=stripes,
+        stripe_bytes=stripe_bytes,
+        options=options,
+    )

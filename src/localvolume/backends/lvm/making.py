@@ -1,0 +1,171 @@
+"""How a logical volume comes to be: it and its tags in one step, then its content, then `made`.
+
+Nobody is told of it before it is `made`, so until then what a crash left is made anew, or goes on
+where it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from localvolume.backends.lvm import filesystem
+from localvolume.backends.lvm.record import ZEROED, Entry, fields_of, is_begun, read_entry
+from localvolume.backends.lvm.removal import in_state, remove
+from localvolume.backends.lvm.tools import Take, Tools
+from localvolume.backends.lvm.view import View
+from localvolume.backends.lvm.wiping import zero_for
+from localvolume.backends.model import GoesOn, Impossible, NotThisVolume, Record
+from localvolume.backends.pool.layout import fault_of_volume_name
+from localvolume.host.lvm.commands import LogicalVolume, LvmFailed, LvmUnfinished, check_name
+from localvolume.volumes.lvtags import decode, encode
+
+log = logging.getLogger(__name__)
+
+
+def fs_of(record: Record) -> str:
+    """Its filesystem, "" for a raw volume."""
+    return "" if record.volume_mode == "Block" else record.fs_type or "ext4"
+
+
+def check(tools: Tools, record: Record) -> None:
+    """Raise Impossible (or BadName) where no such volume can ever be made here."""
+    if (fault := fault_of_volume_name(record.name)) is not None:
+        raise Impossible(f"the volume's name {fault}")
+    check_name(record.name)
+    if record.backend != "lvm":
+        raise Impossible(f"{record.backend} volumes are not made in a pool of logical volumes")
+    if record.directory:
+        raise Impossible("a logical volume has no directory")
+    if record.size_bytes <= 0:
+        raise Impossible("a volume has at least one byte")
+    if record.volume_mode == "Filesystem":
+        filesystem.check_fs(fs_of(record), record.size_bytes)
+    try:
+        tools.of.layout(record.option_class)
+    except KeyError as error:
+        raise Impossible(f"the pool has no options called {record.option_class!r}") from error
+
+
+def lv_bytes(tools: Tools, seen: View, record: Record, size_bytes: int) -> int:
+    """What LVM will make of that many bytes: whole extents, as many on each stripe."""
+    stripes = tools.of.layout(record.option_class)[0] if not tools.of.thin_pool else 0
+    unit = seen.group.extent_bytes * max(1, stripes)
+    return -(-size_bytes // unit) * unit
+
+
+def make(tools: Tools, seen: View, record: Record, take: Take) -> Record:
+    """Make the volume, or end what was begun: it is `made`, active, and has the size that LVM
+    gave.
+    """
+    check(tools, record)
+    known = entry_of(seen, record.name)
+    if known is not None and known.record.state == "removed":
+        raise NotThisVolume(f"{record.name} was removed, and is not purged yet")
+    if known is not None and known.record.claim_uid != record.claim_uid:
+        raise NotThisVolume(f"{record.name} was made for another claim")
+    if known is not None and known.record.state == "making":
+        known = _begun(tools, known, record)
+    if known is None:
+        begun = replace(record, state="making", volume_uid="")
+        needed = lv_bytes(tools, seen, record, record.size_bytes)
+        take(seen, lambda now: _create(tools, now, begun), needed)
+        known = read_entry(tools.made(seen, record.name))
+    volume = tools.active(known.volume)
+    if known.record.state == "making":
+        _refuse_used(tools, volume)
+        return _complete(tools, replace(known, volume=volume))
+    return known.record
+
+
+def _begun(tools: Tools, known: Entry, record: Record) -> Entry:
+    """What was begun for the record. Where that is of no use it is removed, for nobody had it, and
+    GoesOn raised: the next call makes it anew.
+
+    A killed lvcreate may leave a thin volume on record that its pool was never told of.
+    """
+    volume = known.volume
+    if is_begun(known, record):
+        try:
+            return replace(known, volume=tools.active(volume))
+        except LvmUnfinished:
+            raise
+        except LvmFailed:
+            if volume.kind != "thin":
+                raise
+    remove(tools, volume, in_state("making"))
+    raise GoesOn(f"{record.name} was begun, and is to be made anew")
+
+
+def _refuse_used(tools: Tools, volume: LogicalVolume) -> None:
+    """Remove a thin volume that has data before anybody was given it, and raise GoesOn.
+
+    Commands that were killed may leave a volume in the pool of which LVM knows nothing. LVM gives
+    its number to the next one, and takes the kernel's answer that it is there already for the one
+    to its own message sent once more: then that is the former tenant's. Removed by LVM, it is gone.
+    Or it is the filesystem that was being made here.
+    """
+    if volume.kind != "thin" or not (mapped := tools.lvm.mapped_bytes(volume)):
+        return
+    log.warning("%s has %d bytes of its pool already: made anew", volume.full_name, mapped)
+    remove(tools, volume, in_state("making"))
+    raise GoesOn(f"{volume.name} was not empty, and is to be made anew")
+
+
+def _create(tools: Tools, seen: View, begun: Record) -> None:
+    if begun.name in seen.volumes:
+        raise NotThisVolume(f"there is a volume {begun.name} already, and it is not this one")
+    stripes, stripe_bytes, options = tools.of.layout(begun.option_class)
+    tools.lvm.create(
+        seen.group.name,
+        begun.name,
+        lv_bytes(tools, seen, begun, begun.size_bytes),
+        thin_pool=tools.of.thin_pool,
+        tags=encode(fields_of(begun)),
+        stripes=stripes,
+        stripe_bytes=stripe_bytes,
+        options=options,
+    )
+
+
+def _complete(tools: Tools, known: Entry) -> Record:
+    volume, record = known.volume, known.record
+    if fs := fs_of(record):
+        filesystem.make_filesystem(
+            tools.run,
+            volume.path,
+            volume.device,
+            fs,
+            mode=record.mode,
+            uid=record.uid,
+            gid=record.gid,
+        )
+    elif volume.kind != "thin":
+        # Its extents may hold what anybody wrote, and whoever has it reads all of it.
+        zero(tools, volume)
+        volume = tools.again(volume)
+    made = replace(record, state="made", size_bytes=volume.size_bytes)
+    tools.retag(volume, fields_of(made))
+    return made
+
+
+def zero(tools: Tools, volume: LogicalVolume) -> None:
+    """Zero all of a volume of ours, from where its tags say that it was left. Raises GoesOn where
+    that is not done within one call.
+    """
+    fields = decode(volume.tags)
+    start = int(fields.get(ZEROED, "0"))
+    at, done = zero_for(volume.path, volume.device, start, tools.zeroing)
+    if done:
+        return
+    tools.retag(volume, {**fields, ZEROED: str(at)})
+    raise GoesOn(f"{volume.name} is zeroed up to {at} of {volume.size_bytes} bytes")
+
+
+def entry_of(seen: View, name: str) -> Entry | None:
+    """The volume of ours with that name. Raises NotThisVolume where its tags cannot be read, or
+    where what has the name is not ours.
+    """
+    if name in seen.unreadable:
+        raise NotThisVolume(f"the tags of {name}: {seen.unreadable[name]}: it is left alone")
+    return seen.entries.get(name)

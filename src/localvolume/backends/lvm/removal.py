@@ -1,0 +1,179 @@
+"""The end of a logical volume of ours: proven to be that, proven to be unused, and then removed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from localvolume.backends.lvm.filesystem import was_never_mounted
+from localvolume.backends.lvm.record import (
+    GROWTH,
+    KIND,
+    OF,
+    SNAPSHOT,
+    STATE,
+    Entry,
+    fields_of,
+    growth_name,
+    kept_fields,
+)
+from localvolume.backends.lvm.tools import Tools
+from localvolume.backends.lvm.view import View
+from localvolume.backends.lvm.wiping import wipe
+from localvolume.backends.model import BackendFailed, NotThisVolume, Progress, Record
+from localvolume.host.lvm.commands import LogicalVolume
+from localvolume.volumes.lvtags import OWNER, POOL_OWNER, BadTag, decode
+
+Fields = Mapping[str, str]
+
+
+def remove(
+    tools: Tools,
+    volume: LogicalVolume,
+    is_meant: Callable[[Fields], bool],
+    *,
+    keep_blocks: bool = False,
+) -> None:
+    """Remove the volume with that UUID, if its tags are ours and `is_meant` by what they say now.
+
+    `keep_blocks`: LVM must not discard what is freed.
+
+    Raises NotThisVolume, BackendFailed (in use; others depend on it), LvmFailed, BadReport. Gone
+    already is fine.
+    """
+    volumes = tools.lvm.volumes(volume.group)
+    found = next((one for one in volumes if one.name == volume.name), None)
+    if found is None:
+        return
+    try:
+        fields = decode(found.tags)
+    except BadTag as error:
+        raise NotThisVolume(f"{found.full_name}: {error}: it is left alone") from error
+    if found.uuid != volume.uuid or fields.get(OWNER) != POOL_OWNER or not is_meant(fields):
+        raise NotThisVolume(f"{found.full_name} is not what was to be removed: it is left alone")
+    if found.kind == "pool":
+        raise NotThisVolume(f"{found.full_name} is a thin pool: it is left alone")
+    refuse_with_snapshots(found.name, [one.name for one in volumes if one.origin == found.name])
+    if found.open:
+        raise BackendFailed(f"{found.full_name} is in use")
+    if found.suspended:
+        tools.lvm.refresh(found)
+    if found.active and found.kind != "snapshot":
+        # With a classic snapshot its origin would go down; lvremove itself refuses one in use.
+        tools.lvm.deactivate(found)
+    tools.lvm.remove(found, keep_blocks=keep_blocks)
+    left = tools.lvm.volume(volume.group, volume.name)
+    if left is not None and left.uuid == volume.uuid:
+        raise BackendFailed(f"{found.full_name} was removed, says LVM, and it is still there")
+
+
+def refuse_with_snapshots(name: str, snapshots: Collection[str]) -> None:
+    """Raise BackendFailed where there are any: classic ones would go with their origin."""
+    if snapshots:
+        raise BackendFailed(
+            f"{name} has snapshots ({', '.join(sorted(snapshots))}): it goes once they are removed"
+        )
+
+
+def in_state(*states: str) -> Callable[[Fields], bool]:
+    """A volume itself, in one of these states."""
+    return lambda fields: KIND not in fields and fields.get(STATE) in states
+
+
+def retire(tools: Tools, entry: Entry) -> Record:
+    """Take its device away, which proves that nobody uses it, and write down that it is removed."""
+    volume = entry.volume
+    if volume.suspended:
+        # Else nothing of it could ever be closed.
+        volume = tools.active(volume)
+    if volume.active:
+        tools.lvm.deactivate(volume)
+    gone = replace(entry.record, state="removed")
+    tools.retag(volume, fields_of(gone))
+    return gone
+
+
+def purge(
+    tools: Tools, seen: View, entry: Entry, stop: threading.Event, progress: Progress | None
+) -> None:
+    """Make its content unreadable, as its class demands, and remove it."""
+    record, volume = entry.record, entry.volume
+    refuse_with_snapshots(record.name, seen.on(record.name))
+    if stop.is_set():
+        raise BackendFailed("stopped before it was removed")
+    if record.overwrite or record.discard:
+        volume = tools.active(tools.again(volume))
+        wipe(
+            volume.path,
+            volume.device,
+            "overwrite" if record.overwrite else "discard",
+            thin=volume.kind == "thin",
+            stop=stop,
+            told=lambda done: progress(0, done) if progress else None,
+        )
+    drop_growth(tools, seen, record.name)
+    remove(tools, volume, in_state("removed"))
+    if progress is not None:
+        progress(1, volume.size_bytes)
+
+
+def take_away(tools: Tools, seen: View, entry: Entry) -> None:
+    """Remove a volume that nobody ever had; where somebody uses it after all, it stays."""
+    record, volume = entry.record, entry.volume
+    refuse_with_snapshots(record.name, seen.on(record.name))
+    if record.state != "making":
+        if volume.active:
+            tools.lvm.deactivate(volume)
+        # What a crash leaves of it from here on may be taken away, or made anew.
+        volume = tools.retag(volume, fields_of(replace(record, state="making")))
+    drop_growth(tools, seen, record.name)
+    remove(tools, volume, in_state("making"))
+
+
+def is_untouched(tools: Tools, entry: Entry) -> bool:
+    """Whether it is certain that nobody ever wrote to it: an ext4 that was never mounted."""
+    record = entry.record
+    if record.volume_mode == "Block":
+        return False
+    volume = tools.active(entry.volume)
+    return was_never_mounted(volume.path, volume.device, record.fs_type or "ext4")
+
+
+def forget(tools: Tools, seen: View, entry: Entry) -> None:
+    """Let go of it: from now on it is nobody's, and its tags say whose it was."""
+    # While it is known whose that room is: no volume that is ours would ever take it again.
+    drop_growth(tools, seen, entry.record.name)
+    tools.retag(tools.again(entry.volume), kept_fields(entry.record))
+
+
+def growth_of(seen: View, name: str) -> LogicalVolume | None:
+    """The room that the volume was about to grow by; None where that is not ours."""
+    found = seen.volumes.get(growth_name(name))
+    try:
+        return found if found is not None and is_growth(name)(decode(found.tags)) else None
+    except BadTag:
+        return None
+
+
+def is_growth(name: str) -> Callable[[Fields], bool]:
+    """Room that the volume was about to grow by."""
+    wanted = {OWNER: POOL_OWNER, KIND: GROWTH, OF: name}
+    return lambda fields: all(fields.get(key) == value for key, value in wanted.items())
+
+
+def is_snapshot(fields: Fields) -> bool:
+    """A snapshot of ours."""
+    return fields.get(KIND) == SNAPSHOT
+
+
+def is_snapshot_of(name: str) -> Callable[[Fields], bool]:
+    """A snapshot of ours, of that volume."""
+    return lambda fields: is_snapshot(fields) and fields.get(OF) == name
+
+
+def drop_growth(tools: Tools, seen: View, name: str) -> None:
+    """Remove what an interrupted growth of the volume left."""
+    left = growth_of(seen, name)
+    if left is not None:
+        remove(tools, left, is_growth(name))

@@ -1,0 +1,254 @@
+"""A pool of logical volumes, thick ones of a volume group or thin ones of a thin pool in it.
+
+What a volume is, is written in its tags and nowhere else (lvmrecord.py). The pool's id is the UUID
+of the group, or of the thin pool.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from localvolume.backends.lvm import growing, making, removal
+from localvolume.backends.lvm import snapshots as lvmsnapshots
+from localvolume.backends.lvm.entrance import LvmEntrance
+from localvolume.backends.lvm.making import entry_of
+from localvolume.backends.lvm.record import Entry, fields_of
+from localvolume.backends.lvm.tools import Tools, is_down, told
+from localvolume.backends.lvm.turns import LOCKS
+from localvolume.backends.lvm.usage import usage
+from localvolume.backends.lvm.view import Snapshot, View, report_of
+from localvolume.backends.lvm.zeroing import Zeroing
+from localvolume.backends.model import (
+    Abilities,
+    BackendFailed,
+    Impossible,
+    NotThisVolume,
+    PoolReport,
+    Progress,
+    Record,
+    as_offered,
+)
+from localvolume.backends.pool.ground import PoolTaken
+from localvolume.config.pools import PoolConfig
+from localvolume.host.lvm.commands import device_path
+from localvolume.host.lvm.gate import GatedLvm
+from localvolume.host.process.commandsync import Run
+
+__all__ = ["LvmStore", "Snapshot"]
+
+
+class LvmStore:
+    """One pool of logical volumes; see ``store.Store``.
+
+    `run` runs host commands for a worker thread. `locks` is a directory of the machine in which its
+    agents keep out of each other's pools. `zeroing` says how much of a raw volume one call zeroes.
+    """
+
+    def __init__(
+        self, config: PoolConfig, run: Run, *, locks: str = LOCKS, zeroing: Zeroing | None = None
+    ) -> None:
+        if config.lvm is None or not config.lvm.group:
+            raise Impossible(f"the pool {config.name} names no volume group")
+        self.config = config
+        self.locks = locks
+        prefix, discovery = config.lvm.command_prefix, config.lvm.discovery
+        lvm = GatedLvm(run, prefix, config.lvm.group, discovery=discovery)
+        self.tools = Tools(config, config.lvm, lvm, run, zeroing or Zeroing())
+        self._entrance = LvmEntrance(self.tools, locks)
+        self._attached = False
+
+    # The pool
+
+    def know(self, known_ids: Collection[str], known_places: Collection[str] = ()) -> None:
+        """Set anew which pool ids PersistentVolumes name here."""
+        self._entrance.known_ids = frozenset(known_ids)
+
+    def open(self) -> str:
+        """Prove and lock the pool; returns its id."""
+        with self._entrance.using() as seen:
+            return seen.id
+
+    def close(self) -> None:
+        """Let others have the pool, once what is under way in it has ended."""
+        self._entrance.close()
+
+    def look(self) -> PoolReport:
+        """See what is there; whatever is wrong is told as the report's `problem`."""
+        # Nothing is half made because it is being made just now.
+        busy = self._entrance.busy
+        try:
+            with self._entrance.using() as seen:
+                busy |= self._entrance.busy
+                half = seen.half_snapshots.items()
+                seen = replace(seen, half_snapshots={k: v for k, v in half if k not in busy})
+                troubles = self._entrance.bring_up(seen) if self._attached else []
+                return self._report(seen, troubles)
+        except (BackendFailed, ValueError) as error:
+            return self.unseen(str(error), taken=isinstance(error.__cause__, PoolTaken))
+
+    def unseen(self, problem: str, *, taken: bool = False) -> PoolReport:
+        """The report of a pool at which one cannot look now; nobody else has its room."""
+        return PoolReport(name=self.config.name, problem=problem, taken=taken)
+
+    def _report(self, seen: View, troubles: Collection[str] = ()) -> PoolReport:
+        return report_of(
+            self.config.name,
+            seen,
+            abilities=_abilities(),
+            usage=usage(seen),
+            troubles=troubles,
+        )
+
+    def attach_all(self) -> dict[str, str]:
+        """Activate every volume, after a reboot; what failed, by the volume's name."""
+        failed = {}
+        with self._entrance.using() as seen:
+            for name, entry in seen.entries.items():
+                if entry.record.state in ("made", "offered") and is_down(entry.volume):
+                    try:
+                        self._entrance.attach(entry)
+                    except BackendFailed as error:
+                        failed[name] = str(error)
+        self._attached = True
+        return failed
+
+    def host_path(self, record: Record) -> str:
+        """The path that the PersistentVolume names."""
+        with told(self.config.name):
+            return device_path(self.tools.of.group, record.name)
+
+    # A volume's life
+
+    def make(self, record: Record) -> Record:
+        """Make a volume as the record tells, or end what a crash left half made: it is `made`.
+
+        One that is made or offered already is activated and returned as it is. Its size is the one
+        that LVM has given it. Raises NotThisVolume where another volume has its name, NoRoom,
+        Impossible.
+        """
+        with self._entrance.using(record.name) as seen:
+            return making.make(self.tools, seen, record, self._entrance.take)
+
+    def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
+        """Write down that a PersistentVolume is asked for, before it is; later also its UID, and
+        whom the volume was `given` to since it was made."""
+        with self._entrance.using(record.name) as seen:
+            entry = _living(seen, record)
+            known = entry.record
+            offered = as_offered(known, volume_uid, given)
+            if offered != known:
+                self.tools.retag(entry.volume, fields_of(offered))
+            return offered
+
+    def grow(self, record: Record, size_bytes: int) -> Record:
+        """Let a volume have that many bytes or a little more; one that has is returned as it is."""
+        with self._entrance.using(record.name) as seen:
+            entry = _living(seen, record)
+            if size_bytes <= entry.record.size_bytes:
+                return entry.record
+            return growing.grow(self.tools, seen, entry, size_bytes, self._entrance.take)
+
+    def adopt(self, name: str, directory: str, **fields: Any) -> Record:
+        """No older provisioner that we replace made `local` volumes of logical ones."""
+        raise Impossible(f"{name}: a pool of logical volumes adopts nothing")
+
+    # Its end
+
+    def retire(self, record: Record) -> Record:
+        """Take its device away and write down that it is `removed`. Done before is fine.
+
+        Raises BackendFailed where it is in use, or has snapshots: classic ones go down with it.
+        """
+        with self._entrance.using(record.name) as seen:
+            entry = entry_of(seen, record.name)
+            if entry is None or entry.record.state == "making":
+                raise NotThisVolume(f"{record.name} has no volume to remove")
+            if entry.record.state == "removed":
+                return entry.record
+            removal.refuse_with_snapshots(record.name, seen.on(record.name))
+            return removal.retire(self.tools, entry)
+
+    def purge(
+        self,
+        record: Record,
+        *,
+        stop: threading.Event,
+        files_per_second: float | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Remove a removed volume for good, overwritten or discarded as its class demands.
+
+        Raises BackendFailed while it has snapshots. One that is gone is purged.
+        """
+        with self._entrance.using(record.name) as seen:
+            entry = entry_of(seen, record.name)
+            if entry is None:
+                return
+            if entry.record.state != "removed":
+                state = entry.record.state
+                raise NotThisVolume(f"{record.name} is {state}: nothing of it is purged")
+            removal.purge(self.tools, seen, entry, stop, progress)
+
+    def forget(self, record: Record) -> None:
+        """Let go of a volume: it stays, with tags that say whose it was, listed as an orphan."""
+        with self._entrance.using(record.name) as seen:
+            entry = entry_of(seen, record.name)
+            if entry is not None:
+                removal.forget(self.tools, seen, entry)
+
+    def take_away(self, record: Record) -> None:
+        """Remove a volume that nobody ever had: not offered, or certainly never written to.
+
+        Raises NotThisVolume for any other.
+        """
+        with self._entrance.using(record.name) as seen:
+            entry = entry_of(seen, record.name)
+            if entry is None:
+                return
+            state = entry.record.state
+            untouched = state != "offered" or removal.is_untouched(self.tools, entry)
+            if state == "removed" or not untouched:
+                raise NotThisVolume(f"{record.name} may hold data: it is not taken away")
+            if state == "offered":
+                entry = replace(entry, volume=self.tools.again(entry.volume))
+            removal.take_away(self.tools, seen, entry)
+
+    # Snapshots
+
+    def snapshot(self, record: Record, name: str, size_bytes: int | None = None) -> Snapshot:
+        """Take a snapshot of a volume as it is now; one of that name and volume is returned.
+
+        `size_bytes` is the room of a classic one (of a thick volume), by default as much as it can
+        ever need; one with less is lost once so much has changed.
+        """
+        with self._entrance.using(record.name, name) as seen:
+            entry = _living(seen, record)
+            return lvmsnapshots.make(self.tools, seen, entry, name, size_bytes, self._entrance.take)
+
+    def snapshots(self) -> list[Snapshot]:
+        """The snapshots that were taken here, by name."""
+        with self._entrance.using() as seen:
+            return [seen.snapshots[name] for name in sorted(seen.snapshots)]
+
+    def remove_snapshot(self, name: str) -> None:
+        """Remove a snapshot; none there is fine. Raises NotThisVolume where it is not ours."""
+        with self._entrance.using(name) as seen:
+            lvmsnapshots.drop(self.tools, seen, name)
+
+
+def _living(seen: View, record: Record) -> Entry:
+    """The complete volume of the record; raises NotThisVolume for any other."""
+    entry = entry_of(seen, record.name)
+    if entry is None or entry.record.state not in ("made", "offered"):
+        state = "is not there" if entry is None else f"is {entry.record.state}"
+        raise NotThisVolume(f"{record.name} {state}")
+    return entry
+
+
+def _abilities() -> Abilities:
+    why_not = "" if shutil.which("mkfs.ext4") else "there is no mkfs.ext4: install e2fsprogs"
+    return Abilities(enforce=True, why_not=why_not, block=True, filesystem=not why_not)

@@ -1,0 +1,111 @@
+"""Who works in a pool of logical volumes: one agent, and in it one call at a time per volume."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from localvolume.backends.model import BackendFailed
+from localvolume.backends.pool.ground import PoolTaken
+from localvolume.host.locks import lock_directory
+
+LOCKS: Final = "/run/localvolume"
+"""On a machine's tmpfs, which all agents of the machine see: a lock ends with its holder."""
+
+_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+
+class _Held:
+    """The locked file, for as long as somebody uses it."""
+
+    def __init__(self, pool_id: str, fd: int) -> None:
+        self.pool_id = pool_id
+        self.fd = fd
+        self.users = 1
+
+
+class Turns:
+    """The lock of one pool, taken by the first who works there and kept until `close`."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._held: _Held | None = None
+        self._busy: set[str] = set()
+        self._closings = 0
+
+    def begin(self) -> int:
+        """What `holding` wants to know: that nobody has closed the pool since."""
+        return self._closings
+
+    @contextmanager
+    def holding(self, pool_id: str, begun: int) -> Iterator[bool]:
+        """Have the pool locked: True where nobody of this process had it before.
+
+        Raises PoolTaken where another agent has it, or where it was closed meanwhile; OSError.
+        """
+        with self._lock:
+            held, fresh = self._held, False
+            if held is None or held.pool_id != pool_id:
+                if self._closings != begun:
+                    raise PoolTaken("it was closed meanwhile")
+                self._let_go()
+                held = self._held = _Held(pool_id, self._locked(pool_id))
+                fresh = True
+            held.users += 1
+        try:
+            yield fresh
+        finally:
+            with self._lock:
+                self._release(held)
+
+    def _locked(self, pool_id: str) -> int:
+        if not _ID.fullmatch(pool_id):
+            raise BackendFailed(f"{pool_id!r} is no UUID of LVM's")
+        os.makedirs(self._directory, mode=0o755, exist_ok=True)
+        path = f"{self._directory}/lvm-{pool_id}.lock"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        if not lock_directory(fd):
+            os.close(fd)
+            raise PoolTaken("another agent works in it; this one waits until it has ended")
+        return fd
+
+    def _release(self, held: _Held) -> None:
+        held.users -= 1
+        if not held.users:
+            os.close(held.fd)
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self._release(held)
+
+    def close(self) -> None:
+        """Let other agents have the pool, once what is under way in it has ended."""
+        with self._lock:
+            self._closings += 1
+            self._let_go()
+
+    @contextmanager
+    def alone(self, *names: str) -> Iterator[None]:
+        """Nothing else is done with these volumes meanwhile; raises BackendFailed where it is."""
+        with self._lock:
+            for name in names:
+                if name in self._busy:
+                    raise BackendFailed(f"something else is being done with {name}")
+            self._busy.update(names)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy.difference_update(names)
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """The volumes with which something is being done."""
+        with self._lock:
+            return frozenset(self._busy)

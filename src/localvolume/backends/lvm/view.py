@@ -1,0 +1,283 @@
+"""What LVM's reports of one volume group mean for a pool: a pure function.
+
+Ours is what carries our tags in this very place; everything else is counted and left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from localvolume.backends.lvm.layout import free_bytes, largest_by_class
+from localvolume.backends.lvm.record import (
+    GROWTH,
+    KEPT,
+    KIND,
+    MAKING,
+    OF,
+    SNAPSHOT,
+    STATE,
+    Entry,
+    growth_name,
+    read_entry,
+)
+from localvolume.backends.model import Abilities, PoolReport, Usage
+from localvolume.backends.rooms import FULL_PERCENT
+from localvolume.config.pools import LvmConfig
+from localvolume.host.lvm.commands import LogicalVolume, VolumeGroup
+from localvolume.volumes.lvtags import OWNER, POOL_OWNER, PREFIX, BadTag, decode
+
+WARN_PERCENT: Final = 80
+"""How full a thin pool's data or metadata, or a snapshot's room, is when people are warned."""
+
+
+OUTDATED: Final = -1
+"""The `turn` of a View in which room has been given back since."""
+
+
+class NoPool(Exception):
+    """What is there cannot be used as the pool now; the text says why and what helps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A snapshot of ours. `full`: a classic one that has overflowed, and lost what it kept.
+
+    `used_percent` is how much of a classic one's own room is taken, or of a thin one's size.
+    """
+
+    name: str
+    origin: str
+    size_bytes: int
+    thin: bool
+    used_percent: float | None = None
+    full: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A group and the pool in it, as they are now. `volumes` are all in the group, by name."""
+
+    id: str
+    group: VolumeGroup
+    pool: LogicalVolume | None
+    volumes: Mapping[str, LogicalVolume]
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
+    half_snapshots: Mapping[str, str] = field(default_factory=dict)
+    """What LVM was killed at making, or removing, as snapshots, and of which volumes."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    growths: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that are set aside for a volume to grow by, by its name."""
+    orphans: Sequence[str] = ()
+    foreign_bytes: int = 0
+    largest: Mapping[str, int] = field(default_factory=dict)
+    """The largest thick volume that fits, in bytes, by option class; "" for none."""
+    stripes: int = 1
+    """On how many disks a volume lies, each in whole extents, unless its options are others."""
+    turn: int = 0
+    """How often room had been taken from it when it was looked at."""
+
+    def on(self, name: str) -> list[str]:
+        """The volumes, whosever, that would go or break with that one: its snapshots."""
+        return sorted(one.name for one in self.volumes.values() if one.origin == name)
+
+
+def view_of(config: LvmConfig, group: VolumeGroup, volumes: Iterable[LogicalVolume]) -> View:
+    """What is there. Raises NoPool."""
+    by_name = {one.name: one for one in volumes}
+    if group.missing:
+        raise NoPool(f"{group.missing} physical volumes of {group.name} are missing")
+    if not group.writable:
+        raise NoPool(f"the volume group {group.name} is read-only")
+    pool = None
+    if config.thin_pool:
+        pool = by_name.get(config.thin_pool)
+        if pool is None:
+            raise NoPool(f"there is no thin pool {config.thin_pool} in {group.name}")
+        if pool.kind != "pool":
+            raise NoPool(f"{pool.full_name} is no thin pool")
+        if not pool.zeroes:
+            raise NoPool(
+                f"{pool.full_name} hands out blocks with what others wrote in them: lvchange"
+                f" --zero y {pool.full_name}"
+            )
+    seen = View(
+        id=pool.uuid if pool else group.uuid,
+        group=group,
+        pool=pool,
+        volumes=by_name,
+        largest={} if pool else largest_by_class(config, group),
+        stripes=1 if pool else max(1, config.layout()[0]),
+    )
+    return _sorted_out(seen, config)
+
+
+def _sorted_out(seen: View, config: LvmConfig) -> View:
+    entries: dict[str, Entry] = {}
+    snapshots: dict[str, Snapshot] = {}
+    half: dict[str, str] = {}
+    growths: list[tuple[str, LogicalVolume]] = []
+    unreadable: dict[str, str] = {}
+    orphans: list[str] = []
+    for volume in _here(seen.volumes.values(), config):
+        if not any(tag.startswith(PREFIX) for tag in volume.tags):
+            continue
+        try:
+            fields = decode(volume.tags)
+            if KEPT in fields and OWNER not in fields:
+                orphans.append(volume.name)
+            elif fields.get(OWNER) != POOL_OWNER:
+                continue
+            elif fields.get(KIND) == SNAPSHOT and is_half_snapshot(volume, fields):
+                half[volume.name] = fields.get(OF, "")
+                if half[volume.name] not in seen.volumes:
+                    orphans.append(volume.name)
+            elif fields.get(KIND) == SNAPSHOT:
+                snapshots[volume.name] = snapshot_of(volume)
+            elif fields.get(KIND) == GROWTH:
+                growths.append((fields.get(OF, ""), volume))
+            else:
+                entries[volume.name] = _entry(volume)
+        except BadTag as error:
+            unreadable[volume.name] = str(error)
+    # Of a volume that cannot be read nobody knows whether it still grows.
+    whose = entries.keys() | unreadable.keys()
+    orphans += [volume.name for name, volume in growths if name not in whose]
+    foreign = 0
+    if config.thin_pool:
+        # Snapshots, too: of them nobody can tell how much they may still come to hold.
+        foreign = sum(volume.size_bytes for volume in _here(seen.volumes.values(), config))
+        foreign -= sum(entry.record.size_bytes for entry in entries.values())
+    return replace(
+        seen,
+        entries=entries,
+        snapshots=snapshots,
+        half_snapshots=half,
+        unreadable=unreadable,
+        growths={
+            name: volume.size_bytes
+            for name, volume in growths
+            if name in entries and volume.name == growth_name(name)
+        },
+        orphans=sorted(orphans),
+        foreign_bytes=foreign,
+    )
+
+
+def _here(volumes: Iterable[LogicalVolume], config: LvmConfig) -> Iterable[LogicalVolume]:
+    """Those in the thin pool, or else those in none; a thin pool's own tags are looked at where
+    thick volumes are.
+    """
+    return (one for one in volumes if one.pool == config.thin_pool)
+
+
+def _entry(volume: LogicalVolume) -> Entry:
+    if volume.kind in ("pool", "snapshot"):
+        raise BadTag("it has the tags of a volume and is a thin pool or a snapshot")
+    return read_entry(volume)
+
+
+def is_half_snapshot(volume: LogicalVolume, fields: Mapping[str, str]) -> bool:
+    """Whether what has the tags of a snapshot is of no use to anybody.
+
+    Of a classic one LVM makes the room as a volume of its own, and then makes it the snapshot; a
+    removal goes the other way. Of a thin one the thin pool may not have been told yet: activated
+    later it would be the volume as it is then.
+    """
+    return (volume.kind == "thick" and not volume.origin) or fields.get(STATE) == MAKING
+
+
+def snapshot_of(volume: LogicalVolume) -> Snapshot:
+    """What is to be told of a snapshot of ours. Raises BadTag where it is none."""
+    thin = volume.kind == "thin"
+    if not thin and volume.kind != "snapshot":
+        raise BadTag("it has the tags of a snapshot and is none")
+    percent = volume.data_percent
+    return Snapshot(
+        name=volume.name,
+        origin=decode(volume.tags).get(OF, ""),
+        size_bytes=volume.size_bytes,
+        thin=thin,
+        used_percent=percent,
+        full=not thin and (volume.health == "invalid" or (percent or 0) >= 100),
+    )
+
+
+# --- told ----------------------------------------------------------------------------------------
+
+
+def report_of(
+    name: str,
+    seen: View,
+    *,
+    abilities: Abilities,
+    usage: Mapping[str, Usage] | None = None,
+    troubles: Collection[str] = (),
+) -> PoolReport:
+    """The look that is told of; `troubles` are warnings beside those that LVM's reports give."""
+    pool, group = seen.pool, seen.group
+    if pool is None:
+        total, available = group.size_bytes, free_bytes(group)
+    else:
+        full = 100.0 if pool.data_percent is None else pool.data_percent
+        total, available = pool.size_bytes, int(pool.size_bytes * (1 - full / 100))
+    return PoolReport(
+        name=name,
+        id=seen.id,
+        total_bytes=total,
+        available_bytes=available,
+        largest_bytes=seen.largest,
+        abilities=abilities,
+        records={entry.record.name: entry.record for entry in seen.entries.values()},
+        usage=_with_growths(seen, usage or {}),
+        orphans=seen.orphans,
+        unreadable=seen.unreadable,
+        foreign_bytes=seen.foreign_bytes,
+        unit_bytes=group.extent_bytes * seen.stripes,
+        data_percent=pool.data_percent if pool else None,
+        metadata_percent=pool.metadata_percent if pool else None,
+        thin_health=pool.health if pool else "",
+        warnings=[*warnings_of(seen), *sorted(troubles)],
+    )
+
+
+def _with_growths(seen: View, usage: Mapping[str, Usage]) -> Mapping[str, Usage]:
+    """Also what each volume has beyond its record: LVM gave it that before a growth ended early."""
+    found = dict(usage)
+    for name, entry in seen.entries.items():
+        if entry.record.state in ("made", "offered"):
+            more = entry.volume.size_bytes - entry.record.size_bytes + seen.growths.get(name, 0)
+            if more:
+                found[name] = replace(found.get(name, Usage()), begun_bytes=more)
+    return found
+
+
+def warnings_of(seen: View) -> list[str]:
+    """What people must look at. Thresholds, not measured values: the text changes when it must."""
+    found: list[str] = []
+    if seen.pool is not None:
+        found += _fullness(f"the data of {seen.pool.full_name}", seen.pool.data_percent)
+        found += _fullness(f"the metadata of {seen.pool.full_name}", seen.pool.metadata_percent)
+    for name, volume in sorted(seen.volumes.items()):
+        ours = name in seen.entries or name in seen.snapshots or volume is seen.pool
+        if ours and volume.health:
+            found.append(f"LVM says of {volume.full_name}: {volume.health}")
+    for name, origin in sorted(seen.half_snapshots.items()):
+        found.append(f"the snapshot {name} of {origin} is half made or removed: do that again")
+    for name, snapshot in sorted(seen.snapshots.items()):
+        if snapshot.full:
+            found.append(f"the snapshot {name} is full and of no use any more: remove it")
+        elif not snapshot.thin and (snapshot.used_percent or 0) >= WARN_PERCENT:
+            found.append(f"the snapshot {name} is more than {WARN_PERCENT}% full: full, it is lost")
+    return found
+
+
+def _fullness(what: str, percent: float | None) -> list[str]:
+    if percent is None or percent < WARN_PERCENT:
+        return []
+    if percent < FULL_PERCENT:
+        return [f"{what} is more than {WARN_PERCENT}% full: extend it, or remove volumes"]
+    end = "no volume is made there any more; full, every volume in it fails"
+    return [f"{what} is more than {FULL_PERCENT}% full: {end}"]

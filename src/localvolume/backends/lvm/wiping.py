@@ -1,0 +1,115 @@
+"""The content of a whole logical volume made unreadable: zeroed, or given back to the disk.
+
+In pieces, with the device claimed, so that nobody mounts it meanwhile. Everything may be repeated.
+All raise InUse, NotABlockDevice, OSError and BackendFailed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Literal
+
+from localvolume.backends.lvm.zeroing import PIECE, Zeroing
+from localvolume.backends.model import BackendFailed
+from localvolume.host.block import blockdev
+
+_DISCARD_PIECE: Final = 1 << 30
+_READ_PIECE: Final = 1 << 20
+_THIN_PIECE: Final = 64 << 10
+"""The smallest block of a thin pool."""
+_ZEROS: Final = bytes(_THIN_PIECE)
+
+How = Literal["overwrite", "discard"]
+Told = Callable[[int], None]
+"""Told of the bytes done so far."""
+
+
+def zero_for(node: str, device: str, start: int, zeroing: Zeroing) -> tuple[int, bool]:
+    """Zero from `start` on for about as long as `zeroing` says: up to where it is now zeros on
+    disk, and whether that is the end.
+    """
+    until = time.monotonic() + zeroing.seconds
+    fd = blockdev.exclusive_open(node, device=device)
+    try:
+        size = blockdev.size_bytes(fd)
+        while start < size:
+            length = min(zeroing.piece, size - start)
+            blockdev.zero_out(fd, start, length)
+            start += length
+            # Looked at only now: whoever comes late to begin with gets on all the same.
+            if time.monotonic() >= until:
+                break
+        # Before anybody writes down that it is so.
+        os.fsync(fd)
+        return start, start >= size
+    finally:
+        os.close(fd)
+
+
+def wipe(
+    node: str,
+    device: str,
+    how: How,
+    *,
+    thin: bool,
+    stop: threading.Event,
+    told: Told,
+) -> None:
+    """Overwrite all of it with zeros, or discard all of it; ends with BackendFailed on `stop`.
+
+    Of a thin volume only what is not zeros is written to: the rest has no blocks, and would take
+    some of the pool's. A device that takes no discards is left as it is: they are advice to it.
+    """
+    fd = blockdev.exclusive_open(node, device=device)
+    try:
+        size, done = blockdev.size_bytes(fd), 0
+        piece = _DISCARD_PIECE if how == "discard" else PIECE
+        while done < size:
+            if stop.is_set():
+                raise BackendFailed("stopped while its content was made unreadable")
+            length = min(piece, size - done)
+            if not wipe_part(fd, done, length, how, thin=thin):
+                return
+            done += length
+            told(done)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def wipe_part(fd: int, start: int, length: int, how: How, *, thin: bool) -> bool:
+    """Overwrite or discard a part; False where the device takes no discards at all."""
+    if how == "discard":
+        return _discard(fd, start, length)
+    if thin:
+        _overwrite_thin(fd, start, length)
+    else:
+        blockdev.zero_out(fd, start, length)
+    return True
+
+
+def _overwrite_thin(fd: int, start: int, length: int) -> None:
+    for at in range(start, start + length, _READ_PIECE):
+        found = os.pread(fd, min(_READ_PIECE, start + length - at), at)
+        for inner in range(0, len(found), _THIN_PIECE):
+            piece = found[inner : inner + _THIN_PIECE]
+            # Writing zeros where nothing is would fill the pool with them.
+            if piece != _ZEROS[: len(piece)]:
+                os.pwrite(fd, _ZEROS[: len(piece)], at + inner)
+    os.fdatasync(fd)
+    # So that a large volume does not push everybody else's data out of memory.
+    os.posix_fadvise(fd, start, length, os.POSIX_FADV_DONTNEED)
+
+
+def _discard(fd: int, start: int, length: int) -> bool:
+    try:
+        blockdev.discard(fd, start, length)
+    except OSError as error:
+        if error.errno == errno.EOPNOTSUPP:
+            return False
+        raise
+    return True

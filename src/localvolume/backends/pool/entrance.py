@@ -1,0 +1,186 @@
+"""Who is in a pool: it is opened by the first and closed by the last, one at a time per volume."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+
+from localvolume.backends.directory.projects import neighbours_on
+from localvolume.backends.model import BackendFailed, NotThisVolume, Record
+from localvolume.backends.pool.errors import told
+from localvolume.backends.pool.ground import Ground, PoolTaken, PoolUnusable
+from localvolume.backends.pool.records import Records, UnreadableRecord
+from localvolume.config.pools import PoolConfig
+
+
+class OpenPool:
+    """An open pool and what is known of it; closed when the last who uses it is done."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+        self.records = Records(ground.records, ground.ours)
+        self.records.clean()
+        self.records.refresh()
+        self.users = 1
+        #: Volumes that are being made and have no record yet.
+        self.reserved: dict[str, Record] = {}
+        #: Volumes with which something is being done.
+        self.busy: set[str] = set()
+        #: The open pools of its filesystem, itself included.
+        self.neighbours = neighbours_on(ground.pool)
+        #: Held while a place or a quota is chosen for a volume: by all others it is seen as taken.
+        self.reserving = self.neighbours.choosing
+        self.neighbours.join(os.fstat(ground.pool).st_ino, self)
+
+    def volumes(self) -> dict[str, Record]:
+        """All volumes, those included that are being begun right now."""
+        # In this order: one whose record is written meanwhile is in the one or the other.
+        begun = dict(self.reserved)
+        return {**self.records.all(), **begun}
+
+    def others(self, name: str) -> dict[str, Record]:
+        """The other volumes, those included that are being begun right now."""
+        known = self.volumes()
+        known.pop(name, None)
+        return known
+
+    def close(self) -> None:
+        """Let go of it; harmless when done before."""
+        self.neighbours.leave(self)
+        self.ground.close()
+
+
+class Entrance:
+    """The way into one pool, for many threads. None of them waits for the disk with a lock held
+    that `close` needs: a disk that hangs holds up those alone who ask it. Nobody is let in while
+    `why_not` gives a reason.
+    """
+
+    def __init__(
+        self,
+        config: PoolConfig,
+        known_ids: Collection[str],
+        open_ground: Callable[[PoolConfig, Collection[str], Collection[str]], Ground] = Ground,
+        why_not: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._config = config
+        self._open_ground = open_ground
+        self._why_not = why_not
+        #: Ids that PersistentVolumes of this node name for this pool; may be set anew.
+        self.known_ids = frozenset(known_ids)
+        #: Where volumes of older provisioners should lie.
+        self.known_places: frozenset[str] = frozenset()
+        # The one that was found here stays the only right one for as long as this process lives.
+        self._seen = ""
+        self._lock = threading.Lock()
+        self._opening = threading.Lock()
+        self._closings = 0
+        self._open: OpenPool | None = None
+
+    def id(self) -> str:
+        """The pool's id, without asking the disk where it is known; raises BackendFailed."""
+        if not self._seen:
+            with self.using():
+                pass
+        return self._seen
+
+    def close(self) -> None:
+        """Let others have the pool, once what is under way in it has ended."""
+        with self._lock:
+            self._closings += 1
+            using, self._open = self._open, None
+            if using is not None:
+                self._release(using)
+
+    @contextmanager
+    def using(self) -> Iterator[OpenPool]:
+        """The open pool, proved to be the right one still; raises BackendFailed."""
+        with told(self._config.name):
+            using = self._enter()
+            try:
+                yield using
+            finally:
+                with self._lock:
+                    self._release(using)
+
+    def _enter(self) -> OpenPool:
+        if why_not := self._why_not():
+            # Before anything is made of a directory that may be no pool's.
+            self.close()
+            raise PoolUnusable(why_not)
+        using = self._hold()
+        if using is None:
+            with self._opening:
+                using = self._hold() or self._begin()
+        try:
+            using.ground.check(self._config)
+        except BaseException:
+            with self._lock:
+                # What is proved of it counts no more: it is begun anew when next asked for.
+                if self._open is using:
+                    self._open = None
+                    self._release(using)
+                self._release(using)
+            raise
+        return using
+
+    def _hold(self) -> OpenPool | None:
+        with self._lock:
+            if self._open is not None:
+                self._open.users += 1
+            return self._open
+
+    def _begin(self) -> OpenPool:
+        closings = self._closings
+        known_ids = self.known_ids | ({self._seen} if self._seen else set())
+        ground = self._open_ground(self._config, known_ids, self.known_places)
+        try:
+            begun = OpenPool(ground)
+        except BaseException:
+            ground.close()
+            raise
+        try:
+            self._begun(begun, closings)
+        except BaseException:
+            begun.close()
+            raise
+        return begun
+
+    def _begun(self, begun: OpenPool, closings: int) -> None:
+        with self._lock:
+            if self._closings != closings:
+                # Whoever asked waits: made in another pool meanwhile, it would be made twice.
+                raise PoolTaken("it was closed meanwhile")
+            self._seen = begun.ground.id
+            self._open = begun
+            begun.users += 1
+
+    def _release(self, using: OpenPool) -> None:
+        using.users -= 1
+        if not using.users:
+            using.close()
+
+    @contextmanager
+    def doing(self, name: str) -> Iterator[tuple[OpenPool, Record | None]]:
+        """As `using`, alone with one volume; with its record as it is now."""
+        with self.using() as using, self.alone(using, name) as known:
+            yield using, known
+
+    @contextmanager
+    def alone(self, using: OpenPool, name: str) -> Iterator[Record | None]:
+        """Nothing else is done with one volume meanwhile; its record as it is now."""
+        with self._lock:
+            if name in using.busy:
+                raise BackendFailed(f"something else is being done with {name}")
+            using.busy.add(name)
+        try:
+            try:
+                known = using.records.get(name)
+            except UnreadableRecord as error:
+                raise NotThisVolume(f"{error}: its volume is left alone") from error
+            yield known
+        finally:
+            with self._lock:
+                using.busy.discard(name)

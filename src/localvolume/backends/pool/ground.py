@@ -1,0 +1,286 @@
+"""The ground a pool stands on: opened, proved to be the right one, and locked against others."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import uuid
+from collections.abc import Collection
+from contextlib import ExitStack, suppress
+from typing import Final
+
+import msgspec
+
+from localvolume.backends.model import OURS
+from localvolume.backends.pool.layout import IMAGES, MAKING, MARKER, RECORDS, RESTAMPING, TRASH
+from localvolume.config.pools import PoolConfig
+from localvolume.host.locks import lock_directory
+from localvolume.host.mount.mounts import Mount, MountTable, read_mount_table
+from localvolume.host.syscalls import fstatfs
+from localvolume.host.tree.trees import (
+    TEMPORARY,
+    list_names,
+    make_directory,
+    opened,
+    pinned,
+    put_staged,
+    read_file,
+    stage_file,
+    sync_directory,
+)
+
+VERSION: Final = 1
+_MOST_BYTES: Final = 1 << 16
+_PARTS: Final = (RECORDS, MAKING, IMAGES, TRASH)
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class PoolUnusable(Exception):
+    """Nothing may be done in the pool; the text says why, and what helps."""
+
+
+class PoolTaken(PoolUnusable):
+    """Another agent of this node works in it, and does what is to be done."""
+
+
+class _Marker(msgspec.Struct, frozen=True):
+    version: int
+    id: str
+    backend: str
+
+
+# Not when first needed, which is in several threads at once (records.py).
+_decode_marker: Final = msgspec.json.Decoder(_Marker).decode
+
+_LEAST_INODES: Final = 16
+"""What a volume takes at least, with its record, its directories and what a tenant begins with."""
+
+
+class Ground:
+    """An open pool. Everything in it is reached from `pool`, a descriptor of its directory.
+
+    `path` is where this process sees it, without links. `ours` and `records` are descriptors of
+    `.localvolume` and its records. Open until `close`; so is the lock.
+    """
+
+    def __init__(
+        self, config: PoolConfig, known_ids: Collection[str], known_places: Collection[str] = ()
+    ) -> None:
+        """Open and prove the pool, or make one where there is none and nobody knows of one.
+
+        `known_places` are where volumes of older provisioners should lie. Raises PoolUnusable,
+        OSError.
+        """
+        with ExitStack() as opening:
+            self.pool = os.open(config.mount_dir, _DIRECTORY)
+            opening.callback(os.close, self.pool)
+            self.path = os.readlink(f"/proc/self/fd/{self.pool}")
+            self.check(config)
+            check_owner(self.pool, config.host_dir)
+            marker = _marker(self.pool, config, known_ids, known_places)
+            self.ours = os.open(OURS, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self.pool)
+            opening.callback(os.close, self.ours)
+            check_owner(self.ours, f"{config.host_dir}/{OURS}")
+            os.fchmod(self.ours, 0o700)
+            self._lock = os.open(
+                MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.ours
+            )
+            opening.callback(os.close, self._lock)
+            if not lock_directory(self._lock):
+                raise PoolTaken("another agent works in it; this one waits until it has ended")
+            self.id = marker.id
+            for part in _PARTS:
+                make_directory(self.ours, part, 0o700)
+            self.records = os.open(RECORDS, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self.ours)
+            opening.callback(os.close, self.records)
+            self._closing = opening.pop_all()
+
+    def check(self, config: PoolConfig) -> None:
+        """See that the configured place is still this directory, mounted and writable.
+
+        Raises PoolUnusable, OSError.
+        """
+        here, there = os.fstat(self.pool), os.stat(config.mount_dir)
+        if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+            raise PoolUnusable("another filesystem or directory has taken its place")
+        _check_filesystem(self.pool, self.path, config)
+        # Asked for anew each time: so whoever writes it has the pool as soon as this is seen.
+        _check_settled(self.pool, config.host_dir)
+
+    def room(self) -> tuple[int, int]:
+        """Bytes of its filesystem: all that are not kept for root, and those of them that can be
+        written now; raises OSError.
+
+        Without inodes nothing can be written, however many blocks are free.
+        """
+        found = fstatfs(self.pool)
+        kept = max(0, found.free - found.available)
+        if found.inodes and found.inodes_free < _LEAST_INODES:
+            return (found.blocks - kept) * found.block_size, 0
+        return (found.blocks - kept) * found.block_size, found.available * found.block_size
+
+    def mount(self) -> Mount | None:
+        """The mount that it lies in, None where none is in view; raises OSError, ValueError."""
+        return read_mount_table().holding(self.path)
+
+    def close(self) -> None:
+        """Let go of it; harmless when done before."""
+        self._closing.close()
+
+
+def see_usable(pool: int, path: str, config: PoolConfig) -> None:
+    """See that an agent could open the directory as that pool, writing nothing.
+
+    Raises PoolUnusable, OSError.
+    """
+    _check_filesystem(pool, path, config)
+    check_owner(pool, config.host_dir)
+    _check_settled(pool, config.host_dir)
+    if (marker := _read_marker(pool)) is not None:
+        _check_backend(marker, config)
+
+
+def _check_settled(pool: int, path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.stat(f"{OURS}/{RESTAMPING}", dir_fd=pool, follow_symlinks=False)
+        raise PoolUnusable(
+            f"its records are being written anew: where that was ended, call `localvolume restamp"
+            f" {path}` again"
+        )
+
+
+def _check_filesystem(pool: int, path: str, config: PoolConfig) -> None:
+    if os.fstatvfs(pool).f_flag & os.ST_RDONLY:
+        raise PoolUnusable("its filesystem is mounted read-only")
+    if config.must_be_mounted:
+        why_not = why_not_mounted(read_mount_table(), path, config.host_dir)
+        if why_not is not None:
+            raise PoolUnusable(why_not)
+
+
+def why_not_mounted(table: MountTable, path: str, host_dir: str) -> str | None:
+    """Why a pool at `path` is not on a filesystem of its own, None where it is.
+
+    In a container everything is below some mount. What lies on the host's root filesystem is known
+    there by its path within the filesystem, which is the host's.
+    """
+    remedy = "mount its disk, or set mustBeMounted: false"
+    holding = table.holding(path)
+    if holding is None or holding.mount_point == "/":
+        return f"nothing is mounted at or above it but the root filesystem: {remedy}"
+    root = table.at("/")
+    inner = holding.root.rstrip("/") + path[len(holding.mount_point.rstrip("/")) :]
+    if (root is None or root.device != holding.device) and inner.endswith(host_dir):
+        return f"it lies on the host's root filesystem: {remedy}"
+    return None
+
+
+def check_owner(fd: int, path: str) -> None:
+    """See that nobody but root could put links and directories of theirs there.
+
+    Raises PoolUnusable, OSError.
+    """
+    found = os.fstat(fd)
+    if found.st_uid not in (0, os.geteuid()):
+        raise PoolUnusable(
+            f"{path} belongs to user {found.st_uid}, who could swap volumes: chown 0:0 {path}"
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PoolUnusable(
+            f"others than root may write to {path} (mode {stat.S_IMODE(found.st_mode):04o}) and"
+            f" could swap volumes: chmod go-w {path}"
+        )
+
+
+def _marker(
+    pool: int, config: PoolConfig, known_ids: Collection[str], known_places: Collection[str]
+) -> _Marker:
+    """Read the pool's marker; written where there is none and there may be one."""
+    marker = _read_marker(pool)
+    if marker is None:
+        if known_ids:
+            raise PoolUnusable(
+                "PersistentVolumes name a pool here, and there is none: its disk is not mounted,"
+                " or this is another disk"
+            )
+        if known_places and not any(_is_there(pool, place) for place in known_places):
+            raise PoolUnusable(
+                "PersistentVolumes of an older provisioner lie here, and nothing is where they"
+                " should be: its disk is not mounted, or this is another disk"
+            )
+        _write_marker(pool, config)
+        if (marker := _read_marker(pool)) is None:
+            raise PoolUnusable(f"{OURS}/{MARKER} was written and is gone again")
+    if known_ids and marker.id not in known_ids:
+        raise PoolUnusable(
+            f"this is the pool {marker.id}, and PersistentVolumes name"
+            f" {', '.join(sorted(known_ids))}: its disk is not mounted, or this is another disk"
+        )
+    _check_backend(marker, config)
+    return marker
+
+
+def _check_backend(marker: _Marker, config: PoolConfig) -> None:
+    if marker.backend != config.backend:
+        raise PoolUnusable(
+            f"its volumes are of the backend {marker.backend}, and {config.backend} is configured"
+        )
+
+
+def _is_there(pool: int, place: str) -> bool:
+    """Whether anything is on the way to a place; what it is, whoever goes there finds out."""
+    with suppress(OSError):
+        os.stat(place.partition("/")[0], dir_fd=pool, follow_symlinks=False)
+        return True
+    return False
+
+
+def read_id(pool: int) -> str | None:
+    """The id of the pool in that directory, None where it is none; raises PoolUnusable, OSError."""
+    marker = _read_marker(pool)
+    return None if marker is None else marker.id
+
+
+def _read_marker(pool: int) -> _Marker | None:
+    try:
+        with opened(pool, OURS) as ours:
+            content = read_file(ours, MARKER, _MOST_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EXDEV, errno.ENOTDIR):
+            raise PoolUnusable(f"{OURS} or the {MARKER} in it is not ours: {error}") from error
+        raise
+    try:
+        marker = _decode_marker(content)
+        uuid.UUID(marker.id)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise PoolUnusable(f"{OURS}/{MARKER} cannot be read: {error}") from error
+    if marker.version != VERSION:
+        raise PoolUnusable(
+            f"{OURS}/{MARKER} is of version {marker.version}; {VERSION} is known here"
+        )
+    return marker
+
+
+def _write_marker(pool: int, config: PoolConfig) -> None:
+    make_directory(pool, OURS, 0o700)
+    with opened(pool, OURS) as ours:
+        check_owner(ours, f"{config.host_dir}/{OURS}")
+        for part in (RECORDS, TRASH, IMAGES):
+            with suppress(FileNotFoundError), pinned(ours, part) as there:
+                if list_names(there):
+                    raise PoolUnusable(
+                        f"{OURS}/{MARKER} is missing, and {OURS}/{part} is not empty: bring it back"
+                    )
+        for name in list_names(ours):
+            if name.startswith(TEMPORARY):
+                os.unlink(name, dir_fd=ours)
+        marker = _Marker(VERSION, str(uuid.uuid4()), config.backend)
+        staged = stage_file(ours, msgspec.json.encode(marker) + b"\n")
+        # Another agent may have been faster: then it is its pool, and the lock decides.
+        with suppress(FileExistsError):
+            put_staged(ours, staged, MARKER, replace=False)
+        sync_directory(ours)
+    sync_directory(pool)

@@ -1,0 +1,177 @@
+"""How a volume comes to be in a pool: its place, its record, itself, in an order that can crash."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
+
+from localvolume.backends.directory.projects import ProjectTaken
+from localvolume.backends.model import Backend, BackendFailed, Impossible, NotThisVolume, Record
+from localvolume.backends.pool import places
+from localvolume.backends.pool.entrance import OpenPool
+from localvolume.backends.pool.layout import (
+    check_directory,
+    fault_of_volume_name,
+    overlapping,
+    parents_of_all,
+)
+from localvolume.backends.pool.parents import above, check_parents, remove_parents, split
+
+
+@runtime_checkable
+class NeedsProjects(Protocol):
+    """A backend whose volumes have quota projects: the pool writes the number down before use."""
+
+    def free_project(self, pool: int, record: Record, taken: Collection[int]) -> int:
+        """A number for a new volume that is not among `taken`, 0 where it needs none."""
+        ...
+
+
+def is_placed(record: Record) -> bool:
+    """Whether it is a directory of its own below the pool, that the pool puts into its place."""
+    return record.backend != "image"
+
+
+def is_begun(known: Record, record: Record) -> bool:
+    """Whether a half made volume is the one that is asked for."""
+    return replace(known, inode=0, project=0) == _fresh(record)
+
+
+def _fresh(record: Record) -> Record:
+    return replace(record, state="making", inode=0, project=0, trash="", adopted=False)
+
+
+def begin(using: OpenPool, backend: Backend, record: Record) -> Record:
+    """Reserve a place and a quota, and write down that the volume is being made.
+
+    Raises NotThisVolume where something lies in its place, Impossible, OSError.
+    """
+    if (fault := fault_of_volume_name(record.name)) is not None:
+        raise Impossible(f"the volume's name {fault}")
+    if record.backend != backend.name:
+        raise Impossible(f"{record.backend} volumes are not made in a pool of {backend.name}")
+    record = _fresh(record)
+    with using.reserving:
+        others = using.others(record.name)
+        if is_placed(record):
+            check_directory(record.directory)
+            _check_place(using, record.directory, others)
+        elif record.directory:
+            raise Impossible("an image has no directory of its own")
+        if isinstance(backend, NeedsProjects):
+            taken = using.neighbours.projects()
+            record = replace(record, project=backend.free_project(using.ground.pool, record, taken))
+        using.reserved[record.name] = record
+    try:
+        using.records.write(record, durable=False)
+    finally:
+        using.reserved.pop(record.name, None)
+    return record
+
+
+def _check_place(using: OpenPool, directory: str, others: Mapping[str, Record]) -> None:
+    """See that nothing is there, and that what is on the way belongs to the pool."""
+    if (other := overlapping(directory, others.values())) is not None:
+        raise NotThisVolume(f"{directory} is, or is in, or holds the volume {other.name}")
+    if directory in using.records.unreadable():
+        raise NotThisVolume(f"{directory} may be of a volume whose record cannot be read")
+    check_parents(using.ground.pool, directory, _needed_parents(others.values()))
+    with suppress(FileNotFoundError), above(using.ground.pool, directory) as parent:
+        os.stat(split(directory)[1], dir_fd=parent, follow_symlinks=False)
+        raise NotThisVolume(f"{directory} is there already, and no volume here explains it")
+
+
+def complete(using: OpenPool, backend: Backend, record: Record) -> Record:
+    """Make what was begun, put it into its place and write that down; raises as `begin`."""
+    pool, path = using.ground.pool, using.ground.path
+    if not is_placed(record):
+        record = backend.make(pool, path, record)
+    elif not is_in_place(pool, record, backend.identity):
+        try:
+            record = backend.make(pool, path, record)
+        except ProjectTaken:
+            # Begun anew, it gets another.
+            unmake(using, backend, record)
+            raise
+        # Before it is in its place: from now on what lies there is known for ours.
+        using.records.write(record, durable=False)
+        places.put_into_place(pool, record, backend.identity)
+    record = replace(record, state="made")
+    using.records.write(record)
+    return record
+
+
+def unmake(using: OpenPool, backend: Backend, record: Record) -> None:
+    """Take away all that `begin` and `complete` may have left, the record last.
+
+    Raises BackendFailed where somebody has written to it, OSError.
+    """
+    pool, path = using.ground.pool, using.ground.path
+    if is_in_place(pool, record, backend.identity):
+        # What an attempt before left there; then the volume itself, out of everybody's reach.
+        backend.unmake(pool, path, record)
+        places.back_to_making(pool, path, record, backend.identity)
+    backend.unmake(pool, path, record)
+    tidy(using, record)
+    using.records.delete(record.name)
+
+
+def take_away(using: OpenPool, backend: Backend, known: Record) -> None:
+    """As `unmake`, of one that is complete: where somebody uses it after all, it stays so."""
+    begun = replace(known, state="making")
+    if begun != known:
+        # What a crash leaves of it from here on may be taken away, or made anew.
+        using.records.write(begun)
+    try:
+        unmake(using, backend, begun)
+    except BackendFailed:
+        if _is_still_there(using.ground.pool, begun, backend.identity):
+            using.records.write(known)
+        raise
+
+
+def _is_still_there(pool: int, record: Record, identity: Callable[[int], int]) -> bool:
+    """Whether the volume itself is where it was made complete; raises OSError."""
+    if is_placed(record):
+        return is_in_place(pool, record, identity)
+    # As needed: an agent carries only the backends that it has pools for.
+    from localvolume.backends.image import store
+
+    try:
+        place, name = store.IMAGES_PLACE, store.image_name(record)
+        return store.is_there(pool, place, name, record)
+    except NotThisVolume:
+        return False
+
+
+def tidy(using: OpenPool, record: Record) -> None:
+    """Remove the empty directories that a volume has left above it, while its record tells of
+    them.
+    """
+    if "/" in record.directory:
+        # Whoever needs them has a record or a reservation before they are made.
+        with using.reserving:
+            needed = _needed_parents(using.others(record.name).values())
+            remove_parents(using.ground.pool, record.directory, needed)
+
+
+def _needed_parents(others: Iterable[Record]) -> set[str]:
+    """The directories above the places of volumes; removed ones need theirs no more."""
+    return parents_of_all(one for one in others if one.state != "removed")
+
+
+def is_in_place(pool: int, record: Record, identity: Callable[[int], int]) -> bool:
+    """Whether the volume itself, and nothing else, lies in its place; raises OSError."""
+    if not record.inode or not is_placed(record):
+        return False
+    try:
+        with places.the_volume(pool, record.directory, record, None) as fd:
+            return identity(fd) == record.inode
+    except FileNotFoundError:
+        return False
+    except NotThisVolume:
+        # Putting it into place will say so, once there is one to be put.
+        return False

@@ -1,0 +1,177 @@
+"""Volumes that are directories: put into their place, moved to the trash, taken away.
+
+Shared by the backends whose volumes are directories or look like them. `identify` says what makes
+one of theirs that one and no other: its inode, or a subvolume's id.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+from localvolume.backends.model import OURS, BackendFailed, Lost, NotThisVolume, Record
+from localvolume.backends.pool.layout import MAKING, TRASH, check_directory
+from localvolume.backends.pool.parents import above, make_parents, split
+from localvolume.host.mount.inuse import users_of
+from localvolume.host.tree.beneath import LeadsOutside, open_beneath
+from localvolume.host.tree.removal import DIRECTORY_FLAGS
+from localvolume.host.tree.trees import list_names, rename_new, sync_directory
+
+Identify = Callable[[int], int]
+
+
+def inode_of(fd: int) -> int:
+    """What makes an ordinary directory that one: its inode's number."""
+    return os.fstat(fd).st_ino
+
+
+@contextmanager
+def the_volume(pool: int, place: str, record: Record, identify: Identify | None) -> Iterator[int]:
+    """The directory of a volume at `place` below the pool, open for reading, proved to be its own.
+
+    Of an adopted volume (and without `identify`) no more is known than that it is a directory, of
+    this mount and reached without links. Raises FileNotFoundError where nothing is there,
+    NotThisVolume where something else is, OSError.
+    """
+    try:
+        fd = open_beneath(pool, place, DIRECTORY_FLAGS)
+    except LeadsOutside as error:
+        what = "a symbolic link" if error.errno == errno.ELOOP else "another filesystem"
+        raise NotThisVolume(f"{what} lies at {place} or on the way there") from error
+    except NotADirectoryError as error:
+        raise NotThisVolume(f"what lies at {place} is not a directory") from error
+    try:
+        if identify and not record.adopted and identify(fd) != record.inode:
+            raise NotThisVolume(f"what lies at {place} is another directory than was made")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def is_there(pool: int, place: str, record: Record, identify: Identify) -> bool:
+    """Whether the volume lies at that place; raises NotThisVolume where something else does."""
+    try:
+        with the_volume(pool, place, record, identify):
+            return True
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def in_place(pool: int, record: Record, identify: Identify) -> Iterator[int]:
+    """As `the_volume` at its own place; nothing there is NotThisVolume too."""
+    with ExitStack() as stack:
+        try:
+            fd = stack.enter_context(the_volume(pool, record.directory, record, identify))
+        except FileNotFoundError:
+            raise NotThisVolume(f"there is nothing at {record.directory}") from None
+        yield fd
+
+
+def is_empty(pool: int, record: Record, identify: Identify) -> bool:
+    """Whether it is certainly the volume that lies in its place, with nothing in it."""
+    try:
+        with the_volume(pool, record.directory, record, identify) as fd:
+            return not list_names(fd)
+    except (OSError, NotThisVolume):
+        return False
+
+
+def host_path(host_dir: str, record: Record) -> str:
+    """The volume's directory, as the host sees it."""
+    return f"{host_dir.rstrip('/')}/{record.directory}"
+
+
+def in_making(record: Record) -> str:
+    """Where a volume is before it is put into its place."""
+    return f"{OURS}/{MAKING}/{record.name}"
+
+
+def in_trash(record: Record) -> str:
+    """Where a removed volume is."""
+    return f"{OURS}/{TRASH}/{record.trash}"
+
+
+def put_into_place(pool: int, record: Record, identify: Identify) -> None:
+    """Move a volume that was made to where it belongs; done before is fine.
+
+    Raises NotThisVolume where anything else lies there, OSError.
+    """
+    check_directory(record.directory)
+    make_parents(pool, record.directory)
+    _move(pool, in_making(record), record.directory, record, identify)
+
+
+def to_trash(pool: int, path: str, record: Record, identify: Identify) -> None:
+    """Move a volume into the trash as `record.trash`, in one step; done before is fine.
+
+    `path` is where this process sees the pool, without links. Raises NotThisVolume, BackendFailed
+    while something is mounted in it or it is mounted elsewhere (a pod's mount), OSError.
+    """
+    check_directory(record.directory)
+    _refuse_users(pool, path, record, identify)
+    _move(pool, record.directory, in_trash(record), record, identify)
+
+
+def _move(pool: int, source: str, target: str, record: Record, identify: Identify) -> None:
+    try:
+        with the_volume(pool, source, record, identify):
+            pass
+    except FileNotFoundError:
+        # Done before a crash, or lost.
+        if is_there(pool, target, record, identify):
+            return
+        raise Lost(f"{record.name} is gone: there is nothing at {source}") from None
+    with above(pool, source) as from_fd, above(pool, target) as to_fd:
+        move_for_good(from_fd, split(source)[1], to_fd, target)
+
+
+def move_for_good(from_fd: int, name: str, to_fd: int, target: str) -> None:
+    """Rename what is called `name` in one directory to the place `target` in another, on disk.
+
+    `to_fd` is the directory above that place. Raises NotThisVolume where it is taken, OSError.
+    """
+    try:
+        rename_new(from_fd, name, to_fd, split(target)[1])
+    except FileExistsError:
+        raise NotThisVolume(f"something else lies at {target}") from None
+    # Which of the two a power cut leaves is known only once both are on disk.
+    sync_directory(to_fd)
+    sync_directory(from_fd)
+
+
+def back_to_making(pool: int, path: str, record: Record, identify: Identify) -> None:
+    """Move a volume that nobody has back to where it was made, out of everybody's reach.
+
+    `path` as in `to_trash`. Raises BackendFailed where somebody has it mounted or has written to
+    it: then it is where it was. Raises OSError.
+    """
+    _refuse_users(pool, path, record, identify)
+    _refuse_content(pool, record.directory, record, identify)
+    _move(pool, record.directory, in_making(record), record, identify)
+    try:
+        _refuse_content(pool, in_making(record), record, identify)
+    except BackendFailed:
+        _move(pool, in_making(record), record.directory, record, identify)
+        raise
+
+
+def _refuse_users(pool: int, path: str, record: Record, identify: Identify) -> None:
+    place = record.directory
+    with suppress(FileNotFoundError), the_volume(pool, place, record, identify) as fd:
+        if users := users_of(fd, f"{path.rstrip('/')}/{place}"):
+            raise BackendFailed(f"{place} is in use: {users[0]}")
+
+
+def _refuse_content(pool: int, place: str, record: Record, identify: Identify) -> None:
+    with the_volume(pool, place, record, identify) as fd:
+        if list_names(fd):
+            raise BackendFailed(f"{record.directory} is not empty: somebody has written to it")
+
+
+def remove_empty(pool: int, place: str) -> None:
+    """Remove an empty directory; nothing there is fine. Raises LeadsOutside, OSError."""
+    with suppress(FileNotFoundError), above(pool, place) as fd:
+        os.rmdir(split(place)[1], dir_fd=fd)

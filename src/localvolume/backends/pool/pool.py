@@ -1,0 +1,286 @@
+"""A pool of volumes: what is written down and what is done, in an order that survives any crash."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from localvolume.backends.directory.backend import DirectoryBackend
+from localvolume.backends.model import (
+    Backend,
+    BackendFailed,
+    Lost,
+    NotThisVolume,
+    PoolReport,
+    Progress,
+    Record,
+    Usage,
+    as_offered,
+)
+from localvolume.backends.pool.adopting import adopted
+from localvolume.backends.pool.entrance import Entrance, OpenPool
+from localvolume.backends.pool.ground import PoolTaken
+from localvolume.backends.pool.layout import check_directory, trash_name
+from localvolume.backends.pool.making import begin, complete, is_begun, take_away, tidy, unmake
+from localvolume.backends.pool.orphans import orphans
+from localvolume.backends.pool.standing import Standing, filesystem_of, standing_of
+from localvolume.config.pools import PoolConfig
+from localvolume.host.filesystem.errors import mounted_failure
+
+log = logging.getLogger(__name__)
+
+_ATTACHED: Final = ("made", "offered")
+"""The states of those that are to be usable."""
+
+
+class PoolStore:
+    """One pool of this node. Every method blocks; those for different volumes may run at once.
+
+    All but `look` raise BackendFailed (or a subclass), and nothing else for what the disk says.
+    Nothing is done in a pool that is not proved to be one that `known_ids` name, nor while
+    `why_not` gives a reason.
+    """
+
+    def __init__(
+        self,
+        config: PoolConfig,
+        backend: Backend,
+        *,
+        known_ids: Collection[str] = (),
+        why_not: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self.config = config
+        self._backend = backend
+        # What older provisioners made are plain directories, whatever is made here now.
+        self._adopted = backend if backend.name == "directory" else DirectoryBackend()
+        self._entrance = Entrance(config, known_ids, why_not=why_not)
+        self._standing = Standing()
+
+    # The pool
+
+    def know(self, known_ids: Collection[str], known_places: Collection[str] = ()) -> None:
+        """Set anew which pool ids PersistentVolumes name here, and below which directories those
+        of older provisioners lie; counts when it is next opened."""
+        self._entrance.known_ids = frozenset(known_ids)
+        self._entrance.known_places = frozenset(known_places)
+
+    def open(self) -> str:
+        """Open, prove and lock the pool, if that is not done yet; returns its id."""
+        with self._entrance.using() as using:
+            return using.ground.id
+
+    def close(self) -> None:
+        """Let others have the pool, once what is under way in it has ended."""
+        self._entrance.close()
+
+    def look(self) -> PoolReport:
+        """See what is there; whatever is wrong is told as the report's `problem`."""
+        name = self.config.name
+        try:
+            with self._entrance.using() as using:
+                ground, records = using.ground, using.records
+                records.refresh()
+                found, unreadable = records.all(), records.unreadable()
+                mount = ground.mount()
+                filesystem = filesystem_of(ground.pool, mount)
+                self._standing = Standing(filesystem=filesystem, records=found)
+                unwell = str(mounted_failure(mount)) if mount is not None else ""
+                usage = self._measure(using, found)
+                # After what volumes hold: what is written meanwhile is missing from both.
+                total, available = ground.room()
+                return PoolReport(
+                    name=name,
+                    id=ground.id,
+                    total_bytes=total,
+                    available_bytes=available,
+                    unwell=unwell,
+                    warnings=[f"nothing is made there any more: {unwell}"] if unwell else (),
+                    abilities=self._backend.abilities(ground.pool, ground.path),
+                    records=found,
+                    usage=usage,
+                    orphans=orphans(ground.pool, {**using.reserved, **found}, unreadable),
+                    unreadable=unreadable,
+                    astray=self._astray(using, found),
+                    filesystem=filesystem,
+                )
+        except (BackendFailed, OSError, ValueError) as error:
+            taken = isinstance(error.__cause__, PoolTaken)
+            self._standing = standing_of(self.config)
+            return self._standing.report(name, str(error), taken=taken)
+
+    def unseen(self, problem: str, *, taken: bool = False) -> PoolReport:
+        """What the last look found, where the next one does not end; asks no disk."""
+        return self._standing.report(self.config.name, problem, taken=taken)
+
+    def _measure(self, using: OpenPool, records: Mapping[str, Record]) -> Mapping[str, Usage]:
+        pool, path = using.ground.pool, using.ground.path
+        ours = [one for one in records.values() if not one.adopted and one.state != "making"]
+        adopted = [one for one in records.values() if one.adopted]
+        return {
+            **(self._backend.usage(pool, path, ours) if ours else {}),
+            **(self._adopted.usage(pool, path, adopted) if adopted else {}),
+        }
+
+    def _astray(self, using: OpenPool, records: Mapping[str, Record]) -> list[str]:
+        made = [one for one in records.values() if one.state in _ATTACHED and not one.adopted]
+        return self._backend.astray(using.ground.pool, using.ground.path, made) if made else []
+
+    def _of(self, record: Record) -> Backend:
+        return self._adopted if record.adopted else self._backend
+
+    def host_path(self, record: Record) -> str:
+        """The path that the PersistentVolume names."""
+        return self._of(record).host_path(self.config.host_dir, self._entrance.id(), record)
+
+    def attach_all(self) -> dict[str, str]:
+        """Make every volume usable, after a reboot; what failed, by the volume's name."""
+        failed = {}
+        with self._entrance.using() as using:
+            for name, seen in using.records.all().items():
+                if seen.state not in _ATTACHED:
+                    continue
+                try:
+                    # With the record as it is then: it may have grown since it was seen.
+                    with self._entrance.alone(using, name) as known:
+                        if known is not None and known.state in _ATTACHED:
+                            self._of(known).attach(using.ground.pool, using.ground.path, known)
+                except (BackendFailed, OSError) as error:
+                    failed[name] = str(error)
+        return failed
+
+    # A volume's life
+
+    def make(self, record: Record) -> Record:
+        """Make a volume as the record tells, or end what a crash left half made: it is `made`.
+
+        One that is made or offered already is returned as it is. Raises NotThisVolume where
+        something else lies in its place, NoRoom, Impossible.
+        """
+        with self._entrance.doing(record.name) as (using, known):
+            if known is not None and known.state == "making" and not is_begun(known, record):
+                unmake(using, self._backend, known)
+                known = None
+            if known is None:
+                known = begin(using, self._backend, record)
+            elif known.state == "removed":
+                raise NotThisVolume(f"{record.name} was removed, and is not purged yet")
+            elif known.claim_uid != record.claim_uid:
+                raise NotThisVolume(f"{record.name} was made for another claim")
+            made = complete(using, self._backend, known) if known.state == "making" else known
+            self._backend.attach(using.ground.pool, using.ground.path, made)
+            return made
+
+    def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
+        """Write down that a PersistentVolume is asked for, before it is; later also its UID, and
+        whom the volume was `given` to since it was made."""
+        with self._entrance.doing(record.name) as (using, known):
+            known = _living(record, known)
+            offered = as_offered(known, volume_uid, given)
+            if offered != known:
+                using.records.write(offered)
+            return offered
+
+    def grow(self, record: Record, size_bytes: int) -> Record:
+        """Let a volume have that many bytes; one that has as many is returned as it is."""
+        with self._entrance.doing(record.name) as (using, known):
+            known = _living(record, known)
+            if size_bytes <= known.size_bytes:
+                return known
+            pool, path = using.ground.pool, using.ground.path
+            grown = self._of(known).grow(pool, path, known, size_bytes)
+            grown = replace(grown, size_bytes=size_bytes)
+            using.records.write(grown)
+            return grown
+
+    def adopt(self, name: str, directory: str, **fields: Any) -> Record:
+        """Write down a volume that an older provisioner made: it is `offered`.
+
+        `fields` are what else is known for its record. Raises NotThisVolume where there is no
+        directory, or where it is a link, a mount point or another volume's.
+        """
+        with self._entrance.doing(name) as (using, known):
+            check_directory(directory)
+            if known is not None:
+                if known.directory != directory:
+                    raise NotThisVolume(f"{name} is a volume at {known.directory!r}")
+                return known
+            return adopted(using, name, directory, fields)
+
+    # Its end
+
+    def retire(self, record: Record) -> Record:
+        """Move a volume into the trash, in one step: it is `removed`. Done before is fine."""
+        with self._entrance.doing(record.name) as (using, known):
+            if known is None or known.state == "making":
+                raise NotThisVolume(f"{record.name} has no volume to remove")
+            if known.state == "removed":
+                return known
+            gone = replace(known, trash=trash_name(known), state="removed")
+            try:
+                self._of(known).retire(using.ground.pool, using.ground.path, gone)
+            except Lost as error:
+                if known.adopted:
+                    raise  # nothing proves that this is the disk it was on
+                log.warning("there is nothing to remove: %s", error)
+            tidy(using, gone)
+            # On a full disk too: it is what gives room back.
+            using.records.write(gone, reserved=True)
+            return gone
+
+    def purge(
+        self,
+        record: Record,
+        *,
+        stop: threading.Event,
+        files_per_second: float | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Delete a removed volume for good, its record last; one without a record is purged."""
+        with self._entrance.doing(record.name) as (using, known):
+            if known is None:
+                return
+            if known.state != "removed":
+                raise NotThisVolume(f"{record.name} is {known.state}: nothing of it is purged")
+            self._of(known).purge(
+                using.ground.pool,
+                using.ground.path,
+                known,
+                stop=stop,
+                files_per_second=files_per_second,
+                progress=progress,
+            )
+            tidy(using, known)
+            using.records.delete(known.name)
+
+    def forget(self, record: Record) -> None:
+        """Delete the record alone: the data stays, listed as an orphan from now on."""
+        with self._entrance.doing(record.name) as (using, known):
+            if known is not None:
+                using.records.delete(known.name)
+
+    def take_away(self, record: Record) -> None:
+        """Remove a volume that nobody ever had: not offered, or certainly never written to.
+
+        Raises NotThisVolume for any other.
+        """
+        with self._entrance.doing(record.name) as (using, known):
+            if known is None:
+                return
+            if known.adopted or known.state == "removed":
+                raise NotThisVolume(f"{known.name} may hold data: it is not taken away")
+            if known.state == "offered":
+                pool, path = using.ground.pool, using.ground.path
+                if not self._backend.is_untouched(pool, path, known):
+                    raise NotThisVolume(f"{known.name} may hold data: it is not taken away")
+            take_away(using, self._backend, known)
+
+
+def _living(record: Record, known: Record | None) -> Record:
+    """The record of a complete volume; raises NotThisVolume for any other."""
+    if known is None or known.state not in ("made", "offered"):
+        state = "has no record" if known is None else f"is {known.state}"
+        raise NotThisVolume(f"{record.name} {state}")
+    return known

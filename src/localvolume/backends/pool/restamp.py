@@ -1,0 +1,262 @@
+"""Writing a pool's records anew after its files were copied to another filesystem.
+
+A record tells its volume by the inode, which a copy changes: nothing is done with such a volume.
+An administrator knows that it is a copy, and says so; nothing of ours does this by itself.
+
+A file in `.localvolume` is written first and removed last. While it is there no agent takes the
+pool for proven; one that has it open lets go at its next look, and with it of the lock. So whoever
+is killed here leaves a pool that is not used until this is called again. Records are written one by
+one and whole, and each tells of its own volume alone. Nothing else in the pool is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from localvolume.backends.image import store
+from localvolume.backends.model import OURS, NotThisVolume, Record
+from localvolume.backends.pool import places
+from localvolume.backends.pool.copied import Answer, Seen, judge
+from localvolume.backends.pool.ground import PoolUnusable, check_owner, read_id
+from localvolume.backends.pool.layout import MARKER, RECORDS, RESTAMPING, trash_name
+from localvolume.backends.pool.records import Records
+from localvolume.host.locks import lock_directory
+from localvolume.host.mount.mounts import MountTable, read_mount_table
+from localvolume.host.tree.trees import opened, sync_directory
+
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_PAUSE: Final = 0.2
+# What a disk can be under, and no server: one that does not answer would hold us for ever.
+_ON_DISKS: Final = frozenset({"overlay", "tmpfs", "zfs"})
+
+
+class Refused(Exception):
+    """Nothing is written; the text says why, and what helps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A pool as it is: its id, what becomes of each record, and why others cannot be read.
+
+    `begun`: somebody has begun to write the records anew, and not ended it.
+    """
+
+    id: str
+    answers: Mapping[str, Answer]
+    unreadable: Mapping[str, str]
+    begun: bool
+
+    @property
+    def to_do(self) -> list[Record]:
+        """The records that are to be written."""
+        return [one.record for one in self.answers.values() if one.verdict == "stamp"]
+
+
+def survey(path: str, *, by_name: bool = False) -> Found:
+    """See what would be done, and write nothing. Raises Refused, PoolUnusable, OSError."""
+    with _opened(path) as (pool, ours):
+        return _look(pool, ours, path, by_name)
+
+
+def restamp(path: str, *, by_name: bool = False, wait_seconds: float = 0.0) -> Found:
+    """Have the pool's records tell of what lies in it now; returns what was found before.
+
+    An agent that has it open is waited for. Raises Refused, PoolUnusable, OSError.
+    """
+    with _opened(path) as (pool, ours):
+        # Not the agents' lock, which they are to let go of.
+        if not lock_directory(ours):
+            raise Refused("its records are being written anew by another call right now")
+        found = _look(pool, ours, path, by_name)
+        if not found.to_do and not found.begun:
+            return found
+        _begin(ours)
+        with ExitStack() as stack:
+            try:
+                stack.callback(os.close, _locked(ours, wait_seconds))
+                # Whoever had it open may have made or removed something until now.
+                found = replace(_look(pool, ours, path, by_name), begun=found.begun)
+            except BaseException:
+                if not found.begun:
+                    _end(ours)
+                raise
+            with opened(ours, RECORDS) as directory:
+                records = Records(directory, ours)
+                for record in found.to_do:
+                    records.write(record, durable=False)
+                sync_directory(directory)
+            _end(ours)
+        return found
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[int, int]]:
+    with ExitStack() as stack:
+        pool = os.open(path, _DIRECTORY)
+        stack.callback(os.close, pool)
+        check_owner(pool, path)
+        try:
+            ours = stack.enter_context(opened(pool, OURS))
+        except FileNotFoundError:
+            raise Refused(f"there is no {OURS}: copy {OURS} with the volumes") from None
+        check_owner(ours, f"{path}/{OURS}")
+        yield pool, ours
+
+
+def _look(pool: int, ours: int, path: str, by_name: bool) -> Found:
+    pool_id = read_id(pool)
+    if pool_id is None:
+        raise Refused(f"there is no {OURS}/{MARKER}: copy {OURS} with the volumes")
+    if others := _others(pool_id, ours, path):
+        raise Refused(
+            f"the same pool {pool_id} is at {', '.join(others)} too: unmount or remove one of them"
+        )
+    with opened(ours, RECORDS) as directory:
+        records = Records(directory)
+        records.refresh()
+    if newer := records.newer():
+        raise Refused(
+            f"a later release wrote the records of {', '.join(sorted(newer))}: use that release"
+        )
+    known = records.all()
+    seen = {name: _seen(pool, record) for name, record in known.items()}
+    answers = judge(known, seen, by_name=by_name)
+    doubtful = [name for name, one in answers.items() if one.verdict == "doubtful"]
+    if doubtful:
+        told = "; ".join(f"{name}: {answers[name].reason}" for name in sorted(doubtful))
+        raise Refused(
+            f"volumes may have been swapped ({told}): look into them, and where each name is"
+            " right say so with --by-name"
+        )
+    return Found(
+        id=pool_id,
+        answers=answers,
+        unreadable=records.unreadable(),
+        begun=_is_begun(ours),
+    )
+
+
+def _seen(pool: int, record: Record) -> Seen:
+    for place, trash in _places(record):
+        try:
+            identity = _identity(pool, place, record)
+        except FileNotFoundError:
+            continue
+        except (NotThisVolume, OSError) as error:
+            return Seen(fault=str(error))
+        if identity <= 0:
+            return Seen(fault=f"what lies at {place} is no subvolume")
+        return Seen(identity=identity, trash=trash)
+    return Seen()
+
+
+def _places(record: Record) -> list[tuple[str, str]]:
+    """Where it may lie, with its name in the trash where that is there."""
+    if record.state == "removed":
+        return [(places.in_trash(record), record.trash)]
+    image = f"{store.IMAGES_PLACE}/{store.image_name(record)}"
+    place = record.directory or image
+    if record.state == "making":
+        return [(place, "")]
+    trash = trash_name(record)
+    return [(place, ""), (f"{store.TRASH_PLACE}/{trash}", trash)]
+
+
+def _identity(pool: int, place: str, record: Record) -> int:
+    """As in `Record.inode`; raises FileNotFoundError, NotThisVolume, OSError."""
+    with ExitStack() as stack:
+        if record.backend == "image":
+            parent, _, name = place.rpartition("/")
+            fd = stack.enter_context(store.the_image(pool, parent, name, None))
+        else:
+            fd = stack.enter_context(places.the_volume(pool, place, record, None))
+        if record.backend == "btrfs":
+            from localvolume.backends.btrfs.backend import BtrfsBackend
+
+            return BtrfsBackend().identity(fd)
+        return places.inode_of(fd)
+
+
+# --- the other pools of this node -------------------------------------------------------------
+
+
+def _others(pool_id: str, ours: int, path: str) -> list[str]:
+    """Where else on this node a pool with that id is, as far as can be seen from here."""
+    table = read_mount_table()
+    here = os.fstat(ours)
+    found = set()
+    for place in _candidates(table, os.path.realpath(path)):
+        with suppress(OSError, PoolUnusable):
+            pool = os.open(place, _DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if read_id(pool) != pool_id:
+                    continue
+                # Root's alone, as every pool is: what a tenant writes into its volume is none.
+                check_owner(pool, place)
+                with opened(pool, OURS) as other:
+                    there = os.fstat(other)
+                if (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino):
+                    found.add(place)
+            finally:
+                os.close(pool)
+    return sorted(found)
+
+
+def _candidates(table: MountTable, path: str) -> set[str]:
+    """Each mount, the directories directly in it, and where this pool is in its own mount."""
+    holding = table.holding(path)
+    mount_point = holding.mount_point.rstrip("/") if holding is not None else ""
+    inner = path[len(mount_point) :].strip("/")
+    tops = {
+        mount.mount_point
+        for mount in table
+        if mount.source.startswith("/dev/") or mount.fs_type in _ON_DISKS
+    }
+    found = set(tops)
+    for top in {*tops, os.path.dirname(path)}:
+        if inner:
+            found.add(os.path.join(top, inner))
+        with suppress(OSError), os.scandir(top) as entries:
+            found.update(one.path for one in entries if one.is_dir(follow_symlinks=False))
+    return found - ({mount.mount_point for mount in table} - tops)
+
+
+# --- the word that it is being done -----------------------------------------------------------
+
+
+def _is_begun(ours: int) -> bool:
+    with suppress(FileNotFoundError):
+        os.stat(RESTAMPING, dir_fd=ours, follow_symlinks=False)
+        return True
+    return False
+
+
+def _begin(ours: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(RESTAMPING, flags, 0o600, dir_fd=ours))
+    sync_directory(ours)
+
+
+def _end(ours: int) -> None:
+    os.unlink(RESTAMPING, dir_fd=ours)
+    sync_directory(ours)
+
+
+def _locked(ours: int, wait_seconds: float) -> int:
+    """The lock that agents have while they work in it, as an open file; raises Refused, OSError."""
+    fd = os.open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=ours)
+    deadline = time.monotonic() + wait_seconds
+    while not lock_directory(fd):
+        if time.monotonic() > deadline:
+            os.close(fd)
+            raise Refused(
+                "an agent works in it still: call it again later, or take the pool out of the"
+                " configuration meanwhile"
+            )
+        time.sleep(_PAUSE)
+    return fd

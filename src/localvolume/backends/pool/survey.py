@@ -1,0 +1,57 @@
+"""A look at a pool from beside its agent: nothing is written, locked or measured."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+
+from localvolume.backends.model import OURS, PoolReport
+from localvolume.backends.pool.ground import PoolUnusable, read_id
+from localvolume.backends.pool.layout import RECORDS
+from localvolume.backends.pool.orphans import orphans
+from localvolume.backends.pool.records import Records
+from localvolume.config.pools import PoolConfig
+from localvolume.host.process import commands
+from localvolume.host.process.commands import Finished
+from localvolume.host.process.commandsync import OUTPUT_LIMIT
+from localvolume.host.tree.trees import opened
+
+
+def _run(
+    argv: Sequence[str],
+    timeout: float,
+    *,
+    output_limit: int = OUTPUT_LIMIT,
+    env: Mapping[str, str] | None = None,
+) -> Finished:
+    return asyncio.run(commands.run(argv, timeout=timeout, output_limit=output_limit, env=env))
+
+
+def survey(config: PoolConfig) -> PoolReport:
+    """Its records and orphans; `problem` where it is none, or cannot be read."""
+    if config.backend == "lvm":
+        from localvolume.backends.lvm import survey as lvmsurvey
+
+        return lvmsurvey.survey(config, _run)
+    try:
+        pool = os.open(config.mount_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            pool_id = read_id(pool)
+            if pool_id is None:
+                return PoolReport(name=config.name, problem="no agent has made a pool of it yet")
+            with opened(pool, f"{OURS}/{RECORDS}") as directory:
+                records = Records(directory)
+                records.refresh()
+            unreadable = records.unreadable()
+            return PoolReport(
+                name=config.name,
+                id=pool_id,
+                records=records.all(),
+                orphans=orphans(pool, records.all(), unreadable),
+                unreadable=unreadable,
+            )
+        finally:
+            os.close(pool)
+    except (PoolUnusable, OSError) as error:
+        return PoolReport(name=config.name, problem=str(error))

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from docsite.markdown import Missing, code, page, table
-from localvolume.config import kutti, openebs
 from localvolume.config.environment import LOCAL_PATH_PROVISIONER
+from localvolume.config.foreign import kutti, openebs
 from localvolume.config.pools import DYNAMIC_PROVISIONER, Flavor
 from localvolume.dynamic.parametervalues import READERS
 from localvolume.flexvolume import parameters as flexvolume

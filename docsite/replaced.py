@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from docsite.markdown import Missing, code, table, text, value
-from localvolume.config import localpath, lvmd, openebs
-from localvolume.config.keytable import Key
+from localvolume.config.foreign import localpath, lvmd, openebs
+from localvolume.config.syntax.keytable import Key
 
 TITLES = ("key", "value", "default", "meaning", "example")
 

@@ -14,9 +14,10 @@ import pytest
 
 from localvolume import yamlaliases
 from localvolume.cli.main import main
-from localvolume.config import loading, lvmd, openebs
-from localvolume.config.document import Unreadable, compose
+from localvolume.config import loading
+from localvolume.config.foreign import lvmd, openebs
 from localvolume.config.model import ConfigurationInvalid
+from localvolume.config.syntax.document import Unreadable, compose
 from localvolume.kube.auth import find_access
 from localvolume.kube.errors import AccessInvalid
 from localvolume.sandbox.bodies import parsed

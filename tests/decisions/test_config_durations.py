@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.config.durations import BadDuration, parse_duration
+from localvolume.config.syntax.durations import BadDuration, parse_duration
 
 
 @pytest.mark.parametrize(

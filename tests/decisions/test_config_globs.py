@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.config.globs import BadPattern, check, match, may_both_match
 from localvolume.config.model import ClassConfig
+from localvolume.config.syntax.globs import BadPattern, check, match, may_both_match
 
 # From the tests of Go's path/filepath, then oddities found by comparing with Go 1.26 at random.
 MATCHES = [

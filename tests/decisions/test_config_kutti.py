@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.config import kutti
 from localvolume.config.environment import AgentEnvironment, EnvironmentInvalid
+from localvolume.config.foreign import kutti
 from localvolume.config.pools import PoolConfig
 
 

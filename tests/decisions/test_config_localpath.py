@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.config import localpath, localscripts
+from localvolume.config.foreign import localpath, localscripts
+from localvolume.config.foreign.localpath import LocalPath
 from localvolume.config.loading import Source
-from localvolume.config.localpath import LocalPath
 from localvolume.config.model import ConfigurationInvalid, Problem
 from localvolume.config.pools import faults_between
 

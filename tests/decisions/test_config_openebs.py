@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.config import openebs
 from localvolume.config.environment import EnvironmentInvalid, add_agent_flags
-from localvolume.config.openebs import HostpathClass
+from localvolume.config.foreign import openebs
+from localvolume.config.foreign.openebs import HostpathClass
 
 ANNOTATION = "cas.openebs.io/config"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from localvolume.config import document, readers
-from localvolume.config.document import Unreadable, compose
 from localvolume.config.model import Problem
+from localvolume.config.syntax import document, readers
+from localvolume.config.syntax.document import Unreadable, compose
 
 
 def read_text(yaml: str) -> tuple[str | None, list[Problem]]:

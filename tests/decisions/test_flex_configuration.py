@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.config import elastic, loading
+from localvolume.config import loading
 from localvolume.config.environment import AgentEnvironment, EnvironmentInvalid
 from localvolume.config.flexvolume import (
     BIND_ROOT,
@@ -17,6 +17,7 @@ from localvolume.config.flexvolume import (
     SOCKET,
     FlexVolumeConfig,
 )
+from localvolume.config.foreign import elastic
 from localvolume.config.live import LiveConfiguration
 from localvolume.config.model import ConfigurationInvalid
 from localvolume.config.pools import LvmConfig

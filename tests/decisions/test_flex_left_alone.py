@@ -47,4 +47,4 @@ def test_an_agent_without_flexvolume_carries_none_of_it() -> None:
     loaded = done.stdout.splitlines()
     assert "localvolume.agent.agent" in loaded
     assert not [name for name in loaded if name.startswith("localvolume.flexvolume")]
-    assert "localvolume.config.elastic" not in loaded
+    assert "localvolume.config.foreign.elastic" not in loaded

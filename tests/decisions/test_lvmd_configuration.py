@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from localvolume.cli import check_config
-from localvolume.config import lvmd
 from localvolume.config.environment import add_pool_flags
+from localvolume.config.foreign import lvmd
 from localvolume.config.model import ConfigurationInvalid
 from localvolume.config.pools import DYNAMIC_PROVISIONER, LvmConfig, PoolConfig
 from localvolume.config.sources import Others, loader

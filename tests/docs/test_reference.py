@@ -13,7 +13,8 @@ import yaml
 from docsite import environment, events, examples, marks, metrics, parameters, reasons, replaced
 from docsite.__main__ import DIRECTORY
 from docsite.markdown import Missing
-from localvolume.config import loading, localpath, lvmd, openebs, schema
+from localvolume.config import loading, schema
+from localvolume.config.foreign import localpath, lvmd, openebs
 from localvolume.config.loading import Source
 from localvolume.config.pools import Flavor
 from localvolume.dynamic.model import Wish

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import JobPaces
 from localvolume.config.model import JOB_RESOURCES, ClassConfig, Resources
-from localvolume.config.names import fault_of_label_value
+from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.workloads import Job
 from localvolume.volumes import marks

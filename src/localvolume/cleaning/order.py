@@ -14,7 +14,7 @@ from typing import Final
 
 from localvolume.cleaning.command import DEVICE_VARIABLE
 from localvolume.cleaning.method import VolumeKind, VolumeMode
-from localvolume.config.durations import parse_duration
+from localvolume.config.syntax.durations import parse_duration
 from localvolume.volumes.identity import Identity, from_annotation, to_annotation
 
 DIRECTORY_VARIABLE: Final = "LOCAL_PV_FILESYSTEM"

@@ -11,13 +11,13 @@ from localvolume.agent.deeds import Deeds
 from localvolume.agent.paces import Paces
 from localvolume.cli.logs import add_log_arguments, set_up
 from localvolume.cli.process import run_process
-from localvolume.config.durations import parse_duration
 from localvolume.config.environment import (
     AgentEnvironment,
     EnvironmentInvalid,
     add_agent_flags,
 )
 from localvolume.config.sources import Others
+from localvolume.config.syntax.durations import parse_duration
 
 CONFIG_DIRECTORY = "/etc/provisioner/config"
 

@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localvolume.cli.judging import problem_of_directory, problems_of_pools
-from localvolume.config import document, loading, localpath, lvmd
+from localvolume.config import loading
+from localvolume.config.foreign import localpath, lvmd
 from localvolume.config.model import ConfigurationInvalid, Problem
 from localvolume.config.pools import PoolConfig, faults_between
+from localvolume.config.syntax import document
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

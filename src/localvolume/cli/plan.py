@@ -24,7 +24,7 @@ from localvolume.config.environment import (
 )
 from localvolume.config.loading import load
 from localvolume.config.model import Configuration, ConfigurationInvalid
-from localvolume.config.names import fault_of_label_value
+from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.disks.model import DiskPlan
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.auth import find_access

@@ -19,8 +19,8 @@ from localvolume.cli.seeing.overview import overview
 from localvolume.cli.seeing.reading import access_of, add_access_arguments, read
 from localvolume.cli.seeing.redact import Redactor
 from localvolume.cli.seeing.trimming import trimmed
-from localvolume.config.durations import parse_duration
 from localvolume.config.environment import DEFAULT_NAMESPACE
+from localvolume.config.syntax.durations import parse_duration
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
 

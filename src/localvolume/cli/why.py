@@ -19,7 +19,7 @@ from localvolume.cli.seeing.whyclaim import why_claim
 from localvolume.cli.seeing.whypath import place_of, volumes_at, why_place
 from localvolume.cli.seeing.whyvolume import why_volume
 from localvolume.config.environment import DEFAULT_NAMESPACE
-from localvolume.config.readers import did_you_mean
+from localvolume.config.syntax.readers import did_you_mean
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
 

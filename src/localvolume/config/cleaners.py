@@ -10,7 +10,7 @@ import shutil
 
 from yaml.nodes import Node
 
-from localvolume.config.readers import Place, did_you_mean, list_of, quoted, text
+from localvolume.config.syntax.readers import Place, did_you_mean, list_of, quoted, text
 
 SCRIPTS = "/scripts/"
 FSCLEAN = SCRIPTS + "fsclean.sh"

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from localvolume.config import names
-from localvolume.config.durations import BadDuration, parse_duration
 from localvolume.config.environment import (
     DEFAULT_LISTEN_ADDRESS,
     DEFAULT_METRICS_PATH,
@@ -24,6 +22,8 @@ from localvolume.config.environment import (
     parse_metrics_path,
 )
 from localvolume.config.provisioner import DYNAMIC_PROVISIONER
+from localvolume.config.syntax import names
+from localvolume.config.syntax.durations import BadDuration, parse_duration
 
 T = TypeVar("T")
 

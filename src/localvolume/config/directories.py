@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from yaml.nodes import Node
 
-from localvolume.config import globs
-from localvolume.config.readers import Place, quoted, text
+from localvolume.config.syntax import globs
+from localvolume.config.syntax.readers import Place, quoted, text
 
 _LONGEST = 4095
 

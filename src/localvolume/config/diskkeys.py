@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from yaml.nodes import Node
 
-from localvolume.config import globs
 from localvolume.config.disks import TRANSPORTS, DiskFilter, DiskMatch, DisksConfig
-from localvolume.config.keytable import Key, read_keys
 from localvolume.config.mkfsoptions import mkfs_options
 from localvolume.config.model import ClassConfig
-from localvolume.config.readers import (
+from localvolume.config.syntax import globs
+from localvolume.config.syntax.keytable import Key, read_keys
+from localvolume.config.syntax.readers import (
     Place,
     boolean,
     did_you_mean,
@@ -27,7 +27,7 @@ from localvolume.config.readers import (
     quoted,
     text,
 )
-from localvolume.config.resources import whole_bytes
+from localvolume.config.syntax.resources import whole_bytes
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from localvolume.config import names
-from localvolume.config.durations import BadDuration, parse_duration
+from localvolume.config.syntax import names
+from localvolume.config.syntax.durations import BadDuration, parse_duration
 
 T = TypeVar("T")
 

@@ -15,12 +15,12 @@ from localvolume.config.flexvolume import (
     SOCKET,
     FlexVolumeConfig,
 )
-from localvolume.config.keytable import Key, read_keys
 from localvolume.config.lvmkeys import LVM_KEYS, lvm_config
 from localvolume.config.model import ClassConfig
 from localvolume.config.pools import PoolConfig, overlaps
-from localvolume.config.readers import Place, duration, list_of, one_of, quoted, text
-from localvolume.config.resources import whole_bytes
+from localvolume.config.syntax.keytable import Key, read_keys
+from localvolume.config.syntax.readers import Place, duration, list_of, one_of, quoted, text
+from localvolume.config.syntax.resources import whole_bytes
 
 # As the kubelet splits the name of a driver's directory, and the API server checks the driver's.
 _DRIVER_NAME: Final = re.compile(r"[A-Za-z0-9][-.A-Za-z0-9]{0,252}/[A-Za-z0-9][-.A-Za-z0-9_]{0,62}")

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from yaml.nodes import MappingNode, Node
 
-from localvolume.config import document, schema
-from localvolume.config.keytable import read_keys
+from localvolume.config import schema
 from localvolume.config.model import Configuration, ConfigurationInvalid, Problem
-from localvolume.config.readers import Place, one_line
+from localvolume.config.syntax import document
+from localvolume.config.syntax.keytable import read_keys
+from localvolume.config.syntax.readers import Place, one_line
 
 DEFAULT_DIRECTORY = "/etc/provisioner/config/"
 _DATA = "..data"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from localvolume.config.readers import did_you_mean, quoted
+from localvolume.config.syntax.readers import did_you_mean, quoted
 
 # Each with what its value may be; all of these take one.
 _TAKEN: Final = {

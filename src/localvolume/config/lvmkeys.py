@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from yaml.nodes import Node
 
-from localvolume.config.keytable import Key
 from localvolume.config.lvcreateoptions import fault_of_options
 from localvolume.config.pools import GROUP_NAME, LvmConfig
-from localvolume.config.readers import Place, list_of, quoted, text, whole_number
-from localvolume.config.resources import whole_bytes
+from localvolume.config.syntax.keytable import Key
+from localvolume.config.syntax.readers import Place, list_of, quoted, text, whole_number
+from localvolume.config.syntax.resources import whole_bytes
 
 MOST_STRIPES: Final = 128
 _SMALLEST_STRIPE: Final = 4096

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from localvolume.config.readers import did_you_mean, quoted
+from localvolume.config.syntax.readers import did_you_mean, quoted
 
 Value = Callable[[str], None]
 """Raises ValueError, saying what a value must be."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from localvolume.config import globs
+from localvolume.config.syntax import globs
 
 if TYPE_CHECKING:
     # Who has none of them need not carry what they are made of.

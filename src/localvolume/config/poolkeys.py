@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from yaml.nodes import Node, ScalarNode
 
-from localvolume.config import document, names
 from localvolume.config.directories import directory
-from localvolume.config.keytable import Key, Read, read_keys
 from localvolume.config.lvmkeys import LVM_KEYS, lvm_config
 from localvolume.config.model import ClassConfig
 from localvolume.config.pools import PoolConfig, overlaps
 from localvolume.config.provisioner import DYNAMIC_PROVISIONER
-from localvolume.config.readers import (
+from localvolume.config.syntax import document, names
+from localvolume.config.syntax.keytable import Key, Read, read_keys
+from localvolume.config.syntax.readers import (
     Place,
     boolean,
     duration,
@@ -26,7 +26,7 @@ from localvolume.config.readers import (
     text,
     whole_number,
 )
-from localvolume.config.resources import whole_bytes
+from localvolume.config.syntax.resources import whole_bytes
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _DECIMAL: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from yaml.nodes import Node
 
-from localvolume.config import names, scheduling, values
 from localvolume.config.cleaners import FSCLEAN, cleaner_command
 from localvolume.config.directories import Claim, check_overlaps, directory
-from localvolume.config.keytable import Key, KeyDoc, Read, Reader, read_keys
 from localvolume.config.model import ClassConfig, Problem, Resources
-from localvolume.config.readers import (
+from localvolume.config.syntax import names, scheduling, values
+from localvolume.config.syntax.keytable import Key, KeyDoc, Read, Reader, read_keys
+from localvolume.config.syntax.readers import (
     Place,
     boolean,
     duration,
@@ -127,7 +127,7 @@ def _disks(node: Node, place: Place) -> object | None:
 
 
 def _job_resources(node: Node, place: Place) -> Resources | None:
-    from localvolume.config import resources
+    from localvolume.config.syntax import resources
 
     return resources.resources(node, place)
 

@@ -20,8 +20,8 @@ from localvolume.config.model import Configuration, ConfigurationInvalid, Proble
 
 if TYPE_CHECKING:
     from localvolume.config.flexvolume import FlexVolumeConfig
-    from localvolume.config.localpath import LocalPath
-    from localvolume.config.lvmd import Lvmd
+    from localvolume.config.foreign.localpath import LocalPath
+    from localvolume.config.foreign.lvmd import Lvmd
     from localvolume.config.pools import PoolConfig
 
 NO_SOURCES: Final = Configuration()
@@ -71,7 +71,7 @@ class Others:
         given = local_path or openebs_base_paths or flexvolume_driver or lvmd
         if not (given or environ.keys() & _VARIABLES):
             return cls()
-        from localvolume.config import elastic, kutti, openebs
+        from localvolume.config.foreign import elastic, kutti, openebs
 
         base_paths = openebs.pools(openebs_base_paths, environ)
         return cls(
@@ -187,7 +187,7 @@ def _flex_faults(
 def _local_path(others: Others, node_name: str, problems: list[Problem]) -> LocalPath | None:
     if others.local_path is None:
         return None
-    from localvolume.config import localpath
+    from localvolume.config.foreign import localpath
 
     try:
         return localpath.load(others.local_path, node_name, others.local_path_provisioner)
@@ -199,7 +199,7 @@ def _local_path(others: Others, node_name: str, problems: list[Problem]) -> Loca
 def _lvmd(others: Others, problems: list[Problem]) -> Lvmd | None:
     if others.lvmd is None:
         return None
-    from localvolume.config import lvmd
+    from localvolume.config.foreign import lvmd
 
     try:
         return lvmd.load(others.lvmd)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar
 
-from localvolume.config.names import fault_of_label_value
+from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.controller.counting import Counting
 from localvolume.controller.model import Step
 from localvolume.controller.nodes import Nodes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from localvolume.config.names import fault_of_object_name
+from localvolume.config.syntax.names import fault_of_object_name
 from localvolume.controller import patches
 from localvolume.controller.live import Superseded
 from localvolume.controller.nodes import Nodes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from localvolume.config import globs
 from localvolume.config.disks import LEAST_BYTES, NAMED_ONLY, DiskFilter
+from localvolume.config.syntax import globs
 from localvolume.disks.model import Disk
 from localvolume.volumes.capacity import quantity
 

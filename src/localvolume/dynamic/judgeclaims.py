@@ -11,7 +11,7 @@ from collections.abc import Callable
 from localvolume.backends.limits import grown_to
 from localvolume.backends.model import Record
 from localvolume.backends.rooms import is_full, most_bytes, most_of
-from localvolume.config.openebs import limit_bytes
+from localvolume.config.foreign.openebs import limit_bytes
 from localvolume.dynamic.judgerecords import most_advanced_last, never_published
 from localvolume.dynamic.model import (
     ClassFacts,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from localvolume.config import openebs
+from localvolume.config.foreign import openebs
 from localvolume.config.model import Served
 from localvolume.config.pools import Flavor
-from localvolume.config.readers import did_you_mean, one_line, quoted
+from localvolume.config.syntax.readers import did_you_mean, one_line, quoted
 from localvolume.dynamic.model import ClassFacts, SourceType, Wish
 from localvolume.dynamic.parametervalues import (
     CSI_FS_TYPE,

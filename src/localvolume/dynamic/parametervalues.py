@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from localvolume.config import names
 from localvolume.config.directories import clean_directory
-from localvolume.config.durations import parse_duration
 from localvolume.config.pools import Flavor
-from localvolume.config.readers import did_you_mean, quoted
+from localvolume.config.syntax import names
+from localvolume.config.syntax.durations import parse_duration
+from localvolume.config.syntax.readers import did_you_mean, quoted
 from localvolume.dynamic import places, templates
 from localvolume.dynamic.model import SourceType
 from localvolume.kube.objects import Meta, PersistentVolumeClaim

@@ -17,8 +17,8 @@ from typing import Final
 
 from localvolume.backends.model import OURS
 from localvolume.backends.pool.layout import fault_of_directory
-from localvolume.config import names
 from localvolume.config.pools import Flavor, PoolConfig
+from localvolume.config.syntax import names
 from localvolume.dynamic import templates
 from localvolume.dynamic.model import Wish
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from localvolume.config.readers import one_line, quoted
+from localvolume.config.syntax.readers import one_line, quoted
 from localvolume.dynamic.model import ClassFacts
 from localvolume.dynamic.world import pool_of
 from localvolume.kube.objects import PersistentVolume

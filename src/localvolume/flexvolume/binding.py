@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
-from localvolume.config.names import fault_of_label_value
+from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.flexvolume.driver import (
     TAG_CLAIM,
     TAG_CLAIM_UID,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from localvolume.config.flexvolume import FlexVolumeConfig
-from localvolume.config.names import fault_of_label_value
+from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.flexvolume.absence import is_proven
 from localvolume.flexvolume.binding import (
     Binding,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from localvolume.config.readers import quoted
+from localvolume.config.syntax.readers import quoted
 
 MOST: Final = 64
 

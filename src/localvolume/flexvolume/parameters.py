@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from localvolume.config.mkfsoptions import mkfs_options as mkfs_options
-from localvolume.config.readers import did_you_mean, one_line, quoted
+from localvolume.config.syntax.readers import did_you_mean, one_line, quoted
 from localvolume.flexvolume.mountoptions import faults_of
 from localvolume.flexvolume.protocol import MKFS_OPTIONS
 from localvolume.flexvolume.protocol import ON_REMOVAL as ON_REMOVAL

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from localvolume.config.names import fault_of_label_value
+from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.flexvolume.parameters import Wish, read_class
 from localvolume.flexvolume.protocol import MKFS_OPTIONS, MOUNT_OPTIONS, ON_REMOVAL, SIZE
 from localvolume.kube.objects import (

@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from localvolume.config.names import fault_of_label_value
+from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import ApiError, LookAgain, NotThere, TellTheAdministrator

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from localvolume.backends.model import OURS, Impossible, Record
-from localvolume.config.names import fault_of_object_name
+from localvolume.config.syntax.names import fault_of_object_name
 
 RECORDS: Final = "records"
 MAKING: Final = "making"

@@ -13,7 +13,7 @@ from localvolume.cli.seeing.states import state_of
 from localvolume.cli.seeing.whymade import flex, made, waits_for_pod
 from localvolume.cli.seeing.whyprepared import prepared
 from localvolume.cli.seeing.whyvolume import why_volume
-from localvolume.config.readers import did_you_mean
+from localvolume.config.syntax.readers import did_you_mean
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import claims
 from localvolume.volumes.capacity import bytes_of, quantity

@@ -12,7 +12,7 @@ from localvolume.cli.seeing.states import (
 )
 from localvolume.cli.seeing.volumechain import chain, claim_name, is_made
 from localvolume.cli.seeing.words import age
-from localvolume.config.durations import BadDuration, parse_duration
+from localvolume.config.syntax.durations import BadDuration, parse_duration
 from localvolume.controller import plan as controller
 from localvolume.controller.model import Adopt, Policy
 from localvolume.dynamic.model import ClassFacts, Wish

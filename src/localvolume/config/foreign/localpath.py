@@ -13,11 +13,10 @@ from typing import Final
 
 from yaml.nodes import Node
 
-from localvolume.config import document, jsontext, loading, localscripts, names
+from localvolume.config import loading
 from localvolume.config.environment import LOCAL_PATH_PROVISIONER
-from localvolume.config.loading import Source
-from localvolume.config.model import ConfigurationInvalid, Problem
-from localvolume.config.nodepaths import (
+from localvolume.config.foreign import localscripts
+from localvolume.config.foreign.nodepaths import (
     OTHER_NODES,
     PLACES,
     NodePaths,
@@ -25,8 +24,11 @@ from localvolume.config.nodepaths import (
     paths_of,
     read_paths,
 )
+from localvolume.config.loading import Source
+from localvolume.config.model import ConfigurationInvalid, Problem
 from localvolume.config.pools import PoolConfig, name_of
-from localvolume.config.readers import (
+from localvolume.config.syntax import document, jsontext, names
+from localvolume.config.syntax.readers import (
     Place,
     did_you_mean,
     entries,

@@ -9,8 +9,8 @@ from typing import Any
 
 from yaml.nodes import Node
 
-from localvolume.config import names
-from localvolume.config.readers import (
+from localvolume.config.syntax import names
+from localvolume.config.syntax.readers import (
     Place,
     items,
     keys,

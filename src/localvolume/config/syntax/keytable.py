@@ -6,7 +6,7 @@ from typing import Any
 
 from yaml.nodes import Node
 
-from localvolume.config.readers import Place, keys
+from localvolume.config.syntax.readers import Place, keys
 
 Reader = Callable[[Node, Place], Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from yaml.nodes import Node, ScalarNode, SequenceNode
 
-from localvolume.config import document
+from localvolume.config.syntax import document
 
 _DEEPEST = 32
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from yaml.nodes import Node
 
 from localvolume.config.model import Resources
-from localvolume.config.readers import Place, keys, quoted, text
+from localvolume.config.syntax.readers import Place, keys, quoted, text
 
 _QUANTITY = re.compile(
     r"\+?([0-9]{1,18}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})"

@@ -4,8 +4,8 @@ from typing import Final
 
 from yaml.nodes import Node
 
-from localvolume.config import globs, names
-from localvolume.config.readers import Place, entries, list_of, one_line, quoted, text
+from localvolume.config.syntax import globs, names
+from localvolume.config.syntax.readers import Place, entries, list_of, one_line, quoted, text
 
 RESERVED_PREFIX: Final = "localvolume.dev/"
 """Labels under it say whose a volume is; the agent alone sets them."""

@@ -14,11 +14,19 @@ from typing import Final
 
 from yaml.nodes import Node, ScalarNode
 
-from localvolume.config import document, names
 from localvolume.config.directories import clean_directory, directory
 from localvolume.config.environment import EnvironmentInvalid
 from localvolume.config.pools import PoolConfig, name_of
-from localvolume.config.readers import Place, did_you_mean, items, keys, list_of, quoted, text
+from localvolume.config.syntax import document, names
+from localvolume.config.syntax.readers import (
+    Place,
+    did_you_mean,
+    items,
+    keys,
+    list_of,
+    quoted,
+    text,
+)
 
 PROVISIONER: Final = "openebs.io/local"
 CONFIG_ANNOTATION: Final = "cas.openebs.io/config"

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from localvolume.config import document
-from localvolume.config.durations import BadDuration, parse_duration
 from localvolume.config.model import Problem
+from localvolume.config.syntax import document
+from localvolume.config.syntax.durations import BadDuration, parse_duration
 
 T = TypeVar("T")
 

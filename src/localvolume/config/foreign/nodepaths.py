@@ -7,10 +7,18 @@ from typing import Final
 
 from yaml.nodes import Node, ScalarNode
 
-from localvolume.config import document, names
 from localvolume.config.directories import directory
 from localvolume.config.pools import overlaps
-from localvolume.config.readers import Place, did_you_mean, items, keys, list_of, quoted, text
+from localvolume.config.syntax import document, names
+from localvolume.config.syntax.readers import (
+    Place,
+    did_you_mean,
+    items,
+    keys,
+    list_of,
+    quoted,
+    text,
+)
 
 OTHER_NODES: Final = "DEFAULT_PATH_FOR_NON_LISTED_NODES"
 PLACES: Final = ("nodePathMap", "sharedFileSystemPath")

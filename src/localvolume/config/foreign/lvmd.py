@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from yaml.nodes import Node, ScalarNode
 
-from localvolume.config import document, loading
-from localvolume.config.keytable import Key, read_keys
+from localvolume.config import loading
 from localvolume.config.lvmkeys import (
     MOST_STRIPES,
     check_stripe_size,
@@ -26,7 +25,9 @@ from localvolume.config.lvmkeys import (
 from localvolume.config.model import ConfigurationInvalid, Problem
 from localvolume.config.pools import LvmConfig, PoolConfig
 from localvolume.config.provisioner import DYNAMIC_PROVISIONER
-from localvolume.config.readers import (
+from localvolume.config.syntax import document
+from localvolume.config.syntax.keytable import Key, read_keys
+from localvolume.config.syntax.readers import (
     Place,
     boolean,
     items,

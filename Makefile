@@ -15,11 +15,11 @@ help: ## what there is
 
 install: $(STAMP) ## the command, in .venv/bin/localvolume
 
-$(STAMP): pyproject.toml requirements/runtime.txt
+$(STAMP): pyproject.toml lab/pyproject.toml requirements/runtime.txt
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/runtime.txt
-	$(BIN)/python -m pip install --quiet --no-deps -e .
+	$(BIN)/python -m pip install --quiet --no-deps -e . -e lab
 	@touch $@
 
 $(DEV): $(STAMP) requirements/dev.txt

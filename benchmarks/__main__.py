@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks import cluster, dynamic, flexclient, measures
 from benchmarks.subject import AS_IN_ITS_IMAGE
 from benchmarks.table import Figure, render
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 
 # Only where objects must not be rewritten by controllers is the controller-manager left out.
 WITH_PLANE = {

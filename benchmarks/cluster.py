@@ -12,12 +12,12 @@ from typing import Any
 
 from benchmarks.subject import Subject
 from benchmarks.table import Figure
-from localvolume.controlplane import ControlPlane
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import EVENTS, NODES, PERSISTENT_VOLUMES
 from localvolume.kube.objects import EventObject
+from localvolume_lab.controlplane import ControlPlane
 
 MIB = 1 << 20
 NODE_COUNT = 1000

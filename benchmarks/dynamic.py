@@ -19,13 +19,13 @@ from typing import Any
 
 from benchmarks.subject import Subject
 from benchmarks.table import Figure
-from localvolume.controlplane import ControlPlane
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER
+from localvolume_lab.controlplane import ControlPlane
 
 MIB = 1 << 20
 ONE_BY_ONE = 20

@@ -15,11 +15,11 @@ from benchmarks.table import Figure
 from localvolume.cleaning.method import ZERO
 from localvolume.cleaning.run import clean
 from localvolume.cleaning.target import Target
-from localvolume.controlplane import ControlPlane
 from localvolume.host.block.blockdev import probe_block_device
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import MergePatch
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
+from localvolume_lab.controlplane import ControlPlane
 
 MIB = 1 << 20
 MB = 10**6

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.subject import Subject
-from localvolume.controlplane import ControlPlane
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from localvolume.kube.objects import PersistentVolume
 from localvolume.volumes.marks import NODE_LABEL
+from localvolume_lab.controlplane import ControlPlane
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 

@@ -110,7 +110,6 @@ _NOT_READ = frozenset(
 """Has the form of a variable, and is none that is read: set for other programs, or udev's."""
 
 _FORM = re.compile(r"[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+")
-_APART = ("cli/demonstration", "controlplane", "sandbox")
 
 
 def section(explained: Mapping[str, tuple[str, str, str]] = VARIABLES) -> str:
@@ -134,8 +133,6 @@ def section(explained: Mapping[str, tuple[str, str, str]] = VARIABLES) -> str:
 def _found() -> set[str]:
     names = set()
     for path in SOURCE.rglob("*.py"):
-        if path.relative_to(SOURCE).as_posix().startswith(_APART):
-            continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 names |= {node.value} if _FORM.fullmatch(node.value) else set()

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from docsite import environment
 from docsite.markdown import Missing, code, page, table, text
-from localvolume.cli.main import COMMANDS
+from localvolume.cli.main import COMMANDS, module_of
 
 _UNSAID = {
     ("", "--log-format"): "how log lines are written: for people, or one JSON object each",
@@ -47,7 +47,7 @@ def render() -> str:
 
 def _parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"localvolume {name}")
-    import_module(f"localvolume.cli.{name.replace('-', '_')}").add_arguments(parser)
+    import_module(module_of(name)).add_arguments(parser)
     return parser
 
 

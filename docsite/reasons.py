@@ -15,11 +15,9 @@ SILENT = frozenset(
         "cleaning",
         "cli",
         "config",
-        "controlplane",
         "host",
         "kube",
         "process",
-        "sandbox",
         "volumes",
     }
 )

@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     capabilities.build()
     # What is cut off by its time limit is told of, too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    compile_once(["src", "tests"], f"{_KERNEL}/inside")
+    compile_once(["src", "lab", "tests"], f"{_KERNEL}/inside")
     # Not pytest's own, whose paths are too long for a socket's below a worker's.
     directory = tempfile.mkdtemp(prefix="lv-")
     guest = _Beside([*_pytest("guest", directory), _KERNEL, *arguments, *_workers(_GUESTS)])

@@ -166,8 +166,8 @@ def _userns() -> str | None:
 
 @functools.cache
 def _go() -> str | None:
-    from localvolume.controlplane import ComponentsMissing
-    from localvolume.controlplane.build import find_go
+    from localvolume_lab.controlplane import ComponentsMissing
+    from localvolume_lab.controlplane.build import find_go
 
     try:
         found = find_go()
@@ -182,7 +182,7 @@ def _go() -> str | None:
 @functools.cache
 def _controlplane() -> str | None:
     """Builds it where it is not there yet: the first time takes minutes, and says so."""
-    from localvolume.controlplane import ComponentsMissing, provide
+    from localvolume_lab.controlplane import ComponentsMissing, provide
 
     try:
         provide()
@@ -195,14 +195,14 @@ def _controlplane() -> str | None:
 @functools.cache
 def _kubelet() -> str | None:
     """A node of the real control plane that runs pods."""
-    from localvolume.controlplane.node import missing as missing_for_node
+    from localvolume_lab.controlplane.node import missing as missing_for_node
 
     if (reason := missing_for_node()) is not None:
         return reason
     tried = ["unshare", "--mount", "--net", "--pid", "--fork", "mount", "-t", "tmpfs", "x", "/run"]
     if (problem := _tried(tried)) is not None:
         return f"this kernel or container allows no namespaces for a node ({problem})"
-    from localvolume.controlplane import ComponentsMissing, provide
+    from localvolume_lab.controlplane import ComponentsMissing, provide
 
     try:
         provide(["kubelet"])
@@ -213,7 +213,7 @@ def _kubelet() -> str | None:
 
 @functools.cache
 def _cni() -> str | None:
-    from localvolume.controlplane.node.requirements import NodeFailed, plugins
+    from localvolume_lab.controlplane.node.requirements import NodeFailed, plugins
 
     try:
         plugins()
@@ -244,7 +244,7 @@ def _kubectl() -> str | None:
         return None
     if reason := _controlplane():
         return reason
-    from localvolume.controlplane import provide
+    from localvolume_lab.controlplane import provide
 
     # Tests call it by name.
     os.environ["PATH"] += f"{os.pathsep}{provide(['kubectl'])['kubectl'].parent}"

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Iterator
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests import capabilities
 from tests.suite import untested
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from localvolume.cli.seeing.overview import overview
-from localvolume.controlplane import ControlPlane
 from localvolume.kube.workloads import Pod
+from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_seeing import Seeing, agent_pod
 from tests.decisions.support_seeing import agent, facts

@@ -19,9 +19,9 @@ from localvolume.cleaning.method import Method
 from localvolume.cleaning.order import Order
 from localvolume.cleaning.paces import JobPaces
 from localvolume.config.model import ClassConfig
-from localvolume.controlplane import ControlPlane
 from localvolume.kube.objects import Meta, PersistentVolume
 from localvolume.volumes.manifest import NodeFacts
+from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import Values, render
 from tests.cluster.support_accounts import RBAC, Caller, token
 from tests.cluster.support_objects import Objects

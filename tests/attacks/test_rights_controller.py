@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import Values, render
 from tests.cluster.support_accounts import Caller, token
 from tests.cluster.support_objects import Objects

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.attacks.support_certificates import Mounted
 from tests.chart.support_helm import render
 from tests.cluster.support_accounts import ACCOUNTS, RBAC, allow, kubeconfig, rule, token

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
 from localvolume.volumes.names import longer_volume_name, volume_name
+from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import render
 from tests.cluster.support_accounts import Caller
 from tests.cluster.support_agent import Class, Lab

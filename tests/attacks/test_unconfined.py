@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import render
 from tests.cluster.support_agent import ADMISSION, Lab
 from tests.cluster.support_rights import TEMPLATES, Rights, of_labs

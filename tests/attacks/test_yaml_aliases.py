@@ -20,8 +20,8 @@ from localvolume.config.model import ConfigurationInvalid
 from localvolume.config.syntax.document import Unreadable, compose
 from localvolume.kube.auth import find_access
 from localvolume.kube.errors import AccessInvalid
-from localvolume.sandbox.bodies import parsed
-from localvolume.sandbox.refusals import Refusal
+from localvolume_lab.sandbox.bodies import parsed
+from localvolume_lab.sandbox.refusals import Refusal
 
 SECONDS = 5.0
 """CPU for what took half a minute, or would not have ended."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 
 _GROUP = "monitoring.coreos.com"
 # As much of the operator's own definitions as tells ours from nonsense.

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import yaml
 
-from localvolume.controlplane.assets import cache_home, kubernetes_version
-from localvolume.controlplane.build import find_go, to_stderr
+from localvolume_lab.controlplane.assets import cache_home, kubernetes_version
+from localvolume_lab.controlplane.build import find_go, to_stderr
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "charts" / "local-volume-provisioner"

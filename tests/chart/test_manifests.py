@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import CHART, NAME, ROOT, Refused, helm
 from tests.chart.support_manifests import DEPLOY, installed, rendered
 from tests.suite.until import until

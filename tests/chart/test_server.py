@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from localvolume.cli.main import main
-from localvolume.controlplane import ControlPlane, KubectlFailed
+from localvolume_lab.controlplane import ControlPlane, KubectlFailed
 from tests.chart.support_helm import CHART, helm, render, render_text, understood
 from tests.chart.support_sets import FULL, SETS
 

@@ -12,8 +12,8 @@ import pytest
 
 from localvolume.cli.main import main
 from localvolume.config.pools import DYNAMIC_PROVISIONER
-from localvolume.controlplane import ControlPlane, RequestFailed
-from localvolume.controlplane.ports import free_ports
+from localvolume_lab.controlplane import ControlPlane, RequestFailed
+from localvolume_lab.controlplane.ports import free_ports
 from tests.cluster.support_controller import LEASES
 from tests.cluster.support_endpoints import http
 from tests.suite.api import DRIVERS

@@ -82,8 +82,8 @@ def test_without_privileges_it_shows_the_same_on_tmpfs(tmp_path: Path) -> None:
 
 PATCHED = """
 import sys
-from localvolume.cli.demonstration import kernel, machine
-from localvolume.cli.demonstration.show import Options, show
+from localvolume_lab.demo import kernel, machine
+from localvolume_lab.demo.show import Options, show
 
 def refuse(*_):
     raise OSError(1, "Operation not permitted")
@@ -138,8 +138,8 @@ def test_where_nothing_can_be_mounted_it_says_what_would_help(tmp_path: Path) ->
 #: From that moment on it rests after each sentence: it does not end before the signal comes.
 RESTING = """
 import re, sys
-from localvolume.cli.demonstration.narrator import Narrator
-from localvolume.cli.demonstration.show import Options, show
+from localvolume_lab.demo.narrator import Narrator
+from localvolume_lab.demo.show import Options, show
 
 tell = Narrator._print
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
-from localvolume.sandbox.sandbox import Sandbox
+from localvolume_lab.controlplane import ControlPlane
+from localvolume_lab.sandbox.sandbox import Sandbox
 from tests.cli.support_demo import running
 from tests.suite.api import CLASSES, DRIVERS, NODES, VOLUMES
 from tests.suite.until import until

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from localvolume.cli.main import main
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.host.support_devices import tmpfs
 from tests.suite.api import CLASSES, JOBS, MERGE, VOLUMES
 from tests.suite.units import MIB

@@ -9,7 +9,7 @@ import pytest
 
 from localvolume.cleaning import run
 from localvolume.cleaning.receipt import Receipt
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import render
 from tests.cluster.support_agent import Lab, lab_for
 from tests.cluster.support_controller import Ground

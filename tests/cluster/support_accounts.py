@@ -9,7 +9,7 @@ from pathlib import Path
 from ssl import create_default_context
 from typing import Any
 
-from localvolume.controlplane import ControlPlane, RequestFailed
+from localvolume_lab.controlplane import ControlPlane, RequestFailed
 from tests.cluster.support_agent import Lab
 from tests.suite.api import MERGE
 

@@ -23,12 +23,12 @@ from localvolume.agent.paces import Paces
 from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.run import clean
 from localvolume.config.environment import ListenAddress
-from localvolume.controlplane import RequestFailed
-from localvolume.controlplane.ports import free_ports
 from localvolume.host.filesystem.volumenotes import NAME as NOTE
 from localvolume.host.mount.mounts import read_mount_table
 from localvolume.static.paces import StaticPaces
 from localvolume.volumes.periods import Clock
+from localvolume_lab.controlplane import RequestFailed
+from localvolume_lab.controlplane.ports import free_ports
 from tests.cluster.support_endpoints import http, metric, samples
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program

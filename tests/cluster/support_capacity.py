@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from localvolume.controlplane import RequestFailed
 from localvolume.dynamic.capacity import CapacityFacts, ClassRoom, object_name
 from localvolume.dynamic.capacityrole import CapacityRole
 from localvolume.dynamic.paces import CapacityPaces
@@ -19,6 +18,7 @@ from localvolume.kube.kinds import STORAGE_CAPACITIES, Kind
 from localvolume.kube.objects import CSIStorageCapacity
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER, NODE_LABEL
+from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_thread import LoopThread
 from tests.suite.api import CAPACITIES, MERGE

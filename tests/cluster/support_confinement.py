@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_objects import Objects, written_by_controllers
 from tests.cluster.support_rights import JOB_IMAGE, sample_spec
 from tests.suite.api import CAPACITIES, CLAIMS, EVENTS, JOBS, NODES, VOLUMES

@@ -14,11 +14,11 @@ from localvolume.config.environment import ListenAddress
 from localvolume.controller.controller import Controller, ControllerOptions, LeaseOptions
 from localvolume.controller.leading import Pace
 from localvolume.controller.model import Policy
-from localvolume.controlplane import ControlPlane, RequestFailed
-from localvolume.controlplane.ports import free_ports
 from localvolume.kube.events import QUEUE
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER, FLEX_DRIVER
 from localvolume.volumes.periods import Clock
+from localvolume_lab.controlplane import ControlPlane, RequestFailed
+from localvolume_lab.controlplane.ports import free_ports
 from tests.cluster.support_endpoints import http, metric, samples
 from tests.cluster.support_objects import pause
 from tests.cluster.support_thread import LoopThread

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from localvolume.controlplane import RequestFailed
 from localvolume.dynamic.paces import DynamicPaces
+from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_agent import Lab
 from tests.cluster.support_objects import Objects
 from tests.suite.api import CLAIMS, CLASSES, MERGE, VOLUMES

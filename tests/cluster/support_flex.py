@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localvolume.controlplane import RequestFailed
 from localvolume.flexvolume.paces import FlexPaces
 from localvolume.host.mount.mounts import read_mount_table
+from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_agent import Lab
 from tests.cluster.support_objects import Objects
 from tests.host.support_flex import ask

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from localvolume.controlplane.ports import free_ports
 from localvolume.volumes.marks import ELASTIC_FLEX_DRIVER, node_key
+from localvolume_lab.controlplane.ports import free_ports
 from tests.cluster.support_controller import Claim, Ground, Volume, in_, term
 from tests.cluster.support_endpoints import http
 from tests.suite.api import CLAIMS, CLASSES, EVENTS, PODS, VOLUMES

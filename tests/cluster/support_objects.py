@@ -4,7 +4,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from localvolume.controlplane import ControlPlane, RequestFailed
+from localvolume_lab.controlplane import ControlPlane, RequestFailed
 from tests.suite.until import until
 
 

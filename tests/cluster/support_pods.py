@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import localvolume
-from localvolume.controlplane import RequestFailed
 from localvolume.volumes.marks import node_key
+from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_agent import Lab
 from tests.suite import measured
 from tests.suite.api import JOBS, MERGE, PODS

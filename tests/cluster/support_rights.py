@@ -13,7 +13,7 @@ from typing import Any, Self
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import Values
 from tests.chart.support_manifests import NAME, Object
 from tests.cluster.support_accounts import ACCOUNTS, RBAC, Caller, kubeconfig, token

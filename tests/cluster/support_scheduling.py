@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from localvolume.config.sources import Others
-from localvolume.controlplane import RequestFailed
 from localvolume.volumes.capacity import bytes_of
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER
+from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_dynamic import PROVISIONER, Claim, DynamicLab, Volume
 from tests.cluster.support_objects import Objects

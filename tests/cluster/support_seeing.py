@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localvolume.cli.main import main
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_objects import Objects
 from tests.suite.api import MERGE, PODS
 from tests.suite.until import until

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from localvolume.controlplane import RequestFailed
 from localvolume.dynamic import capacity, capacityrole
 from localvolume.dynamic.capacity import object_name
 from localvolume.dynamic.paces import CapacityPaces
 from localvolume.volumes.capacity import GIB, MIB
+from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_accounts import account, allow, rule
 from tests.cluster.support_agent import Lab
 from tests.cluster.support_capacity import (

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from localvolume.controlplane import RequestFailed
 from localvolume.volumes.capacity import GIB, MIB
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER
+from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_capacity import Object, Publisher, publishing
 from tests.cluster.support_objects import Objects
 from tests.suite.api import CLAIMS, CLASSES, DRIVERS, PODS, VOLUMES

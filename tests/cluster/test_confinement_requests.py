@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import render
 from tests.cluster.support_accounts import Caller
 from tests.cluster.support_attempts_others import (

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
 from localvolume.volumes.marks import node_key
+from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import render
 from tests.cluster.support_accounts import Caller
 from tests.cluster.support_confinement import MARK, belongings, capacity, volume

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from localvolume.controller.driver import keep_driver
-from localvolume.controlplane import RequestFailed
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.lease import NotLeading
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER
+from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_controller import Ground
 from tests.faults.support_proxy import Order, Proxy
 from tests.suite.api import DRIVERS

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane import ControlPlane, KubectlFailed, PlaneFailed, RequestFailed
-from localvolume.controlplane.access import Access
-from localvolume.controlplane.assets import build_directory
+from localvolume_lab.controlplane import ControlPlane, KubectlFailed, PlaneFailed, RequestFailed
+from localvolume_lab.controlplane.access import Access
+from localvolume_lab.controlplane.assets import build_directory
 from tests.cluster.support_objects import Objects, pause
 from tests.suite.api import CLAIMS, CLASSES, NODES, PODS, VOLUMES
 from tests.suite.until import until
@@ -243,7 +243,7 @@ def test_service_accounts_get_tokens_that_the_server_takes(
 
 START_AND_WAIT = """
 import sys, time
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 plane = ControlPlane(controllers=False, scheduler=False)
 plane.start()
 print(plane.directory, *plane.pids.values(), flush=True)
@@ -293,7 +293,7 @@ def test_a_plane_started_by_a_thread_outlives_the_thread() -> None:
 
 def command(*arguments: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "localvolume.controlplane", *arguments],
+        [sys.executable, "-m", "localvolume_lab.controlplane", *arguments],
         env=environment,
         capture_output=True,
         text=True,

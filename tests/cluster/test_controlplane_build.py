@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane import assets, build, ports
-from localvolume.controlplane.assets import COMPONENTS, ComponentsMissing
+from localvolume_lab.controlplane import assets, build, ports
+from localvolume_lab.controlplane.assets import COMPONENTS, ComponentsMissing
 from tests.suite.until import until
 
 # Behaves as far as we use it; what it is asked goes to the file GO_CALLS.
@@ -138,7 +138,7 @@ def test_an_interrupt_ends_the_compilers_too(machine: Path) -> None:
     environment = {**os.environ, "GO_TAKES": COMPILES, "PYTHONPATH": os.pathsep.join(sys.path)}
     # Where the tests run in the background of a shell, SIGINT is ignored, and so it would be there.
     heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    code = f"{heeds}; from localvolume.controlplane import build; build.build()"
+    code = f"{heeds}; from localvolume_lab.controlplane import build; build.build()"
     with subprocess.Popen(
         [sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True
     ) as builder:
@@ -225,7 +225,7 @@ def test_a_port_is_chosen_once_though_nobody_listens_there_yet() -> None:
     """By this process, by others, and by one that is forked from another."""
     program = (
         "import os, sys\n"
-        "from localvolume.controlplane.ports import free_ports\n"
+        "from localvolume_lab.controlplane.ports import free_ports\n"
         "free_ports(1)\n"
         "os.fork()\n"
         "os.write(1, (' '.join(map(str, free_ports(50))) + '\\n').encode())\n"

@@ -9,7 +9,7 @@ import pytest
 
 from localvolume.agent.agent import AgentOptions
 from localvolume.config.environment import ListenAddress
-from localvolume.controlplane.ports import free_ports
+from localvolume_lab.controlplane.ports import free_ports
 from tests.cluster.support_agent import AgentThread
 from tests.cluster.support_dynamic import DynamicLab
 from tests.cluster.support_endpoints import http

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from localvolume.controlplane import RequestFailed
 from localvolume.host.mount.mounts import read_mount_table
+from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_accounts import account, rule
 from tests.cluster.support_agent import CLAIMED
 from tests.cluster.support_flex import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import Values, render
 from tests.cluster import test_flex_daemon as flexvolume
 from tests.cluster import test_jobs_cleaning as jobs

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from localvolume.cli.main import main
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_accounts import account, rule
 from tests.cluster.support_agent import Lab
 from tests.cluster.support_objects import Objects

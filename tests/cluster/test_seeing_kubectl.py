@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import localvolume
-from localvolume.controlplane import ControlPlane
-from localvolume.controlplane.assets import provide
+from localvolume_lab.controlplane import ControlPlane
+from localvolume_lab.controlplane.assets import provide
 from tests.cluster.support_agent import Lab
 from tests.cluster.support_dynamic import DynamicLab
 from tests.cluster.support_objects import Objects

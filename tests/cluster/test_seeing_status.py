@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localvolume.cli.main import main
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_accounts import account, rule
 from tests.cluster.support_agent import Lab
 from tests.cluster.support_objects import Objects

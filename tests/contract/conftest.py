@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
-from localvolume.sandbox import Sandbox
+from localvolume_lab.controlplane import ControlPlane
+from localvolume_lab.sandbox import Sandbox
 from tests.contract.support_api import ApiUnderTest
 
 

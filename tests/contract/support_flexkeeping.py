@@ -22,9 +22,9 @@ from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import CLAIMS, NODES, PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
-from localvolume.sandbox.sandbox import Sandbox
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts
+from localvolume_lab.sandbox.sandbox import Sandbox
 from tests.suite.units import MIB
 
 NODE = "node-1"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
-from localvolume.sandbox import Sandbox
+from localvolume_lab.controlplane import ControlPlane
+from localvolume_lab.sandbox import Sandbox
 from tests.contract.support_api import ApiUnderTest
 from tests.suite.until import until_async
 

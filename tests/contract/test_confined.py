@@ -11,7 +11,7 @@ from localvolume.agent.confined import FORBIDDEN, Confined
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
-from localvolume.sandbox import Sandbox
+from localvolume_lab.sandbox import Sandbox
 
 
 @pytest.mark.parametrize("status", [401, 404, 422, 429, 500, 503])

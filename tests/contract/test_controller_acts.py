@@ -29,9 +29,9 @@ from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import LookAgain
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import CLAIMS
-from localvolume.sandbox.sandbox import Sandbox
 from localvolume.volumes import marks
 from localvolume.volumes.periods import Clock
+from localvolume_lab.sandbox.sandbox import Sandbox
 
 POLICY = Policy(delete_classes=frozenset({"fast"}), claim_delay=0.0, return_period=0.0)
 LONG_AGO = "2026-01-01T00:00:00Z"

@@ -18,8 +18,8 @@ from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import ApiError
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
 from localvolume.kube.objects import Node, PersistentVolume
-from localvolume.sandbox.sandbox import Sandbox
 from localvolume.volumes import affinity, marks
+from localvolume_lab.sandbox.sandbox import Sandbox
 
 NODE, HOST = "node-1", "node-1.example"
 PATH = "/var/lib/kubelet/pods/pod-1/volumes/volumes.k8s.elastic.co~elastic-local/pvc-1"

@@ -27,9 +27,9 @@ from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import NotThere
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
-from localvolume.sandbox.sandbox import Sandbox
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts
+from localvolume_lab.sandbox.sandbox import Sandbox
 
 NODE = "node-1"
 

@@ -23,9 +23,9 @@ from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
 from localvolume.kube.objects import Node
-from localvolume.sandbox.sandbox import Sandbox
 from localvolume.volumes import marks
 from localvolume.volumes.nodes import node_facts
+from localvolume_lab.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.needs("root")
 

@@ -17,8 +17,8 @@ from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import CLAIMS, NODES, PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolumeClaim
-from localvolume.sandbox.sandbox import Sandbox
 from localvolume.volumes import marks
+from localvolume_lab.sandbox.sandbox import Sandbox
 from tests.contract.support_flexkeeping import ELASTIC, FACTS, HELD, NAME, NODE, OURS, Ground
 from tests.suite.units import MIB
 

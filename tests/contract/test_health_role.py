@@ -24,8 +24,8 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.ownpod import OwnPod
-from localvolume.sandbox.sandbox import Sandbox
 from localvolume.volumes import marks
+from localvolume_lab.sandbox.sandbox import Sandbox
 from tests.contract.support_api import volume
 from tests.suite.podmounts import host, pod
 from tests.suite.until import until_async

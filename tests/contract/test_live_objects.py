@@ -21,13 +21,13 @@ from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
-from localvolume.sandbox import Sandbox
-from localvolume.sandbox.kinds import PERSISTENT_VOLUMES as VOLUMES
 from localvolume.static.confirm import Confirm, Superseded
 from localvolume.static.facts import Survey
 from localvolume.static.model import Entry
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.marks import CLAIMED_ANNOTATION, FINALIZER, HOSTNAME_LABEL
+from localvolume_lab.sandbox import Sandbox
+from localvolume_lab.sandbox.kinds import PERSISTENT_VOLUMES as VOLUMES
 
 #: Keeps the object there once ours is gone.
 OTHERS = "example.com/theirs"

@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from localvolume.sandbox import Faults, Sandbox
+from localvolume_lab.sandbox import Faults, Sandbox
 from tests.contract.support_api import ApiUnderTest, volume
 from tests.suite.api import MAPS, VOLUMES
 

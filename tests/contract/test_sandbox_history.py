@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.sandbox import Sandbox
-from localvolume.sandbox.kinds import PERSISTENT_VOLUMES
+from localvolume_lab.sandbox import Sandbox
+from localvolume_lab.sandbox.kinds import PERSISTENT_VOLUMES
 from tests.contract.support_api import ApiUnderTest, volume
 from tests.suite.api import MAPS, VOLUMES
 

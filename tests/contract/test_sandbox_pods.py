@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.sandbox import Sandbox
+from localvolume_lab.sandbox import Sandbox
 from tests.contract.support_api import ApiUnderTest, Body, claim, pod, storage_class, volume
 from tests.suite.api import CLASSES, NODES, VOLUMES
 from tests.suite.until import until_async

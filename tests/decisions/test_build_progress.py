@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from localvolume.controlplane.progress import Progress
+from localvolume_lab.controlplane.progress import Progress
 
 
 def test_progress_without_a_terminal_is_a_sentence_now_and_then(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.cli.main import COMMANDS
+from localvolume.cli.main import COMMANDS, module_of
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
@@ -21,7 +21,7 @@ _FLAG = re.compile(r"(?<!\S)(--[a-z][a-z-]*)")
 
 def _flags(command: str) -> set[str]:
     parser = argparse.ArgumentParser()
-    import_module(f"localvolume.cli.{command.replace('-', '_')}").add_arguments(parser)
+    import_module(module_of(command)).add_arguments(parser)
     return {flag for action in parser._actions for flag in action.option_strings}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_agent import Lab, lab_for
 from tests.cluster.support_objects import Objects
 

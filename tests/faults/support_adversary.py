@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.faults.support_observer import Observer
 from tests.faults.support_restless import Restless
 from tests.faults.support_tenants import FileVolume, RawVolume, Volume

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from localvolume.controlplane import ControlPlane, RequestFailed
+from localvolume_lab.controlplane import ControlPlane, RequestFailed
 from tests.faults.support_contents import Contents, contents_of, path_of
 from tests.faults.support_observer import Watching
 from tests.faults.support_poolground import BY_NAME, NODE, KillClass, PoolGround

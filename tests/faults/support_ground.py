@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.faults.support_tenants import FileVolume, RawVolume, SignedVolume, Volume
 from tests.host.support_devices import LoopDevice, command, formatted, loop_device, mounted
 from tests.suite.api import CLASSES

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from typing import Any, Self
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.faults.support_tenants import Volume
 from tests.suite.api import VOLUMES
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.host.support_devices import command, formatted, mounted
 from tests.suite.api import CLASSES
 from tests.suite.names import LOCAL_PATH, NATIVE

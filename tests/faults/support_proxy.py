@@ -18,8 +18,8 @@ from typing import Any, Literal, NamedTuple
 import aiohttp
 from aiohttp import web
 
-from localvolume.controlplane import ControlPlane
 from localvolume.kube.sockets import Sockets
+from localvolume_lab.controlplane import ControlPlane
 
 Does = Literal["answer", "lose", "delay", "hold", "keep", "hide", "silence", "end", "gone"]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from localvolume.controlplane import ControlPlane, RequestFailed
+from localvolume_lab.controlplane import ControlPlane, RequestFailed
 from tests.faults.support_observer import Watching
 
 

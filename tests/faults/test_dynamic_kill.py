@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.faults.support_claims import Claim, ClaimAdversary
 from tests.faults.support_contents import path_of
 from tests.faults.support_lives import Killing, Point, Zygote, until_settled

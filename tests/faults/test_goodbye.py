@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.kinds import NODES
+from localvolume_lab.controlplane import ControlPlane
 
 pytestmark = pytest.mark.needs("controlplane")
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.faults.support_adversary import Adversary
 from tests.faults.support_ground import NODE, Ground, ground
 from tests.faults.support_lives import Killing, Point, Zygote, until_settled

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
-from localvolume.controlplane.ports import free_ports
+from localvolume_lab.controlplane import ControlPlane
+from localvolume_lab.controlplane.ports import free_ports
 from tests.cluster.support_controller import LOST, Ground
 from tests.cluster.support_endpoints import http, metric
 from tests.suite.api import VOLUMES

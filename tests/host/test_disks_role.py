@@ -23,7 +23,7 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import EVENTS, PERSISTENT_VOLUMES
 from localvolume.kube.ownpod import OwnPod
-from localvolume.sandbox.sandbox import Sandbox
+from localvolume_lab.sandbox.sandbox import Sandbox
 from tests.host.support_devices import LoopDevice, command
 from tests.host.support_disks import NODE, Bench, bench, in_place_of
 from tests.suite.podmounts import host, pod

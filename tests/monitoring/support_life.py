@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from localvolume.controlplane import ControlPlane
 from localvolume.host.loop.attach import attached, detach
+from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_agent import Class, Lab, lab_for
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_dynamic import DynamicLab, dynamic_lab_for

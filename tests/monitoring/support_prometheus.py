@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import yaml
 
-from localvolume.controlplane.ports import free_ports
+from localvolume_lab.controlplane.ports import free_ports
 from tests.suite.until import until
 
 SECONDS = 150.0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.monitoring.support_dashboard import filled_in, queries
 from tests.monitoring.support_life import AGENT, CONTROLLER, Lives, lives_for, scraped
 from tests.monitoring.support_prometheus import Prometheus

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
-from localvolume.controlplane.node import (
+from localvolume_lab.controlplane import ControlPlane
+from localvolume_lab.controlplane.node import (
     KubeletClient,
     KubeletNode,
     busybox_image,

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from localvolume.controlplane import RequestFailed
-from localvolume.controlplane.node import KubeletNode
+from localvolume_lab.controlplane import RequestFailed
+from localvolume_lab.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
 from tests.node.support_pods import pod_spec, pod_until, said_to_its_end, to_its_end

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from localvolume.controlplane import ControlPlane
-from localvolume.controlplane.node import KubeletNode, NodeFailed
+from localvolume_lab.controlplane import ControlPlane
+from localvolume_lab.controlplane.node import KubeletNode, NodeFailed
 from tests.node.support_pods import BUSYBOX, pod_spec
 from tests.suite.api import VOLUMES
 from tests.suite.units import MIB

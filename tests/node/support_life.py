@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import render_text
 
 

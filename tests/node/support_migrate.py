@@ -11,9 +11,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from localvolume.controlplane import KubectlFailed
-from localvolume.controlplane.node import KubeletNode
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER, NODE_LABEL
+from localvolume_lab.controlplane import KubectlFailed
+from localvolume_lab.controlplane.node import KubeletNode
 from tests.pages import MIGRATE, REPOSITORY, blocks_of
 from tests.suite import measured
 from tests.suite.until import until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from localvolume.controlplane.node import KubeletNode
+from localvolume_lab.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.node.support_pods import BUSYBOX, log_of, make_pod, pod_spec, pod_until
 from tests.suite.api import CLAIMS, CLASSES, PODS, VOLUMES

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from localvolume.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_objects import Objects
 from tests.suite.api import CLAIMS, CLASSES, PODS, VOLUMES
 from tests.suite.until import until

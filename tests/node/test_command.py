@@ -1,4 +1,4 @@
-"""`python -m localvolume.controlplane up --node`: a real node by the command alone."""
+"""`python -m localvolume_lab.controlplane up --node`: a real node by the command alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane.assets import build_directory
+from localvolume_lab.controlplane.assets import build_directory
 from tests.node.support_pods import BUSYBOX
 from tests.suite.until import until
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.needs("kubelet")
 
 def command(environment: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "localvolume.controlplane", *arguments],
+        [sys.executable, "-m", "localvolume_lab.controlplane", *arguments],
         env=environment,
         capture_output=True,
         text=True,

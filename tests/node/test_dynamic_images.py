@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localvolume.controlplane.node import KubeletNode
+from localvolume_lab.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.node.conftest import Images
 from tests.node.support_dynamic import Ground, Tenant, ground_on

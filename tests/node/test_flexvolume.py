@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from localvolume.controlplane import RequestFailed
-from localvolume.controlplane.node import KubeletNode
+from localvolume_lab.controlplane import RequestFailed
+from localvolume_lab.controlplane.node import KubeletNode
 from tests.cli.support_flexclient import built
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane.node import busybox_image
+from localvolume_lab.controlplane.node import busybox_image
 
 pytestmark = pytest.mark.needs("kubelet")
 

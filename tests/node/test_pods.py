@@ -2,8 +2,8 @@
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
-from localvolume.controlplane.node import KubeletNode
+from localvolume_lab.controlplane import ControlPlane
+from localvolume_lab.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.node.support_pods import log_until, make_pod, pod_spec, pod_until
 from tests.suite.api import JOBS, PODS

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane.node import missing
-from localvolume.controlplane.node.cgroups import Layout, layout
+from localvolume_lab.controlplane.node import missing
+from localvolume_lab.controlplane.node.cgroups import Layout, layout
 
 V1 = """\
 24 30 0:22 / /proc rw shared:13 - proc proc rw

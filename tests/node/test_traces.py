@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane import ControlPlane
-from localvolume.controlplane.node import KubeletClient, KubeletNode, NodeFailed
-from localvolume.controlplane.node.cgroups import PREFIX, layout
 from localvolume.host.loop.users import loop_status, loops_on
+from localvolume_lab.controlplane import ControlPlane
+from localvolume_lab.controlplane.node import KubeletClient, KubeletNode, NodeFailed
+from localvolume_lab.controlplane.node.cgroups import PREFIX, layout
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
 from tests.node.support_pods import make_local_volume, make_pod, pod_spec, pod_until
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.needs("kubelet", "loop")
 
 SCRIPT = """
 import json, os, sys
-from localvolume.controlplane import ControlPlane
-from localvolume.controlplane.node import KubeletNode
+from localvolume_lab.controlplane import ControlPlane
+from localvolume_lab.controlplane.node import KubeletNode
 
 with ControlPlane(node_controllers=True) as plane, KubeletNode(plane, "lost") as node:
     print(json.dumps([node.holder, str(node.directory), str(plane.directory)]), flush=True)

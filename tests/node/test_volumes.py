@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane.node import KubeletNode
+from localvolume_lab.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.node.support_pods import log_until, make_local_volume, make_pod, pod_spec, pod_until
 

@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, NoReturn
 
 COMMANDS = {
@@ -28,6 +29,24 @@ COMMANDS = {
     "remove-finalizers": "let PersistentVolumes go on without localvolume, for going back",
     "demo": "show the main job, live, and leave nothing behind",
 }
+#: What is in a distribution of its own, by the package that has it.
+_APART = {"demo": "localvolume_lab"}
+
+
+def module_of(command: str) -> str:
+    """The module that has a command's `add_arguments` and `run`."""
+    if apart := _APART.get(command):
+        return f"{apart}.{command}.command"
+    return f"localvolume.cli.{command.replace('-', '_')}"
+
+
+def installed() -> dict[str, str]:
+    """The commands that are there, each with what it is for."""
+    return {
+        name: text
+        for name, text in COMMANDS.items()
+        if name not in _APART or find_spec(_APART[name])
+    }
 
 
 class _Version(argparse.Action):
@@ -53,11 +72,12 @@ def main(argv: Sequence[str] | None = None, *, program: str = "localvolume") -> 
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    chosen = next((word for word in words if word in COMMANDS), None)
-    for name, text in COMMANDS.items():
+    known = installed()
+    chosen = next((word for word in words if word in known), None)
+    for name, text in known.items():
         subparser = commands.add_parser(name, help=text, description=text)
         if name == chosen:
-            module = import_module(f"localvolume.cli.{name.replace('-', '_')}")
+            module = import_module(module_of(name))
             module.add_arguments(subparser)
             subparser.set_defaults(run=module.run)
     arguments = parser.parse_args(words)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from localvolume.controlplane import RequestFailed
 from localvolume.host.lvm.commands import LogicalVolume, Lvm
+from localvolume_lab.controlplane import RequestFailed
 from tests.suite.api import CLAIMS, CLASSES, MERGE, VOLUMES
 from tests.suite.units import MIB
 from tests.suite.until import until

@@ -16,9 +16,9 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from localvolume.controlplane import ControlPlane, RequestFailed
 from localvolume.host.lvm.commands import LogicalVolume, Lvm
-from localvolume.sandbox import Sandbox
+from localvolume_lab.controlplane import ControlPlane, RequestFailed
+from localvolume_lab.sandbox import Sandbox
 from tests.cluster.support_agent import AgentThread
 from tests.cluster.support_dynamic import Claim, DynamicLab, Volume
 from tests.cluster.support_objects import Objects

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from image.build import Built, build
-from localvolume.controlplane.node import KubeletNode
+from localvolume_lab.controlplane.node import KubeletNode
 from tests.chart.support_helm import provide
 from tests.node.support_image import copy_of_tree
 from tests.node.support_installed import Installed, serving_on

@@ -9,7 +9,7 @@ from shutil import which
 
 import pytest
 
-from localvolume.controlplane.node import KubeletNode
+from localvolume_lab.controlplane.node import KubeletNode
 from tests.node.support_installed import Object
 from tests.node.support_migrate import Walk, clear_release
 from tests.node.support_pods import BUSYBOX

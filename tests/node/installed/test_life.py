@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from localvolume.controlplane import RequestFailed
-from localvolume.controlplane.node import KubeletNode
+from localvolume_lab.controlplane import RequestFailed
+from localvolume_lab.controlplane.node import KubeletNode
 from tests.cluster.support_accounts import Caller, token
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_rights import false_job

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from localvolume.controlplane.node import KubeletNode
 from localvolume.volumes.marks import FINALIZER, NODE_LABEL
+from localvolume_lab.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.node.support_migrate import Walk
 from tests.node.support_old import (

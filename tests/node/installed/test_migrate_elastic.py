@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane.node import KubeletNode
 from localvolume.volumes.marks import (
     CLAIMED_ANNOTATION,
     ELASTIC_NODE_LABEL,
     FINALIZER,
     NODE_LABEL,
 )
+from localvolume_lab.controlplane.node import KubeletNode
 from tests.cli.support_flexclient import built
 from tests.cluster.support_objects import Objects
 from tests.node.support_migrate import Walk

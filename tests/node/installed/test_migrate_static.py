@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from localvolume.controlplane.node import KubeletNode
 from localvolume.volumes.marks import FINALIZER, NODE_LABEL
 from localvolume.volumes.names import volume_name
+from localvolume_lab.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.node.support_migrate import RELEASE as OURS
 from tests.node.support_migrate import Walk

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.controlplane.node import KubeletNode
+from localvolume_lab.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.node.support_migrate import Walk
 from tests.node.support_old import SECONDS, Tenant, bound, claim, storage_class, volume_for

@@ -1,0 +1,1 @@
+"""Beside the product: a Kubernetes API in memory, real control planes, the demonstration."""

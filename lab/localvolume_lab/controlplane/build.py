@@ -1,0 +1,205 @@
+"""Building the control plane's executables, once, with the Go toolchain, outside the tree."""
+
+import contextlib
+import fcntl
+import glob
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from localvolume_lab.controlplane.assets import (
+    COMPONENTS,
+    SOURCE,
+    ComponentsMissing,
+    Say,
+    build_directory,
+    kubernetes_version,
+)
+from localvolume_lab.controlplane.progress import Progress
+
+BINARY = "components"
+#: Measured on two cores with empty Go caches; said before the wait, and in the README.
+EXPECTATION = "about 9 minutes on two cores the first time, and 4 GB of disk in Go's caches"
+
+#: Where packages and tarballs put a Go that may be newer than the one on PATH.
+OTHER_PLACES: tuple[str, ...] = ("/usr/local/go/bin/go", "/usr/lib/go-*/bin/go")
+
+_REMEDY = "install it, or set KUBEBUILDER_ASSETS to a directory that has the components"
+_NETWORK_SIGNS = (
+    "dial tcp",
+    "i/o timeout",
+    "no such host",
+    "connection refused",
+    "TLS handshake",
+    "module lookup disabled",
+)
+
+
+def to_stderr(text: str) -> None:
+    """The default `say`: one sentence, one line."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def needed_go() -> tuple[int, int]:
+    """The Go release that the components' go.mod asks for, such as (1, 24)."""
+    found = re.search(
+        r"^go (\d+)\.(\d+)", (SOURCE / "go.mod").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    if found is None:
+        raise ComponentsMissing("components/go.mod names no Go release")
+    return int(found[1]), int(found[2])
+
+
+def find_go(places: Sequence[str] = OTHER_PLACES) -> Path:
+    """The first Go that is new enough: on PATH, or in these places."""
+    candidates = [Path(found)] if (found := shutil.which("go")) else []
+    candidates += [Path(path) for place in places for path in sorted(glob.glob(place))]
+    need = needed_go()
+    seen: list[str] = []
+    for go in candidates:
+        if not os.access(go, os.X_OK):
+            continue
+        version = _go_version(go)
+        if version is not None and version[0] >= need:
+            return go
+        seen.append(f"{go} is {version[1] if version else 'not working'}")
+    wanted = f"Go {need[0]}.{need[1]} or newer is needed to build the control plane"
+    if seen:
+        raise ComponentsMissing(f"{wanted}, but {'; '.join(seen)}: {_REMEDY}")
+    raise ComponentsMissing(f"{wanted}, and there is no Go here: {_REMEDY}")
+
+
+def _go_version(go: Path) -> tuple[tuple[int, int], str] | None:
+    # Outside any module, so that no go.mod or go.work makes it fetch another toolchain.
+    answer = subprocess.run(
+        [go, "env", "GOVERSION"],
+        cwd="/",
+        env={**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    found = re.match(r"go(\d+)\.(\d+)", answer.stdout)
+    if answer.returncode != 0 or found is None:
+        return None
+    return (int(found[1]), int(found[2])), answer.stdout.strip()
+
+
+def build(say: Say = to_stderr) -> Path:
+    """Build into the cache unless it is there; returns the directory with a link per component.
+
+    Only one process builds at a time, the others wait for its result. What is there is whole:
+    it appears under its name by one rename. Raises ComponentsMissing when it cannot be built.
+    """
+    target = build_directory()
+    if (target / BINARY).exists():
+        return target
+    go = find_go()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _only_builder(target, say):
+        if (target / BINARY).exists():
+            return target
+        # Under the lock nobody else writes here: what lies around is of a build that was cut off.
+        for leftover in target.parent.glob(f"{target.name}.partial-*"):
+            shutil.rmtree(leftover)
+        partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
+        partial.mkdir()
+        try:
+            say(f"Building Kubernetes {kubernetes_version()} components with {go} ({EXPECTATION})")
+            with Progress(say) as progress:
+                _compile(go, partial / BINARY, progress)
+            for name in COMPONENTS:
+                (partial / name).symlink_to(BINARY)
+            partial.rename(target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        say(f"Built: {target}")
+    return target
+
+
+@contextlib.contextmanager
+def _only_builder(target: Path, say: Say) -> Iterator[None]:
+    with open(f"{target}.lock", "wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("Another process is building the control plane; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _compile(go: Path, output: Path, progress: Progress) -> None:
+    version = kubernetes_version()
+    major, minor, _ = version.removeprefix("v").split(".", 2)
+    stamp = {
+        "gitVersion": version,
+        "gitMajor": major,
+        "gitMinor": minor,
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+    }
+    flags = " ".join(f"-X k8s.io/component-base/version.{k}={v}" for k, v in stamp.items())
+    packages = 0
+
+    def fetched_or_named(line: str) -> None:
+        nonlocal packages
+        if line.startswith("go: "):
+            progress.step()
+        else:
+            packages += 1
+
+    def compiled(_line: str) -> None:
+        progress.step()
+
+    progress.phase("fetching modules", None)
+    _run([str(go), "list", "-mod=readonly", "-deps", "."], fetched_or_named)
+    progress.phase("compiling packages", packages)
+    options = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-v", "-ldflags", f"-s -w {flags}"]
+    _run([str(go), "build", *options, "-o", str(output), "."], compiled)
+
+
+def _run(argv: list[str], on_line: Callable[[str], None]) -> None:
+    """Run a go command in the components' module; raises ComponentsMissing with its last words."""
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    last_words: deque[str] = deque(maxlen=12)
+    with subprocess.Popen(
+        argv,
+        cwd=SOURCE,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as child:
+        try:
+            for line in child.stdout or ():
+                last_words.append(line.rstrip("\n"))
+                on_line(last_words[-1])
+            code = child.wait()
+        finally:
+            if child.poll() is None:
+                # Interrupted: go's compilers are its children, so the whole group ends.
+                os.killpg(child.pid, signal.SIGKILL)
+    if code != 0:
+        raise ComponentsMissing(_explain(argv, list(last_words)))
+
+
+def _explain(argv: list[str], last_words: list[str]) -> str:
+    said = "\n".join(f"  {line}" for line in last_words if line)
+    what = f"building the control plane failed in `go {argv[1]}`"
+    if any(sign in said for sign in _NETWORK_SIGNS):
+        return (
+            f"{what}: the Go modules could not be fetched; it needs the network once "
+            f"(or GOPROXY, or KUBEBUILDER_ASSETS):\n{said}"
+        )
+    return f"{what}:\n{said}"

@@ -87,7 +87,7 @@ class Setting:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(volumes.run()), group.create_task(role.run())]
             try:
-                await until_async(lambda: role.looks or not looked)
+                await until_async(lambda: role.loop.looks or not looked)
                 yield role
             finally:
                 for task in tasks:
@@ -96,9 +96,9 @@ class Setting:
 
     async def look(self, role: DisksRole) -> None:
         """Have it look once more, to the end."""
-        seen = role.looks
+        seen = role.loop.looks
         role.changed()
-        await until_async(lambda: role.looks > seen)
+        await until_async(lambda: role.loop.looks > seen)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -464,8 +463,14 @@ class Agent:
 
     def _not_healthy(self) -> dict[str, str]:
         stuck = self._paces.stuck
-        for role in (self._role, self._dynamic):
-            since = role.looking_since if role else None
-            if since is not None and time.monotonic() - since > stuck:
-                return {"discovery": f"a look at the node has been stuck for {stuck:.0f} s"}
-        return {}
+        roles = {
+            "discovery": self._role,
+            "dynamic": self._dynamic,
+            "health": self._health,
+            "disks": self._disks,
+        }
+        return {
+            name: f"a look at the node has been stuck for {stuck:.0f} s"
+            for name, role in roles.items()
+            if role is not None and role.loop.stuck(stuck)
+        }

@@ -23,12 +23,13 @@ from localvolume.disks.owners import identities
 from localvolume.disks.plan import plan
 from localvolume.disks.telemetry import DiskTelemetry
 from localvolume.host.block.disklist import BY_ID
-from localvolume.host.process.workers import Hung, Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.correlate import EventType
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.ownpod import OwnPod
+from localvolume.reconcile.loop import CannotLook, Loop, Rest
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.objects import path_of
 
@@ -45,7 +46,7 @@ RETRY_SECONDS: Final = 600.0
 
 
 class DisksRole:
-    """Run `run()` as a task. `looks` counts the looks that were completed."""
+    """Run `run()` as a task."""
 
     def __init__(
         self,
@@ -71,21 +72,24 @@ class DisksRole:
         self._node_name = node_name
         self._configuration = configuration
         self._recheck_seconds = recheck_seconds
-        self._rest_seconds = rest_seconds
         self._retry_seconds = retry_seconds
         self._by_id = by_id
         self._do = carry_out
-        self._wake = asyncio.Event()
+        self.loop = Loop(
+            "disks",
+            self._look,
+            rest=Rest(longest=0.0),
+            settle=rest_seconds,
+        )
         self._said: set[tuple[str, str]] = set()
         self._known_digest = ""
         self._last_digest: str | None = None
         self._tried: dict[str, float] = {}
         self._carried_out: set[str] = set()
-        self.looks = 0
 
     def changed(self) -> None:
         """A block device came, went or changed."""
-        self._wake.set()
+        self.loop.wake()
 
     def reconfigure(self, configuration: Configuration) -> None:
         """From now on another configuration counts."""
@@ -94,47 +98,39 @@ class DisksRole:
             self._configuration.storage_classes,
         ):
             self._configuration = configuration
-            self._wake.set()
+            self.loop.wake()
 
     async def run(self) -> None:
         """Never returns."""
         # Which PersistentVolumes there are must be known before any disk counts as unused.
         await self._volumes.synced.wait()
         await self._own_pod.answered.wait()
-        while True:
-            self._wake.clear()
-            try:
-                await self._pass()
-            except (Hung, OSError, ValueError) as error:
-                log.warning("the disks cannot be looked at: %s", error)
-            try:
-                async with asyncio.timeout(RESYNC_SECONDS):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
-            await asyncio.sleep(self._rest_seconds)
+        await self.loop.run()
 
-    async def _pass(self) -> None:
+    async def _look(self) -> float:
+        """In how many seconds to look again. Raises CannotLook, Hung, OSError."""
         configuration = self._configuration
         config = configuration.disks
         if config is None:
             self._telemetry.looked(())
-            self.looks += 1
-            return
+            return RESYNC_SECONDS
         named = {path_of(volume): name for name, volume in self._volumes.items.items()}
         named.pop("", None)
-        facts = await look(
-            *(self._node_name, config, configuration.storage_classes.values(), named),
-            *(self._workers,),
-            recorded=identities(self._volumes.items.values()),
-            by_id=self._by_id,
-            pod=self._own_pod.pod,
-        )
+        try:
+            facts = await look(
+                *(self._node_name, config, configuration.storage_classes.values(), named),
+                *(self._workers,),
+                recorded=identities(self._volumes.items.values()),
+                by_id=self._by_id,
+                pod=self._own_pod.pod,
+            )
+        except ValueError as error:
+            raise CannotLook(f"the disks cannot be looked at: {error}", RESYNC_SECONDS) from error
         found = plan(facts)
         self._telemetry.looked(found.rows)
         if found.digest != self._last_digest:
             self._last_digest = found.digest
-            asyncio.get_running_loop().call_later(self._recheck_seconds, self._wake.set)
+            asyncio.get_running_loop().call_later(self._recheck_seconds, self.loop.wake)
         for row in found.rows:
             if row.verdict == "mount" and self._may_try(_attachment(row)):
                 outcome = await mount_again(row, self._workers)
@@ -143,7 +139,7 @@ class DisksRole:
             self._tell_unapproved(found)
         elif found.digest and found.digest not in self._carried_out:
             await self._carry_out(found, configuration)
-        self.looks += 1
+        return RESYNC_SECONDS
 
     async def _carry_out(self, found: DiskPlan, configuration: Configuration) -> None:
         self._known_digest = found.digest
@@ -159,14 +155,14 @@ class DisksRole:
             text = f"nothing was done of the plan {found.digest}: {changed}"
             self._say("Warning", "DiskPlanChanged", text)
             self._tried.pop(found.digest)
-            asyncio.get_running_loop().call_later(self._recheck_seconds, self._wake.set)
+            asyncio.get_running_loop().call_later(self._recheck_seconds, self.loop.wake)
             return
         for outcome in outcomes:
             self._ended(outcome, "DiskFormatted", "DiskFormatFailed")
         if all(outcome.path for outcome in outcomes):
             self._carried_out.add(found.digest)
             self._known_digest = ""
-        self._wake.set()
+        self.loop.wake()
 
     def _may_try(self, what: str) -> bool:
         """Whether it is due: what failed after a while, what succeeded never again in this life."""

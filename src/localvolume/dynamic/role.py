@@ -1,15 +1,12 @@
-"""What wakes the dynamic role up, and the loop from facts to plan to acts.
+"""What wakes the dynamic role up, and its look: from facts to a plan, from the plan to acts.
 
-Level-triggered: an event only says that it is worth looking. A look gathers all facts, plans, and
-starts what the plan asks for; a name never has two acts under way.
+A name never has two acts under way.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import time
 from collections.abc import Mapping
 
 from localvolume.backends.model import PoolReport, Record
@@ -38,6 +35,7 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import Node, PersistentVolume, PersistentVolumeClaim, StorageClass
 from localvolume.kube.ownpod import OwnPod
+from localvolume.reconcile.loop import CannotLook, Loop
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import PublishingOptions
 from localvolume.volumes.nodes import node_facts
@@ -57,11 +55,6 @@ EVENT_LIMIT = "VolumeLimitEscaped"
 """A volume holds what its limit does not count."""
 
 _NATIVE = Served(marks.DYNAMIC_PROVISIONER, "native")
-
-_REST_FACTOR = 4.0
-"""After a look, rest this many times as long as it took: looking never takes a fifth of a core."""
-
-_LONGEST_REST = 1.0
 
 
 class DynamicRole:
@@ -115,30 +108,31 @@ class DynamicRole:
             written_now=self._latest,
         )
         self._doing = Doing(acts, wake=self.changed, paces=paces)
-        self._wake = asyncio.Event()
-        self._wake.set()
+        self.loop = Loop(
+            "volumes made for claims",
+            self._look,
+            resync=lambda: RESYNC_SECONDS,
+            at_resync=self._doing.say_again,
+        )
         self._classes: dict[str, tuple[StorageClass, Served, ClassFacts]] = {}
         self._usage_problems: dict[str, str] = {}
         self._alerts = Alerts(events, node_name)
-        self._alarm: asyncio.TimerHandle | None = None
         self.pools: Mapping[str, tuple[PoolConfig, PoolReport]] = {}
         """The pools as they were last looked at, by name, for whoever tells how volumes are."""
-        self.looks = 0
-        self.looking_since: float | None = None
-        """When the look under way began (time.monotonic), None between two looks."""
-        self._problems: dict[str, str] = {"": "nothing has been looked at yet"}
+        self._problems: dict[str, str] = {}
 
     @property
     def problems(self) -> dict[str, str]:
         """What keeps a pool ("": the whole role) from being used; ready while it is empty."""
         refused = self._capacities.refused
-        return {**self._problems, **({"capacities": refused} if refused else {})}
+        found = {"": self.loop.problem} if self.loop.problem else self._problems
+        return {**found, **({"capacities": refused} if refused else {})}
 
     # --- what wakes it up ----------------------------------------------------------------------
 
     def changed(self, *_: object) -> None:
         """An object changed, or an act came to its end."""
-        self._wake.set()
+        self.loop.wake()
 
     def mounts_changed(self) -> None:
         """A pod may have let go of its volume."""
@@ -159,42 +153,22 @@ class DynamicRole:
             for one in (self._volumes, self._claims, self._storage_classes, self._nodes):
                 await one.answered.wait()
                 if one.refused is not None:
-                    self._problems = {"": f"no claim can be served: {one.refused}"}
+                    self.loop.problem = f"no claim can be served: {one.refused}"
                 await one.synced.wait()
             await self._own_pod.answered.wait()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._capacities.run())
-                tasks.create_task(self._resync_forever())
-                tasks.create_task(self._look_forever())
+                tasks.create_task(self.loop.run())
         finally:
-            if self._alarm:
-                self._alarm.cancel()
             await self._doing.stop()
             self._pools.close()
 
-    async def _resync_forever(self) -> None:
-        while True:
-            await asyncio.sleep(RESYNC_SECONDS * (1 + random.random()))  # noqa: S311 - jitter
-            self._doing.say_again()
-            self.changed()
-
-    async def _look_forever(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            began = self.looking_since = time.monotonic()
-            await self._look()
-            self.looking_since = None
-            await asyncio.sleep(min(_LONGEST_REST, _REST_FACTOR * (time.monotonic() - began)))
-
-    async def _look(self) -> None:
+    async def _look(self) -> float:
+        """In how many seconds to look again. Raises CannotLook, Hung, OSError."""
         node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
         if isinstance(node, str):
-            if self._problems.get("") != node:
-                log.error(node)
-            self._problems = {"": node}
             self._capacities.update(None)
-            return
+            raise CannotLook(node)
         configuration = self._configuration
         volumes = self._own_volumes().values()
         configs = await self._pools.expand(configuration.pools, volumes)
@@ -247,8 +221,7 @@ class DynamicRole:
         waits = [step.again_seconds for step in made.steps if isinstance(step, Hold)]
         if self._pools.unexpanded or any(pool.report.problem for pool in pools):
             waits.append(PROBLEM_SECONDS)
-        self._wake_in(min([wait for wait in (*waits, again) if wait], default=0.0))
-        self.looks += 1
+        return min([wait for wait in (*waits, again) if wait], default=0.0)
 
     def _misplaced(self, pool: PoolConfig) -> str | None:
         return misplaced(self._own_pod.pod, pool.host_dir, pool.mount_dir)
@@ -343,10 +316,3 @@ class DynamicRole:
                 log.warning("%s: %s", name, problem)
                 self._acts.say_of_volume(facts.volumes[name], "Warning", EVENT_LIMIT, problem)
         self._usage_problems = wrong
-
-    def _wake_in(self, seconds: float) -> None:
-        """Look again after that time, unless something else wakes us before; 0: do not."""
-        if self._alarm:
-            self._alarm.cancel()
-        loop = asyncio.get_running_loop()
-        self._alarm = loop.call_later(seconds, self.changed) if seconds else None

@@ -1,4 +1,4 @@
-"""What wakes the health role up, and the loop from facts to plan to acts.
+"""What wakes the health role up, and its look: from facts to a plan, from the plan to acts.
 
 Of most that goes wrong nothing tells: a filesystem counts an error and goes on. So all volumes are
 looked at once a minute, and a moment after anything of the node has changed.
@@ -6,8 +6,8 @@ looked at once a minute, and a moment after anything of the node has changed.
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -27,12 +27,12 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.ownpod import OwnPod
+from localvolume.reconcile.loop import Loop, Rest
 
 log = logging.getLogger(__name__)
 
 _REST_FACTOR = 20.0
-"""After a look, rest this many times as long as it took: of a restless node, too, looking takes
-less than a twentieth of a core."""
+"""Of a restless node, too, looking takes less than a twentieth of a core."""
 
 
 class HealthRole:
@@ -61,12 +61,12 @@ class HealthRole:
         self._acts = Acts(client, events, volumes.apply_own_write)
         self._memory: dict[str, Memory] = {}
         self._unknown: dict[str, str] = {}
-        self._wake = asyncio.Event()
-        self._wake.set()
+        rest = Rest(factor=_REST_FACTOR, shortest=self._patience.rest, longest=math.inf)
+        self.loop = Loop("health", self._look, rest=rest)
 
     def changed(self, *_: object) -> None:
         """A PersistentVolume, a device or the mount table changed."""
-        self._wake.set()
+        self.loop.wake()
 
     def reconfigure(self, configuration: Configuration) -> None:
         """From the next look on, another configuration counts."""
@@ -77,18 +77,7 @@ class HealthRole:
         """Never returns."""
         await self._volumes.synced.wait()
         await self._own_pod.answered.wait()
-        while True:
-            self._wake.clear()
-            began = time.monotonic()
-            seconds = await self._look()
-            took = time.monotonic() - began
-            # A burst of changes is one look's work.
-            await asyncio.sleep(max(self._patience.rest, _REST_FACTOR * took))
-            try:
-                async with asyncio.timeout(max(0.0, seconds - self._patience.rest)):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+        await self.loop.run()
 
     async def _look(self) -> float:
         """Look, and say what is to be said; in how many seconds to look again by itself."""

@@ -1,8 +1,6 @@
-"""What wakes the static role up, and the loop from facts to plan to acts.
+"""What wakes the static role up, and its look: from facts to a plan, from the plan to acts.
 
-Level-triggered: an event only says that it is worth looking. A look gathers all facts, plans, and
-starts what the plan asks for; a key (one path) never has two acts under way. What was missed,
-doubled or out of order changes nothing but the time.
+A key (one path) never has two acts under way.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ import asyncio
 import dataclasses
 import logging
 import os
-import random
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -19,12 +16,13 @@ from collections.abc import Callable, Sequence
 from localvolume.cleaning.run import Cleaning, clean
 from localvolume.config.model import ClassConfig, Configuration
 from localvolume.host.block.sysfs import UDEV_DATA
-from localvolume.host.process.workers import Hung, Workers
+from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import Node, PersistentVolume, StorageClass
 from localvolume.kube.ownpod import OwnPod
+from localvolume.reconcile.loop import CannotLook, Loop
 from localvolume.static.act import Acts
 from localvolume.static.asked import Asked
 from localvolume.static.doing import Doing
@@ -45,9 +43,6 @@ log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 60.0
 """How long a volume may be missing before the offer of it is withdrawn."""
-
-_REST_FACTOR = 4.0
-"""After a look, rest this many times as long as it took: looking never takes a fifth of a core."""
 
 
 class StaticRole:
@@ -117,26 +112,29 @@ class StaticRole:
         self.cleaners = acts.cleaners
         """The threads of cleanings, for whoever shows what hangs."""
         self._doing = Doing(acts, events, telemetry, wake=self.objects_changed, paces=paces)
-        self._wake = asyncio.Event()
-        self._wake.set()
+        self.loop = Loop(
+            "static volumes",
+            self._look,
+            resync=lambda: self._configuration.min_resync_period_seconds,
+            at_resync=self.resync,
+        )
         self._changes = Changes(everything=True)
         self._missing_since: dict[str, float] = {}
-        self._alarm: asyncio.TimerHandle | None = None
         self.complete = asyncio.Event()
         """Set once every volume that was there to be offered has its PersistentVolume."""
-        self.looks = 0
-        """Completed looks; the first one makes the node known."""
-        self.looking_since: float | None = None
-        """When the look under way began (time.monotonic), None between two looks."""
-        self.problems: dict[str, str] = {"": "nothing has been looked at yet"}
+        self._problems: dict[str, str] = {}
+
+    @property
+    def problems(self) -> dict[str, str]:
         """What keeps a class ("": the whole node) from being served; ready while it is empty."""
+        return {"": self.loop.problem} if self.loop.problem else self._problems
 
     # --- what wakes it up ----------------------------------------------------------------------
 
     def mounts_changed(self) -> None:
         """Something was mounted or unmounted; the table tells what."""
         self._changes.host = True
-        self._wake.set()
+        self.loop.wake()
 
     def directory_changed(self, directory: str, name: str | None) -> None:
         """An entry of a discovery directory was made, removed or renamed; None: any of them."""
@@ -163,7 +161,7 @@ class StaticRole:
     def objects_changed(self, *_: object) -> None:
         """A PersistentVolume, StorageClass, Job or the Node changed."""
         self._doing.objects_changed(self._volumes.items)
-        self._wake.set()
+        self.loop.wake()
 
     def resync(self) -> None:
         """Look at everything anew, whatever is remembered, and say again what is held."""
@@ -191,56 +189,30 @@ class StaticRole:
             # Not for ever: an agent may do without these, and must say so where it may not.
             await self._jobs.known.wait()
             await self._own_pod.answered.wait()
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._resync_forever())
-                tasks.create_task(self._look_forever())
+            await self.loop.run()
         finally:
-            if self._alarm:
-                self._alarm.cancel()
             await asyncio.gather(self._doing.stop(), self._survey.stop())
             self.readers.close()
 
-    async def _resync_forever(self) -> None:
-        while True:
-            period = self._configuration.min_resync_period_seconds
-            await asyncio.sleep(period * (1 + random.random()))  # noqa: S311 - jitter, no secret
-            self.resync()
-
-    async def _look_forever(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            began = self.looking_since = time.monotonic()
-            try:
-                await self._look()
-            except (Hung, OSError) as error:
-                self.problems = {"": f"this node cannot be looked at: {error}"}
-                log.warning("%s; tried again in 5 s", self.problems[""])
-                self._changes.everything = True
-                self._wake_in(5.0)
-            self.looking_since = None
-            took = time.monotonic() - began
-            self._telemetry.look_seconds.set(took)
-            # A burst of events is one look's work: it gathers while the processor rests.
-            await asyncio.sleep(min(1.0, _REST_FACTOR * took))
-
-    async def _look(self) -> None:
+    async def _look(self) -> float:
+        """In how many seconds to look again. Raises CannotLook, Hung, OSError."""
+        began = time.monotonic()
         around = self._surroundings()
-        if isinstance(around, str):
-            if self.problems.get("") != around:
-                log.error(around)
-            self.problems = {"": around}
-            return
         changes, self._changes = self._changes, Changes(host=False)
         configuration = self._configuration
-        found = await self._survey.look(
-            around.to_look_at(),
-            {path_of(volume) for volume in self._own_volumes().values()},
-            changes,
-            configuration.groups,
-        )
+        try:
+            found = await self._survey.look(
+                around.to_look_at(),
+                {path_of(volume) for volume in self._own_volumes().values()},
+                changes,
+                configuration.groups,
+            )
+        except BaseException:
+            # What had changed is known to nobody now.
+            self._changes.everything = True
+            raise
         if self._configuration is not configuration:
-            return  # The next look, which is due already, plans with the one that counts now.
+            return await self._look()
         for name, text in found.problems.items():
             around.classes[name] = dataclasses.replace(around.classes[name], problem=text)
         # From here to the beginning of the acts nothing is awaited: what is published meanwhile is
@@ -266,20 +238,20 @@ class StaticRole:
         self._tell(around, facts, steps)
         self._doing.begin(steps, around)
         again = [step.again_seconds for step in steps if isinstance(step, Hold)]
-        self._wake_in(min((seconds for seconds in again if seconds), default=0.0))
-        self.looks += 1
-        if not self.problems and not any(is_to_come(step) for step in steps):
+        self._telemetry.look_seconds.set(time.monotonic() - began)
+        if not self._problems and not any(is_to_come(step) for step in steps):
             self.complete.set()
+        return min((seconds for seconds in again if seconds), default=0.0)
 
     def _own_volumes(self) -> dict[str, PersistentVolume]:
         """Without those that are made for claims: they are other roles'."""
         return {name: one for name, one in self._volumes.items.items() if is_static(one)}
 
-    def _surroundings(self) -> Surroundings | str:
-        """The node and the configured classes, or why they are not known."""
+    def _surroundings(self) -> Surroundings:
+        """The node and the configured classes. Raises CannotLook."""
         node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
         if isinstance(node, str):
-            return node
+            raise CannotLook(node)
         return surroundings(
             self._configuration,
             node,
@@ -310,25 +282,18 @@ class StaticRole:
     def _tell(self, around: Surroundings, facts: Facts, steps: Sequence[Step]) -> None:
         problems = {name: _problem_of(facts) for name, facts in around.classes.items()}
         for name, text in problems.items():
-            if text and self.problems.get(name) != text:
+            if text and self._problems.get(name) != text:
                 log.error("class %s: %s", name, text)
         self._telemetry.classes({name: bool(text) for name, text in problems.items()})
         if facts.jobs_unknown:
             problems[""] = f"nothing can be cleaned: {facts.jobs_unknown}"
         elif facts.pods_unseen and any(entry.kind == "filesystem" for entry in facts.entries):
             problems[""] = f"no filesystem can be cleaned: {facts.pods_unseen}"
-            if self.problems.get("") != problems[""]:
+            if self._problems.get("") != problems[""]:
                 log.error(problems[""])
-        self.problems = {name: text for name, text in problems.items() if text}
+        self._problems = {name: text for name, text in problems.items() if text}
         self._telemetry.tell(facts.volumes.values(), steps)
         self._telemetry.looks.inc()
-
-    def _wake_in(self, seconds: float) -> None:
-        """Look again after that time, unless something else wakes us before; 0: do not."""
-        if self._alarm:
-            self._alarm.cancel()
-        loop = asyncio.get_running_loop()
-        self._alarm = loop.call_later(seconds, self.objects_changed) if seconds else None
 
 
 def _problem_of(facts: ClassFacts) -> str:

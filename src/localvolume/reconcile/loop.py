@@ -1,0 +1,157 @@
+"""The loop of a role: woken by events, it looks at everything, acts, rests, and looks again.
+
+Level-triggered: an event only says that it is worth looking. What was missed, doubled or out of
+order changes nothing but the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from localvolume.host.process.workers import Hung
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS: Final = 5.0
+"""How soon a look that failed is tried again, unless something wakes the role before."""
+
+
+class CannotLook(Exception):
+    """What has to be known before anything can be looked at is not known; the message says what.
+
+    The next event may bring it; without one it is tried again after `again_seconds`, 0: not.
+    """
+
+    def __init__(self, message: str, again_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.again_seconds = again_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """How long to rest after a look: `factor` times as long as it took, within bounds in seconds.
+
+    A burst of events is one look's work: it gathers while the processor rests.
+    """
+
+    factor: float = 4.0
+    shortest: float = 0.0
+    longest: float = 1.0
+
+    def after(self, took: float) -> float:
+        return min(self.longest, max(self.shortest, self.factor * took))
+
+
+class Loop:
+    """One role's. `look` returns in how many seconds to look again by itself, 0: not before it is
+    woken. `resync` says, each time, after how many seconds `at_resync` is called and the role is
+    woken; as much again is added at random. A change is looked at after `settle` seconds.
+
+    Whatever `look` raises is told as `problem` and tried again: the mistake of one role ends no
+    other.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        look: Callable[[], Awaitable[float]],
+        *,
+        rest: Rest | None = None,
+        resync: Callable[[], float] = lambda: math.inf,
+        at_resync: Callable[[], object] = lambda: None,
+        settle: float = 0.0,
+    ) -> None:
+        self._name: Final = name
+        self._look: Final = look
+        self._rest: Final = rest or Rest()
+        self._resync: Final = resync
+        self._at_resync: Final = at_resync
+        self._settle: Final = settle
+        self._wake: Final = asyncio.Event()
+        self._wake.set()
+        self._alarm: asyncio.TimerHandle | None = None
+        self.problem = "nothing has been looked at yet"
+        """Why the last look came to nothing, "" where it did not."""
+        self.looks = 0
+        """How many were completed."""
+        self.looking_since: float | None = None
+        """When the look under way began (time.monotonic), None between two looks."""
+
+    def wake(self, *_: object) -> None:
+        """Something changed: look, once for all that changes meanwhile."""
+        self._wake.set()
+
+    def wake_in(self, seconds: float) -> None:
+        """The same after that time, in place of what was said before; 0: not by itself."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_later(seconds, self._wake.set) if seconds else None
+
+    def stuck(self, seconds: float) -> bool:
+        """Whether the look under way has lasted so long."""
+        since = self.looking_since
+        return since is not None and time.monotonic() - since > seconds
+
+    async def run(self) -> NoReturn:
+        """Never returns."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._resync_forever())
+                tasks.create_task(self._look_forever())
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
+        raise AssertionError("loops do not end")
+
+    async def _resync_forever(self) -> None:
+        while True:
+            seconds = self._resync()
+            if seconds == math.inf:
+                return
+            await asyncio.sleep(seconds * (1 + random.random()))  # noqa: S311 - jitter, no secret
+            self._at_resync()
+            self._wake.set()
+
+    async def _look_forever(self) -> None:
+        settle = 0.0
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(settle)
+            self._wake.clear()
+            settle = self._settle
+            began = self.looking_since = time.monotonic()
+            seconds = await self._once()
+            self.looking_since = None
+            self.wake_in(seconds)
+            await asyncio.sleep(self._rest.after(time.monotonic() - began))
+
+    async def _once(self) -> float:
+        try:
+            seconds = await self._look()
+        except CannotLook as error:
+            self._put_off(str(error))
+            return error.again_seconds
+        except (Hung, OSError) as error:
+            self.problem = f"this node cannot be looked at: {error}"
+            log.warning("%s: %s; tried again in %.0f s", self._name, self.problem, AGAIN_SECONDS)
+            return AGAIN_SECONDS
+        except Exception as error:
+            self.problem = f"a mistake of ours: {error!r}"
+            log.exception("%s: tried again in %.0f s: unexpected", self._name, AGAIN_SECONDS)
+            return AGAIN_SECONDS
+        self.problem = ""
+        self.looks += 1
+        return seconds
+
+    def _put_off(self, why: str) -> None:
+        if self.problem != why:
+            log.error("%s: %s", self._name, why)
+        self.problem = why

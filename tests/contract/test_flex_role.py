@@ -74,9 +74,9 @@ class Ground:
     async def looked(self) -> None:
         """Has looked once more, from beginning to end."""
         for _ in range(2):
-            least = self.role.looks + 1
+            least = self.role.loop.looks + 1
             self.role.changed()
-            await until_async(lambda: self.role.looks, least.__le__)
+            await until_async(lambda: self.role.loop.looks, least.__le__)
 
 
 @pytest.fixture

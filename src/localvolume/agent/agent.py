@@ -468,6 +468,7 @@ class Agent:
             "dynamic": self._dynamic,
             "health": self._health,
             "disks": self._disks,
+            "flexvolume": self._flexvolume,
         }
         return {
             name: f"a look at the node has been stuck for {stuck:.0f} s"

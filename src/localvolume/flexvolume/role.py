@@ -7,10 +7,9 @@ the metrics stay.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
-import time
+from dataclasses import dataclass
 
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.model import Configuration
@@ -35,17 +34,26 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import NODES
 from localvolume.kube.objects import Node, PersistentVolume, PersistentVolumeClaim
+from localvolume.reconcile.loop import CannotLook, Loop, Rest
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.nodes import node_facts
 from localvolume.volumes.objects import is_being_deleted
 
 log = logging.getLogger(__name__)
 
-_REST_FACTOR = 4.0
-"""After a look, rest this many times as long as it took, within bounds."""
-
 INSTALL_SECONDS = 600.0
 INSTALL_DEADLINE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """What looks at the volumes of one configuration."""
+
+    config: FlexVolumeConfig
+    keeping: Keeping
+    adoption: Adoption
+    collector: Collector
+    tasks: asyncio.TaskGroup
 
 
 class FlexRole:
@@ -80,12 +88,14 @@ class FlexRole:
         self._paces = paces
         self._call_seconds = call_seconds
         self._reconfigured = asyncio.Event()
-        self._wake = asyncio.Event()
+        rest = Rest(shortest=paces.rest, longest=paces.longest_rest)
+        self.loop = Loop("flexvolume", self._look, rest=rest)
+        self._served: _Served | None = None
+        self._adopted = False
         self._server: Server | None = None
         self._problems: dict[str, str] = {}
         self.serving = asyncio.Event()
         """Set once the socket is ours, under whatever configuration."""
-        self.looks = 0
 
     @property
     def problems(self) -> dict[str, str]:
@@ -94,11 +104,13 @@ class FlexRole:
         That another process has the socket is none: it ends once we are ready.
         """
         server = self._server.problem if self._server else ""
-        return {**self._problems, **({"flexvolume socket": server} if server else {})}
+        looking = self.loop.problem if self._served else ""
+        found = {"flexvolume socket": server, "flexvolume volumes": looking}
+        return {**self._problems, **{what: text for what, text in found.items() if text}}
 
     def changed(self, *_: object) -> None:
         """An object or the mount table changed."""
-        self._wake.set()
+        self.loop.wake()
 
     def reconfigure(self, configuration: Configuration) -> None:
         """From now on another configuration counts."""
@@ -122,7 +134,7 @@ class FlexRole:
                 raise error
 
     async def _serve(self, config: FlexVolumeConfig | None) -> None:
-        self._server, self._problems = None, {}
+        self._server, self._served, self._problems = None, None, {}
         if config is None:
             await asyncio.Event().wait()
             return
@@ -175,7 +187,12 @@ class FlexRole:
             await server.serving.wait()
             self.serving.set()
             tasks.create_task(self._install_forever(config))
-            tasks.create_task(self._look_forever(config, keeping, adoption, collector, tasks))
+            for one in (self._volumes, self._claims, self._nodes):
+                await one.synced.wait()
+            self._served = _Served(config, keeping, adoption, collector, tasks)
+            self._adopted = False
+            self.loop.wake()
+            tasks.create_task(self.loop.run())
 
     async def _node(self) -> Node:
         """This node's object. Raises ApiError."""
@@ -201,32 +218,14 @@ class FlexRole:
 
     # --- beside the calls ----------------------------------------------------------------------
 
-    async def _look_forever(
-        self,
-        config: FlexVolumeConfig,
-        keeping: Keeping,
-        adoption: Adoption,
-        collector: Collector,
-        tasks: asyncio.TaskGroup,
-    ) -> None:
-        for one in (self._volumes, self._claims, self._nodes):
-            await one.synced.wait()
-        adopted = False
-        self._wake.set()
-        while True:
-            began = time.monotonic()
-            adopted = adopted or await self._adopt(keeping, adoption)
-            wait = await self._look(config, keeping, collector, tasks)
-            self.looks += 1
-            took = time.monotonic() - began
-            await asyncio.sleep(self._rest_after(took))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait if adopted else min(wait, self._paces.again)):
-                    await self._wake.wait()
-            self._wake.clear()
-
-    def _rest_after(self, took: float) -> float:
-        return min(self._paces.longest_rest, max(self._paces.rest, _REST_FACTOR * took))
+    async def _look(self) -> float:
+        """In how many seconds to look again. Raises CannotLook, Hung, OSError."""
+        served = self._served
+        if served is None:
+            raise CannotLook("nothing is served yet")
+        self._adopted = self._adopted or await self._adopt(served.keeping, served.adoption)
+        wait = await self._look_at_volumes(served)
+        return wait if self._adopted else min(wait, self._paces.again)
 
     async def _adopt(self, keeping: Keeping, adoption: Adoption) -> bool:
         """Whether it is done: once, as our own mounts mark what they use."""
@@ -247,34 +246,24 @@ class FlexRole:
         self._trouble("flexvolume adoption", text if why_not else "")
         return complete
 
-    async def _look(
-        self,
-        config: FlexVolumeConfig,
-        keeping: Keeping,
-        collector: Collector,
-        tasks: asyncio.TaskGroup,
-    ) -> float:
-        """Look once; how long to wait for the next time, in seconds."""
+    async def _look_at_volumes(self, served: _Served) -> float:
         node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
         if isinstance(node, str):
-            self._trouble("flexvolume volumes", node)
-            return self._paces.again
+            raise CannotLook(node, self._paces.again)
         volumes = dict(self._volumes.items)
         try:
-            await keeping.look(node, volumes, self._claims.items)
+            await served.keeping.look(node, volumes, self._claims.items)
         except (DriverFailed, Hung, OSError) as error:
-            self._trouble("flexvolume volumes", f"they cannot be listed: {error}")
-            return self._paces.again
-        self._trouble("flexvolume volumes", "")
+            raise CannotLook(f"they cannot be listed: {error}", self._paces.again) from error
         there = {
             name: one.metadata.uid for name, one in volumes.items() if not is_being_deleted(one)
         }
-        actions = await collector.sweep(there, tasks)
+        actions = await served.collector.sweep(there, served.tasks)
         wait = self._paces.resync * (1 + random.random())  # noqa: S311 - jitter
         if any(
             isinstance(one, NoteGone) or (isinstance(one, Keep) and one.waiting) for one in actions
         ):
-            wait = min(wait, max(self._paces.rest, config.grace_seconds / 4))
+            wait = min(wait, max(self._paces.rest, served.config.grace_seconds / 4))
         if any(isinstance(one, Remove) for one in actions):
             wait = min(wait, self._paces.again)  # it may have failed, or go on
         return wait

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from localvolume.cleaning.limits import DeviceLimits, backoff
+from localvolume.cleaning.limits import DeviceLimits
 
 
 class Gate:
@@ -135,21 +135,3 @@ async def test_an_error_in_a_cleaning_gives_its_place_to_the_next() -> None:
 def test_a_limit_below_one_would_clean_nothing() -> None:
     with pytest.raises(ValueError, match="at least one"):
         DeviceLimits(default=0)
-
-
-def test_waits_double_from_5_seconds_to_10_minutes() -> None:
-    waits = [backoff(attempt, uniform=lambda: 0.5) for attempt in range(1, 10)]
-    assert waits == [5, 10, 20, 40, 80, 160, 320, 600, 600]
-    assert backoff(10_000, uniform=lambda: 0.5) == 600
-
-
-def test_waits_are_spread_but_never_beyond_10_minutes() -> None:
-    assert backoff(1, uniform=lambda: 0.0) == 3.75
-    assert backoff(1, uniform=lambda: 1.0) == 6.25
-    assert backoff(20, uniform=lambda: 1.0) == 600
-    assert len({backoff(3) for _ in range(20)}) > 10
-
-
-def test_attempts_are_counted_from_one() -> None:
-    with pytest.raises(ValueError, match="from 1"):
-        backoff(0)

@@ -1,18 +1,12 @@
-"""How many volumes of one disk are cleaned at once, and how long to wait after a failure."""
+"""How many volumes of one disk are cleaned at once."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-
-FIRST_WAIT = 5.0
-LONGEST_WAIT = 600.0
-# 5 s doubled this often is beyond the longest wait; keeps the power small for any attempt.
-_DOUBLINGS = 7
 
 
 @dataclass(slots=True)
@@ -84,21 +78,3 @@ class DeviceLimits:
             device.waiting.popleft()
         if not device.running and self._devices.get(key) is device:
             del self._devices[key]  # disks come and go; nothing is kept of an idle one
-
-
-def backoff(
-    attempt: int,
-    first: float = FIRST_WAIT,
-    longest: float = LONGEST_WAIT,
-    *,
-    uniform: Callable[[], float] = random.random,
-) -> float:
-    """Seconds to wait after the failure of the given attempt (1 is the first).
-
-    `first`, doubling up to `longest`, each time a quarter more or less, so that the volumes of one
-    sick disk do not all come back at once. `uniform` yields numbers from 0 to below 1.
-    """
-    if attempt < 1:
-        raise ValueError(f"attempts are counted from 1, got {attempt}")
-    base: float = first * 2 ** min(attempt - 1, _DOUBLINGS)
-    return min(longest, base * (0.75 + 0.5 * uniform()))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
@@ -36,6 +35,7 @@ from localvolume.dynamic.model import (
 )
 from localvolume.dynamic.paces import DynamicPaces
 from localvolume.host.process.workers import Hung
+from localvolume.kube.backoff import Backoff
 from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
 from localvolume.volumes.capacity import quantity
 
@@ -52,7 +52,7 @@ _SUPERSEDED_SECONDS = 0.1
 class _Wait:
     """Of acts of one kind about one volume, from a failure to the next success."""
 
-    attempts: int = 0
+    backoff: Backoff
     not_before: float = 0.0
     """The time of the next attempt (time.monotonic)."""
     for_users: bool = False
@@ -209,14 +209,15 @@ class Doing:
 
     def _wait(self, step: Step) -> float:
         wait = self._wait_of(step)
-        wait.attempts += 1
         wait.for_users = False
-        doubled: float = self._paces.first_wait * 2 ** min(wait.attempts - 1, 16)
-        longest = min(self._paces.longest_wait, doubled)
-        return longest * (0.5 + 0.5 * random.random())  # noqa: S311 - jitter, no secret
+        return wait.backoff.next()
 
     def _wait_of(self, step: Step) -> _Wait:
-        return self._waits.setdefault(step.key, {}).setdefault(_kind(step), _Wait())
+        waits = self._waits.setdefault(step.key, {})
+        if (wait := waits.get(_kind(step))) is None:
+            backoff = Backoff(self._paces.first_wait, self._paces.longest_wait, spread=0.5)
+            wait = waits[_kind(step)] = _Wait(backoff)
+        return wait
 
     def _not_before(self, step: Step) -> float:
         wait = self._waits.get(step.key, {}).get(_kind(step))

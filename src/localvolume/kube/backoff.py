@@ -1,4 +1,4 @@
-"""How long to stay away after a failure: exponential with full jitter, so that many never storm."""
+"""How long to stay away after a failure: exponential, and by chance, so that many never storm."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from typing import Final
 
 
 class Backoff:
-    """Waits between 0 and a bound that doubles from `first` to `longest` seconds.
+    """Waits up to a bound that doubles from `first` to `longest` seconds.
 
-    Full jitter (uniform from 0) spreads a thousand nodes best over the time after an outage.
+    `spread` is how much of the bound is left to chance. All of it spreads a thousand nodes best
+    over the time after an outage; half of it is for one disk, which is to be left in peace.
     """
 
     def __init__(
         self,
         first: float = 0.5,
         longest: float = 30.0,
+        *,
+        spread: float = 1.0,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._first: Final = first
         self._longest: Final = longest
+        self._spread: Final = spread
         self._uniform: Final = uniform
         self.failures = 0
 
@@ -32,5 +36,5 @@ class Backoff:
         # 2**16 is past every bound; beyond, the power would only grow a number for nothing.
         bound = min(self._longest, self._first * 2 ** min(self.failures, 16))
         self.failures += 1
-        wait = self._uniform(0, bound)
+        wait = self._uniform(bound * (1 - self._spread), bound)
         return wait if at_least is None else at_least + wait

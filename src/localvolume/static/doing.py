@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 
-from localvolume.cleaning.limits import backoff
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped
 from localvolume.host.process.workers import Hung
+from localvolume.kube.backoff import Backoff
 from localvolume.kube.correlate import ObjectRef
 from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
 from localvolume.kube.events import EventRecorder
@@ -65,7 +65,7 @@ class Doing:
         self._busy: dict[str, asyncio.Task[None] | None] = {}
         self._waiting: deque[tuple[str, list[Step], Surroundings]] = deque()
         self._publishing = 0
-        self._attempts: dict[str, int] = {}
+        self._attempts: dict[str, Backoff] = {}
         self._overtaken: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
         self._said: dict[str, str] = {}
@@ -203,8 +203,8 @@ class Doing:
 
     def _backoff(self, key: str) -> float:
         """Count one more failure; how long to wait after it."""
-        attempt = self._attempts[key] = self._attempts.get(key, 0) + 1
-        return backoff(attempt, self._paces.first_wait, self._paces.longest_wait)
+        first, longest = self._paces.first_wait, self._paces.longest_wait
+        return self._attempts.setdefault(key, Backoff(first, longest, spread=0.5)).next()
 
     def _again(self, key: str, seconds: float) -> None:
         self._not_before[key] = time.monotonic() + seconds

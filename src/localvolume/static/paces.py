@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from localvolume.cleaning.limits import FIRST_WAIT, LONGEST_WAIT
 from localvolume.cleaning.paces import CleaningPaces, JobPaces
 
 
@@ -34,9 +33,9 @@ class StaticPaces:
     udev: float = 2.0
     """How long udev may take to make the links to a device after the kernel has told of it."""
 
-    first_wait: float = FIRST_WAIT
-    longest_wait: float = LONGEST_WAIT
-    """Between two attempts at what failed: see `cleaning.limits.backoff`."""
+    first_wait: float = 5.0
+    longest_wait: float = 600.0
+    """Between two attempts at what failed: doubled each time, half of it at random."""
 
     publishers: int = 16
     """How many volumes are published at the same time; the client has no more requests in

@@ -17,7 +17,7 @@ import localvolume
 from localvolume.cleaning.order import Order
 from localvolume.host.locks import lock_device
 from localvolume.host.process.workers import Workers
-from localvolume.static.facts import Survey
+from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
 from tests.host.support_devices import LoopDevice, formatted, loop_device, mounted
 from tests.suite import measured

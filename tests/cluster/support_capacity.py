@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from localvolume.dynamic.capacity import CapacityFacts, ClassRoom, object_name
 from localvolume.dynamic.capacityrole import CapacityRole
 from localvolume.dynamic.paces import CapacityPaces
+from localvolume.dynamic.plan.capacity import CapacityFacts, ClassRoom, object_name
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError

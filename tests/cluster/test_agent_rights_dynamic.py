@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from localvolume.dynamic.capacity import object_name
 from localvolume.dynamic.capacityrole import EVENT_REFUSED
 from localvolume.dynamic.paces import CapacityPaces
+from localvolume.dynamic.plan.capacity import object_name
 from tests.chart.support_manifests import NAME, rules_of
 from tests.cluster.support_accounts import RBAC, Rule, account, allow, in_force, rule
 from tests.cluster.support_dynamic import Claim, DynamicLab

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from localvolume.dynamic import capacity, capacityrole
-from localvolume.dynamic.capacity import object_name
+from localvolume.dynamic import capacityrole
 from localvolume.dynamic.paces import CapacityPaces
+from localvolume.dynamic.plan import capacity
+from localvolume.dynamic.plan.capacity import object_name
 from localvolume.volumes.capacity import GIB, MIB
 from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_accounts import account, allow, rule

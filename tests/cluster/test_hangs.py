@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localvolume.cleaning.paces import CleaningPaces
-from localvolume.static.facts import Survey
+from localvolume.static.facts.survey import Survey
 from tests.cluster.support_agent import Lab
 from tests.host.support_devices import command
 from tests.host.support_failing import dead_filesystem

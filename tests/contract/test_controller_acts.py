@@ -18,9 +18,9 @@ from localvolume.controller.act import Acts, Refrained
 from localvolume.controller.counting import Counting
 from localvolume.controller.live import look
 from localvolume.controller.model import DeleteClaim, DeleteVolume, LetGo, MarkLost, Policy, Step
-from localvolume.controller.nodes import Nodes
+from localvolume.controller.plan.claims import Reschedule, Route
+from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.routeacts import RouteActs
-from localvolume.controller.routing import Reschedule, Route
 from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.trimmed import VOLUMES, KnownVolume
 from localvolume.controller.voice import Voice

@@ -15,8 +15,8 @@ from localvolume.controller.flexacts import FlexActs
 from localvolume.controller.live import Superseded
 from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.trimmed import VOLUMES, KnownVolume
-from localvolume.flexvolume.provision import Claim, Keep, Provision, Refuse, Step
-from localvolume.flexvolume.release import Delete, Hold
+from localvolume.flexvolume.plan.provision import Claim, Keep, Provision, Refuse, Step
+from localvolume.flexvolume.plan.release import Delete, Hold
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import CLAIMS, Kind

@@ -17,8 +17,8 @@ from localvolume.controller.trimmed import VOLUMES
 from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.drivers.empty import EmptyDriver
 from localvolume.flexvolume.keeping import Keeping
-from localvolume.flexvolume.provision import Keep
-from localvolume.flexvolume.release import Delete
+from localvolume.flexvolume.plan.provision import Keep
+from localvolume.flexvolume.plan.release import Delete
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Workers

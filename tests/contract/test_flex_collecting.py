@@ -12,11 +12,11 @@ from prometheus_client import CollectorRegistry
 
 from localvolume.flexvolume.adopt import Adoption
 from localvolume.flexvolume.binding import Binding
-from localvolume.flexvolume.collect import Action, ForgetGone, Keep, NoteGone, Remove
 from localvolume.flexvolume.collecting import Collector, CollectorMetrics
 from localvolume.flexvolume.driver import Volume
 from localvolume.flexvolume.drivers.bindmount import BindDriver
 from localvolume.flexvolume.paces import FlexPaces
+from localvolume.flexvolume.plan.collect import Action, ForgetGone, Keep, NoteGone, Remove
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Workers
 from localvolume.kube.auth import find_access

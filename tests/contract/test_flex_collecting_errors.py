@@ -12,7 +12,7 @@ import pytest
 
 from localvolume.flexvolume.adopt import Adoption
 from localvolume.flexvolume.binding import Binding
-from localvolume.flexvolume.collect import Keep, NoteGone, Remove
+from localvolume.flexvolume.plan.collect import Keep, NoteGone, Remove
 from localvolume.flexvolume.protocol import Refused
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
 from localvolume.volumes import marks

@@ -22,7 +22,7 @@ from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.confirm import Confirm, Superseded
-from localvolume.static.facts import Survey
+from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.marks import CLAIMED_ANNOTATION, FINALIZER, HOSTNAME_LABEL

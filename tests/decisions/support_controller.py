@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from localvolume.controller.model import Policy, Step
-from localvolume.controller.nodes import Nodes
-from localvolume.controller.plan import Facts, decide
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.volumes import Facts, decide
 from localvolume.kube.objects import (
     ClaimRef,
     LocalSource,

@@ -5,7 +5,7 @@ from typing import Any
 
 from localvolume.config.disks import DiskFilter, DiskMatch, DisksConfig
 from localvolume.disks.model import Disk, DiskFacts, DiskPlan, Inside, Judged
-from localvolume.disks.plan import plan
+from localvolume.disks.plan.plan import plan
 from tests.suite.units import GIB
 
 NODE = "node-1"

@@ -14,7 +14,6 @@ import msgspec
 
 from localvolume.config.model import FirstUse, VolumeMode
 from localvolume.kube.objects import ClaimRef, PersistentVolume, PVStatus
-from localvolume.static.content import is_offerable
 from localvolume.static.model import (
     Adopt,
     Ask,
@@ -32,7 +31,8 @@ from localvolume.static.model import (
     Step,
     Withdraw,
 )
-from localvolume.static.plan import held_by_another
+from localvolume.static.plan.content import is_offerable
+from localvolume.static.plan.plan import held_by_another
 from localvolume.volumes import marks
 from localvolume.volumes.identity import to_annotation, unchanged
 from localvolume.volumes.objects import claim_of, claims_of, generation_of

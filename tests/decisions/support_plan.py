@@ -35,7 +35,7 @@ from localvolume.static.model import (
     ProblemCode,
     Step,
 )
-from localvolume.static.plan import plan
+from localvolume.static.plan.plan import plan
 from localvolume.volumes import marks
 from localvolume.volumes.capacity import GIB, published_bytes, quantity
 from localvolume.volumes.identity import Identity, to_annotation

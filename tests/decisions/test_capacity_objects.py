@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.dynamic.capacity import (
+from localvolume.dynamic.plan.capacity import (
     DRIVER_LABEL,
     MANAGER_LABEL,
     CapacityFacts,

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from localvolume.controller.model import Adopt, Keep, MarkLost, Policy
-from localvolume.controller.nodes import Nodes
-from localvolume.controller.plan import Facts, decide
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.volumes import Facts, decide
 from localvolume.controller.trimmed import NODES, VOLUMES
 from localvolume.kube.wire import codec
 from localvolume.volumes import marks

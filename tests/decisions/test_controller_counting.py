@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from localvolume.controller.counting import Counting
 from localvolume.controller.model import Policy
-from localvolume.controller.nodes import Nodes
+from localvolume.controller.plan.nodes import Nodes
 from localvolume.kube.serverclock import ServerClock
 from localvolume.volumes.periods import NOBODY, Clock, Moment
 from tests.decisions.support_controller import AN_HOUR_AGO, JUST_NOW, NOW, volume

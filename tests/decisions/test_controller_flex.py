@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from localvolume.cli.controller import _options
-from localvolume.controller import routing
 from localvolume.controller.model import (
     Adopt,
     DeleteClaim,
@@ -23,7 +22,8 @@ from localvolume.controller.model import (
     Policy,
     Report,
 )
-from localvolume.controller.ours import is_dynamic, is_on_a_disk
+from localvolume.controller.plan import claims
+from localvolume.controller.plan.ours import is_dynamic, is_on_a_disk
 from localvolume.controller.trimmed import KnownVolume
 from localvolume.controller.trimmedclaims import KnownClass
 from localvolume.kube.objects import (
@@ -47,7 +47,7 @@ from tests.decisions.support_controller import (
 from tests.decisions.support_routing import NODES, claim, facts, storage_class
 from tests.decisions.test_routing_flags import read
 
-R = TypeVar("R", bound=routing.Step)
+R = TypeVar("R", bound=claims.Step)
 
 OURS = marks.FLEX_DRIVER
 ELASTIC = marks.ELASTIC_FLEX_DRIVER
@@ -178,53 +178,53 @@ CLASSES = (
 )
 
 
-def an(kind: type[R], found: routing.Step) -> R:
+def an(kind: type[R], found: claims.Step) -> R:
     assert isinstance(found, kind), found
     return found
 
 
-def routed(about: Any, *volumes: PersistentVolume, **kwargs: Any) -> routing.Step:
+def routed(about: Any, *volumes: PersistentVolume, **kwargs: Any) -> claims.Step:
     known = facts(NODES, classes=CLASSES, volumes=volumes, **kwargs)
-    return routing.decide(replace(known, flex_drivers=frozenset({OURS})), about)
+    return claims.decide(replace(known, flex_drivers=frozenset({OURS})), about)
 
 
 def test_a_bound_claim_gets_its_volumes_label() -> None:
     """So that the agent sees it grow."""
     about = claim("now", volume_name="pvc-1", provisioner=OURS)
-    found = an(routing.Route, routed(about, flex("n2", label="n2")))
+    found = an(claims.Route, routed(about, flex("n2", label="n2")))
     assert found.key == "n2"
-    an(routing.Keep, routed(about, flex()))
-    an(routing.Keep, routed(claim("now", volume_name="pvc-1", label="n2"), flex("n2", label="n2")))
+    an(claims.Keep, routed(about, flex()))
+    an(claims.Keep, routed(claim("now", volume_name="pvc-1", label="n2"), flex("n2", label="n2")))
     wrong = claim("now", volume_name="pvc-1", label="n1")
-    assert an(routing.Route, routed(wrong, flex("n2", label="n2"))).key == "n2"
-    an(routing.Unroute, routed(wrong, flex()))
+    assert an(claims.Route, routed(wrong, flex("n2", label="n2"))).key == "n2"
+    an(claims.Unroute, routed(wrong, flex()))
 
 
 def test_a_claim_of_a_driver_that_is_not_served() -> None:
     about = claim("now", volume_name="pvc-1", provisioner=ELASTIC)
-    an(routing.Keep, routed(about, flex("n2", driver=ELASTIC, label="n2")))
+    an(claims.Keep, routed(about, flex("n2", driver=ELASTIC, label="n2")))
 
 
 @pytest.mark.parametrize("class_name", ["late", "now"])
 def test_unbound_claims_are_not_routed(class_name: str) -> None:
     """No agent makes anything for them; neither is room looked for."""
     about = claim(class_name, provisioner=OURS)
-    an(routing.Keep, routed(about))
-    there = an(routing.Keep, routed(claim(class_name, provisioner=OURS, selected="n1")))
+    an(claims.Keep, routed(about))
+    there = an(claims.Keep, routed(claim(class_name, provisioner=OURS, selected="n1")))
     assert there.here == ""
 
 
 @pytest.mark.parametrize("class_name", ["late", "now"])
 def test_a_selected_node_that_is_gone_is_taken_away(class_name: str) -> None:
     about = claim(class_name, provisioner=OURS, selected="n9")
-    assert an(routing.Reschedule, routed(about)).node == "n9"
+    assert an(claims.Reschedule, routed(about)).node == "n9"
 
 
 def test_a_class_of_another() -> None:
     others = [storage_class("late", "WaitForFirstConsumer", "example.com/other")]
     about = claim("late", provisioner=OURS, selected="n9")
     known = replace(facts(NODES, classes=others), flex_drivers=frozenset({OURS}))
-    an(routing.Keep, routing.decide(known, about))
+    an(claims.Keep, claims.decide(known, about))
 
 
 # --- memory --------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from localvolume.controller.model import (
     Report,
     Wait,
 )
-from localvolume.controller.plan import lost_since
+from localvolume.controller.plan.volumes import lost_since
 from localvolume.kube.objects import Node, NodeSelectorTerm, PersistentVolume
 from localvolume.volumes import marks
 from localvolume.volumes.periods import Moment, Witnessed

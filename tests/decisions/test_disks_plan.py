@@ -7,13 +7,7 @@ import pytest
 
 from localvolume.config.disks import DiskMatch
 from localvolume.disks.model import Claim, Disk
-from localvolume.disks.naming import (
-    best_link,
-    entry_name,
-    link_entry_name,
-    stable,
-    uuid_of,
-)
+from localvolume.disks.plan.naming import best_link, entry_name, link_entry_name, stable, uuid_of
 from tests.decisions.support_disks import disk, inside, judged, planned, wanted
 from tests.suite.units import GIB
 

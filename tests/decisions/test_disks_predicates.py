@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localvolume.config.disks import DiskMatch, DisksConfig
-from localvolume.disks.meaning import MEANT
 from localvolume.disks.model import Claim, Disk, Inside
-from localvolume.disks.naming import stable
-from localvolume.disks.plan import worth_a_look
-from localvolume.disks.predicates import INSIDE, OUTSIDE
+from localvolume.disks.plan.meaning import MEANT
+from localvolume.disks.plan.naming import stable
+from localvolume.disks.plan.plan import worth_a_look
+from localvolume.disks.plan.predicates import INSIDE, OUTSIDE
 from tests.decisions.support_disks import disk, inside, judged, planned, wanted
 from tests.suite.chance import examples
 from tests.suite.units import GIB

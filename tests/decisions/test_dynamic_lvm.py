@@ -16,6 +16,7 @@ from localvolume.backends.lvm.view import report_of, view_of
 from localvolume.backends.model import Abilities
 from localvolume.config.pools import DYNAMIC_PROVISIONER, LvmConfig, PoolConfig
 from localvolume.dynamic.alerts import Alerts
+from localvolume.dynamic.classes.parameters import read_class
 from localvolume.dynamic.manifest import persistent_volume
 from localvolume.dynamic.model import (
     ClassFacts,
@@ -28,11 +29,10 @@ from localvolume.dynamic.model import (
     TellGrown,
     Wish,
 )
-from localvolume.dynamic.orphans import orphans_of
-from localvolume.dynamic.parameters import read_class
 from localvolume.dynamic.patterns import Patterns, unmatched
-from localvolume.dynamic.places import relative_place
-from localvolume.dynamic.plan import plan
+from localvolume.dynamic.plan.orphans import orphans_of
+from localvolume.dynamic.plan.places import relative_place
+from localvolume.dynamic.plan.plan import plan
 from localvolume.dynamic.telemetry import DynamicTelemetry
 from localvolume.host.lvm.commands import LogicalVolume, VolumeGroup
 from localvolume.host.process.workers import Workers

@@ -9,7 +9,7 @@ import pytest
 from localvolume.backends.model import Abilities
 from localvolume.backends.rooms import promised
 from localvolume.dynamic.model import Facts, GiveBack, Hold, Keep, Make, Reject, Step
-from localvolume.dynamic.plan import UNCOUNTED, plan
+from localvolume.dynamic.plan.plan import UNCOUNTED, plan
 from localvolume.volumes.capacity import GIB
 from tests.decisions.support_dynamic import (
     a,

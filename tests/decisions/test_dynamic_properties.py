@@ -38,7 +38,7 @@ from localvolume.dynamic.model import (
     TakeAway,
     TellGrown,
 )
-from localvolume.dynamic.plan import plan
+from localvolume.dynamic.plan.plan import plan
 from localvolume.kube.objects import PersistentVolumeClaim
 from localvolume.volumes import marks
 from localvolume.volumes.capacity import GIB, MIB

@@ -18,7 +18,7 @@ from localvolume.dynamic.model import (
     Retire,
     TakeAway,
 )
-from localvolume.dynamic.orphans import Orphan, orphans_of
+from localvolume.dynamic.plan.orphans import Orphan, orphans_of
 from tests.decisions.support_dynamic import (
     a,
     adopted,

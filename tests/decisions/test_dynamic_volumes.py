@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from localvolume.dynamic import patches
-from localvolume.dynamic.given import NOBODY
 from localvolume.dynamic.model import (
     Delete,
     Hold,
@@ -19,8 +18,9 @@ from localvolume.dynamic.model import (
     Secure,
     Step,
 )
-from localvolume.dynamic.plan import plan
-from localvolume.dynamic.undoing import marks_of
+from localvolume.dynamic.plan.given import NOBODY
+from localvolume.dynamic.plan.plan import plan
+from localvolume.dynamic.plan.undoing import marks_of
 from localvolume.volumes import marks
 from localvolume.volumes.patches import secured, without_finalizer
 from localvolume.volumes.periods import Moment, Witnessed

@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localvolume.flexvolume.adopt import why_not
-from localvolume.flexvolume.collect import (
+from localvolume.flexvolume.driver import Owned
+from localvolume.flexvolume.drivers.lvmmarks import is_unmarked, owned_of, tags_of, unmarked_of
+from localvolume.flexvolume.paces import FlexPaces
+from localvolume.flexvolume.plan.collect import (
     Action,
     Answer,
     Facts,
@@ -23,9 +26,6 @@ from localvolume.flexvolume.collect import (
     Unknown,
     judge,
 )
-from localvolume.flexvolume.driver import Owned
-from localvolume.flexvolume.drivers.lvmmarks import is_unmarked, owned_of, tags_of, unmarked_of
-from localvolume.flexvolume.paces import FlexPaces
 from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.kube.objects import (
     ClaimRef,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from localvolume.flexvolume.parameters import Wish, mkfs_options, on_removal, read_class
+from localvolume.flexvolume.plan.parameters import Wish, mkfs_options, on_removal, read_class
 from localvolume.kube.objects import StorageClass
 
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.flexvolume import parameters, protocol
+from localvolume.flexvolume import protocol
 from localvolume.flexvolume.driver import TAG_CLAIM, TAG_PV_UID, same_owner
+from localvolume.flexvolume.plan import parameters
 from localvolume.flexvolume.protocol import BadCall, Refused, Target
 from localvolume.kube.objects import FlexVolumeSource
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from localvolume.flexvolume.provision import (
+from localvolume.flexvolume.plan.provision import (
     ClaimFacts,
     Keep,
     Provision,

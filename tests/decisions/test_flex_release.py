@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from localvolume.flexvolume.provision import Keep, Step
-from localvolume.flexvolume.release import Delete, Hold, VolumeFacts, judge_volume
+from localvolume.flexvolume.plan.provision import Keep, Step
+from localvolume.flexvolume.plan.release import Delete, Hold, VolumeFacts, judge_volume
 from localvolume.kube.objects import (
     ClaimRef,
     FlexVolumeSource,

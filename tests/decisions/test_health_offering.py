@@ -10,9 +10,9 @@ import pytest
 from localvolume.backends.rooms import room
 from localvolume.config.model import FirstUse
 from localvolume.dynamic.model import GiveBack, Grow, Hold, Make, Retire
-from localvolume.static.known import Changes, Known
+from localvolume.static.facts.known import Changes, Known
 from localvolume.static.model import Keep, Publish
-from localvolume.static.plan import is_to_come
+from localvolume.static.plan.plan import is_to_come
 from tests.decisions import support_dynamic as dynamic
 from tests.decisions.support_plan import a, class_facts, filesystem, held, only_step, volume_of
 

@@ -22,7 +22,7 @@ from localvolume.health.model import (
     Trouble,
     Wait,
 )
-from localvolume.health.plan import judge, plan
+from localvolume.health.plan.plan import judge, plan
 from localvolume.kube.objects import ClaimRef, LocalSource, Meta, PersistentVolume, PVSpec, PVStatus
 from localvolume.volumes import marks
 from tests.suite.units import GIB

@@ -12,7 +12,7 @@ from localvolume.backends.lvm.layout import free_bytes, largest_by_class, larges
 from localvolume.config.lvcreateoptions import allocation_of
 from localvolume.config.pools import LvmConfig
 from localvolume.dynamic.model import GiveBack, Make, Pool
-from localvolume.dynamic.plan import plan
+from localvolume.dynamic.plan.plan import plan
 from localvolume.host.lvm.report import VolumeGroup
 from localvolume.volumes.capacity import GIB, MIB
 from tests.decisions.support_dynamic import a, claim, facts, lvm_pool, planned, storage_class

@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from localvolume.config.pools import Flavor, PoolConfig
+from localvolume.dynamic.classes.parameters import read_class
 from localvolume.dynamic.model import Wish
-from localvolume.dynamic.parameters import read_class
-from localvolume.dynamic.places import (
+from localvolume.dynamic.plan.places import (
     Unsafe,
     conflicts,
     directory_of,

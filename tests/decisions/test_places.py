@@ -6,7 +6,7 @@ import pytest
 
 from localvolume.config.model import ClassConfig, Configuration
 from localvolume.kube.podmounts import PodMounts
-from localvolume.static.surroundings import surroundings
+from localvolume.static.plan.surroundings import surroundings
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.places import misplaced
 from tests.suite.podmounts import host, pod, scratch

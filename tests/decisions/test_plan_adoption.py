@@ -9,7 +9,7 @@ import pytest
 
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import Adopt, Entry, Keep, MarkClaimed, Reclaim
-from localvolume.static.plan import plan
+from localvolume.static.plan.plan import plan
 from localvolume.volumes.names import longer_volume_name, volume_name
 from tests.decisions.support_plan import (
     ELSEWHERE,

@@ -10,7 +10,7 @@ from msgspec.structs import replace as changed
 
 from localvolume.kube.objects import ClaimRef, PersistentVolume
 from localvolume.static.model import Entry, Hold, Keep, Step, Withdraw
-from localvolume.static.plan import EVENT_REPLACED, EVENT_SIZE_DIFFERS, EVENT_VANISHED
+from localvolume.static.plan.plan import EVENT_REPLACED, EVENT_SIZE_DIFFERS, EVENT_VANISHED
 from localvolume.volumes import marks
 from tests.decisions.support_plan import (
     ELSEWHERE,

@@ -8,7 +8,7 @@ import pytest
 
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import ClassFacts, Entry
-from localvolume.static.plan import is_to_come
+from localvolume.static.plan.plan import is_to_come
 from localvolume.volumes.names import volume_name
 from tests.decisions.support_plan import (
     NODE,

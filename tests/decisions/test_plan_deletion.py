@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from localvolume.kube.objects import ClaimRef
 from localvolume.static.model import Clean, CleanFirst, Keep, LetGo, Reclaim, Step, Withdraw
-from localvolume.static.plan import (
+from localvolume.static.plan.plan import (
     EVENT_FAILED_DELETE,
     EVENT_UNKNOWN_POLICY,
     EVENT_UNSUPPORTED_POLICY,

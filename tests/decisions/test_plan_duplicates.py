@@ -18,7 +18,7 @@ from localvolume.static.model import (
     Step,
     Withdraw,
 )
-from localvolume.static.plan import EVENT_DUPLICATE
+from localvolume.static.plan.plan import EVENT_DUPLICATE
 from localvolume.volumes import marks
 from tests.decisions.support_plan import (
     a,

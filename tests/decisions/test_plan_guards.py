@@ -21,7 +21,7 @@ from localvolume.static.model import (
     Reclaim,
     Step,
 )
-from localvolume.static.plan import EVENT_FAILED_DELETE, plan
+from localvolume.static.plan.plan import EVENT_FAILED_DELETE, plan
 from tests.decisions.support_plan import (
     ELSEWHERE,
     a,

@@ -17,7 +17,7 @@ from localvolume.static.model import (
     StopJob,
     Withdraw,
 )
-from localvolume.static.plan import EVENT_FAILED_DELETE, EVENT_WAITS
+from localvolume.static.plan.plan import EVENT_FAILED_DELETE, EVENT_WAITS
 from tests.decisions.support_plan import (
     a,
     block,

@@ -37,8 +37,8 @@ from localvolume.static.model import (
     Step,
     Withdraw,
 )
-from localvolume.static.plan import plan
-from localvolume.static.world import World
+from localvolume.static.plan.plan import plan
+from localvolume.static.plan.world import World
 from localvolume.volumes import marks
 from localvolume.volumes.identity import to_annotation
 from localvolume.volumes.names import longer_volume_name, volume_name

@@ -9,7 +9,7 @@ import pytest
 
 from localvolume.config.model import FirstUse, VolumeMode
 from localvolume.static.model import Ask, CleanFirst, Entry, Keep, ProblemCode, Publish
-from localvolume.static.plan import plan
+from localvolume.static.plan.plan import plan
 from localvolume.volumes.names import volume_name
 from tests.decisions.support_plan import (
     NODE,

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from localvolume.host.mount.mounts import Mount
-from localvolume.static.known import Changes, Known
+from localvolume.static.facts.known import Changes, Known
+from localvolume.static.facts.readings import MOST, Readings
 from localvolume.static.model import Entry
-from localvolume.static.readings import MOST, Readings
 from tests.decisions.support_plan import block, broken, filesystem
 from tests.suite.until import until_async
 

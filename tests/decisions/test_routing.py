@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from localvolume.controller.routing import (
+from localvolume.controller.plan.claims import (
     Keep,
     Nowhere,
     Refusal,

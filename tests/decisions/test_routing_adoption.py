@@ -16,7 +16,7 @@ from localvolume.controller.model import (
     Policy,
     Report,
 )
-from localvolume.controller.nodes import Nodes
+from localvolume.controller.plan.nodes import Nodes
 from localvolume.kube.objects import HostPathSource, PersistentVolume
 from localvolume.volumes import marks
 from tests.decisions.support_controller import (

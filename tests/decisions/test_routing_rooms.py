@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.controller.ledger import COUNTED_SECONDS, Held, Ledger
-from localvolume.controller.nodes import Nodes
-from localvolume.controller.rooms import Offer, allows, choose, driver_label, offers_for, why_none
-from localvolume.dynamic import capacity as published
+from localvolume.controller.plan.ledger import COUNTED_SECONDS, Held, Ledger
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.rooms import (
+    Offer,
+    allows,
+    choose,
+    driver_label,
+    offers_for,
+    why_none,
+)
+from localvolume.dynamic.plan import capacity as published
 from localvolume.kube.objects import LabelSelector, Node, NodeSelectorRequirement
 from localvolume.volumes import marks
 from tests.decisions.support_controller import node

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from localvolume.backends.model import BackendName, PoolReport, Record, Usage
 from localvolume.backends.rooms import beside, most_of, price, room, worth
 from localvolume.config.pools import PoolConfig
-from localvolume.dynamic.capacity import ClassRoom, desired_objects
 from localvolume.dynamic.model import Facts, GiveBack, Grow, Hold, Make, Pool
-from localvolume.dynamic.neighbours import with_neighbours
-from localvolume.dynamic.plan import plan
+from localvolume.dynamic.plan.capacity import ClassRoom, desired_objects
+from localvolume.dynamic.plan.neighbours import with_neighbours
+from localvolume.dynamic.plan.plan import plan
 from tests.decisions.support_dynamic import (
     a,
     bound,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.dynamic.templates import BadTemplate, MissingValue, parse, render
+from localvolume.dynamic.classes.templates import BadTemplate, MissingValue, parse, render
 from localvolume.kube.objects import Meta, PersistentVolumeClaim
 
 CLAIM = PersistentVolumeClaim(

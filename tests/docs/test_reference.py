@@ -17,9 +17,9 @@ from localvolume.config import loading, schema
 from localvolume.config.foreign import localpath, lvmd, openebs
 from localvolume.config.loading import Source
 from localvolume.config.pools import Flavor
+from localvolume.dynamic.classes.parameters import read_class
 from localvolume.dynamic.model import Wish
-from localvolume.dynamic.parameters import read_class
-from localvolume.flexvolume import parameters as flexvolume
+from localvolume.flexvolume.plan import parameters as flexvolume
 from localvolume.kube.objects import Meta, StorageClass
 
 REPOSITORY = Path(__file__).parents[2]

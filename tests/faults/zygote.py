@@ -170,7 +170,7 @@ def _die_at_host_call(point: Point, wanted: str) -> None:
 def _never_clean() -> None:
     """An agent that only says that it cleaned: the checks of the test must notice it."""
     from localvolume.cleaning.receipt import Receipt
-    from localvolume.static import probe
+    from localvolume.static.facts import probe
 
     async def lie(_target: Any, method: Any, **_: Any) -> Receipt:
         await asyncio.sleep(0)

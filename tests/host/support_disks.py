@@ -19,7 +19,7 @@ from localvolume.config.disks import DiskFilter, DiskMatch, DisksConfig
 from localvolume.config.model import ClassConfig
 from localvolume.disks import act, facts
 from localvolume.disks.model import DiskFacts, DiskPlan, Judged
-from localvolume.disks.plan import plan
+from localvolume.disks.plan.plan import plan
 from localvolume.host.process.workers import Workers
 from localvolume.kube.podmounts import PodMounts
 from localvolume.volumes.identity import Identity

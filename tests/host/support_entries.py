@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from localvolume.host.mount.mounts import read_mount_table
+from localvolume.static.facts.probe import probe
 from localvolume.static.model import Entry
-from localvolume.static.probe import probe
 
 
 def entry_at(path: Path | str) -> Entry:

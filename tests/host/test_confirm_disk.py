@@ -13,7 +13,7 @@ from localvolume.host.process.workers import Workers
 from localvolume.kube.auth import Access
 from localvolume.kube.client import Client
 from localvolume.static.confirm import Confirm, Superseded
-from localvolume.static.facts import Survey
+from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
 from tests.host.support_devices import command, loop_device, tmpfs
 from tests.suite.units import MIB

@@ -17,7 +17,7 @@ from localvolume.disks import act, claim
 from localvolume.disks.act import PlanChanged
 from localvolume.disks.mkfs import mkfs_command
 from localvolume.disks.model import Claim
-from localvolume.disks.naming import stable, uuid_of
+from localvolume.disks.plan.naming import stable, uuid_of
 from localvolume.host.locks import is_device_locked
 from localvolume.host.process.workers import Workers
 from tests.host.support_devices import LoopDevice, command, filesystem, loop_device, mounted

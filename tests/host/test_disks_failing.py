@@ -18,7 +18,7 @@ from localvolume.disks.act import PlanChanged
 from localvolume.disks.facts import read_inside
 from localvolume.disks.hold import Hold
 from localvolume.disks.model import DiskPlan, Judged
-from localvolume.disks.naming import entry_name
+from localvolume.disks.plan.naming import entry_name
 from localvolume.host.block.blockdev import NotABlockDevice
 from localvolume.host.locks import lock_device
 from tests.host.support_devices import LoopDevice, command, loop_device

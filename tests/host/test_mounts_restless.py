@@ -17,7 +17,7 @@ from localvolume.health.model import Place, Seen
 from localvolume.host.mount.inuse import users_of
 from localvolume.host.mount.mounts import read_mount_table
 from localvolume.host.process.workers import Hung, Workers
-from localvolume.static.facts import Survey
+from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
 from tests.host.support_disks import bench
 from tests.host.support_mounts import Mounts, restless

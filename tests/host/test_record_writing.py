@@ -13,7 +13,7 @@ import pytest
 from localvolume.host.locks import lock_directory
 from localvolume.host.process.workers import Workers
 from localvolume.static.confirm import Superseded
-from localvolume.static.facts import Survey
+from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
 from localvolume.static.paces import StaticPaces
 from localvolume.static.recording import NotRecorded, Records

@@ -11,11 +11,11 @@ import pytest
 from localvolume.config.model import ClassConfig
 from localvolume.config.pools import LvmConfig
 from localvolume.host.process.workers import Workers
-from localvolume.static.facts import Survey
-from localvolume.static.known import Changes
+from localvolume.static.facts.known import Changes
+from localvolume.static.facts.probe import EMPTY
+from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
 from localvolume.static.paces import StaticPaces
-from localvolume.static.probe import EMPTY
 from localvolume.volumes.record import Recorded, Unreadable
 from tests.host.support_dead import DeadDisk, dead_disk
 from tests.host.support_devices import loop_device

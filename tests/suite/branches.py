@@ -100,7 +100,7 @@ def package_of(path: str) -> str:
 
 
 def module_of(path: str) -> str:
-    """As it is imported: "localvolume.disks.plan"."""
+    """As it is imported: "localvolume.disks.plan.plan"."""
     inner = path.removeprefix("src/").removesuffix(".py").removesuffix("/__init__")
     return inner.replace("/", ".")
 

@@ -36,7 +36,7 @@ from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from localvolume.kube.ownpod import OwnPod
 from localvolume.process.endpoints import Secured, serving
 from localvolume.process.memory import give_back_once_started
-from localvolume.static.jobs import JobWatch
+from localvolume.static.jobs.watch import JobWatch
 from localvolume.static.role import GRACE_SECONDS, StaticRole
 from localvolume.static.telemetry import Telemetry
 from localvolume.volumes import marks

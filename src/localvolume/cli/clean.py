@@ -25,7 +25,7 @@ from localvolume.cleaning.run import clean
 from localvolume.cleaning.target import Target
 from localvolume.cli.logs import add_log_arguments, set_up
 from localvolume.host.process.workers import Hung, Workers
-from localvolume.static.facts import Survey
+from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
 from localvolume.volumes.identity import unchanged
 

@@ -13,8 +13,8 @@ import sys
 from localvolume.config.environment import RECORDS_DIRECTORY_VARIABLE, records_directory
 from localvolume.host.filesystem.volumenotes import AnotherMount
 from localvolume.host.mount.mounts import read_mount_table
+from localvolume.static.facts.probe import probe
 from localvolume.static.model import Entry
-from localvolume.static.probe import probe
 from localvolume.static.recording import Records
 from localvolume.volumes.record import Record, Unreadable
 

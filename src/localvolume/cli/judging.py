@@ -9,9 +9,9 @@ from dataclasses import replace
 from localvolume.backends.pool.prospect import prospect
 from localvolume.config.model import Served
 from localvolume.config.pools import PoolConfig
-from localvolume.dynamic.inability import inabilities
+from localvolume.dynamic.classes.parameters import facts_of_class
 from localvolume.dynamic.model import Pool
-from localvolume.dynamic.parameters import facts_of_class
+from localvolume.dynamic.plan.inability import inabilities
 from localvolume.kube.objects import StorageClass
 from localvolume.volumes import marks
 

@@ -20,8 +20,8 @@ from localvolume.config.model import ConfigurationInvalid
 from localvolume.config.pools import PoolConfig
 from localvolume.config.sources import Others, loader
 from localvolume.dynamic.model import Pool
-from localvolume.dynamic.orphans import Orphan, orphans_of
 from localvolume.dynamic.patterns import Patterns
+from localvolume.dynamic.plan.orphans import Orphan, orphans_of
 from localvolume.host.process.workers import Workers
 from localvolume.kube.auth import find_access
 from localvolume.kube.client import Client

@@ -35,14 +35,14 @@ from localvolume.kube.listing import listed
 from localvolume.kube.objects import PersistentVolume, StorageClass
 from localvolume.kube.podmounts import PodMounts
 from localvolume.kube.workloads import Job
-from localvolume.static.facts import Survey
-from localvolume.static.known import Changes
+from localvolume.static.facts.known import Changes
+from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Ask, Clean, Facts, Hold, Keep, Publish, Step
-from localvolume.static.offer import offer
-from localvolume.static.plan import names_of, plan
+from localvolume.static.plan.offer import offer
+from localvolume.static.plan.plan import names_of, plan
+from localvolume.static.plan.surroundings import Surroundings, surroundings
 from localvolume.static.recording import Records
 from localvolume.static.strangers import Strangers
-from localvolume.static.surroundings import Surroundings, surroundings
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.nodes import node_facts

@@ -9,9 +9,9 @@ from localvolume.cli.rows import print_columns
 from localvolume.config.model import Configuration
 from localvolume.disks.facts import look
 from localvolume.disks.model import DiskPlan, Judged
-from localvolume.disks.naming import entry_name, stable
-from localvolume.disks.owners import identities
-from localvolume.disks.plan import plan
+from localvolume.disks.plan.naming import entry_name, stable
+from localvolume.disks.plan.owners import identities
+from localvolume.disks.plan.plan import plan
 from localvolume.host.process.workers import Workers
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.podmounts import PodMounts

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from localvolume.controller.nodes import Nodes
-from localvolume.controller.ours import is_on_a_disk
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.ours import is_on_a_disk
 from localvolume.controller.trimmed import NODES, VOLUMES, KnownNode, KnownVolume
 from localvolume.kube.client import Client
 from localvolume.kube.informer import Informer, unready

@@ -6,8 +6,8 @@ In memory and for one leadership alone: what an earlier leader has seen is left 
 from __future__ import annotations
 
 from localvolume.controller.model import Policy
-from localvolume.controller.nodes import Nodes
-from localvolume.controller.plan import Facts, lost_since
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.volumes import Facts, lost_since
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.serverclock import ServerClock
 from localvolume.volumes import marks

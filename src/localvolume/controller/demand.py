@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from localvolume.controller.cluster import Cluster
-from localvolume.controller.rooms import Offers, offers_for
+from localvolume.controller.plan.rooms import Offers, offers_for
 from localvolume.controller.trimmed import KnownNode, KnownVolume
 from localvolume.controller.trimmedclaims import (
     CAPACITIES,

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from localvolume.controller.live import Superseded
 from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.trimmed import VOLUMES, KnownVolume
-from localvolume.flexvolume.absence import is_proven
-from localvolume.flexvolume.provision import (
+from localvolume.flexvolume.plan.absence import is_proven
+from localvolume.flexvolume.plan.provision import (
     EVENT_FAILED,
     Claim,
     Provision,
@@ -21,7 +21,7 @@ from localvolume.flexvolume.provision import (
     Step,
     is_made_for,
 )
-from localvolume.flexvolume.release import EVENT_FAILED_DELETE, Delete, Hold
+from localvolume.flexvolume.plan.release import EVENT_FAILED_DELETE, Delete, Hold
 from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client
 from localvolume.kube.correlate import EventType

@@ -14,9 +14,9 @@ from typing import Final
 from localvolume.controller.doing import Doing
 from localvolume.controller.flexacts import Due, FlexActs
 from localvolume.controller.leading import Leading, Means
-from localvolume.controller.rooms import allows
+from localvolume.controller.plan.rooms import allows
 from localvolume.controller.trimmed import KnownVolume
-from localvolume.flexvolume.provision import (
+from localvolume.flexvolume.plan.provision import (
     EVENT_FAILED,
     Claim,
     ClaimFacts,
@@ -26,7 +26,7 @@ from localvolume.flexvolume.provision import (
     Step,
     judge_claim,
 )
-from localvolume.flexvolume.release import (
+from localvolume.flexvolume.plan.release import (
     EVENT_FAILED_DELETE,
     Delete,
     Hold,

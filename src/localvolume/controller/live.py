@@ -12,8 +12,8 @@ from typing import TypeVar
 from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.controller.counting import Counting
 from localvolume.controller.model import Step
-from localvolume.controller.nodes import Nodes
-from localvolume.controller.plan import decide
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.volumes import decide
 from localvolume.controller.trimmed import NODES, VOLUMES, KnownNode, KnownVolume
 from localvolume.kube.client import Client
 from localvolume.kube.errors import NotThere

@@ -15,8 +15,8 @@ from localvolume.controller.counting import Counting
 from localvolume.controller.doing import Doing
 from localvolume.controller.leading import Leading, Means
 from localvolume.controller.model import Keep, Report, Step, Wait
-from localvolume.controller.nodes import Nodes
-from localvolume.controller.plan import decide
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.volumes import decide
 from localvolume.controller.voice import Voice
 
 log = logging.getLogger(__name__)

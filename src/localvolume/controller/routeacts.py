@@ -12,8 +12,8 @@ from collections.abc import Callable
 from localvolume.config.syntax.names import fault_of_object_name
 from localvolume.controller import patches
 from localvolume.controller.live import Superseded
-from localvolume.controller.nodes import Nodes
-from localvolume.controller.routing import Reschedule, Route, Step, Unroute
+from localvolume.controller.plan.claims import Reschedule, Route, Step, Unroute
+from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.trimmed import NODES, KnownNode
 from localvolume.controller.trimmedclaims import CLAIMS, KnownClaim

@@ -13,11 +13,7 @@ from typing import Final
 
 from localvolume.controller.doing import Doing
 from localvolume.controller.leading import Leading, Means
-from localvolume.controller.ledger import Held, Ledger
-from localvolume.controller.nodes import Nodes
-from localvolume.controller.rooms import REFUSED_SECONDS
-from localvolume.controller.routeacts import Due, RouteActs
-from localvolume.controller.routing import (
+from localvolume.controller.plan.claims import (
     EVENT_FAILED,
     Facts,
     Keep,
@@ -30,6 +26,10 @@ from localvolume.controller.routing import (
     decide,
     refusal,
 )
+from localvolume.controller.plan.ledger import Held, Ledger
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.rooms import REFUSED_SECONDS
+from localvolume.controller.routeacts import Due, RouteActs
 from localvolume.controller.trimmedclaims import KnownClaim
 from localvolume.kube.cache import key_of
 from localvolume.kube.events import ObjectRef

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from localvolume.controller.rooms import DRIVER_LABEL
+from localvolume.controller.plan.rooms import DRIVER_LABEL
 from localvolume.controller.trimmed import few, put
 from localvolume.kube.kinds import Kind
 from localvolume.kube.objects import (

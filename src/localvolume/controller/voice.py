@@ -11,7 +11,7 @@ from localvolume.controller.model import (
     Step,
     Wait,
 )
-from localvolume.controller.plan import follows, named
+from localvolume.controller.plan.volumes import follows, named
 from localvolume.kube.correlate import EventType
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.volumes.objects import is_held_by_claim

@@ -18,17 +18,11 @@ from typing import Any, Final, Protocol, TypeVar
 from localvolume.disks import attach, claim
 from localvolume.disks.facts import described, read_inside, users_here
 from localvolume.disks.hold import Hold
-from localvolume.disks.meaning import first_reason
 from localvolume.disks.mkfs import MkfsFailed, make_filesystem
 from localvolume.disks.model import Claim, Disk, DiskPlan, Inside, Judged
-from localvolume.disks.naming import (
-    best_link,
-    entry_name,
-    link_entry_name,
-    stable,
-    uuid_of,
-)
-from localvolume.disks.predicates import INSIDE
+from localvolume.disks.plan.meaning import first_reason
+from localvolume.disks.plan.naming import best_link, entry_name, link_entry_name, stable, uuid_of
+from localvolume.disks.plan.predicates import INSIDE
 from localvolume.host.block.blockdev import (
     InUse,
     NotABlockDevice,

@@ -14,9 +14,9 @@ from localvolume.config.disks import DisksConfig
 from localvolume.config.model import ClassConfig
 from localvolume.disks import claim
 from localvolume.disks.model import Disk, DiskFacts, Inside
-from localvolume.disks.naming import entry_name
-from localvolume.disks.owners import Owners
-from localvolume.disks.plan import wanted_by, worth_a_look
+from localvolume.disks.plan.naming import entry_name
+from localvolume.disks.plan.owners import Owners
+from localvolume.disks.plan.plan import wanted_by, worth_a_look
 from localvolume.host.block.blockdev import (
     InUse,
     NotABlockDevice,

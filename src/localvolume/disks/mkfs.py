@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from localvolume.disks.naming import LABEL
+from localvolume.disks.plan.naming import LABEL
 from localvolume.host.filesystem.xfsprogs import VERSION_COMMAND, for_older_kernels
 from localvolume.host.process.commands import run
 

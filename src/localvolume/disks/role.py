@@ -18,9 +18,9 @@ from localvolume.config.model import Configuration
 from localvolume.disks.act import CarryOut, Outcome, PlanChanged, carry_out, mount_again
 from localvolume.disks.facts import look
 from localvolume.disks.model import DiskPlan, Judged
-from localvolume.disks.naming import stable, written
-from localvolume.disks.owners import identities
-from localvolume.disks.plan import plan
+from localvolume.disks.plan.naming import stable, written
+from localvolume.disks.plan.owners import identities
+from localvolume.disks.plan.plan import plan
 from localvolume.disks.telemetry import DiskTelemetry
 from localvolume.host.block.disklist import BY_ID
 from localvolume.host.process.workers import Workers

@@ -15,7 +15,7 @@ from typing import Any
 from localvolume.backends.model import BackendFailed, NoRoom, Record
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic import patches
-from localvolume.dynamic.judgeclaims import EVENT_RESIZE_FAILED
+from localvolume.dynamic.classes.parameters import read_claim
 from localvolume.dynamic.live import Live, Superseded
 from localvolume.dynamic.manifest import persistent_volume
 from localvolume.dynamic.model import (
@@ -36,7 +36,7 @@ from localvolume.dynamic.model import (
     TakeAway,
     TellGrown,
 )
-from localvolume.dynamic.parameters import read_claim
+from localvolume.dynamic.plan.claims import EVENT_RESIZE_FAILED
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.telemetry import DynamicTelemetry
 from localvolume.kube.cache import key_of

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, NoReturn
 
-from localvolume.dynamic.capacity import (
+from localvolume.dynamic.paces import CapacityPaces
+from localvolume.dynamic.plan.capacity import (
     CapacityFacts,
     Create,
     Delete,
@@ -29,7 +30,6 @@ from localvolume.dynamic.capacity import (
     plan_objects,
     shrinks,
 )
-from localvolume.dynamic.paces import CapacityPaces
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.ending import ended

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 
 from localvolume.backends.model import BackendFailed, Busy, GoesOn, Impossible, Record
 from localvolume.dynamic.act import Acts, log_fields
-from localvolume.dynamic.judgeclaims import EVENT_RESIZE_FAILED
 from localvolume.dynamic.live import Superseded
 from localvolume.dynamic.model import (
     Ask,
@@ -34,6 +33,7 @@ from localvolume.dynamic.model import (
     Step,
 )
 from localvolume.dynamic.paces import DynamicPaces
+from localvolume.dynamic.plan.claims import EVENT_RESIZE_FAILED
 from localvolume.host.process.workers import Hung
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection
 
 from localvolume.backends.model import Record
-from localvolume.dynamic.judgevolumes import never_bound
+from localvolume.dynamic.plan.volumes import never_bound
 from localvolume.kube.client import Client
 from localvolume.kube.errors import NotThere
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES

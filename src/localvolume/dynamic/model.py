@@ -22,8 +22,8 @@ class Wish:
 
     `pools` limits the choice to pools of these names, `host_dirs` to pools at these directories of
     the host (local-path's `nodePath`, OpenEBS' `BasePath`); empty: all that serve the class. The
-    templates make text from the claim (`dynamic/templates.py`): `directory` the place below the
-    pool, "" for the provisioner's default; `mode`, `uid` and `gid` an octal mode and numbers.
+    templates make text from the claim (`dynamic/classes/templates.py`): `directory` the place below
+    the pool, "" for the provisioner's default; `mode`, `uid` and `gid` an octal mode and numbers.
     `affinity_keys` are the node labels that the PersistentVolume's affinity names. `source` None:
     `local`, and claims have no choice; else what they get unless they ask otherwise.
     `undo_seconds` None: the pool's. `quota_graces` are OpenEBS' soft and hard grace: the limit is

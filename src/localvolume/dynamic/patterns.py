@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from localvolume.config.pools import PoolConfig, expanded
-from localvolume.dynamic.world import pool_of
+from localvolume.dynamic.plan.world import pool_of
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.objects import PersistentVolume
 

@@ -20,10 +20,10 @@ from localvolume.backends.pool.pool import PoolStore
 from localvolume.backends.store import Store
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.model import Pool
-from localvolume.dynamic.neighbours import with_neighbours
-from localvolume.dynamic.orphans import places_of_adopted
 from localvolume.dynamic.patterns import Patterns
-from localvolume.dynamic.world import pool_of
+from localvolume.dynamic.plan.neighbours import with_neighbours
+from localvolume.dynamic.plan.orphans import places_of_adopted
+from localvolume.dynamic.plan.world import pool_of
 from localvolume.host.process.commandsync import on_loop
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.objects import PersistentVolume

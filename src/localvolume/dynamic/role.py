@@ -14,21 +14,21 @@ from localvolume.config.model import Configuration, Served
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.act import Acts
 from localvolume.dynamic.alerts import Alerts
-from localvolume.dynamic.capacity import CapacityFacts, ClassRoom
 from localvolume.dynamic.capacityrole import CapacityRole
+from localvolume.dynamic.classes.parameters import facts_of_class
 from localvolume.dynamic.doing import Doing
-from localvolume.dynamic.inability import inabilities
 from localvolume.dynamic.live import Live
 from localvolume.dynamic.model import ClassFacts, Facts, Hold, Plan, Pool
-from localvolume.dynamic.orphans import orphans_of
 from localvolume.dynamic.paces import DynamicPaces
-from localvolume.dynamic.parameters import facts_of_class
 from localvolume.dynamic.patterns import unmatched
-from localvolume.dynamic.places import is_surely_elsewhere
-from localvolume.dynamic.plan import plan
+from localvolume.dynamic.plan.capacity import CapacityFacts, ClassRoom
+from localvolume.dynamic.plan.inability import inabilities
+from localvolume.dynamic.plan.orphans import orphans_of
+from localvolume.dynamic.plan.places import is_surely_elsewhere
+from localvolume.dynamic.plan.plan import plan
+from localvolume.dynamic.plan.undoing import marks_of
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.telemetry import DynamicTelemetry
-from localvolume.dynamic.undoing import marks_of
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder

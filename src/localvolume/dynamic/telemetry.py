@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from localvolume.backends.rooms import room
 from localvolume.dynamic.model import Hold, Pool, Reject, Step
-from localvolume.dynamic.orphans import Orphan
+from localvolume.dynamic.plan.orphans import Orphan
 from localvolume.process.metrics import BUCKETS, OURS
 
 LIBRARY = "controller"

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from localvolume.flexvolume.absence import is_proven
 from localvolume.flexvolume.binding import Binding, is_served, other_node, tags_of
 from localvolume.flexvolume.driver import Driver, DriverFailed
+from localvolume.flexvolume.plan.absence import is_proven
 from localvolume.flexvolume.protocol import Refused
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Hung, Workers

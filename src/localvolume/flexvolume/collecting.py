@@ -15,8 +15,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from localvolume.flexvolume.absence import is_proven
-from localvolume.flexvolume.collect import (
+from localvolume.flexvolume.collectmetrics import CollectorMetrics as CollectorMetrics
+from localvolume.flexvolume.driver import (
+    TAG_CLAIM,
+    TAG_GONE_SINCE,
+    TAG_PV_UID,
+    Driver,
+    DriverFailed,
+    Owned,
+)
+from localvolume.flexvolume.plan.absence import is_proven
+from localvolume.flexvolume.plan.collect import (
     Action,
     Answer,
     Facts,
@@ -29,15 +38,6 @@ from localvolume.flexvolume.collect import (
     Unknown,
     judge,
     stale_notes,
-)
-from localvolume.flexvolume.collectmetrics import CollectorMetrics as CollectorMetrics
-from localvolume.flexvolume.driver import (
-    TAG_CLAIM,
-    TAG_GONE_SINCE,
-    TAG_PV_UID,
-    Driver,
-    DriverFailed,
-    Owned,
 )
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Hung, Workers

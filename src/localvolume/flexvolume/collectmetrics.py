@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from localvolume.flexvolume.collect import Action, Keep
+from localvolume.flexvolume.plan.collect import Action, Keep
 from localvolume.process.metrics import OURS
 
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.syntax.names import fault_of_label_value
-from localvolume.flexvolume.absence import is_proven
 from localvolume.flexvolume.binding import (
     Binding,
     is_elastics,
@@ -33,6 +32,7 @@ from localvolume.flexvolume.driver import (
     DriverFailed,
     Owned,
 )
+from localvolume.flexvolume.plan.absence import is_proven
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Hung, Workers

@@ -16,12 +16,12 @@ from localvolume.config.model import Configuration
 from localvolume.flexvolume.adopt import Adoption
 from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.calls import CALL_SECONDS, Calls
-from localvolume.flexvolume.collect import Keep, NoteGone, Remove
 from localvolume.flexvolume.collecting import Collector, CollectorMetrics
 from localvolume.flexvolume.driver import Driver, DriverFailed
 from localvolume.flexvolume.install import NotInstalled, install
 from localvolume.flexvolume.keeping import Keeping
 from localvolume.flexvolume.paces import FlexPaces
+from localvolume.flexvolume.plan.collect import Keep, NoteGone, Remove
 from localvolume.flexvolume.protocol import Refused
 from localvolume.flexvolume.server import Server
 from localvolume.flexvolume.telemetry import FlexTelemetry

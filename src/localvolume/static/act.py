@@ -29,9 +29,8 @@ from localvolume.kube.objects import PersistentVolume
 from localvolume.static import patches
 from localvolume.static.asked import Asked
 from localvolume.static.confirm import Confirm, Superseded, target_of
-from localvolume.static.content import is_offerable, method_for
-from localvolume.static.facts import Survey
-from localvolume.static.jobs import JobWatch
+from localvolume.static.facts.survey import Survey
+from localvolume.static.jobs.watch import JobWatch
 from localvolume.static.model import (
     Adopt,
     Ask,
@@ -47,13 +46,14 @@ from localvolume.static.model import (
     StopJob,
     Withdraw,
 )
-from localvolume.static.offer import offer
 from localvolume.static.paces import StaticPaces
-from localvolume.static.plan import EVENT_NAMES_TAKEN, EVENT_WAITS, held_by_another, names_of
+from localvolume.static.plan.content import is_offerable, method_for
+from localvolume.static.plan.offer import offer
+from localvolume.static.plan.plan import EVENT_NAMES_TAKEN, EVENT_WAITS, held_by_another, names_of
+from localvolume.static.plan.surroundings import Surroundings
 from localvolume.static.recording import Records
 from localvolume.static.stops import Stops
 from localvolume.static.strangers import BURST_SECONDS
-from localvolume.static.surroundings import Surroundings
 from localvolume.static.telemetry import Telemetry, capacity_label
 from localvolume.static.writing import RecordWriter
 from localvolume.volumes.capacity import bytes_of
@@ -61,7 +61,7 @@ from localvolume.volumes.objects import is_held_by_claim
 from localvolume.volumes.record import Record
 
 if TYPE_CHECKING:
-    from localvolume.static.jobclean import JobCleaner
+    from localvolume.static.jobs.cleaning import JobCleaner
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Acts:
     @cached_property
     def _by_job(self) -> JobCleaner:
         # Imported when something is cleaned: an agent that idles need not carry it.
-        from localvolume.static.jobclean import JobCleaner
+        from localvolume.static.jobs.cleaning import JobCleaner
 
         return JobCleaner(
             self._client,

@@ -19,7 +19,7 @@ from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere, TryAgainLater
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
-from localvolume.static.facts import PodsUnseen, Survey
+from localvolume.static.facts.survey import PodsUnseen, Survey
 from localvolume.static.model import Entry
 from localvolume.static.strangers import BURST_SECONDS, NameUnreadable, Strangers
 from localvolume.volumes.identity import unchanged

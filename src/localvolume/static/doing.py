@@ -24,9 +24,9 @@ from localvolume.static.act import Acts, log_fields
 from localvolume.static.confirm import Superseded
 from localvolume.static.model import Clean, Hold, Keep, Publish, Step
 from localvolume.static.paces import StaticPaces
-from localvolume.static.plan import EVENT_FAILED_DELETE, EVENT_NOT_RECORDED
+from localvolume.static.plan.plan import EVENT_FAILED_DELETE, EVENT_NOT_RECORDED
+from localvolume.static.plan.surroundings import Surroundings
 from localvolume.static.recording import NotRecorded
-from localvolume.static.surroundings import Surroundings
 from localvolume.static.telemetry import Telemetry
 
 log = logging.getLogger(__name__)

@@ -26,16 +26,16 @@ from localvolume.reconcile.loop import CannotLook, Loop
 from localvolume.static.act import Acts
 from localvolume.static.asked import Asked
 from localvolume.static.doing import Doing
-from localvolume.static.facts import READERS, Survey
-from localvolume.static.jobs import JobWatch
-from localvolume.static.known import Changes
+from localvolume.static.facts.known import Changes
+from localvolume.static.facts.survey import READERS, Survey
+from localvolume.static.jobs.watch import JobWatch
 from localvolume.static.model import ClassFacts, Facts, Hold, Step
 from localvolume.static.paces import StaticPaces
-from localvolume.static.plan import is_to_come, plan
+from localvolume.static.plan.plan import is_to_come, plan
+from localvolume.static.plan.surroundings import Surroundings, surroundings
+from localvolume.static.plan.world import World
 from localvolume.static.recording import Records
-from localvolume.static.surroundings import Surroundings, surroundings
 from localvolume.static.telemetry import Telemetry
-from localvolume.static.world import World
 from localvolume.volumes.nodes import node_facts
 from localvolume.volumes.objects import is_static, path_of
 

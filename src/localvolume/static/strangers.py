@@ -15,7 +15,7 @@ from localvolume.kube.client import Client
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import Entry
-from localvolume.static.world import plain
+from localvolume.static.plan.world import plain
 from localvolume.volumes import affinity, marks
 from localvolume.volumes.identity import from_annotation, is_within, may_share_data
 from localvolume.volumes.manifest import NodeFacts

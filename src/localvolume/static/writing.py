@@ -15,7 +15,7 @@ from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.host.process.workers import Workers
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.confirm import Superseded
-from localvolume.static.facts import Survey
+from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
 from localvolume.static.paces import StaticPaces
 from localvolume.static.recording import Records

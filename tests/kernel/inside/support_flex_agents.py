@@ -47,10 +47,10 @@ def _early_mark() -> None:
 
 def _blind_collector() -> None:
     """An agent that takes PersistentVolumes for gone, and their ends for seen, without asking."""
-    from localvolume.flexvolume import collect
-    from localvolume.flexvolume.collect import Gone
     from localvolume.flexvolume.collecting import Collector
     from localvolume.flexvolume.driver import TAG_PV_UID
+    from localvolume.flexvolume.plan import collect
+    from localvolume.flexvolume.plan.collect import Gone
 
     async def answers(_self: Any, volumes: Any, _there: Any) -> Any:
         await asyncio.sleep(0)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from localvolume.backends.model import NoRoom
-from localvolume.dynamic.capacity import ClassRoom, Desired, desired_objects
 from localvolume.dynamic.model import Pool as PoolFacts
-from localvolume.dynamic.plan import plan
+from localvolume.dynamic.plan.capacity import ClassRoom, Desired, desired_objects
+from localvolume.dynamic.plan.plan import plan
 from localvolume.host.lvm.commands import NoRoomInGroup
 from tests.decisions.support_dynamic import facts, storage_class
 from tests.host.support_devices import command

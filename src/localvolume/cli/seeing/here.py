@@ -20,7 +20,7 @@ from localvolume.config.loading import load
 from localvolume.config.model import Configuration, ConfigurationInvalid
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.model import Pool
-from localvolume.dynamic.orphans import orphans_of
+from localvolume.dynamic.plan.orphans import orphans_of
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
 from localvolume.kube.podmounts import PodMounts

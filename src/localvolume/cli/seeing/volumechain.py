@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.states import agent_of, jobs_of, state_of
-from localvolume.controller import plan as controller
+from localvolume.controller.plan import volumes as controller
 from localvolume.kube.objects import PersistentVolume
 from localvolume.volumes import affinity, marks
 from localvolume.volumes.objects import (

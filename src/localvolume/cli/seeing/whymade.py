@@ -10,9 +10,8 @@ from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts
 from localvolume.cli.seeing.hands import controller_or_you
 from localvolume.cli.seeing.kinds import SeenEvent
 from localvolume.cli.seeing.states import agent_of
-from localvolume.controller.rooms import allows, offers_for, why_none
-from localvolume.controller.routing import Facts as RoutingFacts
-from localvolume.controller.routing import (
+from localvolume.controller.plan.claims import Facts as RoutingFacts
+from localvolume.controller.plan.claims import (
     Keep,
     Nowhere,
     Reschedule,
@@ -21,8 +20,9 @@ from localvolume.controller.routing import (
     decide,
     refusal,
 )
-from localvolume.dynamic.parameters import read_class
-from localvolume.flexvolume.provision import ClaimFacts, Refuse, judge_claim
+from localvolume.controller.plan.rooms import allows, offers_for, why_none
+from localvolume.dynamic.classes.parameters import read_class
+from localvolume.flexvolume.plan.provision import ClaimFacts, Refuse, judge_claim
 from localvolume.kube.objects import PersistentVolumeClaim, StorageClass
 from localvolume.volumes import claims, marks
 from localvolume.volumes.claims import fault_of

@@ -13,11 +13,11 @@ from localvolume.cli.seeing.states import (
 from localvolume.cli.seeing.volumechain import chain, claim_name, is_made
 from localvolume.cli.seeing.words import age
 from localvolume.config.syntax.durations import BadDuration, parse_duration
-from localvolume.controller import plan as controller
 from localvolume.controller.model import Adopt, Policy
+from localvolume.controller.plan import volumes as controller
+from localvolume.dynamic.classes.parameters import read_class
 from localvolume.dynamic.model import ClassFacts, Wish
-from localvolume.dynamic.parameters import read_class
-from localvolume.dynamic.undoing import undo_of
+from localvolume.dynamic.plan.undoing import undo_of
 from localvolume.kube.objects import Meta, PersistentVolume, StorageClass
 from localvolume.volumes import marks
 from localvolume.volumes.moments import written

@@ -1,0 +1,276 @@
+"""Which node must serve a claim, and why: pure.
+
+A table of rules, as in plan.py: the first answer counts. A claim is routed by our label alone; only
+a selected node that does not exist is ever taken away. What a step rests on beyond the claim (that
+a Node is really not there) is asked of the API server before it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.ours import is_dynamic, is_static
+from localvolume.controller.plan.rooms import (
+    REFUSED_SECONDS,
+    Lack,
+    Offer,
+    Offers,
+    allows,
+    choose,
+    lack,
+    why_none,
+)
+from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
+from localvolume.volumes import claims, marks
+from localvolume.volumes.moments import moment
+
+EVENT_FAILED = "ProvisioningFailed"
+"""The reason that every external provisioner gives."""
+
+
+class Refusal(NamedTuple):
+    """A node gave the claim back: when (seconds since the epoch), and why ("": nobody said)."""
+
+    since: float
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known when one claim is judged; `now` in seconds since the epoch.
+
+    `offers` says what nodes have for a class. `taken` is how many bytes were routed to a node (by
+    provisioner and node key) and are not bound yet, without this claim. `refused` are the
+    nodes, by name, that gave the claim back.
+    """
+
+    provisioners: frozenset[str]
+    classes: Mapping[str, StorageClass]
+    nodes: Nodes
+    volumes: Mapping[str, PersistentVolume]
+    offers: Callable[[StorageClass], Offers]
+    taken: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
+    now: float = 0.0
+    flex_drivers: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What should happen about one claim, and why (a clause for people)."""
+
+    claim: PersistentVolumeClaim
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Route(Step):
+    """Write this node's key as our label. `gone` names a node that must really not exist first."""
+
+    key: str
+    gone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unroute(Step):
+    """Take our label away. `gone` as for Route."""
+
+    gone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reschedule(Step):
+    """Take the selected node away (with our label), so that the scheduler chooses another one.
+
+    Said on the claim. `node` is looked up before that, live.
+    """
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere(Step):
+    """No node can take it now: say why, and look again when rooms or nodes change."""
+
+    lack: Lack
+
+
+@dataclass(frozen=True, slots=True)
+class Keep(Step):
+    """It is as it should be, or none of our business. `here` is the node key it is routed to
+    while it is not bound: that much room will be taken there."""
+
+    here: str = ""
+
+
+def decide(facts: Facts, claim: PersistentVolumeClaim) -> Step:
+    """The one step that these facts call for."""
+    return next(answer for rule in RULES if (answer := rule(facts, claim)))
+
+
+def going(_facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+    if claim.metadata.deletion_timestamp is None:
+        return None
+    return Keep(claim, "it is being deleted")
+
+
+def bound(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+    """A bound claim belongs where its volume is, so that the agent there sees it grow."""
+    name = claim.spec.volume_name
+    if not name:
+        return None
+    volume = facts.volumes.get(name)
+    if volume is None:
+        return Keep(claim, f"its volume {name} is not known")
+    holder = volume.spec.claim_ref.uid if volume.spec.claim_ref else ""
+    if not holder:
+        return Keep(claim, f"its volume {name} is not bound to it yet")
+    label, key = _label(claim), volume.metadata.labels.get(marks.NODE_LABEL, "")
+    if holder == claim.metadata.uid and key:
+        if is_dynamic(volume, facts.provisioners | facts.flex_drivers):
+            if label == key:
+                return Keep(claim, "its volume has the same label")
+            return Route(claim, f"its volume {name} has this label", key)
+        if not is_static(volume):
+            return Keep(claim, "its volume is one of a provisioner that is not served")
+    if label:
+        return Unroute(claim, f"its volume {name} is none of the dynamic ones")
+    return Keep(claim, "its volume is none of the dynamic ones")
+
+
+def asked_of_nobody(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+    """Before its first pod no provisioner is asked to serve it: people are only told."""
+    class_ = facts.classes.get(claims.class_of(claim))
+    if claims.provisioner_of(claim) or class_ is None:
+        return None
+    waits = class_.volume_binding_mode == "WaitForFirstConsumer"
+    return _in_vain(facts, claim) if waits and class_.provisioner in facts.provisioners else None
+
+
+def not_ours(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+    """Whose it is: the annotation of kube-controller-manager and the class must say the same."""
+    provisioner = claims.provisioner_of(claim)
+    if not provisioner:
+        return Keep(claim, "no provisioner is asked to serve it")
+    if provisioner not in facts.provisioners | facts.flex_drivers:
+        return Keep(claim, f"it is for {provisioner}")
+    name = claims.class_of(claim)
+    class_ = facts.classes.get(name)
+    if class_ is None:
+        return Keep(claim, f"its class {name!r} does not exist")
+    if class_.provisioner != provisioner:
+        return Keep(claim, f"its class is one of {class_.provisioner}, not of {provisioner}")
+    return None
+
+
+def selected(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+    """A node that was selected decides, in either binding mode."""
+    name = claims.selected_node(claim)
+    if not name:
+        return None
+    node = facts.nodes.by_name(name)
+    if node is None:
+        return Reschedule(claim, f"the selected node {name} does not exist", name)
+    class_ = facts.classes[claims.class_of(claim)]
+    if not allows(class_, node):
+        text = f"the selected node {name} is not in the class's allowedTopologies"
+        return Reschedule(claim, text, name)
+    if _is_flex(facts, claim):
+        return None
+    key = marks.node_key(name)
+    if _label(claim) == key:
+        return Keep(claim, f"{name} is selected, and it has its label", here=key)
+    return Route(claim, f"{name} is selected", key)
+
+
+def flex(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+    """Its PersistentVolume is made here (flexvolumes.py), and bound to a node then or later."""
+    return Keep(claim, "no agent makes its volume") if _is_flex(facts, claim) else None
+
+
+def waits(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+    if facts.classes[claims.class_of(claim)].volume_binding_mode != "WaitForFirstConsumer":
+        return None
+    if _label(claim):
+        return Unroute(claim, "no node is selected for it any more")
+    return _in_vain(facts, claim) or Keep(claim, "no node is selected for it yet")
+
+
+def routed(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+    """Somebody may be making its volume there: it stays, unless that node said no or is gone."""
+    key = _label(claim)
+    node = facts.nodes.by_key(key)
+    if not key or node is None or _is_refused(facts, node.metadata.name):
+        return None
+    return Keep(claim, f"it was routed to {node.metadata.name}", here=key)
+
+
+def immediate(facts: Facts, claim: PersistentVolumeClaim) -> Step:
+    label = _label(claim)
+    # A key that is not a name cannot be looked up; what it stands for may be told by the caches.
+    gone = label if label and facts.nodes.by_key(label) is None else ""
+    found = _best(facts, claim)
+    if isinstance(found, Offer):
+        return Route(claim, f"{found.node} has the most room", found.key, gone)
+    return Unroute(claim, found.reason, gone) if label else found
+
+
+def _in_vain(facts: Facts, claim: PersistentVolumeClaim) -> Nowhere | None:
+    """Why the scheduler will find no node, where pools have a problem, of which it cannot know."""
+    if not any(offer.problem for offer in facts.offers(facts.classes[claims.class_of(claim)])):
+        return None
+    found = _best(facts, claim)
+    return found if isinstance(found, Nowhere) else None
+
+
+def _best(facts: Facts, claim: PersistentVolumeClaim) -> Offer | Nowhere:
+    refused = {name: one.why for name, one in facts.refused.items() if _is_refused(facts, name)}
+    class_, wanted = facts.classes[claims.class_of(claim)], claims.requested_bytes(claim) or 0
+    offers, provisioner = facts.offers(class_), class_.provisioner
+    offer = choose(offers, wanted, provisioner, facts.taken, refused)
+    if offer is not None:
+        return offer
+    why = why_none(offers, wanted, provisioner, facts.taken, refused)
+    return Nowhere(claim, why, lack(offers, refused))
+
+
+RULES: tuple[Callable[[Facts, PersistentVolumeClaim], Step | None], ...] = (
+    going,
+    bound,
+    asked_of_nobody,
+    not_ours,
+    selected,
+    flex,
+    waits,
+    routed,
+    immediate,
+)
+
+
+def refusal(claim: PersistentVolumeClaim) -> tuple[str, Refusal] | None:
+    """Which node gave the claim back last."""
+    notes = claim.metadata.annotations
+    text = notes.get(marks.REFUSED_ANNOTATION, "")
+    name, _, when = text.rpartition(" ")
+    since = moment(when)
+    if not name or since is None:
+        return None
+    told, why = notes.get(marks.REFUSED_WHY_ANNOTATION, ""), f"{text} "
+    return name, Refusal(since, told.removeprefix(why) if told.startswith(why) else "")
+
+
+def _is_refused(facts: Facts, name: str) -> bool:
+    """Also by a clock that runs ahead of ours, but not for ever."""
+    told = facts.refused.get(name)
+    return told is not None and abs(facts.now - told.since) < REFUSED_SECONDS
+
+
+def _is_flex(facts: Facts, claim: PersistentVolumeClaim) -> bool:
+    return claims.provisioner_of(claim) in facts.flex_drivers
+
+
+def _label(claim: PersistentVolumeClaim) -> str:
+    return claim.metadata.labels.get(marks.NODE_LABEL, "")

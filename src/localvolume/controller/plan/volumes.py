@@ -1,0 +1,199 @@
+"""What should happen about one PersistentVolume in the cluster, and why: pure.
+
+A table of rules, each of which answers with a step or with None; the first answer counts. Nothing
+else in the project decides what is done for nodes that are lost, and none of this ever touches a
+disk: what was on a lost node went with it, or comes back with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from localvolume.controller.model import (
+    Adopt,
+    DeleteClaim,
+    DeleteVolume,
+    Keep,
+    LetGo,
+    MarkLost,
+    MarkReturned,
+    Policy,
+    Report,
+    Step,
+    Wait,
+)
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.ours import is_dynamic, is_on_a_disk, provisioner_of
+from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes import affinity, marks, periods
+from localvolume.volumes.moments import moment
+from localvolume.volumes.objects import (
+    ever_claimed,
+    is_being_deleted,
+    is_finalized,
+    is_held_by_claim,
+    phase_of,
+)
+from localvolume.volumes.periods import NO_TIME, NOBODY, Moment, Witnessed
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known when one volume is judged. `witnessed`: what this leader itself has seen of the
+    time for which its nodes have been lost."""
+
+    nodes: Nodes
+    policy: Policy
+    now: Moment = NO_TIME
+    witnessed: Witnessed = NOBODY
+
+
+def decide(facts: Facts, volume: PersistentVolume) -> Step:
+    """The one step that these facts call for."""
+    return next(answer for rule in RULES if (answer := rule(facts, volume)))
+
+
+def not_ours(facts: Facts, volume: PersistentVolume) -> Step | None:
+    if not is_on_a_disk(volume):
+        return Keep(volume, "it is not a local volume")
+    if marks.NODE_LABEL in volume.metadata.labels or is_dynamic(volume, facts.policy.makers):
+        return None
+    if volume.spec.local is None:
+        return Keep(volume, "somebody made it whom we do not serve")
+    if (
+        marks.is_of_static_provisioner(provisioner_of(volume))
+        or volume.spec.storage_class_name in facts.policy.delete_classes
+    ):
+        return None
+    return Keep(volume, "neither an agent nor upstream made it, and its class is not listed")
+
+
+def served(facts: Facts, volume: PersistentVolume) -> Step | None:
+    """A node is there that can serve it: whether it is the old one is for its agent to find out.
+
+    The node of our own label counts too, where its hostname label is another now: it has the data.
+    """
+    dynamic = is_dynamic(volume, facts.policy.makers)
+    name = facts.nodes.serving_dynamic(volume) if dynamic else facts.nodes.serving(volume)
+    name = name or facts.nodes.keeping(volume)
+    if not name:
+        return None
+    if marks.LOST_ANNOTATION in volume.metadata.annotations:
+        return MarkReturned(volume, f"the node {name} is there again")
+    return to_adopt(facts, volume) or Keep(volume, f"the node {name} is there")
+
+
+def to_adopt(facts: Facts, volume: PersistentVolume) -> Step | None:
+    """Another provisioner made it: with our label, its node's agent sees it and serves it."""
+    if marks.NODE_LABEL in volume.metadata.labels:
+        return None
+    provisioner = provisioner_of(volume)
+    if provisioner in facts.policy.makers:
+        owner = facts.nodes.maker(volume)
+    elif marks.is_of_static_provisioner(provisioner):
+        owner = facts.nodes.owner(volume)
+    else:
+        return None
+    if isinstance(owner, str):
+        return Keep(volume, f"not adopted: {owner}")
+    return Adopt(volume, f"{provisioner} made it", owner.metadata.name)
+
+
+def never_said_where(facts: Facts, volume: PersistentVolume) -> Step | None:
+    """Without a hostname there is no node to be lost; others may come that its terms mean.
+
+    But a dynamic volume was made on one node, whatever label its affinity names.
+    """
+    terms = affinity.required_terms(volume)
+    if affinity.hostnames(terms):
+        return None
+    if terms and is_dynamic(volume, facts.policy.makers):
+        return None
+    return Keep(volume, "its affinity names no node")
+
+
+def newly_lost(facts: Facts, volume: PersistentVolume) -> Step | None:
+    if lost_since(volume) is not None:
+        return None
+    then = _then(facts, volume)
+    return MarkLost(volume, f"no node is there that can serve it ({named(volume)})", follows(then))
+
+
+def lost(facts: Facts, volume: PersistentVolume) -> Step | None:
+    return _then(facts, volume)
+
+
+RULES: tuple[Callable[[Facts, PersistentVolume], Step | None], ...] = (
+    not_ours,
+    served,
+    never_said_where,
+    newly_lost,
+    lost,
+)
+
+
+def follows(step: Step) -> str:
+    """What people are told that comes of a lost volume, also where it is not done."""
+    if isinstance(step, Report) and step.would:
+        return f"{step.reason}; otherwise {step.would}"
+    return step.reason
+
+
+def lost_since(volume: PersistentVolume) -> float | None:
+    """When its node was missed first, in seconds since the epoch; None where that is not known."""
+    return moment(volume.metadata.annotations.get(marks.LOST_ANNOTATION, ""))
+
+
+def named(volume: PersistentVolume) -> str:
+    """What its affinity names, for people: hostnames, else the values of other labels."""
+    terms = affinity.required_terms(volume)
+    if hostnames := affinity.hostnames(terms):
+        return ", ".join(sorted(hostnames))
+    asked = {
+        f"{one.key} {one.operator} {', '.join(one.values)}".rstrip()
+        for term in terms
+        for one in term.match_expressions
+    }
+    return "; ".join(sorted(asked))
+
+
+def _then(facts: Facts, volume: PersistentVolume) -> Step:
+    """What follows for a volume whose nodes are all gone, once the time for it has come."""
+    after, step = _due(facts, volume)
+    if isinstance(step, Report | Keep):
+        return step
+    if any(not affinity.hostnames_of(term) for term in affinity.required_terms(volume)):
+        return Report(volume, "other nodes may come that its selector means")
+    if volume.spec.storage_class_name not in facts.policy.delete_classes:
+        return Report(volume, "its class is not listed for deleting", would=step.reason)
+    since = lost_since(volume)
+    if since is None:  # without a mark no time has passed
+        return Wait(volume, f"{step.reason} after {after:.0f} s", after) if after else step
+    left = periods.left(since, since + after, facts.now, facts.witnessed)
+    if left <= 0:
+        return step
+    text = f"{step.reason} after {after:.0f} s"
+    doubt = periods.doubt(since + after, facts.now)
+    return Wait(volume, f"{text}; {doubt}" if doubt else text, left)
+
+
+def _due(facts: Facts, volume: PersistentVolume) -> tuple[float, Step]:
+    """The step, with how many seconds after the loss it is due."""
+    phase, policy = phase_of(volume), volume.spec.persistent_volume_reclaim_policy
+    going = is_being_deleted(volume)
+    if is_held_by_claim(volume):
+        return facts.policy.claim_delay, DeleteClaim(volume, "its claim is deleted")
+    if going and not is_finalized(volume):
+        return 0.0, Keep(volume, "it is being deleted")
+    if not going and phase not in ("Available", "Released"):
+        return 0.0, Report(volume, f"its phase is {phase}: somebody must look")
+    if not going and ever_claimed(volume) and policy != "Delete":
+        return 0.0, Report(volume, f"a claim used it, and its reclaim policy is {policy}")
+    # What no claim ever held has nothing to clean; nor has what was kept and then deleted by hand.
+    abandons = ever_claimed(volume) and policy == "Delete"
+    after = facts.policy.return_period if abandons else 0.0
+    text = "it is removed, never cleaned" if abandons else "it is removed"
+    if going:
+        return after, LetGo(volume, text, abandons)
+    return after, DeleteVolume(volume, text, abandons)

@@ -1,0 +1,1 @@
+"""Which disks are formatted, which are never touched, and why: pure."""

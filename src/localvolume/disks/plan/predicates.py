@@ -1,0 +1,193 @@
+"""Which disks are never touched, whatever a filter means: two tables of named predicates.
+
+Each predicate returns the reason why not, or "". A disk is asked from the outside first (sysfs);
+only who passes all of that is opened and asked from the inside.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from localvolume.config.disks import DiskFilter
+from localvolume.disks.model import Disk, Inside
+from localvolume.disks.plan.meaning import Predicate
+from localvolume.disks.plan.naming import LABEL, best_link, stable
+from localvolume.volumes.capacity import quantity
+
+LEAST_FOR: Final = {"ext4": 64 << 20, "xfs": 300 << 20, "": 1 << 20}
+"""Bytes below which no filesystem of that type is made; "": for a link."""
+
+_RESERVED: Final = re.compile(r"bios|boot|efi|esp\b|reserved|recovery|msr\b", re.IGNORECASE)
+"""Partitions with such names may look empty and be needed all the same."""
+
+# --- from the outside ---------------------------------------------------------------------------
+
+
+def _virtual(disk: Disk, _: DiskFilter) -> str:
+    return "the kernel makes it of something else" if disk.virtual or not disk.transport else ""
+
+
+def _removable(disk: Disk, _: DiskFilter) -> str:
+    return "it is removable" if disk.removable else ""
+
+
+def _read_only(disk: Disk, _: DiskFilter) -> str:
+    return "it is read-only" if disk.read_only else ""
+
+
+def _partitioned(disk: Disk, _: DiskFilter) -> str:
+    return f"it has partitions: {', '.join(disk.partitions)}" if disk.partitions else ""
+
+
+def _held(disk: Disk, _: DiskFilter) -> str:
+    return f"{', '.join(disk.holders)} is made from it" if disk.holders else ""
+
+
+def _parent_held(disk: Disk, _: DiskFilter) -> str:
+    if not disk.parent_holders:
+        return ""
+    return f"{', '.join(disk.parent_holders)} is made from its disk {disk.parent}"
+
+
+def _reserved(disk: Disk, _: DiskFilter) -> str:
+    if not disk.part_name or not _RESERVED.search(disk.part_name):
+        return ""
+    return f"its partition table calls it {disk.part_name!r}"
+
+
+def _nameless(disk: Disk, _: DiskFilter) -> str:
+    if not stable(disk.identity):
+        return "it has neither WWN nor serial number: nothing tells it from another disk"
+    if disk.parent and "partUuid" not in disk.identity:
+        return "the partition has no UUID: nothing tells it from another"
+    return ""
+
+
+def _too_small(disk: Disk, wanted: DiskFilter) -> str:
+    least = LEAST_FOR[wanted.fs_type]
+    if disk.size_bytes >= least:
+        return ""
+    return f"{wanted.fs_type or 'a volume'} needs at least {quantity(least)}"
+
+
+def _misplaced(disk: Disk, _: DiskFilter) -> str:
+    return disk.misplaced
+
+
+OUTSIDE: Final[tuple[tuple[str, Predicate], ...]] = (
+    ("virtual", _virtual),
+    ("removable", _removable),
+    ("read-only", _read_only),
+    ("partitions", _partitioned),
+    ("holders", _held),
+    ("disk-holders", _parent_held),
+    ("reserved", _reserved),
+    ("nameless", _nameless),
+    ("too-small", _too_small),
+    ("misplaced", _misplaced),
+)
+
+# --- from the inside ----------------------------------------------------------------------------
+
+NOT_LOOKED_AT: Final = Inside(unknown="nobody looked at it")
+
+
+def is_begun(disk: Disk, wanted: DiskFilter) -> bool:
+    """Whether all that is on it is a formatting of ours that never came to its end.
+
+    We only begin where nothing is, and nobody sees the filesystem before it is done.
+    """
+    inside = disk.inside or NOT_LOOKED_AT
+    claim = inside.claim
+    if claim is None or wanted.block or claim.identity != stable(disk.identity):
+        return False
+    if not inside.signature and not inside.fs_uuid:
+        return True
+    # By its features libblkid calls an ext4 by the names of its forerunners.
+    same = inside.signature.rstrip("23") in (inside.fs_type, inside.fs_type.rstrip("4"))
+    ours = inside.fs_uuid == claim.uuid and same
+    return ours and not inside.fs_was_mounted
+
+
+def _unknown(disk: Disk, _: DiskFilter) -> str:
+    return (disk.inside or NOT_LOOKED_AT).unknown
+
+
+def _used(disk: Disk, _: DiskFilter) -> str:
+    users = (disk.inside or NOT_LOOKED_AT).users
+    return f"it is in use: {', '.join(users)}" if users else ""
+
+
+def _mounted(disk: Disk, _: DiskFilter) -> str:
+    mounts = (disk.inside or NOT_LOOKED_AT).mounts
+    return f"it is mounted at {', '.join(mounts)}" if mounts else ""
+
+
+def _exclusive(disk: Disk, _: DiskFilter) -> str:
+    in_use = (disk.inside or NOT_LOOKED_AT).in_use
+    return f"somebody has it to themselves: {in_use}" if in_use else ""
+
+
+def _signature(disk: Disk, wanted: DiskFilter) -> str:
+    inside = disk.inside or NOT_LOOKED_AT
+    found = inside.signature or inside.fs_type
+    if not found or is_begun(disk, wanted):
+        return ""
+    if inside.fs_label == LABEL:
+        return f"it holds {found} that was made here, under a plan that is not approved any more"
+    return f"it holds {found}"
+
+
+def _data(disk: Disk, wanted: DiskFilter) -> str:
+    at = (disk.inside or NOT_LOOKED_AT).data_at
+    if at is None or is_begun(disk, wanted):
+        return ""
+    return (
+        f"it is not blank: there is data at byte {at}, without a signature that is known; format it"
+        " yourself, or overwrite it with zeros (blkdiscard -z), if nobody needs it"
+    )
+
+
+def _claimed(disk: Disk, wanted: DiskFilter) -> str:
+    if (disk.inside or NOT_LOOKED_AT).claim is None or is_begun(disk, wanted):
+        return ""
+    return "its formatting was begun here, and something else was written since, or it was copied"
+
+
+def _offered(disk: Disk, _: DiskFilter) -> str:
+    return f"{', '.join(disk.offered)} leads to it" if disk.offered else ""
+
+
+def _named(disk: Disk, _: DiskFilter) -> str:
+    return disk.named
+
+
+def _taken(disk: Disk, _: DiskFilter) -> str:
+    return disk.taken
+
+
+def _place(disk: Disk, _: DiskFilter) -> str:
+    return disk.place
+
+
+def _linkless(disk: Disk, wanted: DiskFilter) -> str:
+    if not wanted.block or best_link(disk):
+        return ""
+    return "there is no link to it in /dev/disk/by-id"
+
+
+INSIDE: Final[tuple[tuple[str, Predicate], ...]] = (
+    ("unknown", _unknown),
+    ("mounts", _mounted),
+    ("users", _used),
+    ("exclusive", _exclusive),
+    ("signature", _signature),
+    ("claim", _claimed),
+    ("data", _data),
+    ("offered", _offered),
+    ("named", _named),
+    ("taken", _taken),
+    ("place", _place),
+    ("by-id", _linkless),
+)

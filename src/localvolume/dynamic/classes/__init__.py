@@ -1,0 +1,1 @@
+"""What a StorageClass asks for: its parameters and templates, whoever they are of."""

@@ -1,0 +1,1 @@
+"""What should happen to the volumes made for claims, and why: pure."""

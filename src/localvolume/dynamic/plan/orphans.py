@@ -1,0 +1,91 @@
+"""What lies in the pools and belongs to no PersistentVolume: listed and counted, never removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from localvolume.backends.model import Record
+from localvolume.config.pools import PoolConfig
+from localvolume.dynamic.model import Pool
+from localvolume.dynamic.plan.places import conflicts, relative_place
+from localvolume.dynamic.plan.world import pool_of
+from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """One of them. `place` is below the pool; `name` that of the PersistentVolume it was made for,
+    "" where no record tells."""
+
+    pool: str
+    place: str
+    name: str = ""
+    claim: str = ""
+    size_bytes: int | None = None
+
+
+def orphans_of(
+    pools: Sequence[Pool],
+    volumes: Mapping[str, PersistentVolume],
+    claims: Iterable[PersistentVolumeClaim],
+) -> list[Orphan]:
+    """Of all pools that could be read; `volumes` are the PersistentVolumes there are, by name, and
+    `claims` the claims.
+
+    What is being made, published or purged is none: it ends by itself. Nor is what a
+    PersistentVolume of an older provisioner names, of which no record tells.
+    """
+    found = []
+    served = {claim.metadata.uid for claim in claims if not claim.spec.volume_name}
+    adopted = places_of_adopted([pool.config for pool in pools], volumes.values())
+    for pool in pools:
+        if pool.report.problem:
+            continue
+        name = pool.config.name
+        found += [
+            Orphan(name, place)
+            for place in pool.report.orphans
+            if conflicts(place, adopted.get(name, ())) is None
+        ]
+        found += [
+            Orphan(name, f"record of {volume}", volume)
+            for volume in pool.report.unreadable
+            if volume not in volumes
+        ]
+        for record in pool.report.records.values():
+            if record.state != "offered" or _is_named(pool, record, volumes.get(record.name)):
+                continue
+            # Without a UID it is perhaps being published; afterwards nothing is known to be on its
+            # way, and where it may hold data it is not taken away.
+            if record.volume_uid or record.claim_uid not in served:
+                place = _place(record)
+                found.append(Orphan(name, place, record.name, record.claim, record.size_bytes))
+    return sorted(found, key=lambda one: (one.pool, one.place))
+
+
+def _is_named(pool: Pool, record: Record, volume: PersistentVolume | None) -> bool:
+    """Whether that PersistentVolume of its name is of the very record."""
+    said = pool_of(volume) if volume is not None else None
+    if said is None or record.volume_uid:
+        return volume is not None
+    # Another pool, or node, may have served the claim meanwhile.
+    return said[1] == pool.report.id
+
+
+def _place(record: Record) -> str:
+    if record.backend == "lvm":
+        return record.name
+    return record.directory or f".localvolume/images/{record.name}.img"
+
+
+def places_of_adopted(
+    configs: Sequence[PoolConfig], volumes: Iterable[PersistentVolume]
+) -> dict[str, set[str]]:
+    """Where volumes lie that say no pool of ours, below their pools, by the pool's name."""
+    places: dict[str, set[str]] = {}
+    for volume in volumes:
+        place = relative_place(volume, configs) if pool_of(volume) is None else ""
+        if not isinstance(place, str):
+            places.setdefault(place[0].name, set()).add(place[1])
+    return places

@@ -1,0 +1,110 @@
+"""What should happen about the dynamic volumes of one node, and why: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from localvolume.dynamic.model import Ask, ClassFacts, Facts, Hold, Keep, Plan, Pool, Step
+from localvolume.dynamic.plan.claims import is_counted, is_for, judge_claim, unfit
+from localvolume.dynamic.plan.records import judge_record, judge_spares
+from localvolume.dynamic.plan.volumes import judge_volume
+from localvolume.dynamic.plan.world import World
+from localvolume.kube.objects import PersistentVolumeClaim
+from localvolume.volumes import claims
+
+UNCOUNTED = 1 << 60
+"""The room that is published where none is accounted for: as much as any claim may ask."""
+
+
+def plan(facts: Facts) -> Plan:
+    """One step for each claim, PersistentVolume and record, at most one of which is no Keep for a
+    name; what is under way (`busy`) is left out. Older claims are served first.
+    """
+    world = World(facts)
+    steps: dict[str, Step] = {}
+    # What goes first makes room first, and what its object says counts before what a claim wants.
+    for name, volume in facts.volumes.items():
+        steps[name] = judge_volume(world, volume)
+    for claim in sorted(facts.claims.values(), key=_age):
+        if _name_of(claim) in facts.busy:
+            continue
+        step = judge_claim(world, claim)
+        if isinstance(steps.get(step.key, step), Keep) or step.key not in steps:
+            steps[step.key] = step
+    for found in world.all_records():
+        name = found.record.name
+        if name not in steps or (isinstance(steps[name], Keep) and _is_left(world, name)):
+            steps[name] = judge_record(world, found)
+    for name, step in list(steps.items()):
+        # Never in place of what is to be done: one that cannot be taken away would block that.
+        idle = isinstance(step, Ask | Hold | Keep)
+        if idle and (spare := judge_spares(world, name)) is not None:
+            steps[name] = spare
+    chosen = [steps[name] for name in sorted(steps) if name not in facts.busy]
+    return Plan(chosen, room_of_classes(world), largest_of_classes(world), unfit_of_classes(world))
+
+
+def _is_left(world: World, name: str) -> bool:
+    """Whether nobody here wants what the record tells of: the claim went to another node."""
+    return name not in world.facts.volumes
+
+
+def room_of_classes(world: World) -> dict[str, tuple[int, ...]]:
+    """For each class that this node has pools for: the room in each of them, in bytes.
+
+    Pools on one filesystem have the same room, and it is there once.
+    """
+    return _by_class(world, lambda pool, _: world.room[pool.config.name])
+
+
+def largest_of_classes(world: World) -> dict[str, int]:
+    """For each of the same classes: the largest volume that fits into any of them, in bytes."""
+    fits = _by_class(world, lambda pool, wanted: world.fits(pool, wanted.wish.option_class))
+    return {name: max(sizes) for name, sizes in fits.items()}
+
+
+def _by_class(
+    world: World, counted: Callable[[Pool, ClassFacts], int]
+) -> dict[str, tuple[int, ...]]:
+    room: dict[str, tuple[int, ...]] = {}
+    for name, class_facts in world.facts.classes.items():
+        pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]
+        if not pools:
+            continue
+        rooms: dict[str, int] = {}
+        for pool in pools:
+            if class_facts.problem or unfit(pool, class_facts, None):
+                size = 0
+            elif is_counted(pool, class_facts):
+                size = max(0, counted(pool, class_facts))
+            else:
+                size = UNCOUNTED
+            place = pool.report.filesystem or f"pool {pool.config.name}"
+            rooms[place] = max(size, rooms.get(place, 0))
+        room[name] = tuple(rooms.values())
+    return room
+
+
+def unfit_of_classes(world: World) -> dict[str, str]:
+    """For each of the same classes: why some of its pools cannot serve it, "" where all can."""
+    found: dict[str, str] = {}
+    for name, class_facts in world.facts.classes.items():
+        pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]
+        whys = [
+            f"pool {pool.config.name}: {why}"
+            for pool in pools
+            if (why := unfit(pool, class_facts, None))
+        ]
+        if class_facts.problem:
+            whys = [f"class {name}: {class_facts.problem}"]
+        if pools:
+            found[name] = "; ".join(whys)
+    return found
+
+
+def _age(claim: PersistentVolumeClaim) -> tuple[str, str]:
+    return claim.metadata.creation_timestamp or "", claim.metadata.uid
+
+
+def _name_of(claim: PersistentVolumeClaim) -> str:
+    return claim.spec.volume_name or claims.volume_name(claim.metadata.uid)

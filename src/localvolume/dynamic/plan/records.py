@@ -1,0 +1,92 @@
+"""The rules for what lies in a pool without a PersistentVolume: ended, taken away, or an orphan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localvolume.backends.model import Record
+from localvolume.dynamic.model import Ask, Hold, Keep, Purge, Step, TakeAway
+from localvolume.dynamic.plan.world import Found, World, pool_of
+from localvolume.kube.cache import key_of
+
+_STATES = ("making", "made", "removed", "offered")
+"""The least advanced first."""
+
+ORPHAN = "no PersistentVolume names it, and it may hold data"
+
+
+def judge_record(world: World, found: Found) -> Step:
+    """The one step that a record without a PersistentVolume and without a claim of ours calls for.
+
+    Nothing is taken away on the word of a cache: that the claim is gone and that there is no
+    PersistentVolume must have been heard from the API server itself. What is in the trash already
+    was put there on such a word.
+    """
+    pool, record = found
+    if pool.report.problem:
+        return Keep(key=record.name, reason=f"pool {pool.config.name}: {pool.report.problem}")
+    twice = world.records_of(record.name)
+    # What lies in the trash goes, whatever was begun under its name and could not be taken away.
+    trashed = [one for one in twice if one.record.state == "removed"]
+    spares = [one for one in twice if never_published(one.record)]
+    sure = not any(one.pool.report.problem for one in twice)
+    if sure and len(trashed) == 1 and len(spares) + 1 == len(twice):
+        pool, record = trashed[0]
+    elif len(twice) > 1 and not all(never_published(one.record) for one in twice):
+        return Hold(key=record.name, reason="two pools have a record of it")
+    if (claim := world.holder_of(record)) is not None:
+        reason = f"claim {key_of(claim)} is bound to it, and its PersistentVolume is missing"
+        return Hold(key=record.name, reason=reason)
+    if record.state == "removed":
+        reason = "its PersistentVolume is gone"
+        return Purge(key=record.name, reason=reason, pool=pool.config, record=record)
+    if record.adopted or (record.state == "offered" and record.volume_uid):
+        return Hold(key=record.name, reason=ORPHAN)
+    if record.name in world.facts.named:
+        reason = "there is a PersistentVolume of its name, which this node is not told of"
+        return Hold(key=record.name, reason=reason)
+    if record.name not in world.facts.absent or record.claim_uid not in world.facts.gone:
+        return Ask(key=record.name, reason="nobody seems to want it", record=record)
+    never = "published" if record.state == "offered" else "offered"
+    reason = f"it was never {never}, and its claim is not this node's any more"
+    return TakeAway(key=record.name, reason=reason, pool=pool.config, record=record)
+
+
+def never_published(record: Record) -> bool:
+    """Whether, as far as the record knows, no PersistentVolume ever named it."""
+    return not record.adopted and (
+        record.state in ("making", "made") or (record.state == "offered" and not record.volume_uid)
+    )
+
+
+def judge_spares(world: World, name: str) -> Step | None:
+    """What a pool that was away while its volume was made elsewhere still has of it.
+
+    Nobody was ever told of what was not offered. What was offered may be taken away, as long as
+    nobody ever wrote to it, once the PersistentVolume names another pool, which knows its UID: a
+    claim is bound only once. What else was offered is for people to look at.
+    """
+    found = world.records_of(name)
+    if len(found) < 2 or any(pool.report.problem for pool, _ in found):
+        return None
+    volume = world.facts.volumes.get(name)
+    said = pool_of(volume) if volume else None
+    home = [one for one in found if said and one.pool.config.name == said[0]]
+    known = volume is not None and any(one.record.volume_uid == volume.metadata.uid for one in home)
+    for pool, record in _others(found, home):
+        if record.state in ("making", "made") or (known and never_published(record)):
+            reason = "its claim was served from another pool"
+            return TakeAway(key=name, reason=reason, pool=pool.config, record=record, spare=True)
+    return None
+
+
+def _others(found: Sequence[Found], home: Sequence[Found]) -> Sequence[Found]:
+    """All but the one that counts: the PersistentVolume's, or else the most advanced."""
+    if home:
+        return [one for one in found if one not in home]
+    return most_advanced_last(found)[:-1]
+
+
+def most_advanced_last(found: Sequence[Found]) -> list[Found]:
+    """Always in the same order, whatever the order of the pools."""
+    return sorted(found, key=lambda one: (_STATES.index(one.record.state), one.pool.config.name))

@@ -1,0 +1,105 @@
+"""Until when a volume whose claim is gone can be had again: one rule, of the agent and of `why`.
+
+Whether that time is over is for `volumes.periods` to say.
+
+What was promised when the volume was marked is written on the object and holds whatever becomes of
+its class: a class is deleted and made anew to change it, or goes with its release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from localvolume.config.syntax.readers import one_line, quoted
+from localvolume.dynamic.model import ClassFacts
+from localvolume.dynamic.plan.world import pool_of
+from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes import marks
+from localvolume.volumes.moments import moment
+from localvolume.volumes.objects import claim_of, phase_of
+
+_AT_ONCE = "delete the PersistentVolume to have its volume removed now"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undo:
+    """`since`: when its claim was missed first, None where that is not written down. `until`:
+    before that it is not removed, None where nothing says a time yet; both in seconds since the
+    epoch. `period`: the seconds that are in force now, None where they are the pool's and that is
+    not known. `problem`: why it is not removed afterwards either, and what is to be done about
+    that; "" where it is.
+    """
+
+    since: float | None
+    until: float | None = None
+    period: float | None = 0.0
+    problem: str = ""
+
+    @property
+    def marked(self) -> bool:
+        """Since when its claim is gone is written down."""
+        return self.since is not None
+
+
+def undo_of(
+    volume: PersistentVolume, class_facts: ClassFacts | None, pool_seconds: float | None
+) -> Undo:
+    """What holds for a Released volume. `class_facts` None: its class is gone, or is served by
+    somebody else now; `pool_seconds` None: what its pool says is not known.
+
+    The longest counts of what was promised and what is in force. Where nobody can tell, it stays.
+    """
+    since, promised = released_since(volume), _promised_until(volume)
+    name = one_line(volume.spec.storage_class_name)
+    if isinstance(promised, str):
+        return Undo(since=since, problem=promised)
+    if class_facts is None and promised is not None:
+        return Undo(since=since, until=promised)
+    # A class may be gone before one claim of its volumes is. What an older provisioner made was
+    # made under no such promise: it goes as its pool says, unless somebody was told a time.
+    if class_facts is None and (since is not None or pool_of(volume) is not None):
+        problem = f"its class {name} is gone, which said how long its removal can be undone"
+        return Undo(since=since, problem=f"{problem}: create the class again, or {_AT_ONCE}")
+    if class_facts is not None and class_facts.problem:
+        problem = f"its class {name} is not valid ({class_facts.problem})"
+        problem = f"{problem}, so how long its removal can be undone is not known"
+        text = f"{problem}: correct the class, or {_AT_ONCE}"
+        return Undo(since=since, until=promised, problem=text)
+    period = None if class_facts is None else class_facts.wish.undo_seconds
+    period = pool_seconds if period is None else period
+    until = None if since is None or period is None else since + period
+    ends = [end for end in (promised, until) if end is not None]
+    return Undo(since=since, until=max(ends, default=None), period=period)
+
+
+def released_since(volume: PersistentVolume) -> float | None:
+    """When its claim was missed first, in seconds since the epoch; None where that is not known.
+
+    What was written down of an earlier claim says nothing of this one.
+    """
+    since, _, uid = volume.metadata.annotations.get(marks.RELEASED_ANNOTATION, "").partition(" ")
+    return moment(since) if uid == claim_of(volume) else None
+
+
+def _promised_until(volume: PersistentVolume) -> float | str | None:
+    """The end that was written down; None where none was for this claim, a text what is wrong."""
+    text = volume.metadata.annotations.get(marks.KEPT_ANNOTATION)
+    if text is None:
+        return None
+    until, _, uid = text.partition(" ")
+    end = moment(until)
+    if end is None or not uid:
+        said = f"its annotation {marks.KEPT_ANNOTATION} says {quoted(text)}, which is no time and"
+        return f"{said} UID of a claim: correct it, take it away, or {_AT_ONCE}"
+    return end if uid == claim_of(volume) else None
+
+
+def marks_of(volumes: Iterable[PersistentVolume]) -> dict[str, str]:
+    """What is written down of the claims that are gone, by the volume's UID: a beginning each, of
+    which a process remembers when it saw it."""
+    return {
+        volume.metadata.uid: volume.metadata.annotations[marks.RELEASED_ANNOTATION]
+        for volume in volumes
+        if phase_of(volume) == "Released" and released_since(volume) is not None
+    }

@@ -1,0 +1,312 @@
+"""The rules for PersistentVolumes: when one is deleted, when its volume goes, when neither may.
+
+"shouldDelete" of sig-storage-lib-external-provisioner with our finalizer: the object is deleted
+first and held, the volume moved to the trash, and the object let go last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from localvolume.dynamic.model import (
+    Delete,
+    Hold,
+    Keep,
+    MarkReleased,
+    Pool,
+    Remember,
+    Retire,
+    Secure,
+    Step,
+)
+from localvolume.dynamic.plan.given import newly_given, set_back
+from localvolume.dynamic.plan.places import conflicts
+from localvolume.dynamic.plan.records import never_published
+from localvolume.dynamic.plan.undoing import Undo, undo_of
+from localvolume.dynamic.plan.world import Found, World, pool_of
+from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
+from localvolume.volumes import marks, periods
+from localvolume.volumes.objects import (
+    claim_of,
+    is_being_deleted,
+    is_finalized,
+    is_held_by_claim,
+    phase_of,
+)
+
+Volume = PersistentVolume
+
+EVENT_FAILED_DELETE = "VolumeFailedDelete"
+
+
+def judge_volume(world: World, volume: Volume) -> Step:
+    """The one step that a PersistentVolume calls for."""
+    return next(answer for rule in _RULES if (answer := rule(world, volume)))
+
+
+def _hold(volume: Volume, reason: str, event: str = EVENT_FAILED_DELETE) -> Hold:
+    """Said aloud only where somebody waits for something to happen to it."""
+    waits = is_being_deleted(volume) or phase_of(volume) in ("Released", "Failed")
+    return Hold(
+        key=volume.metadata.name, reason=reason, volume=volume, event=event if waits else ""
+    )
+
+
+def _keep(volume: Volume, reason: str) -> Keep:
+    return Keep(key=volume.metadata.name, reason=reason)
+
+
+def not_ours(world: World, volume: Volume) -> Step | None:
+    provisioner = volume.metadata.annotations.get(marks.PROVISIONED_BY_ANNOTATION, "")
+    if provisioner not in world.facts.provisioners:
+        return _hold(volume, f"no pool of this node is for the provisioner {provisioner!r}")
+    if not world.is_here(volume):
+        return _hold(volume, f"its node affinity does not name node {world.facts.node.name}")
+    return None
+
+
+def other_pool(world: World, volume: Volume) -> Step | None:
+    """The pool it was made in must be there, and be that very one."""
+    said = pool_of(volume)
+    if said is None:
+        return None
+    name, pool_id = said
+    pool = world.pools.get(name)
+    if pool is None:
+        return _hold(volume, f"its pool {name} is not configured")
+    if pool.report.problem:
+        event = "" if pool.report.taken else EVENT_FAILED_DELETE
+        return _hold(volume, f"pool {name}: {pool.report.problem}", event)
+    if pool.report.id != pool_id:
+        return _hold(volume, f"pool {name} is another one than the volume was made in")
+    if reason := pool.report.unreadable.get(volume.metadata.name):
+        return _hold(volume, f"its record cannot be read: {reason}")
+    return None
+
+
+def other_volume(world: World, volume: Volume) -> Step | None:
+    """What is on record under its name must be this object's."""
+    said = pool_of(volume)
+    for pool, record in _without_spares(world, volume):
+        if record.volume_uid and record.volume_uid != volume.metadata.uid:
+            return _hold(volume, "the pool's record is of an earlier object of that name")
+        if said is not None and said[0] != pool.config.name:
+            return _hold(volume, f"pool {pool.config.name} has a record of it too")
+        if said is None and not record.adopted:
+            return _hold(volume, f"pool {pool.config.name} has a volume of ours by that name")
+    return None
+
+
+def _without_spares(world: World, volume: Volume) -> list[Found]:
+    """The records of its name. Those that tell of nothing anybody ever had are left out where the
+    pool that it names has one: they are nobody's business but their own."""
+    said, found = pool_of(volume), world.records_of(volume.metadata.name)
+    home = [one for one in found if said and one.pool.config.name == said[0]]
+    return [one for one in found if not home or one in home or not never_published(one.record)]
+
+
+def to_be_remembered(world: World, volume: Volume) -> Step | None:
+    for pool, record in _without_spares(world, volume):
+        if pool.report.problem:
+            return _hold(volume, f"pool {pool.config.name}: {pool.report.problem}")
+        if record.state == "making":
+            return _hold(volume, "its volume is not complete")
+        given = newly_given(world, volume, record)
+        if record.state != "removed" and (
+            record.state != "offered" or record.volume_uid != volume.metadata.uid or given
+        ):
+            return Remember(
+                key=record.name,
+                reason="another claim has it" if given else "its PersistentVolume exists",
+                pool=pool.config,
+                record=record,
+                volume=volume,
+                given=given,
+            )
+    return None
+
+
+def going(world: World, volume: Volume) -> Step | None:
+    if not is_being_deleted(volume):
+        return None
+    if not is_finalized(volume):
+        return _keep(volume, "it is being deleted")
+    claim = world.claim_with(claim_of(volume))
+    held = is_held_by_claim(volume) or claim is not None
+    if held and not (claim is not None and never_bound(volume, claim)):
+        return _keep(volume, "it is deleted once its claim is gone")
+    return _retire(world, volume)
+
+
+def never_bound(volume: Volume, claim: PersistentVolumeClaim) -> bool:
+    """Whether the claim never had the volume made for it, nor ever will: what is being deleted is
+    not bound any more, and without its end the claim would wait for ever."""
+    return phase_of(volume) in ("Pending", "Available") and not claim.spec.volume_name
+
+
+def _retire(world: World, volume: Volume) -> Step:
+    # Also where claimRef was emptied: it was made for a claim, which may have left data.
+    kept = volume.spec.persistent_volume_reclaim_policy != "Delete"
+    if pool_of(volume) is None:
+        return _retire_adopted(world, volume, keep=kept)
+    found = _without_spares(world, volume)
+    reason = "its object is being deleted"
+    if found:
+        pool, record = found[0]
+        return Retire(
+            key=record.name,
+            reason=reason,
+            volume=volume,
+            pool=pool.config,
+            record=record,
+            keep=kept,
+        )
+    # Whatever may lie in the pool without a record is listed as an orphan, not removed.
+    return Retire(
+        key=volume.metadata.name,
+        reason="its pool has no record of it",
+        volume=volume,
+        pool=None,
+        record=None,
+        keep=True,
+    )
+
+
+def _retire_adopted(world: World, volume: Volume, *, keep: bool) -> Step:
+    home = _home_of_adopted(world, volume)
+    if isinstance(home, str):
+        return _hold(volume, home)
+    pool, directory = home
+    record = pool.report.records.get(volume.metadata.name)
+    return Retire(
+        key=volume.metadata.name,
+        reason="its object is being deleted",
+        volume=volume,
+        pool=pool.config,
+        record=record,
+        directory=directory,
+        keep=keep,
+    )
+
+
+def _home_of_adopted(world: World, volume: Volume) -> tuple[Pool, str] | str:
+    """The pool and the place that can be relied on now, or why none can."""
+    home = world.place_of_adopted(volume)
+    if isinstance(home, str):
+        return home
+    pool, directory = home
+    name, said = volume.metadata.name, f"pool {pool.config.name}"
+    if pool.report.problem:
+        return f"{said}: {pool.report.problem}"
+    if reason := pool.report.unreadable.get(name):
+        return f"its record cannot be read: {reason}"
+    for other, record in world.records_of(name):
+        if other is not pool or record.directory != directory:
+            return f"pool {other.config.name} has a record of it at {record.directory!r}"
+    # What else lies there may be somebody's still, and would go with it.
+    others = world.places_of_others(pool.config.name, name)
+    if conflict := conflicts(directory, others):
+        return f"its directory {directory!r} {conflict}"
+    return home
+
+
+def released(world: World, volume: Volume) -> Step | None:
+    policy, phase = volume.spec.persistent_volume_reclaim_policy, phase_of(volume)
+    if phase not in ("Released", "Failed"):
+        return None
+    if policy != "Delete":
+        return _keep(volume, f"its reclaim policy is {policy}")
+    if phase == "Failed":
+        return _hold(volume, "its phase is Failed: somebody must look")
+    uid = claim_of(volume)
+    if not uid:
+        return _keep(volume, "its claimRef was emptied, so that a claim can have it again")
+    if world.claim_with(uid) is not None:
+        return _keep(volume, "its claim is still there")
+    if pool_of(volume) is None:
+        home = _home_of_adopted(world, volume)
+        if isinstance(home, str):
+            return _hold(volume, home)
+    for _, record in _without_spares(world, volume):
+        if reason := set_back(volume, record):
+            return _hold(volume, reason)
+    return _in_time(world, volume) or Delete(
+        key=volume.metadata.name, reason="its claim is gone", volume=volume
+    )
+
+
+def _in_time(world: World, volume: Volume) -> Step | None:
+    """While its removal can still be undone, and where nobody can tell for how long."""
+    class_facts = world.facts.classes.get(volume.spec.storage_class_name)
+    undo = undo_of(volume, class_facts, _pool_seconds(world, volume))
+    left = _left(world, volume, undo)
+    if not undo.marked and undo.period:
+        now = world.facts.now
+        promised = (undo.until or 0.0) - (now.here if now.earlier is None else now.earlier)
+        period = max(undo.period, promised)
+        return MarkReleased(
+            key=volume.metadata.name,
+            reason=f"its claim is gone; it is removed after {period:.0f} s",
+            volume=volume,
+            period=period,
+        )
+    if left > 0:
+        text = "its claim is gone, and that can still be undone"
+        again = left if left < math.inf else None
+        if doubt := periods.doubt(undo.until or 0.0, world.facts.now):
+            return replace(_hold(volume, f"{text}: {doubt}"), again_seconds=again)
+        return Hold(key=volume.metadata.name, reason=text, again_seconds=again)
+    return _hold(volume, undo.problem) if undo.problem else None
+
+
+def _left(world: World, volume: Volume, undo: Undo) -> float:
+    """For how many seconds at least it can still be undone."""
+    if undo.until is None:
+        return 0.0
+    witnessed = world.facts.witnessed.get(volume.metadata.uid, periods.NOBODY)
+    return periods.left(undo.since, undo.until, world.facts.now, witnessed)
+
+
+def _pool_seconds(world: World, volume: Volume) -> float:
+    said = pool_of(volume)
+    if said is not None:
+        return world.pools[said[0]].config.undo_seconds
+    home = world.place_of_adopted(volume)
+    return 0.0 if isinstance(home, str) else home[0].config.undo_seconds
+
+
+def claimed_again(_world: World, volume: Volume) -> Step | None:
+    if not marks.OF_RELEASED & volume.metadata.annotations.keys():
+        return None
+    if phase_of(volume) == "Released":
+        return None
+    return MarkReleased(
+        key=volume.metadata.name, reason="it is not released any more", volume=volume, again=True
+    )
+
+
+def unsecured(_world: World, volume: Volume) -> Step | None:
+    if pool_of(volume) is None or is_finalized(volume):
+        return None
+    return Secure(
+        key=volume.metadata.name, reason="it lacks the finalizer that guards it", volume=volume
+    )
+
+
+def as_it_should_be(_world: World, volume: Volume) -> Step:
+    return _keep(volume, "nothing is to be done for it")
+
+
+_RULES: tuple[Callable[[World, Volume], Step | None], ...] = (
+    not_ours,
+    other_pool,
+    other_volume,
+    to_be_remembered,
+    going,
+    released,
+    claimed_again,
+    unsecured,
+    as_it_should_be,
+)

@@ -1,0 +1,199 @@
+"""The facts of one plan with their indexes, and the questions that the rules ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from localvolume.backends.limits import grown_to
+from localvolume.backends.model import Record
+from localvolume.backends.rooms import most_of, price, room, worth
+from localvolume.dynamic.model import ClassFacts, Facts, Pool
+from localvolume.dynamic.plan.places import relative_place
+from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, TopologyTerm
+from localvolume.volumes import affinity, claims, marks
+
+
+class Found(NamedTuple):
+    """A record, and the pool it lies in."""
+
+    pool: Pool
+    record: Record
+
+
+class World:
+    """One moment's facts: built for a plan, asked by its rules, thrown away with it."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.pools = {pool.config.name: pool for pool in facts.pools}
+        self.room = {
+            name: room(pool.config, pool.report, pool.beside) for name, pool in self.pools.items()
+        }
+        """Bytes that may still be promised in each pool; what is planned is taken off at once."""
+        self._taken = dict.fromkeys(self.pools, 0)
+        self._records: dict[str, list[Found]] = {}
+        self._places: dict[str, set[str]] = {name: set() for name in self.pools}
+        self._owned: dict[str, list[tuple[str, str]]] = {name: [] for name in self.pools}
+        for pool in facts.pools:
+            for record in pool.report.records.values():
+                self._records.setdefault(record.name, []).append(Found(pool, record))
+                if record.directory and record.state != "removed":
+                    self._own(pool, record.directory, record.name)
+        for volume in facts.volumes.values():
+            # What older provisioners made has no record, and nothing may be made in it either.
+            place = self.place_of_adopted(volume) if pool_of(volume) is None else ""
+            if not isinstance(place, str):
+                self._own(*place, volume.metadata.name)
+        for name, record in facts.promised:
+            self._promise(name, record)
+        self._claims = {claim.metadata.uid: claim for claim in facts.claims.values()}
+        self._naming: dict[str, list[PersistentVolumeClaim]] = {}
+        for claim in facts.claims.values():
+            if claim.spec.volume_name:
+                self._naming.setdefault(claim.spec.volume_name, []).append(claim)
+
+    def _own(self, pool: Pool, directory: str, name: str) -> None:
+        self._places[pool.config.name].add(directory)
+        self._owned[pool.config.name].append((directory, name))
+
+    def _promise(self, pool_name: str, record: Record) -> None:
+        pool = self.pools.get(pool_name)
+        if pool is None:
+            return
+        known = pool.report.records.get(record.name)
+        has = begun_bytes(pool, record.name) + (most_of(known) if known else 0)
+        # Limits apart from the size grow with it.
+        will = most_of(grown_to(known, record.size_bytes) if known else record)
+        self.take(pool_name, max(0, rounded(pool, will) - has), record.directory)
+
+    # --- pools and records ---------------------------------------------------------------------
+
+    def records_of(self, name: str) -> list[Found]:
+        """The records of that name; more than one is a fault that nothing of ours makes."""
+        return self._records.get(name, [])
+
+    def all_records(self) -> Iterable[Found]:
+        for found in self._records.values():
+            yield from found
+
+    def places_in(self, pool: str) -> set[str]:
+        """The directories below the pool that volumes have, those planned now included."""
+        return self._places[pool]
+
+    def places_of_others(self, pool: str, name: str) -> Iterable[str]:
+        """The directories below the pool that volumes of other names have, recorded or not."""
+        return (directory for directory, owner in self._owned[pool] if owner != name)
+
+    def take(self, pool: str, size_bytes: int, directory: str = "") -> None:
+        """Promise room and a place to a volume of this plan.
+
+        It is missing from the room of all pools on that filesystem.
+        """
+        self.room[pool] -= size_bytes
+        self._taken[pool] += size_bytes
+        taken = price(self.pools[pool].config.backend, size_bytes)
+        for other in self.pools[pool].beside.names:
+            self.room[other] -= worth(self.pools[other].config.backend, taken)
+        if directory:
+            self._places[pool].add(directory)
+
+    def fits(self, pool: Pool, option_class: str) -> int:
+        """Bytes of the largest volume that may be promised there: all the room, or less.
+
+        What this plan has taken may have been taken from just there.
+        """
+        left = self.room[pool.config.name]
+        largest = pool.report.largest_bytes.get(option_class)
+        if largest is None:
+            return left
+        # Rounded down as claims are rounded up, though an option class may need no stripes.
+        largest -= largest % pool.report.unit_bytes
+        return min(left, largest - self._taken[pool.config.name])
+
+    # --- objects -------------------------------------------------------------------------------
+
+    def claim_with(self, uid: str) -> PersistentVolumeClaim | None:
+        return self._claims.get(uid) if uid else None
+
+    def holder_of(self, record: Record) -> PersistentVolumeClaim | None:
+        """The claim that is bound to the volume of a record, whether or not there is an object.
+
+        A claim that only asks for the name holds nothing: anybody may write such a one.
+        """
+        for claim in self._naming.get(record.name, ()):
+            own = claims.volume_name(claim.metadata.uid) == record.name
+            if own or claim.status.phase in ("Bound", "Lost"):
+                return claim
+        return None
+
+    def place_of_adopted(self, volume: PersistentVolume) -> tuple[Pool, str] | str:
+        """The pool and the place below it of what an older provisioner made, or why none."""
+        place = relative_place(volume, [pool.config for pool in self.facts.pools])
+        if isinstance(place, str):
+            return place
+        config, directory = place
+        return self.pools[config.name], directory
+
+    def class_of(self, claim: PersistentVolumeClaim) -> ClassFacts | None:
+        return self.facts.classes.get(claims.class_of(claim))
+
+    def for_this_node(self, claim: PersistentVolumeClaim, *, immediate: bool) -> bool:
+        """Whether the claim is this node's to serve: its label alone says so for Immediate.
+
+        What was given back is still known for a moment, without the label.
+        """
+        node = self.facts.node.name
+        if claim.metadata.labels.get(marks.NODE_LABEL) != marks.node_key(node):
+            return False
+        selected = claims.selected_node(claim)
+        return selected == node or (immediate and not selected)
+
+    def is_here(self, volume: PersistentVolume) -> bool:
+        """Whether the volume's affinity means this node; kutti wrote names for hostnames."""
+        node = self.facts.node
+        as_name = {**node.labels, marks.HOSTNAME_LABEL: node.name}
+        return any(
+            affinity.matches(term, node.name, labels)
+            for term in affinity.required_terms(volume)
+            for labels in (node.labels, as_name)
+        )
+
+    def allows(self, topologies: Iterable[TopologyTerm]) -> bool:
+        """Whether a class's allowedTopologies mean this node; none mean every node.
+
+        A term without requirements means no node (storage/v1, TopologySelectorTerm).
+        """
+        terms = list(topologies)
+        labels = self.facts.node.labels
+        return not terms or any(
+            term.match_label_expressions
+            and all(labels.get(one.key) in one.values for one in term.match_label_expressions)
+            for term in terms
+        )
+
+
+def pool_of(volume: PersistentVolume) -> tuple[str, str] | None:
+    """The name and id of the pool that the volume says it lies in; None where it does not say."""
+    text = volume.metadata.annotations.get(marks.POOL_ANNOTATION)
+    if text is None:
+        return None
+    name, _, pool_id = text.rpartition("/")
+    return name, pool_id
+
+
+def rounded(pool: Pool, size_bytes: int) -> int:
+    """What a volume of that size takes in the pool: whole extents of a volume group."""
+    return -(-size_bytes // pool.report.unit_bytes) * pool.report.unit_bytes
+
+
+def begun_bytes(pool: Pool, name: str) -> int:
+    """What is missing from the pool's room for a growth of the volume that is not on record yet."""
+    if pool.config.backend == "image" and pool.config.overbook > 1:
+        return 0  # what images may still come to take is not subtracted there
+    usage = pool.report.usage.get(name)
+    return usage.begun_bytes if usage is not None else 0
+
+
+def mode_of(claim: PersistentVolumeClaim) -> Literal["Filesystem", "Block"]:
+    return "Block" if claim.spec.volume_mode == "Block" else "Filesystem"

@@ -1,0 +1,1 @@
+"""What is due for FlexVolume volumes and their claims, and why: pure."""

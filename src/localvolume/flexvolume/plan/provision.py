@@ -1,0 +1,227 @@
+"""What is due for a claim of a FlexVolume class, and the PersistentVolume made for it: pure.
+
+The external-provisioner contract, as dynamic.judgeclaims has it, as rules of which the first answer
+counts. Until its first mount such a PersistentVolume is an object and nothing else, which is why
+the controller makes it and no agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from localvolume.config.syntax.names import fault_of_label_value
+from localvolume.flexvolume.plan.parameters import Wish, read_class
+from localvolume.flexvolume.protocol import MKFS_OPTIONS, MOUNT_OPTIONS, ON_REMOVAL, SIZE
+from localvolume.kube.objects import (
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from localvolume.volumes import claims, marks
+from localvolume.volumes.manifest import NodeFacts, node_affinity
+from localvolume.volumes.nodes import node_facts
+from localvolume.volumes.objects import claim_of, is_being_deleted
+
+Claim = PersistentVolumeClaim
+
+EVENT_FAILED = "ProvisioningFailed"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is due, and why (a clause for people)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keep(Step):
+    """Nothing, now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse(Step):
+    """Nothing can be made for the claim: say so on it (EVENT_FAILED)."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Provision(Step):
+    """Create this PersistentVolume."""
+
+    claim: Claim
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimFacts:
+    """`served` are our names as a provisioner, `there` the object that has the claim's volume's
+    name, `node` the selected node, if it exists and the class allows it."""
+
+    served: Collection[str]
+    storage_class: StorageClass | None
+    there: PersistentVolume | None
+    node: Node | None
+
+
+def judge_claim(facts: ClaimFacts, claim: Claim) -> Step:
+    """The one step that a claim calls for: Keep, Refuse or Provision.
+
+    A claim of which only a part is known may be one to refuse still: judge it again whole.
+    """
+    return next(answer for rule in _CLAIM_RULES if (answer := rule(facts, claim)))
+
+
+def bound(_facts: ClaimFacts, claim: Claim) -> Step | None:
+    return Keep(f"it has {claim.spec.volume_name}") if claim.spec.volume_name else None
+
+
+def not_ours(facts: ClaimFacts, claim: Claim) -> Step | None:
+    provisioner = claims.provisioner_of(claim)
+    if provisioner in facts.served:
+        return None
+    return Keep(f"its provisioner is {provisioner or 'nobody'}")
+
+
+def going(_facts: ClaimFacts, claim: Claim) -> Step | None:
+    return Keep("the claim is being deleted") if is_being_deleted(claim) else None
+
+
+def made(facts: ClaimFacts, claim: Claim) -> Step | None:
+    if facts.there is None:
+        return None
+    if is_made_for(facts.there, claim):
+        return Keep("its PersistentVolume exists")
+    name = facts.there.metadata.name
+    return Refuse(f"another PersistentVolume has the name {name} already", claim)
+
+
+def without_class(facts: ClaimFacts, claim: Claim) -> Step | None:
+    name = claims.class_of(claim)
+    if facts.storage_class is None:
+        return Refuse(f'storageclass.storage.k8s.io "{name}" not found', claim)
+    if facts.storage_class.provisioner != claims.provisioner_of(claim):
+        return Keep(f"its class {name} has another provisioner")
+    return None
+
+
+def impossible(_facts: ClaimFacts, claim: Claim) -> Step | None:
+    if reason := claims.fault_of(claim):
+        return Refuse(reason, claim)
+    if claim.spec.volume_mode == "Block":
+        return Refuse(
+            "volumeMode Block is not possible with FlexVolume: take a class of "
+            f"{marks.DYNAMIC_PROVISIONER} and a pool with the backend lvm",
+            claim,
+        )
+    return None
+
+
+def unplaced(facts: ClaimFacts, claim: Claim) -> Step | None:
+    """A node that was selected decides, in either binding mode."""
+    storage_class, name = _class(facts), claims.selected_node(claim)
+    if name and facts.node is None:
+        return Keep(f"the selected node {name} does not exist, or its class does not allow it")
+    if name:
+        return None
+    if storage_class.volume_binding_mode == "WaitForFirstConsumer":
+        return Keep("no node is selected for it yet")
+    if storage_class.allowed_topologies:
+        return Refuse(
+            "allowedTopologies need volumeBindingMode WaitForFirstConsumer: otherwise a volume is "
+            "bound to whatever node mounts it first",
+            claim,
+        )
+    return None
+
+
+def to_be_made(facts: ClaimFacts, claim: Claim) -> Step:
+    storage_class = _class(facts)
+    wish = read_class(storage_class)
+    if isinstance(wish, list):
+        return Refuse(f"class {storage_class.metadata.name}: {'; '.join(wish)}", claim)
+    node = None if facts.node is None else node_facts(facts.node.metadata.name, facts.node)
+    if isinstance(node, str):
+        return Refuse(node, claim)
+    reason = f"its volume is bound to {node.name}" if node else "its first mount binds it to a node"
+    return Provision(reason, claim, persistent_volume(claim, storage_class, wish, node))
+
+
+_CLAIM_RULES: tuple[Callable[[ClaimFacts, Claim], Step | None], ...] = (
+    bound,
+    not_ours,
+    going,
+    made,
+    without_class,
+    impossible,
+    unplaced,
+    to_be_made,
+)
+
+
+def _class(facts: ClaimFacts) -> StorageClass:
+    if facts.storage_class is None:
+        raise ValueError("the rule `without_class` must have answered before")
+    return facts.storage_class
+
+
+def is_made_for(volume: PersistentVolume, claim: Claim) -> bool:
+    """Whether it is what the provisioner that the claim is for made for this very claim."""
+    provisioner = volume.metadata.annotations.get(marks.PROVISIONED_BY_ANNOTATION, "")
+    source = volume.spec.flex_volume
+    return (
+        source is not None
+        and source.driver == provisioner == claims.provisioner_of(claim)
+        and claim_of(volume) == claim.metadata.uid
+    )
+
+
+def persistent_volume(
+    claim: Claim, storage_class: StorageClass, wish: Wish, node: NodeFacts | None
+) -> dict[str, Any]:
+    """The object to create (core/v1), bound beforehand to the claim.
+
+    elastic's, field for field, and our own where it had none. Without a node nothing says where it
+    is, until its first mount. Mount options are for the driver: with `spec.mountOptions`, kubelet
+    mounts no FlexVolume.
+    """
+    provisioner = storage_class.provisioner
+    options = {SIZE: str(claims.requested_bytes(claim) or 0)}
+    if wish.mkfs:
+        options[MKFS_OPTIONS] = wish.mkfs
+    if wish.on_removal is not None:
+        options[ON_REMOVAL] = wish.on_removal
+    if wish.mount_options:
+        options[MOUNT_OPTIONS] = ",".join(wish.mount_options)
+    source: dict[str, Any] = {"driver": provisioner, "readOnly": False, "options": options}
+    if wish.fs_type:
+        source["fsType"] = wish.fs_type
+    metadata: dict[str, Any] = {
+        "name": claims.volume_name(claim.metadata.uid),
+        "annotations": {marks.PROVISIONED_BY_ANNOTATION: provisioner},
+    }
+    spec: dict[str, Any] = {
+        "capacity": {"storage": claim.spec.resources.requests["storage"]},
+        "accessModes": list(claim.spec.access_modes),
+        "persistentVolumeReclaimPolicy": storage_class.reclaim_policy or "Delete",
+        "storageClassName": claims.class_of(claim),
+        "volumeMode": "Filesystem",
+        "claimRef": claims.reference(claim),
+        "flexVolume": source,
+    }
+    if node is not None:
+        metadata["labels"] = _labels(provisioner, node.name)
+        metadata["finalizers"] = [marks.FINALIZER]
+        spec["nodeAffinity"] = {"required": node_affinity(node, ())}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}
+
+
+def _labels(provisioner: str, node_name: str) -> dict[str, str]:
+    found = {marks.NODE_LABEL: marks.node_key(node_name)}
+    if provisioner == marks.ELASTIC_FLEX_DRIVER and fault_of_label_value(node_name) is None:
+        found[marks.ELASTIC_NODE_LABEL] = node_name
+    return found

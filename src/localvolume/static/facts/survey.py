@@ -1,0 +1,422 @@
+"""What is there: the entries of the discovery directories, read anew only where something changed.
+
+A mount that is still the same mount need not be read again, so a pass over a thousand quiet
+volumes costs two reads of the kernel's tables and a thousand comparisons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from localvolume.cleaning.unfinished import LABEL as UNFINISHED_LABEL
+from localvolume.config.model import ClassConfig
+from localvolume.host.block.blockdev import (
+    NotABlockDevice,
+    Signature,
+    SignatureUnknown,
+    read_signature,
+)
+from localvolume.host.mount.mounts import Mount, MountSnapshot, MountTable
+from localvolume.host.process.commands import CommandMissing, CommandTimedOut
+from localvolume.host.process.commandsync import on_loop
+from localvolume.host.process.workers import Hung, Workers
+from localvolume.host.tree.entries import scan
+from localvolume.static.facts.known import Changes, Known
+from localvolume.static.facts.probe import probe
+from localvolume.static.facts.readings import Readings
+from localvolume.static.model import Content, Entry, Problem
+from localvolume.static.paces import StaticPaces
+from localvolume.static.plan.content import offers_formatted
+from localvolume.static.recording import Records
+from localvolume.volumes.identity import is_within
+from localvolume.volumes.record import Recorded
+
+if TYPE_CHECKING:
+    from localvolume.config.pools import LvmConfig
+
+READERS = 16
+"""How many entries a look reads at the same time."""
+
+READING = Problem("reading", "its content is still being read")
+
+EXT = ("ext2", "ext3", "ext4")
+"""What libblkid calls the filesystems that can be looked into without a mount."""
+
+POD_MOUNTS = "/volumes/kubernetes.io~local-volume/"
+"""Part of every path at which kubelet mounts a local volume for a pod."""
+
+
+class PodsUnseen(Exception):
+    """Nobody can tell whether a pod has the volume mounted: nothing of it may be destroyed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One look at the discovery directories; `problems` are classes that could not be listed.
+
+    `pods_unseen` says why nobody can tell what pods have mounted, None where that is seen.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+    pods_unseen: str | None = None
+
+
+class Survey:
+    """The discovery directories of the configured classes, with what is known of their entries.
+
+    `kubelet_directory` is where the mounts of pods are, None where no kubelet has any. Without
+    `records` nothing is said of those. `readers` are the threads that read what is not offered: a
+    disk that nobody knows yet takes none from the others. `look_again` is told when something is
+    known that the last look did not wait for; without it, each look waits for all.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        paces: StaticPaces | None = None,
+        *,
+        kubelet_directory: str | None = None,
+        records: Records | None = None,
+        readers: Workers | None = None,
+        look_again: Callable[[], object] | None = None,
+    ) -> None:
+        self._kubelet_directory = kubelet_directory
+        self._records = records
+        self._recorded: Counter[str] = Counter()
+        self._workers = workers
+        self._readers = readers or workers
+        self._paces = paces or StaticPaces()
+        self._look_again = look_again or (lambda: None)
+        self._readings = Readings(
+            lambda entry, mount: self.read(entry, mount, offered=False),
+            patience=self._paces.patience if look_again else None,
+            ended=self._look_again,
+        )
+        self._known: dict[tuple[str, str], Known] = {}
+        self._classes: Mapping[str, ClassConfig] = {}
+        self._groups: Sequence[LvmConfig] = ()
+        self._names: dict[str, list[str]] = {}
+        self._problems: dict[str, str] = {}
+        self._table = MountTable([])
+        self._snapshot: MountSnapshot | None = None
+        self._reading = asyncio.Lock()
+        self.probes_total = 0
+
+    async def look(
+        self,
+        classes: Mapping[str, ClassConfig],
+        offered: Collection[str],
+        changes: Changes,
+        groups: Sequence[LvmConfig] = (),
+    ) -> Found:
+        """All entries of these classes, those read anew that may have changed.
+
+        What was made for a claim in one of these volume groups is no usable entry.
+
+        `offered` holds the host paths of the PersistentVolumes there are: an entry that lost its
+        PersistentVolume is read anew, with what lies in it.
+        """
+        if self._groups != groups:
+            self._groups = groups
+            self._known.clear()
+            self._readings.outdate()
+        self._classes = classes
+        self._readings.changed(changes)
+        self._take_readings()
+        listed = self._names.keys() | self._problems.keys()
+        if changes.host or changes.everything or classes.keys() != listed:
+            await self._list(classes)
+        entries: list[Entry] = []
+        unread: list[tuple[Entry, Mount | None]] = []
+        for class_name, names in self._names.items():
+            config = classes[class_name]
+            for name in names:
+                path = f"{config.mount_dir}/{name}"
+                mount = self._table.at(path)
+                known = self._known.get((class_name, name))
+                entry = Entry(class_name, name, path, f"{config.host_dir}/{name}")
+                is_offered = entry.host_path in offered
+                if is_offered:
+                    # It may get a claim, and a tenant's data, before it is read to the end.
+                    self._readings.outdate(path)
+                if not is_offered and not config.matches(name):
+                    entries.append(dataclasses.replace(entry, excluded=True))
+                elif known and known.is_fresh(mount, is_offered, changes, self._paces.stale):
+                    entries.append(known.entry)
+                else:
+                    unread.append((entry, mount))
+        entries.extend(await self._read_all(unread, offered))
+        there = {(entry.class_name, entry.name) for entry in entries}
+        for key in self._known.keys() - there:
+            del self._known[key]
+        unseen = await self._pods_unseen(self._table)
+        return Found([self._as_recorded(entry) for entry in entries], self._problems, unseen)
+
+    def _as_recorded(self, entry: Entry) -> Entry:
+        """The entry with what is on record now: an act may have written that while others were
+        read, and published what the older record does not know of."""
+        known = self._known.get((entry.class_name, entry.name))
+        if known is None or known.entry.recorded == entry.recorded:
+            return entry
+        return dataclasses.replace(entry, recorded=known.entry.recorded)
+
+    async def _list(self, classes: Mapping[str, ClassConfig]) -> None:
+        self._names, self._problems = {}, {}
+        for config in classes.values():
+            directory = config.mount_dir
+            try:
+                listed = await self._workers.call(directory, self._paces.directory, scan, directory)
+            except (OSError, Hung) as error:
+                self._problems[config.name] = _directory_problem(config, error)
+            else:
+                self._names[config.name] = [entry.name for entry in listed]
+        # After the listing: a mount made in between is then seen with its name. Anew: a directory
+        # that is moved takes the mounts below it along, and the kernel tells of none of them.
+        self._table = await self._mount_table(anew=True)
+        for name in [name for name in self._names if not self._hears_of(classes[name])]:
+            del self._names[name]
+            self._problems[name] = (
+                f"the discovery directory {classes[name].mount_dir} is mounted without propagation:"
+                " what the host mounts and unmounts there is not seen here; its volumeMount needs"
+                " mountPropagation: HostToContainer"
+            )
+
+    def _hears_of(self, config: ClassConfig) -> bool:
+        return self._table.hears_of(config.mount_dir)
+
+    async def _pods_unseen(self, table: MountTable) -> str | None:
+        """Why the mounts of pods cannot be seen, or None."""
+        directory = self._kubelet_directory
+        if directory is None:
+            return None
+        seen = await self._workers.call(
+            directory, self._paces.directory, os.path.isdir, f"{directory}/pods"
+        )
+        if seen and table.hears_of(directory):
+            return None
+        what = "is mounted without propagation" if seen else "is not here"
+        return (
+            f"what pods have mounted cannot be seen: the kubelet's directory {directory} {what};"
+            " mount it with mountPropagation: HostToContainer, or name another one by KUBELET_DIR"
+        )
+
+    async def _mount_table(self, *, anew: bool = False) -> MountTable:
+        """The mount table of this moment: read anew if asked to, or if the kernel says it changed.
+
+        A thousand acts that all look before they write then cost one reading, not a thousand.
+        """
+        # Who comes during another's reading waits, then asks the kernel whether that will do.
+        async with self._reading:
+            if self._snapshot is not None and not anew and self._snapshot.is_current():
+                return self._snapshot.table
+            snapshot = await self._workers.call("mount table", self._paces.directory, MountSnapshot)
+            if self._snapshot is not None:
+                self._snapshot.close()
+            self._snapshot = snapshot
+        if not snapshot.table.settled:
+            # What is not in it may still be mounted: nothing may be concluded from its absence.
+            raise Hung("mount table", self._paces.directory, "the mount table does not hold still")
+        return snapshot.table
+
+    async def _read_all(
+        self, unread: Sequence[tuple[Entry, Mount | None]], offered: Collection[str]
+    ) -> list[Entry]:
+        """Read these entries and remember what they are, `READERS` at a time.
+
+        All at once would cost 4 kB each while they wait: at the start that is every volume. What
+        is offered is always waited for: of such a disk nothing is read but what it is.
+        """
+        read: dict[tuple[str, str], Entry] = {}
+        remaining = iter(unread)
+
+        async def reader() -> None:
+            for entry, mount in remaining:
+                if entry.host_path in offered:
+                    fresh = await self.read(entry, mount, offered=True)
+                    key = entry.class_name, entry.name
+                    self._known[key] = Known(fresh, mount, time.monotonic())
+                    read[key] = fresh
+                else:
+                    await self._readings.wait_for(entry, mount)
+
+        await asyncio.gather(*(reader() for _ in range(min(READERS, len(unread)))))
+        read |= self._take_readings()
+        return [
+            read.get((entry.class_name, entry.name)) or self._being_read(entry, mount)
+            for entry, mount in unread
+        ]
+
+    def _take_readings(self) -> dict[tuple[str, str], Entry]:
+        """Remember what readings have found, and return what of that holds."""
+        read = {}
+        for key, known in self._readings.take().items():
+            self._known[key] = known
+            if not known.outdated:
+                read[key] = known.entry
+            else:
+                # It is read once more.
+                self._look_again()
+        return read
+
+    def _being_read(self, entry: Entry, mount: Mount | None) -> Entry:
+        """What is said of an entry meanwhile: what nobody could tell so far, nobody can yet."""
+        known = self._known.get((entry.class_name, entry.name))
+        if known is None or known.mount != mount:
+            return dataclasses.replace(entry, problem=READING)
+        if known.untold:
+            return known.entry
+        # Where else its data can be reached is still known.
+        return dataclasses.replace(known.entry, content=None, problem=READING)
+
+    async def stop(self) -> None:
+        """Let go of what is still being read."""
+        await self._readings.stop()
+
+    async def read(self, entry: Entry, mount: Mount | None, *, offered: bool) -> Entry:
+        """Read one entry from the host now, within a deadline; never raises for what it meets."""
+        self.probes_total += 1
+        bare = Entry(entry.class_name, entry.name, entry.path, entry.host_path)
+        workers = self._workers if offered else self._readers
+        try:
+            while True:
+                written = self._recorded[entry.path]
+                fresh = await workers.call(
+                    entry.path, self._paces.entry, self._probe, bare, mount, offered
+                )
+                # A record that was written meanwhile may have been read before or after that.
+                if written == self._recorded[entry.path]:
+                    break
+        except Hung as error:
+            return dataclasses.replace(bare, problem=Problem("unknown", str(error)))
+        if fresh.kind == "block" and (found := await self._claimed(fresh)):
+            return dataclasses.replace(bare, problem=found)
+        free = fresh.content is not None and fresh.content.state in ("empty", "traces")
+        if fresh.kind == "block" and free and (held := await self._signature(fresh)):
+            return dataclasses.replace(fresh, content=held)
+        return fresh
+
+    def _probe(self, bare: Entry, mount: Mount | None, offered: bool) -> Entry:
+        fresh = probe(bare, mount, offered=offered)
+        if fresh.problem is not None or self._records is None:
+            return fresh
+        return dataclasses.replace(fresh, recorded=self._records.read(fresh))
+
+    def recorded(self, entry: Entry, recorded: Recorded) -> None:
+        """What is on record of the volume has just been written."""
+        self._recorded[entry.path] += 1
+        self._readings.outdate(entry.path)
+        known = self._known.get((entry.class_name, entry.name))
+        if known is not None:
+            known.entry = dataclasses.replace(known.entry, recorded=recorded)
+
+    async def read_now(self, entry: Entry, *, offered: bool) -> Entry:
+        """The same with the mount table of this very moment: what an act relies on."""
+        mount = (await self._mount_table(anew=offered)).at(entry.path)
+        fresh = await self.read(entry, mount, offered=offered)
+        # The next plan is made from this, not from what it disproved.
+        self._readings.outdate(entry.path)
+        self._known[entry.class_name, entry.name] = Known(fresh, mount, time.monotonic())
+        return fresh
+
+    async def mounted_by_pods(self, entry: Entry) -> list[str]:
+        """Where kubelet still has this volume mounted for pods.
+
+        A pod that was deleted by force may go on running, and writing, after its claim is gone.
+        Raises PodsUnseen where nobody can tell of a filesystem's; a device tells itself that it is
+        in use.
+        """
+        table = await self._mount_table(anew=True)
+        if entry.kind == "filesystem" and (unseen := await self._pods_unseen(table)):
+            raise PodsUnseen(unseen)
+        return [
+            mount.mount_point
+            for mount in table.of_device(entry.device)
+            if POD_MOUNTS in mount.mount_point and is_within(mount.root, entry.root)
+        ]
+
+    def forget(self, path: str) -> None:
+        """What was known of the entry at this path holds no longer: its content was changed."""
+        self._readings.outdate(path)
+        for key in [key for key, known in self._known.items() if known.entry.path == path]:
+            del self._known[key]
+
+    async def _claimed(self, entry: Entry) -> Problem | None:
+        """Why the device cannot be offered or cleaned as an entry: it was made for a claim."""
+        if not self._groups:
+            return None
+        # Imported now: an agent without logical volumes need not carry what asks LVM.
+        from localvolume.host.lvm.commands import LOOK_SECONDS, BadReport, LvmFailed
+        from localvolume.static.facts.claimed import made_for_claims
+
+        run = on_loop(asyncio.get_running_loop())
+        groups = self._groups
+        try:
+            made = await self._readers.call(
+                entry.path, LOOK_SECONDS, lambda: made_for_claims(entry.device, groups, run)
+            )
+        except (LvmFailed, BadReport, OSError, Hung) as error:
+            return Problem("unknown", f"whether it was made for a claim cannot be told: {error}")
+        if not made:
+            return None
+        return Problem("unknown", f"it is the logical volume {made}, which was made for a claim")
+
+    async def _signature(self, entry: Entry) -> Content | None:
+        """What the device's signature says lies in it; None where it has none."""
+        try:
+            signature = await read_signature(entry.path)
+        except (
+            OSError,
+            NotABlockDevice,
+            SignatureUnknown,
+            CommandMissing,
+            CommandTimedOut,
+        ) as error:
+            return Content("unknown", f"its signature cannot be read: {error}")
+        if signature is None:
+            return None
+        if signature.label == UNFINISHED_LABEL:
+            return Content("unfinished", "what a cleaning that did not end has left")
+        label = f" {signature.label!r}" if signature.label else ""
+        found = f"a signature: {signature.type}{label}"
+        config = self._classes.get(entry.class_name)
+        if config is None or not _may_be_empty(signature, config):
+            return Content("holds", found)
+        if not offers_formatted(signature.type, config):
+            wanted = f"fsType {config.fs_type}" if config.fs_type else "no fsType"
+            return Content("holds", f"{found}, and its class says {wanted}")
+        return await self._filesystem(entry, signature.type, found)
+
+    async def _filesystem(self, entry: Entry, fs_type: str, found: str) -> Content:
+        """Whether the ext filesystem on a device is as empty as mkfs leaves it."""
+        # Imported now: an agent whose devices have none need not carry it.
+        from localvolume.host.filesystem.extempty import LOOK_SECONDS, CannotTell, why_not_empty
+
+        run = on_loop(asyncio.get_running_loop())
+        try:
+            why_not = await self._readers.call(
+                entry.path, LOOK_SECONDS, lambda: why_not_empty(entry.path, entry.device, run)
+            )
+        except (CannotTell, NotABlockDevice, OSError, Hung) as error:
+            return Content("unknown", f"{found}; whether it is empty cannot be told: {error}")
+        if why_not:
+            return Content("holds", f"{found}, {why_not}")
+        return Content("formatted", f"an empty {fs_type}", fs_type)
+
+
+def _may_be_empty(signature: Signature, config: ClassConfig) -> bool:
+    """Whether there is a filesystem that can be looked into, and its class wants to know."""
+    wants = config.first_use == "require-empty" and config.volume_mode == "Filesystem"
+    return wants and signature.type in EXT
+
+
+def _directory_problem(config: ClassConfig, error: OSError | Hung) -> str:
+    text = error.strerror if isinstance(error, OSError) else str(error)
+    return f"the discovery directory {config.mount_dir} cannot be listed: {text}"

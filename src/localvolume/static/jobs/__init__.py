@@ -1,0 +1,1 @@
+"""Cleaning in Jobs: watched, made, and taken at their word only with proof."""

@@ -1,0 +1,1 @@
+"""What should happen to the volumes that an administrator prepared, and why: pure."""

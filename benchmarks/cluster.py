@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.subject import Subject
 from benchmarks.table import Figure
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import EVENTS, NODES, PERSISTENT_VOLUMES

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.subject import Subject
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES

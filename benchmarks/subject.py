@@ -25,7 +25,7 @@ It is measured so, with compiled bytecode, as an image ships it.
 
 _IMPORTS = (
     "import localvolume.cli.main, localvolume.cli.agent, localvolume.cli.controller, "
-    "localvolume.kube.kubeconfig"
+    "localvolume.kube.access.kubeconfig"
 )
 
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.cli.seeing.redact import LEFT_OUT, Redactor
+from localvolume.cli.seeing.bundle.redact import LEFT_OUT, Redactor
 
 MADE_UP = "NOTREAL" + "0123456789" * 3
 WORDS = "quite made up words"

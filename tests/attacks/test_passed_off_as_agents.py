@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from localvolume.cli.seeing.overview import overview
+from localvolume.cli.seeing.status.overview import overview
 from localvolume.kube.workloads import Pod
 from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_objects import Objects

@@ -18,7 +18,7 @@ from localvolume.config import loading
 from localvolume.config.foreign import lvmd, openebs
 from localvolume.config.model import ConfigurationInvalid
 from localvolume.config.syntax.document import Unreadable, compose
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.errors import AccessInvalid
 from localvolume_lab.sandbox.bodies import parsed
 from localvolume_lab.sandbox.refusals import Refusal

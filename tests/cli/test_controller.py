@@ -44,7 +44,7 @@ def test_it_carries_only_what_it_needs() -> None:
     found = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert "localvolume.controller.role" in found
+    assert "localvolume.controller.volumes.role" in found
     foreign = ("rich", "localvolume.host", "localvolume.cleaning", "localvolume.static")
     assert not [name for name in found if name.startswith(foreign)]
 

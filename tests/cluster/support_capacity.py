@@ -9,7 +9,7 @@ from typing import Any
 from localvolume.dynamic.capacityrole import CapacityRole
 from localvolume.dynamic.paces import CapacityPaces
 from localvolume.dynamic.plan.capacity import CapacityFacts, ClassRoom, object_name
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
 from localvolume.kube.events import EventRecorder

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from localvolume.controller.driver import keep_driver
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
-from localvolume.kube.lease import NotLeading
+from localvolume.kube.election.lease import NotLeading
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER
 from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_controller import Ground

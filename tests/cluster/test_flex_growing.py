@@ -22,7 +22,7 @@ from localvolume.flexvolume.keeping import Keeping
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Workers
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import CLAIMS as CLAIM

@@ -11,7 +11,7 @@ import pytest
 from localvolume.agent import taint
 from localvolume.agent.agent import AgentOptions
 from localvolume.config.environment import ListenAddress
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, JsonPatch
 from localvolume.kube.errors import LookAgain
 from localvolume.kube.kinds import NODES

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume_lab.controlplane import ControlPlane
 from localvolume_lab.sandbox import Sandbox

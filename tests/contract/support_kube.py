@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from localvolume.kube.auth import Access
+from localvolume.kube.access.auth import Access
+from localvolume.kube.access.tls import Tls
+from localvolume.kube.access.tokens import TokenSource
 from localvolume.kube.client import Client
-from localvolume.kube.tls import Tls
-from localvolume.kube.tokens import TokenSource
 
 Step = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 

@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import localvolume
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, MergePatch
+from localvolume.kube.election.lease import Election, NotLeading
 from localvolume.kube.kinds import CONFIG_MAPS
-from localvolume.kube.lease import Election, NotLeading
 from tests.contract.support_api import ApiUnderTest, Body
 from tests.suite.until import until_async
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from localvolume.kube.auth import find_access, from_cluster
+from localvolume.kube.access.auth import find_access, from_cluster
 from localvolume.kube.errors import AccessInvalid
 from tests.contract.support_kube_certificates import Authority
 

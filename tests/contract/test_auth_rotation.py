@@ -14,12 +14,12 @@ import pytest
 import yaml
 from aiohttp import web
 
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
+from localvolume.kube.access.tls import Pem, Tls
+from localvolume.kube.access.tokens import FILE_AGE_SECONDS, FixedToken, TokenFile
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, NotThere, TellTheAdministrator
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
-from localvolume.kube.tls import Pem, Tls
-from localvolume.kube.tokens import FILE_AGE_SECONDS, FixedToken, TokenFile
 from tests.contract.support_kube import FaultServer, client_of, failure, fault_server, volume
 from tests.contract.support_kube_certificates import Authority
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.kube.auth import Access
+from localvolume.kube.access.auth import Access
+from localvolume.kube.access.tls import Pem, Tls
 from localvolume.kube.client import Client
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
-from localvolume.kube.tls import Pem, Tls
 from tests.contract.support_kube_certificates import Authority
 
 

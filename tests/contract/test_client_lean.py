@@ -22,8 +22,8 @@ print(json.dumps({
 # People's commands and kubeconfigs need these; an agent in a cluster never does.
 UNWANTED = {
     "aiohttp.web",
-    "localvolume.kube.execplugin",
-    "localvolume.kube.kubeconfig",
+    "localvolume.kube.access.execplugin",
+    "localvolume.kube.access.kubeconfig",
     "prometheus_client",
     "rich",
     "unittest",

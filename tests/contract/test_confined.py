@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.agent.confined import FORBIDDEN, Confined
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume_lab.sandbox import Sandbox

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from localvolume.controller.act import Acts, Refrained
-from localvolume.controller.counting import Counting
-from localvolume.controller.live import look
+from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
+from localvolume.controller.claims.act import RouteActs
 from localvolume.controller.model import DeleteClaim, DeleteVolume, LetGo, MarkLost, Policy, Step
 from localvolume.controller.plan.claims import Reschedule, Route
 from localvolume.controller.plan.nodes import Nodes
-from localvolume.controller.routeacts import RouteActs
 from localvolume.controller.telemetry import ControllerMetrics
-from localvolume.controller.trimmed import VOLUMES, KnownVolume
-from localvolume.controller.voice import Voice
-from localvolume.kube.auth import find_access
+from localvolume.controller.volumes.act import Acts, Refrained
+from localvolume.controller.volumes.counting import Counting
+from localvolume.controller.volumes.live import look
+from localvolume.controller.volumes.voice import Voice
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import LookAgain
 from localvolume.kube.events import EventRecorder

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from localvolume.controller.flexacts import FlexActs
-from localvolume.controller.live import Superseded
+from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
+from localvolume.controller.flexvolume.act import FlexActs
 from localvolume.controller.telemetry import ControllerMetrics
-from localvolume.controller.trimmed import VOLUMES, KnownVolume
+from localvolume.controller.volumes.live import Superseded
 from localvolume.flexvolume.plan.provision import Claim, Keep, Provision, Refuse, Step
 from localvolume.flexvolume.plan.release import Delete, Hold
 from localvolume.kube.client import Client, MergePatch

@@ -13,7 +13,7 @@ import pytest
 from localvolume.flexvolume import protocol
 from localvolume.flexvolume.binding import ATTEMPTS, Binding, Bound
 from localvolume.flexvolume.protocol import Refused
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import ApiError
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES

@@ -11,9 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from localvolume.config.flexvolume import FlexVolumeConfig
-from localvolume.controller.flexacts import FlexActs
+from localvolume.controller.caches.trimmed import VOLUMES
+from localvolume.controller.flexvolume.act import FlexActs
 from localvolume.controller.telemetry import ControllerMetrics
-from localvolume.controller.trimmed import VOLUMES
 from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.drivers.empty import EmptyDriver
 from localvolume.flexvolume.keeping import Keeping
@@ -22,7 +22,7 @@ from localvolume.flexvolume.plan.release import Delete
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Workers
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import NotThere
 from localvolume.kube.events import EventRecorder

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from localvolume.controller.cluster import Cluster
-from localvolume.controller.demand import Demand
-from localvolume.controller.flexvolumes import FlexVolumes
+from localvolume.controller.caches.cluster import Cluster
+from localvolume.controller.caches.demand import Demand
+from localvolume.controller.caches.trimmed import VOLUMES
+from localvolume.controller.caches.trimmedclaims import CLAIMS, CLASSES, KnownClaim
+from localvolume.controller.flexvolume.role import FlexVolumes
 from localvolume.controller.leading import Means, Pace
 from localvolume.controller.model import Policy
 from localvolume.controller.telemetry import ControllerMetrics
-from localvolume.controller.trimmed import VOLUMES
-from localvolume.controller.trimmedclaims import CLAIMS, CLASSES, KnownClaim
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.events import EventRecorder
 from localvolume.volumes import marks

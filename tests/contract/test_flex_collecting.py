@@ -19,7 +19,7 @@ from localvolume.flexvolume.paces import FlexPaces
 from localvolume.flexvolume.plan.collect import Action, ForgetGone, Keep, NoteGone, Remove
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Workers
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
 from localvolume.kube.objects import Node

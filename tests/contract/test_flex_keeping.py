@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import CLAIMS, NODES, PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolumeClaim

@@ -18,7 +18,7 @@ from localvolume.health.model import Patience
 from localvolume.health.role import HealthRole
 from localvolume.health.telemetry import HealthTelemetry
 from localvolume.host.process.workers import Workers
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer

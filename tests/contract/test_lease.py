@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from localvolume.kube.lease import NotLeading
+from localvolume.kube.election.lease import NotLeading
 from tests.contract.support_api import ApiUnderTest, kubectl
 from tests.contract.support_lease import TIMES, Seat
 from tests.suite.until import until_async

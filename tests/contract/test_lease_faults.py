@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from localvolume.kube.client import Client, MergePatch
+from localvolume.kube.election.lease import NotLeading, new_identity
 from localvolume.kube.errors import ApiError
 from localvolume.kube.kinds import LEASES
-from localvolume.kube.lease import NotLeading, new_identity
 from localvolume_lab.sandbox import Sandbox
 from localvolume_lab.sandbox.faults import Fault, Verb
 from tests.contract.support_lease import TIMES, Candidate
@@ -48,7 +48,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         record.message
         for record in caplog.records
-        if record.levelno >= logging.WARNING and record.name.startswith("localvolume.kube.lease")
+        if record.levelno >= logging.WARNING and record.name.startswith("localvolume.kube.election")
     ]
 
 

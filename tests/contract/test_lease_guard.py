@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from localvolume.kube.auth import Access
+from localvolume.kube.access.auth import Access
 from localvolume.kube.client import Client, JsonPatch, MergePatch
+from localvolume.kube.election.lease import NotLeading
 from localvolume.kube.errors import TryAgainLater
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
-from localvolume.kube.lease import NotLeading
 from tests.contract.support_kube import (
     FaultServer,
     answer,

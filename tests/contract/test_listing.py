@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.kinds import CLAIMS
 from localvolume.kube.listing import listed

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from localvolume.cleaning.receipt import CleaningRefused
-from localvolume.controller import live
 from localvolume.controller.model import Keep
+from localvolume.controller.volumes import live
 from localvolume.dynamic.live import Live
 from localvolume.dynamic.live import Superseded as NotToBeRemoved
 from localvolume.host.process.workers import Workers
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume

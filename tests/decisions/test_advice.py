@@ -12,7 +12,7 @@ import pytest
 
 from docsite.events import EVENTS
 from localvolume.cli import seeing
-from localvolume.cli.seeing.whyclaim import why_claim
+from localvolume.cli.seeing.why.claim import why_claim
 from tests.decisions.support_seeing import DYNAMIC, ago, claim, facts, klass, node, room
 from tests.suite.names import HOSTNAME, PROVISIONER
 
@@ -79,7 +79,7 @@ def test_events_speak_of_room_only_where_it_may_be_missing() -> None:
 
 def written_advice() -> Iterator[tuple[str, str]]:
     """Each Verdict in the sources: its code, and the words of `who`, given there or before."""
-    for path in sorted(Path(seeing.__file__).parent.glob("*.py")):
+    for path in sorted(Path(seeing.__file__).parent.rglob("*.py")):
         for block in blocks(ast.parse(path.read_text())):
             said = {"who": ""}
             for statement in block:

@@ -7,11 +7,11 @@ import json
 import msgspec
 import pytest
 
+from localvolume.controller.caches.trimmed import NODES, VOLUMES
 from localvolume.controller.model import Adopt, Keep, MarkLost, Policy
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.plan.volumes import Facts, decide
-from localvolume.controller.trimmed import NODES, VOLUMES
-from localvolume.kube.wire import codec
+from localvolume.kube.http.wire import codec
 from localvolume.volumes import marks
 from tests.decisions.support_controller import (
     a,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from localvolume.controller.counting import Counting
 from localvolume.controller.model import Policy
 from localvolume.controller.plan.nodes import Nodes
-from localvolume.kube.serverclock import ServerClock
+from localvolume.controller.volumes.counting import Counting
+from localvolume.kube.http.serverclock import ServerClock
 from localvolume.volumes.periods import NOBODY, Clock, Moment
 from tests.decisions.support_controller import AN_HOUR_AGO, JUST_NOW, NOW, volume
 

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from localvolume.cli.controller import _options
+from localvolume.controller.caches.trimmed import KnownVolume
+from localvolume.controller.caches.trimmedclaims import KnownClass
 from localvolume.controller.model import (
     Adopt,
     DeleteClaim,
@@ -24,8 +26,6 @@ from localvolume.controller.model import (
 )
 from localvolume.controller.plan import claims
 from localvolume.controller.plan.ours import is_dynamic, is_on_a_disk
-from localvolume.controller.trimmed import KnownVolume
-from localvolume.controller.trimmedclaims import KnownClass
 from localvolume.kube.objects import (
     ClaimRef,
     FlexVolumeSource,

@@ -1,6 +1,6 @@
 """What the controller keeps of objects is shared where it is alike; much of it is forgotten."""
 
-from localvolume.controller.trimmed import few
+from localvolume.controller.caches.trimmed import few
 from localvolume.volumes import marks
 
 WANTED = frozenset({marks.LOST_ANNOTATION})

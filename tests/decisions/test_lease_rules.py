@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.kube import leading
-from localvolume.kube.leading import View
+from localvolume.kube.election import record as leading
+from localvolume.kube.election.record import View
 from localvolume.kube.objects import Meta
 from localvolume.kube.workloads import Lease, LeaseSpec
 

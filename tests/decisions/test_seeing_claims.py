@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.cli.seeing.whyclaim import why_claim
+from localvolume.cli.seeing.why.claim import why_claim
 from tests.decisions.support_seeing import (
     DYNAMIC,
     NOW,

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from localvolume.cli.seeing.overview import overview
 from localvolume.cli.seeing.reading import SELECTOR
-from localvolume.cli.seeing.states import STATES
-from localvolume.cli.seeing.tables import print_status
+from localvolume.cli.seeing.status.overview import overview
+from localvolume.cli.seeing.status.states import STATES
+from localvolume.cli.seeing.status.tables import print_status
 from localvolume.cli.seeing.words import age, size
 from tests.decisions.support_seeing import (
     DYNAMIC,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.cli.seeing.redact import LEFT_OUT, Redactor
-from localvolume.cli.seeing.trimming import trimmed
+from localvolume.cli.seeing.bundle.redact import LEFT_OUT, Redactor
+from localvolume.cli.seeing.bundle.trimming import trimmed
 
 CANARY = "kanarienvogel0123456789"
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJrYW5hcmllIn0.c2lnbmF0dXJlLWthbmFyaWU"

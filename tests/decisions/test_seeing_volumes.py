@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.cli.seeing.whyvolume import why_volume
+from localvolume.cli.seeing.why.volume import why_volume
 from tests.decisions.support_seeing import (
     agent,
     ago,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localvolume.kube.serverclock import ServerClock
+from localvolume.kube.http.serverclock import ServerClock
 
 DATE = "Fri, 15 Jan 2027 08:00:00 GMT"
 THEN = 1_800_000_000.0

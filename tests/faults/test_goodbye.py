@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.kinds import NODES
 from localvolume_lab.controlplane import ControlPlane

@@ -81,7 +81,7 @@ class Point:
 
 
 def _die_at_write(point: Point, wanted: str) -> None:
-    from localvolume.kube.transport import Transport
+    from localvolume.kube.http.transport import Transport
 
     request = Transport.request
 

@@ -10,7 +10,7 @@ import pytest
 
 from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.host.process.workers import Workers
-from localvolume.kube.auth import Access
+from localvolume.kube.access.auth import Access
 from localvolume.kube.client import Client
 from localvolume.static.confirm import Confirm, Superseded
 from localvolume.static.facts.survey import Survey

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from localvolume.config.model import Configuration
 from localvolume.disks.role import RETRY_SECONDS, DisksRole
 from localvolume.host.process.workers import Workers
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
 from localvolume.kube.kinds import STORAGE_CLASSES

@@ -14,7 +14,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
 from localvolume_lab.demo import clusters, hold, own, signals, stage

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError, NotThere
 from localvolume.kube.kinds import (

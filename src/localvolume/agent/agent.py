@@ -28,7 +28,7 @@ from localvolume.host.block.uevents import OVERFLOW, UeventListener
 from localvolume.host.inotify import DirectoryWatcher
 from localvolume.host.mount.mounts import MountWatcher
 from localvolume.host.process.workers import Workers
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer

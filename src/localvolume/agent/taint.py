@@ -18,9 +18,9 @@ from localvolume.kube.client import Client, JsonPatch
 from localvolume.kube.correlate import EventType
 from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
 from localvolume.kube.events import EventRecorder, ObjectRef
+from localvolume.kube.http.transport import LONGEST_WAIT_SECONDS
 from localvolume.kube.kinds import NODES
 from localvolume.kube.objects import Node
-from localvolume.kube.transport import LONGEST_WAIT_SECONDS
 
 log = logging.getLogger(__name__)
 

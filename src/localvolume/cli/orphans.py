@@ -23,7 +23,7 @@ from localvolume.dynamic.model import Pool
 from localvolume.dynamic.patterns import Patterns
 from localvolume.dynamic.plan.orphans import Orphan, orphans_of
 from localvolume.host.process.workers import Workers
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES, Kind, T

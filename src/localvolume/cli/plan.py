@@ -27,7 +27,7 @@ from localvolume.config.model import Configuration, ConfigurationInvalid
 from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.disks.model import DiskPlan
 from localvolume.host.process.workers import Hung, Workers
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError, NotThere, TellTheAdministrator
 from localvolume.kube.kinds import JOBS, NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES, Kind, T

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, JsonPatch
 from localvolume.kube.errors import AccessInvalid, ApiError, LookAgain, NotThere, TryAgainLater

@@ -8,8 +8,8 @@ import json
 import sys
 
 from localvolume.cli.seeing.facts import Facts
-from localvolume.cli.seeing.overview import overview
 from localvolume.cli.seeing.reading import access_of, add_access_arguments, read
+from localvolume.cli.seeing.status.overview import overview
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
 
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         print(json.dumps(status, indent=2))
     else:
-        from localvolume.cli.seeing.tables import print_status
+        from localvolume.cli.seeing.status.tables import print_status
 
         print_status(status, facts.now, wide=arguments.output == "wide")
     return int(arguments.check and bool(status["problems"] or status["unknown"]))

@@ -12,13 +12,13 @@ from importlib import metadata
 from typing import Any, Final
 
 from localvolume.cli.agent import CONFIG_DIRECTORY
-from localvolume.cli.seeing.archive import Archive
-from localvolume.cli.seeing.collecting import LOG_BYTES, Reader
-from localvolume.cli.seeing.hostfacts import Host, Volumes
-from localvolume.cli.seeing.overview import overview
+from localvolume.cli.seeing.bundle.archive import Archive
+from localvolume.cli.seeing.bundle.collecting import LOG_BYTES, Reader
+from localvolume.cli.seeing.bundle.hostfacts import Host, Volumes
+from localvolume.cli.seeing.bundle.redact import Redactor
+from localvolume.cli.seeing.bundle.trimming import trimmed
 from localvolume.cli.seeing.reading import access_of, add_access_arguments, read
-from localvolume.cli.seeing.redact import Redactor
-from localvolume.cli.seeing.trimming import trimmed
+from localvolume.cli.seeing.status.overview import overview
 from localvolume.config.environment import DEFAULT_NAMESPACE
 from localvolume.config.syntax.durations import parse_duration
 from localvolume.kube.client import Client

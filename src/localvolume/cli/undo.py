@@ -11,7 +11,7 @@ import asyncio
 import sys
 
 from localvolume.dynamic.patches import undone
-from localvolume.kube.auth import find_access
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError, LookAgain, NotThere
 from localvolume.kube.kinds import PERSISTENT_VOLUMES

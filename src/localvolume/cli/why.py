@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from localvolume.cli.agent import CONFIG_DIRECTORY
-from localvolume.cli.seeing.explanation import Explanation
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.reading import access_of, add_access_arguments, read, with_consumers
-from localvolume.cli.seeing.whyclaim import why_claim
-from localvolume.cli.seeing.whypath import place_of, volumes_at, why_place
-from localvolume.cli.seeing.whyvolume import why_volume
+from localvolume.cli.seeing.why.claim import why_claim
+from localvolume.cli.seeing.why.explanation import Explanation
+from localvolume.cli.seeing.why.path import place_of, volumes_at, why_place
+from localvolume.cli.seeing.why.volume import why_volume
 from localvolume.config.environment import DEFAULT_NAMESPACE
 from localvolume.config.syntax.readers import did_you_mean
 from localvolume.kube.client import Client
@@ -120,7 +120,7 @@ async def _path(client: Client, facts: Facts, arguments: argparse.Namespace) -> 
     here = os.environ.get("MY_NODE_NAME") or os.uname().nodename
     whys: dict[str, str] = {}
     if arguments.config or arguments.node in ("", here):
-        from localvolume.cli.seeing.here import Here, NotHere
+        from localvolume.cli.seeing.why.here import Here, NotHere
 
         try:
             namespace = os.environ.get("MY_NAMESPACE") or DEFAULT_NAMESPACE

@@ -12,21 +12,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from localvolume.config.environment import DEFAULT_METRICS_PATH, DEFAULT_NAMESPACE, ListenAddress
-from localvolume.controller.cluster import Cluster
-from localvolume.controller.demand import Demand
+from localvolume.controller.caches.cluster import Cluster
+from localvolume.controller.caches.demand import Demand
+from localvolume.controller.claims.role import Routes
 from localvolume.controller.driver import keep_driver
-from localvolume.controller.flexvolumes import FlexVolumes
+from localvolume.controller.flexvolume.role import FlexVolumes
 from localvolume.controller.leading import Leading, Means, Pace
 from localvolume.controller.model import Policy
-from localvolume.controller.role import Role
-from localvolume.controller.routes import Routes
 from localvolume.controller.telemetry import ControllerMetrics
-from localvolume.kube.auth import find_access
+from localvolume.controller.volumes.role import Role
+from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
+from localvolume.kube.election.lease import Election, new_identity
 from localvolume.kube.errors import ApiError, TellTheAdministrator
 from localvolume.kube.events import QUEUE, EventRecorder
 from localvolume.kube.kinds import Kind
-from localvolume.kube.lease import Election, new_identity
 from localvolume.process.endpoints import Secured, serving
 from localvolume.process.memory import give_back_once_started
 from localvolume.volumes.periods import Clock

@@ -13,10 +13,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from localvolume.controller.act import Refrained
 from localvolume.controller.agenda import Agenda
-from localvolume.controller.live import Superseded
+from localvolume.controller.volumes.act import Refrained
+from localvolume.controller.volumes.live import Superseded
 from localvolume.kube.backoff import Backoff
+from localvolume.kube.election.lease import NotLeading
 from localvolume.kube.errors import (
     ApiError,
     LookAgain,
@@ -24,7 +25,6 @@ from localvolume.kube.errors import (
     TellTheAdministrator,
     TryAgainLater,
 )
-from localvolume.kube.lease import NotLeading
 
 S = TypeVar("S")
 

@@ -12,9 +12,9 @@ from typing import Any, Final, NoReturn
 
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client
+from localvolume.kube.election.lease import NotLeading
 from localvolume.kube.errors import AlreadyThere, ApiError, NotThere, TellTheAdministrator
 from localvolume.kube.kinds import Kind
-from localvolume.kube.lease import NotLeading
 from localvolume.kube.objects import KubeObject, Trimmed
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from localvolume.controller.agenda import Agenda
-from localvolume.controller.cluster import Cluster
-from localvolume.controller.demand import Demand
+from localvolume.controller.caches.cluster import Cluster
+from localvolume.controller.caches.demand import Demand
 from localvolume.controller.doing import Doing
 from localvolume.controller.model import Policy
 from localvolume.controller.telemetry import ControllerMetrics

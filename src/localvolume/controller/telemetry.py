@@ -7,8 +7,8 @@ from functools import partial
 
 from prometheus_client import Counter, Gauge
 
-from localvolume.controller.cluster import Cluster
-from localvolume.controller.demand import Demand
+from localvolume.controller.caches.cluster import Cluster
+from localvolume.controller.caches.demand import Demand
 from localvolume.controller.model import (
     DeleteClaim,
     DeleteVolume,

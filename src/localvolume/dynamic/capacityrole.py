@@ -41,10 +41,10 @@ from localvolume.kube.errors import (
     TryAgainLater,
 )
 from localvolume.kube.events import EventRecorder, ObjectRef
+from localvolume.kube.http.transport import LONGEST_WAIT_SECONDS
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import STORAGE_CAPACITIES
 from localvolume.kube.objects import CSIStorageCapacity
-from localvolume.kube.transport import LONGEST_WAIT_SECONDS
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts
 

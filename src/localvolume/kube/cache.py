@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
+from localvolume.kube.http.wire import DELETED
 from localvolume.kube.objects import KubeObject
-from localvolume.kube.wire import DELETED
 
 T = TypeVar("T", bound=KubeObject)
 

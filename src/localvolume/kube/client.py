@@ -7,14 +7,22 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
-from localvolume.kube.auth import Access
-from localvolume.kube.beforewrite import BeforeWrite
+from localvolume.kube.access.auth import Access
 from localvolume.kube.errors import TryAgainLater
+from localvolume.kube.http.beforewrite import BeforeWrite
+from localvolume.kube.http.serverclock import ServerClock
+from localvolume.kube.http.transport import OnRequest, Transport
+from localvolume.kube.http.wire import (
+    BOOKMARK,
+    JsonPatch,
+    MergePatch,
+    Page,
+    WatchEvent,
+    codec,
+    encode,
+)
 from localvolume.kube.kinds import Kind
 from localvolume.kube.objects import KubeObject
-from localvolume.kube.serverclock import ServerClock
-from localvolume.kube.transport import OnRequest, Transport
-from localvolume.kube.wire import BOOKMARK, JsonPatch, MergePatch, Page, WatchEvent, codec, encode
 
 __all__ = ["BeforeWrite", "Client", "JsonPatch", "MergePatch", "OnRequest", "Page", "WatchEvent"]
 

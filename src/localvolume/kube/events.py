@@ -20,8 +20,8 @@ from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.correlate import Correlator, EventType, ObjectRef, Occurrence, Record
 from localvolume.kube.errors import AlreadyThere, ApiError, NotThere, TryAgainLater
+from localvolume.kube.http.transport import LONGEST_WAIT_SECONDS
 from localvolume.kube.kinds import EVENTS
-from localvolume.kube.transport import LONGEST_WAIT_SECONDS
 
 __all__ = ["EventRecorder", "ObjectRef"]
 

@@ -23,10 +23,10 @@ from localvolume.kube.backoff import Backoff
 from localvolume.kube.cache import Cache
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, ListAgain, TellTheAdministrator, TryAgainLater
+from localvolume.kube.http.transport import LONGEST_WAIT_SECONDS
+from localvolume.kube.http.wire import BOOKMARK
 from localvolume.kube.kinds import Kind
 from localvolume.kube.objects import KubeObject
-from localvolume.kube.transport import LONGEST_WAIT_SECONDS
-from localvolume.kube.wire import BOOKMARK
 
 T = TypeVar("T", bound=KubeObject)
 

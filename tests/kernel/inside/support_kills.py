@@ -23,7 +23,7 @@ from typing import Any
 
 from localvolume.host.process import commands
 from localvolume.host.process.commandsync import on_loop
-from localvolume.kube.transport import Transport
+from localvolume.kube.http.transport import Transport
 
 #: Steps at which there may be a death, beside host commands (`tool_of` names those).
 STEPS = ("patch", "grow_ext4", "grow_xfs", "zero")

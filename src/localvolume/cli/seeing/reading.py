@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.kinds import DAEMON_SETS, EVENTS, NODES
 from localvolume.config.controller_flags import DEFAULT_LEASE_NAME
-from localvolume.kube.auth import Access, find_access
+from localvolume.kube.access.auth import Access, find_access
 from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere

@@ -1,0 +1,1 @@
+"""What goes into a support bundle, and what must not."""

@@ -1,0 +1,1 @@
+"""How volumes, room and claims are, and what is wrong."""

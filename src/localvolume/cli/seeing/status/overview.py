@@ -1,0 +1,234 @@
+"""What `localvolume status` says: pure, from facts to the documented shape (docs/seeing.md).
+
+Sizes are in bytes, times RFC 3339 in UTC. `null` is what could not be read, never what is not
+there: the key `unknown` says why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts, is_from_us
+from localvolume.cli.seeing.status.problems import problems
+from localvolume.cli.seeing.status.states import STATES, agent_of, is_ready, jobs_of, state_of
+from localvolume.controller.plan.rooms import SHUT
+from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
+from localvolume.volumes import claims as claim_words
+from localvolume.volumes import marks
+from localvolume.volumes.capacity import bytes_of
+from localvolume.volumes.moments import written
+from localvolume.volumes.objects import is_being_deleted, path_of
+
+VERSION = "localvolume.dev/status/v1"
+"""Of the shape. Keys are added to it; none is removed or changes its meaning."""
+
+Shape = dict[str, Any]
+
+
+def overview(facts: Facts, only: str = "") -> Shape:
+    """The whole of it, or what concerns one node."""
+    names = node_names(facts) if not only else [only]
+    volumes = [one for one in facts.ours if not only or facts.is_of(one, only)]
+    by_node: dict[str, list[PersistentVolume]] = {}
+    for volume in volumes:
+        by_node.setdefault(facts.node_of(volume), []).append(volume)
+    found = problems(facts, volumes, waiting_claims(facts, only), names)
+    return {
+        "version": VERSION,
+        "time": written(facts.now),
+        "unknown": dict(facts.unknown),
+        "summary": _summary(facts, volumes, names, len(found), only),
+        "problems": found,
+        "nodes": [_node(facts, name, by_node.get(name, ())) for name in names],
+        "controller": _controller(facts),
+        "volumes": None
+        if facts.volumes is None
+        else [volume_shape(facts, one) for one in sorted(volumes, key=_by_place(facts))],
+        "claims": None
+        if facts.claims is None
+        else [_claim(facts, one) for one in waiting_claims(facts, only)],
+        "cleanings": None
+        if facts.volumes is None
+        else [_cleaning(facts, one) for one in volumes if state_of(facts, one).word == "cleaning"],
+        "orphans": None,
+    }
+
+
+def node_names(facts: Facts) -> list[str]:
+    """The nodes that have anything of ours, those that are lost included."""
+    found = {facts.node_of(volume) for volume in facts.ours}
+    found |= facts.agents.keys()
+    for key in facts.rooms:
+        node = facts.known_nodes.by_key(key)
+        found.add(node.metadata.name if node else key)
+    return sorted(found - {""})
+
+
+def waiting_claims(facts: Facts, only: str = "") -> Sequence[PersistentVolumeClaim]:
+    """Claims that wait for a volume of ours: of one node those that were sent there."""
+    return [
+        claim
+        for _, claim in sorted((facts.claims or {}).items())
+        if claim.status.phase in ("", "Pending")
+        and (
+            facts.is_our_class(claim_words.class_of(claim))
+            or claim_words.provisioner_of(claim) in facts.provisioners
+        )
+        and (not only or facts.node_of_claim(claim) == only)
+    ]
+
+
+def _summary(
+    facts: Facts, volumes: Sequence[PersistentVolume], names: Sequence[str], found: int, only: str
+) -> Shape:
+    known = facts.volumes is not None
+    states = Counter(state_of(facts, one).word for one in volumes)
+    agents = Counter(agent_of(facts, name).state for name in names)
+    return {
+        "nodes": len(names) if known or facts.pods is not None else None,
+        "agents": {word: agents[word] for word in ("ready", "not ready", "missing", "unknown")},
+        "volumes": {word: states[word] for word in STATES} if known else None,
+        "volumeCount": len(volumes) if known else None,
+        "capacityBytes": _bytes(volumes) if known else None,
+        "claimsWaiting": None if facts.claims is None else len(waiting_claims(facts, only)),
+        "problems": found,
+    }
+
+
+def _node(facts: Facts, name: str, own: Sequence[PersistentVolume]) -> Shape:
+    node = (facts.nodes or {}).get(name)
+    agent = agent_of(facts, name)
+    events = facts.events_of_node(name)
+    taints = [] if node is None else [one.key for one in node.spec.taints]
+    return {
+        "name": name,
+        "exists": None if facts.nodes is None else node is not None,
+        "ready": None if facts.nodes is None else node is not None and not _is_shut(taints),
+        "unschedulable": None if node is None else bool(node.spec.unschedulable),
+        "taints": None if facts.nodes is None else taints,
+        "agent": {"state": agent.state, "why": agent.why, "pod": agent.pod},
+        "lastEvent": _event(events[0]) if events else None,
+        "classes": None if facts.volumes is None else _classes(facts, own),
+        "rooms": _rooms(facts, name),
+    }
+
+
+def _is_shut(taints: Sequence[str]) -> bool:
+    return any(key in SHUT for key in taints)
+
+
+def _classes(facts: Facts, volumes: Sequence[PersistentVolume]) -> list[Shape]:
+    by_class: dict[str, list[PersistentVolume]] = {}
+    for volume in volumes:
+        by_class.setdefault(volume.spec.storage_class_name, []).append(volume)
+    found = []
+    for name, group in sorted(by_class.items()):
+        states = Counter(state_of(facts, one).word for one in group)
+        class_ = (facts.classes or {}).get(name)
+        found.append(
+            {
+                "name": name,
+                "exists": None if facts.classes is None else class_ is not None,
+                "prepared": None if class_ is None else class_.provisioner == NO_PROVISIONER,
+                "volumes": {word: states[word] for word in STATES if states[word]},
+                "capacityBytes": _bytes(group),
+                "availableBytes": _bytes(
+                    [one for one in group if state_of(facts, one).word == "available"]
+                ),
+            }
+        )
+    return found
+
+
+def _rooms(facts: Facts, node: str) -> list[Shape] | None:
+    if facts.capacities is None:
+        return None
+    return [
+        {
+            "class": thing.storage_class_name,
+            "capacityBytes": bytes_of(thing.capacity or ""),
+            "largestBytes": bytes_of(thing.maximum_volume_size or ""),
+        }
+        for thing in facts.rooms.get(marks.node_key(node), ())
+    ]
+
+
+def _controller(facts: Facts) -> Shape:
+    pods = None if facts.pods is None else facts.controllers
+    lease = next(iter(facts.leases or ()), None)
+    return {
+        "pods": None if pods is None else len(pods),
+        "ready": None if pods is None else sum(map(is_ready, pods)),
+        "leader": lease.spec.holder_identity if lease else None,
+        "renewed": lease.spec.renew_time if lease else None,
+    }
+
+
+def volume_shape(facts: Facts, volume: PersistentVolume) -> Shape:
+    """One PersistentVolume, as `status` and `why` say it."""
+    meta, spec, state = volume.metadata, volume.spec, state_of(facts, volume)
+    ref = spec.claim_ref
+    return {
+        "name": meta.name,
+        "node": facts.node_of(volume),
+        "class": spec.storage_class_name,
+        "state": state.word,
+        "why": state.why,
+        "phase": volume.status.phase,
+        "capacityBytes": bytes_of(spec.capacity.get("storage", "")),
+        "volumeMode": spec.volume_mode or "Filesystem",
+        "reclaimPolicy": spec.persistent_volume_reclaim_policy,
+        "path": path_of(volume) or (spec.host_path.path if spec.host_path else ""),
+        "claim": f"{ref.namespace}/{ref.name}" if ref else "",
+        "identity": meta.annotations.get(marks.IDENTITY_ANNOTATION, ""),
+        "pool": meta.annotations.get(marks.POOL_ANNOTATION, "").partition("/")[0],
+        "created": meta.creation_timestamp,
+        "deleting": meta.deletion_timestamp,
+    }
+
+
+def _claim(facts: Facts, claim: PersistentVolumeClaim) -> Shape:
+    said = next(iter(facts.events_about("PersistentVolumeClaim", claim)), None)
+    return {
+        "namespace": claim.metadata.namespace,
+        "name": claim.metadata.name,
+        "class": claim_words.class_of(claim),
+        "requestedBytes": claim_words.requested_bytes(claim),
+        "node": facts.node_of_claim(claim),
+        "created": claim.metadata.creation_timestamp,
+        "lastEvent": _event(said) if said else None,
+    }
+
+
+def _cleaning(facts: Facts, volume: PersistentVolume) -> Shape:
+    events = facts.events_about("PersistentVolume", volume)
+    said = next((event for event in events if is_from_us(event)), None)
+    return {
+        "volume": volume.metadata.name,
+        "node": facts.node_of(volume),
+        "since": volume.metadata.deletion_timestamp if is_being_deleted(volume) else None,
+        "jobs": None
+        if facts.jobs is None
+        else [{"name": job.name, "state": job.state} for job in jobs_of(facts, volume)],
+        "lastEvent": _event(said) if said else None,
+    }
+
+
+def _event(event: Any) -> Mapping[str, Any]:
+    return {
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message,
+        "time": event.seen,
+        "count": event.times,
+    }
+
+
+def _bytes(volumes: Sequence[PersistentVolume]) -> int:
+    return sum(bytes_of(one.spec.capacity.get("storage", "")) or 0 for one in volumes)
+
+
+def _by_place(facts: Facts) -> Any:
+    return lambda one: (facts.node_of(one), one.spec.storage_class_name, one.metadata.name)

@@ -1,0 +1,1 @@
+"""Why a volume, a claim or a path is as it is."""

@@ -1,0 +1,53 @@
+"""In whose hands a volume is: its agent's, which may not be there, or a person's: pure."""
+
+from __future__ import annotations
+
+from localvolume.cli.seeing.facts import Facts
+from localvolume.cli.seeing.status.states import HOLDING, VANISHED, agent_of, last_word
+from localvolume.cli.seeing.why.explanation import Verdict
+from localvolume.cli.seeing.words import age
+from localvolume.kube.objects import PersistentVolume
+
+Volume = PersistentVolume
+
+
+def held(facts: Facts, volume: Volume) -> Verdict | None:
+    """Its agent said that it leaves the volume alone, and why."""
+    said = last_word(facts, volume)
+    if said is None or said.reason not in HOLDING | {VANISHED}:
+        return None
+    ago = age(facts.now, said.seen)
+    if said.reason == "VolumeCleaningWaits":
+        then = "it is cleaned when that is over"
+        return Verdict(code="waits", text=f"{said.message} (said {ago} ago)", then=then)
+    code = {"VolumeFailedDelete": "not-cleaned", VANISHED: "vanished"}.get(said.reason, "held")
+    return Verdict(
+        code=code,
+        text=f"its agent leaves it alone: {said.message} (said {ago} ago)",
+        then="the data stays, and it is looked at again as soon as something changes",
+        who=f"you: put that right on {facts.node_of(volume) or 'its node'}",
+    )
+
+
+def nobody_there(facts: Facts, volume: Volume, so: str) -> Verdict | None:
+    node = facts.node_of(volume)
+    agent = agent_of(facts, node)
+    if agent.state not in ("missing", "not ready"):
+        return None
+    text = f"{so}: the agent of {node} is {agent.state}: {agent.why}"
+    then = "the agent does it as soon as it runs"
+    return Verdict(code="no-agent", text=text, then=then, who=f"you: get the agent of {node} going")
+
+
+def controller_or_you(facts: Facts) -> str:
+    """Who labels claims and volumes: the controller, or nobody where there is none."""
+    if facts.pods is None or facts.controllers:
+        return "nobody: the controller does it"
+    return "you: no pod of the controller was found; is it installed?"
+
+
+def agent_note(facts: Facts, volume: Volume) -> str:
+    agent = agent_of(facts, facts.node_of(volume))
+    if agent.state in ("missing", "not ready"):
+        return f" (but the agent of its node is {agent.state}: {agent.why})"
+    return ""

@@ -1,0 +1,195 @@
+"""Why a claim whose volume is made for it has none yet: pure. The judges are the controller's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts
+from localvolume.cli.seeing.kinds import SeenEvent
+from localvolume.cli.seeing.status.states import agent_of
+from localvolume.cli.seeing.why.claimchain import class_object, consumers, is_for_first_pod
+from localvolume.cli.seeing.why.explanation import Verdict
+from localvolume.cli.seeing.why.hands import controller_or_you
+from localvolume.controller.plan.claims import Facts as RoutingFacts
+from localvolume.controller.plan.claims import (
+    Keep,
+    Nowhere,
+    Reschedule,
+    Route,
+    Unroute,
+    decide,
+    refusal,
+)
+from localvolume.controller.plan.rooms import allows, offers_for, why_none
+from localvolume.dynamic.classes.parameters import read_class
+from localvolume.flexvolume.plan.provision import ClaimFacts, Refuse, judge_claim
+from localvolume.kube.objects import PersistentVolumeClaim, StorageClass
+from localvolume.volumes import claims, marks
+from localvolume.volumes.claims import fault_of
+
+Claim = PersistentVolumeClaim
+
+
+def flex(facts: Facts, claim: Claim) -> Verdict | None:
+    class_ = class_object(facts, claim)
+    if class_ is None or class_.provisioner not in marks.FLEX_DRIVERS:
+        return None
+    node = facts.known_nodes.by_name(claims.selected_node(claim))
+    known = ClaimFacts(
+        served=marks.FLEX_DRIVERS,
+        storage_class=class_,
+        there=(facts.volumes or {}).get(claims.volume_name(claim.metadata.uid)),
+        node=node if node is not None and allows(class_, node) else None,
+    )
+    step = judge_claim(known, claim)
+    if isinstance(step, Refuse):
+        return _refused(step.reason)
+    if not claims.selected_node(claim) and is_for_first_pod(class_):
+        return waits_for_pod(facts, claim)
+    text = f"a FlexVolume PersistentVolume is made for it by the controller: {step.reason}"
+    then = "its volume is made on the node when it is mounted first"
+    return Verdict(code="flexvolume", text=text, then=then, who=controller_or_you(facts))
+
+
+def made(facts: Facts, claim: Claim) -> Verdict | None:
+    """For a class of pools: what the controller and the agent say of it."""
+    class_ = class_object(facts, claim)
+    if class_ is None or class_.provisioner == NO_PROVISIONER:
+        return None
+    if reason := fault_of(claim):
+        return _refused(reason)
+    if class_.provisioner == marks.DYNAMIC_PROVISIONER:
+        wish = read_class(class_, flavor="native")
+        if isinstance(wish, list):
+            return _refused(f"class {class_.metadata.name}: {'; '.join(wish)}")
+    name = claims.volume_name(claim.metadata.uid)
+    if name in (facts.volumes or {}):
+        text = f"its volume {name} is made, and is being bound"
+        return Verdict(code="binding", text=text, then="it becomes Bound", who="Kubernetes")
+    return _routed(facts, claim, class_)
+
+
+def _routed(facts: Facts, claim: Claim, class_: StorageClass) -> Verdict:
+    told = refusal(claim)
+    known = RoutingFacts(
+        provisioners=facts.provisioners - marks.FLEX_DRIVERS,
+        classes=facts.classes or {},
+        nodes=facts.known_nodes,
+        volumes=facts.volumes or {},
+        offers=lambda one: offers_for(one, facts.capacities or (), facts.known_nodes),
+        refused={told[0]: told[1]} if told else {},
+        now=facts.now,
+    )
+    step = decide(known, claim)
+    if isinstance(step, Keep) and step.here:
+        return _at_node(facts, claim)
+    if isinstance(step, Reschedule):
+        then = "the controller takes the node out of the claim, and the scheduler chooses another"
+        return Verdict(code="node-unfit", text=step.reason, then=then, who=controller_or_you(facts))
+    if isinstance(step, Route | Unroute):
+        said = _newest_warning(facts, claim) if told else None
+        if said is not None:
+            # The claim names one node alone, and that one may have been the last of several.
+            then = "nodes that did not give it back are asked, and those that did after 5 minutes"
+            who = "you: put right what it says"
+            return Verdict(code="given-back", text=said.message, then=then, who=who)
+        text = f"no agent was told of it yet: {step.reason}"
+        then = "the controller labels it for a node, whose agent makes its volume"
+        return Verdict(code="to-route", text=text, then=then, who=controller_or_you(facts))
+    if isinstance(step, Nowhere):
+        if facts.capacities is None:
+            why = f"what room there is could not be read: {facts.unknown['csistoragecapacities']}"
+            return Verdict(
+                code="unknown", text=why, then="unknown", who="you: ask with more rights"
+            )
+        found = _nowhere(step, class_)
+        if is_for_first_pod(class_):
+            return replace(found, then=f"{found.then}, and a pod uses it")
+        return found
+    if is_for_first_pod(class_):
+        return waits_for_pod(facts, claim)
+    text = f"the controller leaves it alone: {step.reason}"
+    return Verdict(code="left", text=text, then="it waits", who="Kubernetes")
+
+
+def _nowhere(step: Nowhere, class_: StorageClass) -> Verdict:
+    text = step.reason
+    match step.lack:
+        case "room":
+            then = "it gets its volume as soon as a node has room"
+            who = "you: make room, add a pool, or ask for less"
+            return Verdict(code="no-room", text=text, then=then, who=who)
+        case "pool":
+            then = "it gets its volume as soon as a node has a pool for its class"
+            who = (
+                f"you: give a node a pool that serves {class_.metadata.name}, and see to its agent"
+            )
+            return Verdict(code="no-pool", text=text, then=then, who=who)
+        case "node":
+            then = "it gets its volume as soon as one of them can make it"
+            who = "you: put right what it says of the nodes"
+            return Verdict(code="no-node", text=text, then=then, who=who)
+
+
+def _at_node(facts: Facts, claim: Claim) -> Verdict:
+    """It is in the hands of one node's agent."""
+    node = facts.node_of_claim(claim)
+    agent = agent_of(facts, node)
+    if agent.state in ("missing", "not ready"):
+        text = f"{node} is to make its volume, and the agent there is {agent.state}: {agent.why}"
+        who = f"you: get the agent of {node} going"
+        return Verdict(code="no-agent", text=text, then="it is made once the agent runs", who=who)
+    said = _newest_warning(facts, claim)
+    if said is not None:
+        then = "the agent tries again as soon as something changes"
+        who = f"you: put that right (class, pools of {node}, or the claim)"
+        return Verdict(code="failing", text=f"{node}: {said.message}", then=then, who=who)
+    return Verdict(
+        code="making", text=f"the agent of {node} is making its volume", then="it becomes Bound"
+    )
+
+
+def waits_for_pod(facts: Facts, claim: Claim) -> Verdict:
+    """WaitForFirstConsumer: nothing happens before a pod is scheduled."""
+    pods = consumers(facts, claim)
+    if facts.consumers is not None and not pods:
+        text = "its class waits for the first pod that uses it, and there is none"
+        who = "you: create a pod that uses it"
+        return Verdict(code="no-pod", text=text, then="nothing, until there is a pod", who=who)
+    told = [
+        event
+        for pod in pods
+        for event in facts.events_about("Pod", pod)
+        if event.reason == "FailedScheduling"
+    ]
+    if told:
+        names = ", ".join(pod.metadata.name for pod in pods)
+        text = f"no node was found for its pod ({names}): {told[0].message}"
+        text += _why_no_room(facts, claim)
+        who = "you: see what the nodes lack"
+        return Verdict(code="unschedulable", text=text, then="the scheduler tries again", who=who)
+    text = "its class waits for the first pod that uses it to be scheduled"
+    return Verdict(code="waits", text=text, then="the scheduler chooses a node", who="Kubernetes")
+
+
+def _why_no_room(facts: Facts, claim: Claim) -> str:
+    class_ = class_object(facts, claim)
+    if class_ is None or facts.capacities is None or class_.provisioner == NO_PROVISIONER:
+        return ""
+    offers = offers_for(class_, facts.capacities, facts.known_nodes)
+    wanted = claims.requested_bytes(claim) or 0
+    if any(not offer.why_not and offer.largest >= wanted for offer in offers):
+        return ""
+    return f" ({why_none(offers, wanted, class_.provisioner, {}, {})})"
+
+
+def _refused(reason: str) -> Verdict:
+    who = "you: delete the claim and create it as it can be served, or correct the class"
+    return Verdict(code="refused", text=f"it cannot be served: {reason}", then="nothing", who=who)
+
+
+def _newest_warning(facts: Facts, claim: Claim) -> SeenEvent | None:
+    events = facts.events_about("PersistentVolumeClaim", claim)
+    if events and events[0].type == "Normal" and events[0].reason == "ProvisioningSucceeded":
+        return None
+    return next((one for one in events if one.type == "Warning"), None)

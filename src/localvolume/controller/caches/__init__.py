@@ -1,0 +1,1 @@
+"""What the controller knows of the cluster, trimmed to what it reads."""

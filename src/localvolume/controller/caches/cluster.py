@@ -1,0 +1,116 @@
+"""What the controller knows of volumes and nodes, and which volumes a Node matters to.
+
+Both replicas keep this up to date; only the leader hears of what changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from localvolume.controller.caches.trimmed import NODES, VOLUMES, KnownNode, KnownVolume
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.ours import is_on_a_disk
+from localvolume.kube.client import Client
+from localvolume.kube.informer import Informer, unready
+from localvolume.volumes import affinity, marks
+
+
+def _nobody(_old: object, _new: object) -> None:
+    """Hears of changes until somebody wants to."""
+
+
+class Cluster:
+    """`listener` is called with the names of the PersistentVolumes that are to be judged again.
+
+    `on_volume` and `on_node` hear of every change that is not a heartbeat.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.volumes = Informer(client, VOLUMES, on_change=self._volume_changed)
+        self.nodes = Informer(client, NODES, on_change=self._node_changed)
+        self.listener: Callable[[Iterable[str]], None] | None = None
+        self.on_volume: Callable[[KnownVolume | None, KnownVolume | None], None] = _nobody
+        self.on_node: Callable[[KnownNode | None, KnownNode | None], None] = _nobody
+        self._naming: dict[str, set[str]] = {}
+        self._unnamed: set[str] = set()
+        self._now: Nodes | None = None
+
+    @property
+    def synced(self) -> bool:
+        """Whether both lists have been read: before that, a Node that is not seen says nothing."""
+        return self.volumes.synced.is_set() and self.nodes.synced.is_set()
+
+    async def wait_synced(self) -> None:
+        await self.volumes.synced.wait()
+        await self.nodes.synced.wait()
+
+    def nodes_now(self) -> Nodes:
+        """The Nodes there are, as the watch has told."""
+        if self._now is None:
+            self._now = Nodes(self.nodes.items.values())
+        return self._now
+
+    def problems(self) -> dict[str, str]:
+        """Why the caches are not what they should be, by resource; empty where they are."""
+        return unready(self.volumes, self.nodes)
+
+    # --- what changes --------------------------------------------------------------------------
+
+    def _volume_changed(self, old: KnownVolume | None, new: KnownVolume | None) -> None:
+        name = (new or old).metadata.name  # type: ignore[union-attr]  # one of them is there
+        before, after = _named_by(old), _named_by(new)
+        if before != after:
+            self._forget(name, before)
+            self._remember(name, after)
+        self._tell((name,))
+        self.on_volume(old, new)
+
+    def _node_changed(self, old: KnownNode | None, new: KnownNode | None) -> None:
+        same = old is not None and new is not None and old.metadata.labels == new.metadata.labels
+        if same and old.spec == new.spec:  # type: ignore[union-attr]  # both are there
+            return  # a heartbeat: kubelet sends some every minute
+        self._now = None
+        self.on_node(old, new)
+        if same:
+            return  # whether it takes pods now is nothing to a volume that is there
+        concerned = set(self._unnamed)
+        for node in (old, new):
+            if node is not None:
+                concerned |= self._naming.get(node.metadata.name, set())
+                hostname = node.metadata.labels.get(marks.HOSTNAME_LABEL, "")
+                concerned |= self._naming.get(hostname, set())
+        self._tell(concerned)
+
+    def _tell(self, names: Iterable[str]) -> None:
+        if self.listener is not None:
+            self.listener(names)
+
+    def _remember(self, name: str, named: frozenset[str] | None) -> None:
+        if named is None:
+            return
+        for host in named:
+            if host:
+                self._naming.setdefault(host, set()).add(name)
+            else:
+                self._unnamed.add(name)
+
+    def _forget(self, name: str, named: frozenset[str] | None) -> None:
+        for host in named or ():
+            if not host:
+                self._unnamed.discard(name)
+            else:
+                those = self._naming.get(host, set())
+                those.discard(name)
+                if not those:
+                    self._naming.pop(host, None)
+
+
+def _named_by(volume: KnownVolume | None) -> frozenset[str] | None:
+    """The hostnames of its affinity, and "" where a term has none: any Node may be meant."""
+    if volume is None or not is_on_a_disk(volume):
+        return None
+    terms = affinity.required_terms(volume)
+    named = affinity.hostnames(terms)
+    if any(not affinity.hostnames_of(term) for term in terms):
+        named |= {""}
+    return named

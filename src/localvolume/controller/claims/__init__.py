@@ -1,0 +1,1 @@
+"""Claims: each to the node that shall serve it."""

@@ -1,0 +1,213 @@
+"""What the leader does about claims: judges them as they, classes, rooms or nodes change.
+
+Level-triggered as role.py is, on an agenda of its own: claims wait for no volume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from localvolume.controller.caches.trimmedclaims import KnownClaim
+from localvolume.controller.claims.act import Due, RouteActs
+from localvolume.controller.doing import Doing
+from localvolume.controller.leading import Leading, Means
+from localvolume.controller.plan.claims import (
+    EVENT_FAILED,
+    Facts,
+    Keep,
+    Nowhere,
+    Refusal,
+    Reschedule,
+    Route,
+    Step,
+    Unroute,
+    decide,
+    refusal,
+)
+from localvolume.controller.plan.ledger import Held, Ledger
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.rooms import REFUSED_SECONDS
+from localvolume.kube.cache import key_of
+from localvolume.kube.events import ObjectRef
+from localvolume.kube.objects import PersistentVolumeClaim
+from localvolume.volumes import claims, marks
+
+log = logging.getLogger(__name__)
+
+AT_A_TIME: Final = 16
+"""How many labels are being written at the same time."""
+
+
+class Routes(Leading[Due]):
+    """The claims: each to the node that shall serve it."""
+
+    def __init__(self, means: Means) -> None:
+        super().__init__(means)
+        acts = RouteActs(
+            client=means.client,
+            metrics=means.metrics,
+            again=self._again,
+            saw=means.demand.claims.apply_own_write,
+            told=self._told,
+        )
+        self._doing = Doing[Due](
+            acts.do,
+            self._agenda,
+            at_a_time=AT_A_TIME,
+            state_of=lambda step: step.claim.metadata.resource_version,
+        )
+        self._ledger = Ledger()
+        self._refused: dict[str, dict[str, Refusal]] = {}
+        self._placed: dict[str, str] = {}
+        self._nowhere: dict[str, str] = {}
+        self._nowhere_since: dict[str, float] = {}
+        self._said: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Never returns; on cancellation gives up what is under way."""
+        await self._demand.wait_synced()
+        self._demand.listener = self
+        self._agenda.add(self._demand.claims.items)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._turning.forever(lambda: self._judge, self._tell))
+                tasks.create_task(self._look_for_room_forever())
+                tasks.create_task(self._resync_forever())
+        finally:
+            self._demand.listener = None
+            self._agenda.close()
+            self._metrics.unroutable.set(0)
+            await self._doing.stop()
+
+    # --- what calls for judging ----------------------------------------------------------------
+
+    def claims_changed(self, names: Iterable[str]) -> None:
+        self._agenda.add(names)
+
+    def room_grew(self, class_name: str) -> None:
+        self._agenda.add([name for name, of in self._nowhere.items() if of == class_name])
+
+    def node_changed(self, name: str) -> None:
+        key = marks.node_key(name)
+        self._agenda.add([claim for claim, at in self._placed.items() if at in (name, key)])
+        self._agenda.add(self._nowhere)
+
+    async def _look_for_room_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._pace.lost)
+            self._ledger.expire(time.monotonic())
+            self._agenda.add(self._nowhere)
+
+    async def _resync_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._pace.resync)
+            self._said.clear()
+            self._agenda.add(self._demand.claims.items)
+
+    # --- judging -------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        self._metrics.unroutable.set(len(self._nowhere))
+
+    def _judge(self, name: str) -> None:
+        claim = self._demand.claims.items.get(name)
+        held = self._ledger.take_out(name)
+        try:
+            step = None if claim is None else decide(self._facts(claim), claim)
+        except Exception:  # a mistake of ours about one claim must not end the others
+            log.exception("%s cannot be judged", name)
+            return
+        self._place(name, step, held)
+        if isinstance(step, Nowhere):
+            self._nowhere[name] = claims.class_of(step.claim)
+            self._say_nowhere(name, step)
+        else:
+            self._nowhere.pop(name, None)
+            self._nowhere_since.pop(name, None)
+            self._said.pop(name, None)
+        match step:
+            case Route() | Unroute() | Reschedule():
+                self._doing.begin(name, step)
+            case _:
+                self._doing.forget(name)
+        if claim is None or claim.spec.volume_name:
+            self._refused.pop(name, None)
+
+    def _place(self, name: str, step: Step | None, held: Held | None) -> None:
+        """Remember at which node it is about to take room, or which one was selected for it."""
+        key = ""
+        match step:
+            case Keep():
+                key = step.here
+            case Route() if not step.claim.spec.volume_name:
+                key = step.key
+            case Reschedule():
+                self._placed[name] = step.node
+        if step is not None and key:
+            now, claim = time.monotonic(), step.claim
+            provisioner = claims.provisioner_of(claim)
+            size = claims.requested_bytes(claim) or 0
+            since = held.since if held is not None and held.key == key else now
+            self._ledger.put_in(name, Held(provisioner, key, size, since), now)
+            self._placed[name] = key
+        elif not isinstance(step, Reschedule):
+            self._placed.pop(name, None)
+        if held is not None and held.key != key:
+            self._agenda.add(self._nowhere)
+
+    def _facts(self, claim: PersistentVolumeClaim, nodes: Nodes | None = None) -> Facts:
+        return Facts(
+            provisioners=self._policy.provisioners,
+            flex_drivers=self._policy.flex_drivers,
+            classes=self._demand.classes.items,
+            nodes=self._cluster.nodes_now() if nodes is None else nodes,
+            volumes=self._cluster.volumes.items,
+            offers=self._demand.offers,
+            taken=self._ledger.taken,
+            refused=self._refusals(claim),
+            now=time.time(),
+        )
+
+    def _again(self, claim: PersistentVolumeClaim, nodes: Nodes) -> Step:
+        return decide(self._facts(claim, nodes), claim)
+
+    def _refusals(self, claim: PersistentVolumeClaim) -> dict[str, Refusal]:
+        """Which nodes gave it back lately: the claim itself says it of one only."""
+        name, told = key_of(claim), refusal(claim)
+        known = self._refused.get(name, {})
+        if told is not None:
+            known = self._refused.setdefault(name, {})
+            known[told[0]] = told[1]
+        now = time.time()
+        for node in [node for node, one in known.items() if now - one.since >= REFUSED_SECONDS]:
+            del known[node]
+        return known
+
+    # --- telling -------------------------------------------------------------------------------
+
+    def _told(self, step: Reschedule) -> None:
+        text = f"{step.reason}: it is taken away, so that another one is chosen"
+        self._event(step.claim, text)
+
+    def _say_nowhere(self, name: str, step: Nowhere) -> None:
+        now = time.monotonic()
+        since = self._nowhere_since.get(name)
+        if since is None:
+            self._nowhere_since[name] = now
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._pace.nowhere + 0.001, self._agenda.add, [name])
+        if now - (now if since is None else since) >= self._pace.nowhere:
+            self._say(step.claim, step.reason)
+
+    def _say(self, claim: KnownClaim | PersistentVolumeClaim, text: str) -> None:
+        name = key_of(claim)
+        if self._said.get(name) != text:
+            self._said[name] = text
+            self._event(claim, text)
+
+    def _event(self, claim: PersistentVolumeClaim, text: str) -> None:
+        self._events.event(ObjectRef.of_claim(claim.metadata), "Warning", EVENT_FAILED, text)

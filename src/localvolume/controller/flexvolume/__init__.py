@@ -1,0 +1,1 @@
+"""FlexVolume: PersistentVolumes for claims, and their end."""

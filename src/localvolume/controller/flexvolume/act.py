@@ -1,0 +1,184 @@
+"""Does one step about a FlexVolume claim or PersistentVolume, after a last live look at it.
+
+The caches keep little of a claim, and a watch may be late: what a step rests on is read whole from
+the API server, and the same rules must still call for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
+from localvolume.controller.telemetry import ControllerMetrics
+from localvolume.controller.volumes.live import Superseded
+from localvolume.flexvolume.plan.absence import is_proven
+from localvolume.flexvolume.plan.provision import (
+    EVENT_FAILED,
+    Claim,
+    Provision,
+    Refuse,
+    Step,
+    is_made_for,
+)
+from localvolume.flexvolume.plan.release import EVENT_FAILED_DELETE, Delete, Hold
+from localvolume.kube.cache import key_of
+from localvolume.kube.client import Client
+from localvolume.kube.correlate import EventType
+from localvolume.kube.errors import AlreadyThere, ApiError, LookAgain, NotThere, TryAgainLater
+from localvolume.kube.events import EventRecorder, ObjectRef
+from localvolume.kube.kinds import CLAIMS
+from localvolume.volumes import claims
+from localvolume.volumes.patches import secured
+
+log = logging.getLogger(__name__)
+
+Due = Provision | Delete
+"""What there is to do; of all else that can be decided, people are told at most."""
+
+_SOURCE = ""
+"""The library's label `source` tells what a claim is filled from; ours are never filled."""
+
+
+class FlexActs:
+    """`claim_again` and `volume_again` decide anew about what was just read; `saw` is told what the
+    API server returned, `cannot` what turned out to be refused or held."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        events: EventRecorder,
+        metrics: ControllerMetrics,
+        claim_again: Callable[[Claim], Step],
+        volume_again: Callable[[KnownVolume, Claim | None], Step],
+        saw: Callable[[KnownVolume], object],
+        cannot: Callable[[Refuse | Hold], None],
+    ) -> None:
+        self._client = client
+        self._events = events
+        self._metrics = metrics
+        self._claim_again = claim_again
+        self._volume_again = volume_again
+        self._saw = saw
+        self._cannot = cannot
+
+    async def do(self, step: Due) -> None:
+        """Raises Superseded, NotLeading, and the errors of kube.errors."""
+        if isinstance(step, Provision):
+            await self._provision(step)
+        else:
+            await self._delete(step)
+
+    # --- claims --------------------------------------------------------------------------------
+
+    async def _provision(self, step: Provision) -> None:
+        meta = step.claim.metadata
+        try:
+            claim = await self._client.get(CLAIMS, meta.name, meta.namespace)
+        except NotThere:
+            return
+        if claim.metadata.uid != meta.uid:
+            raise Superseded(f"{key_of(claim)} is another object now")
+        match again := self._claim_again(claim):
+            case Refuse():
+                self._cannot(again)
+            case Provision():
+                await self._create(again)
+            case _:
+                raise Superseded(f"{key_of(claim)}: {again.reason}")
+
+    async def _create(self, step: Provision) -> None:
+        claim, name = step.claim, step.body["metadata"]["name"]
+        key, class_name = key_of(claim), claims.class_of(claim)
+        self.say_of_claim(claim, "Normal", "Provisioning", f'provisioning volume for claim "{key}"')
+        try:
+            volume = await self._client.create(VOLUMES, step.body)
+        except AlreadyThere:
+            volume = await self._there(name)
+            if not is_made_for(volume, claim):
+                text = f"another PersistentVolume has the name {name} already"
+                self._cannot(Refuse(text, claim))
+                return
+        except (LookAgain, TryAgainLater):
+            self._metrics.not_provisioned.labels(class_name, _SOURCE).inc()
+            raise
+        except ApiError as error:
+            self._metrics.not_provisioned.labels(class_name, _SOURCE).inc()
+            text = f"the PersistentVolume cannot be created: {error}"
+            self.say_of_claim(claim, "Warning", EVENT_FAILED, text)
+            raise
+        self._saw(volume)
+        self._metrics.provisioned.labels(class_name, _SOURCE).inc()
+        text = f"successfully provisioned volume {name}"
+        self.say_of_claim(claim, "Normal", "ProvisioningSucceeded", text)
+        log.info("made for %s: %s", key, step.reason, extra={"persistentvolume": name})
+
+    async def _there(self, name: str) -> KnownVolume:
+        try:
+            return await self._client.get(VOLUMES, name)
+        except NotThere:
+            raise Superseded(f"{name} was there, and is gone") from None
+
+    # --- volumes -------------------------------------------------------------------------------
+
+    async def _delete(self, step: Delete) -> None:
+        seen = step.volume.metadata
+        try:
+            volume = await self._client.get(VOLUMES, seen.name)
+        except NotThere:
+            return
+        if volume.metadata.uid != seen.uid:
+            raise Superseded(f"{seen.name} is another object now")
+        match again := self._volume_again(volume, await self._claim_of(volume)):
+            case Hold():
+                self._cannot(again)
+            case Delete():
+                await self._remove(volume, again)
+            case _:
+                raise Superseded(f"{seen.name}: {again.reason}")
+
+    async def _claim_of(self, volume: KnownVolume) -> Claim | None:
+        """The very claim that the volume names, if it still exists, whatever the phase says."""
+        ref = volume.spec.claim_ref
+        if ref is None or not ref.uid:
+            return None
+        try:
+            claim = await self._client.get(CLAIMS, ref.name, ref.namespace)
+        except NotThere as error:
+            if not is_proven(error):
+                raise
+            return None
+        return claim if claim.metadata.uid == ref.uid else None
+
+    async def _remove(self, volume: KnownVolume, step: Delete) -> None:
+        name, class_name = volume.metadata.name, volume.spec.storage_class_name
+        try:
+            if step.secure:
+                volume = await self._client.patch(VOLUMES, name, secured(volume))
+                self._saw(volume)
+            await self._client.delete(
+                VOLUMES,
+                name,
+                uid=volume.metadata.uid,
+                resource_version=volume.metadata.resource_version,
+            )
+        except NotThere:
+            return
+        except LookAgain:
+            raise
+        except ApiError as error:
+            self._metrics.flex_not_deleted.labels(class_name).inc()
+            text = f"the PersistentVolume cannot be deleted: {error}"
+            self.say_of_volume(volume, "Warning", EVENT_FAILED_DELETE, text)
+            raise
+        self._metrics.flex_deleted.labels(class_name).inc()
+        log.info("deleted: %s", step.reason, extra={"persistentvolume": name})
+
+    # --- telling -------------------------------------------------------------------------------
+
+    def say_of_claim(self, claim: Claim, type_: EventType, reason: str, text: str) -> None:
+        self._events.event(ObjectRef.of_claim(claim.metadata), type_, reason, text)
+
+    def say_of_volume(self, volume: KnownVolume, type_: EventType, reason: str, text: str) -> None:
+        self._events.event(ObjectRef.of_volume(volume.metadata), type_, reason, text)

@@ -1,0 +1,203 @@
+"""What the leader does about FlexVolume: PersistentVolumes for claims, and their end after them.
+
+Level-triggered as role.py is, on an agenda of its own. Claims are known on it as `namespace/name`,
+PersistentVolumes by their names, which have no slash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from localvolume.controller.caches.trimmed import KnownVolume
+from localvolume.controller.doing import Doing
+from localvolume.controller.flexvolume.act import Due, FlexActs
+from localvolume.controller.leading import Leading, Means
+from localvolume.controller.plan.rooms import allows
+from localvolume.flexvolume.plan.provision import (
+    EVENT_FAILED,
+    Claim,
+    ClaimFacts,
+    Keep,
+    Provision,
+    Refuse,
+    Step,
+    judge_claim,
+)
+from localvolume.flexvolume.plan.release import (
+    EVENT_FAILED_DELETE,
+    Delete,
+    Hold,
+    VolumeFacts,
+    judge_volume,
+)
+from localvolume.kube.cache import key_of
+from localvolume.kube.events import ObjectRef
+from localvolume.volumes import affinity, claims, marks
+
+log = logging.getLogger(__name__)
+
+AT_A_TIME: Final = 16
+"""How many claims and volumes something is done about at the same time."""
+
+
+class FlexVolumes(Leading[Due]):
+    """The claims of FlexVolume's classes, and the PersistentVolumes made for them."""
+
+    def __init__(self, means: Means) -> None:
+        super().__init__(means)
+        self._served = means.policy.flex_drivers
+        acts = FlexActs(
+            client=means.client,
+            events=means.events,
+            metrics=means.metrics,
+            claim_again=self._judge_claim,
+            volume_again=self._judge_volume,
+            saw=means.cluster.volumes.apply_own_write,
+            cannot=self._cannot,
+        )
+        self._doing = Doing[Due](acts.do, self._agenda, at_a_time=AT_A_TIME, state_of=_state_of)
+        self._open: dict[str, str] = {}
+        self._namesakes: dict[str, str] = {}
+        self._said: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Never returns; on cancellation gives up what is under way."""
+        await self._demand.wait_synced()
+        self._demand.flex_listener = self
+        self._add_all()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._turning.forever(lambda: self._judge))
+                tasks.create_task(self._resync_forever())
+        finally:
+            self._demand.flex_listener = None
+            self._agenda.close()
+            await self._doing.stop()
+
+    # --- what calls for judging ----------------------------------------------------------------
+
+    def claims_changed(self, names: Iterable[str]) -> None:
+        self._agenda.add(names)
+
+    def volume_changed(self, name: str) -> None:
+        waiting = self._namesakes.get(name)
+        self._agenda.add([name] if waiting is None else [name, waiting])
+
+    def node_changed(self, _name: str) -> None:
+        self._agenda.add(self._open)
+
+    def _add_all(self) -> None:
+        claims_ = self._demand.claims.items.items()
+        self._agenda.add([key for key, claim in claims_ if not claim.spec.volume_name])
+        volumes = self._cluster.volumes.items.items()
+        self._agenda.add([name for name, one in volumes if one.spec.flex_volume is not None])
+
+    async def _resync_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._pace.resync)
+            self._said.clear()
+            self._add_all()
+
+    # --- judging -------------------------------------------------------------------------------
+
+    def _judge(self, name: str) -> None:
+        try:
+            step = self._decide(name)
+        except Exception:  # a mistake of ours about one object must not end the others
+            log.exception("%s cannot be judged", name)
+            return
+        match step:
+            case None:
+                self._close(name)
+                self._doing.forget(name)
+            case Provision() | Delete():
+                self._doing.begin(name, step)
+            case Refuse() | Hold():
+                self._doing.forget(name)
+                self._cannot(step)
+            case _:
+                self._doing.forget(name)
+
+    def _decide(self, name: str) -> Step | None:
+        """What is due; None where that changes only with the object itself."""
+        if "/" in name:
+            claim = self._demand.claims.items.get(name)
+            if claim is None or claims.provisioner_of(claim) not in self._served:
+                return None
+            self._keep_open(name, claims.volume_name(claim.metadata.uid))
+            return self._judge_claim(claim)
+        volume = self._cluster.volumes.items.get(name)
+        if volume is None or volume.spec.flex_volume is None:
+            return None
+        step = self._judge_volume(volume, None)
+        if isinstance(step, Keep) and volume.status.phase != "Released":
+            return None
+        self._keep_open(name, "")
+        return step
+
+    def _keep_open(self, name: str, volume: str) -> None:
+        """`volume`: what happens to that name concerns this claim too."""
+        if (before := self._open.get(name)) and before != volume:
+            self._namesakes.pop(before, None)
+        self._open[name] = volume
+        if volume:
+            self._namesakes[volume] = name
+
+    def _close(self, name: str) -> None:
+        self._namesakes.pop(self._open.pop(name, ""), None)
+        self._said.pop(name, None)
+
+    def _judge_claim(self, claim: Claim) -> Step:
+        storage_class = self._demand.classes.items.get(claims.class_of(claim))
+        node = self._cluster.nodes_now().by_name(claims.selected_node(claim))
+        if node is not None and storage_class is not None and not allows(storage_class, node):
+            node = None  # routing.py has another one chosen
+        name = claims.volume_name(claim.metadata.uid)
+        facts = ClaimFacts(
+            served=self._served,
+            storage_class=storage_class,
+            there=self._cluster.volumes.items.get(name),
+            node=node,
+        )
+        return judge_claim(facts, claim)
+
+    def _judge_volume(self, volume: KnownVolume, claim: Claim | None) -> Step:
+        nodes, why_not = self._cluster.nodes_now(), ""
+        if affinity.required_terms(volume) and marks.NODE_LABEL not in volume.metadata.labels:
+            maker = nodes.maker(volume)
+            why_not = maker if isinstance(maker, str) else ""
+        facts = VolumeFacts(
+            served=self._served,
+            node=nodes.serving_dynamic(volume),
+            why_not=why_not,
+            claim=claim,
+        )
+        return judge_volume(facts, volume)
+
+    # --- telling -------------------------------------------------------------------------------
+
+    def _cannot(self, step: Refuse | Hold) -> None:
+        """Said once, and again after a while: Events expire."""
+        if isinstance(step, Refuse):
+            about, reason = ObjectRef.of_claim(step.claim.metadata), EVENT_FAILED
+            name, class_name = key_of(step.claim), claims.class_of(step.claim)
+        else:
+            about, reason = ObjectRef.of_volume(step.volume.metadata), EVENT_FAILED_DELETE
+            name, class_name = about.name, step.volume.spec.storage_class_name
+        if self._said.get(name) == step.reason:
+            return
+        self._said[name] = step.reason
+        if isinstance(step, Refuse):
+            self._metrics.not_provisioned.labels(class_name, "").inc()
+        else:
+            self._metrics.flex_not_deleted.labels(class_name).inc()
+        self._events.event(about, "Warning", reason, step.reason)
+
+
+def _state_of(step: Due) -> str:
+    """The resourceVersion that a step was decided from."""
+    about = step.claim if isinstance(step, Provision) else step.volume
+    return about.metadata.resource_version

@@ -1,0 +1,1 @@
+"""PersistentVolumes: adopted, let go, reported or removed with their node."""

@@ -1,0 +1,189 @@
+"""Does one step about one PersistentVolume: writes to the API server, and decides nothing.
+
+Every write names the very object it is meant for, and the state in which it was seen. Before
+anything is deleted or let go, all that this rests on is read once more (live.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from localvolume.controller import patches
+from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
+from localvolume.controller.model import (
+    Adopt,
+    DeleteClaim,
+    DeleteVolume,
+    LetGo,
+    MarkLost,
+    MarkReturned,
+    Step,
+)
+from localvolume.controller.telemetry import ControllerMetrics
+from localvolume.controller.volumes.counting import Counting
+from localvolume.controller.volumes.live import Superseded, look, still
+from localvolume.controller.volumes.voice import Voice
+from localvolume.kube.client import Client, JsonPatch, MergePatch
+from localvolume.kube.errors import ApiError, LookAgain, NotThere
+from localvolume.kube.kinds import CLAIMS
+from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes.objects import is_being_deleted, is_finalized, phase_of
+from localvolume.volumes.patches import without_finalizer
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 3
+"""How often at once, where somebody else changes the same object at the same time."""
+
+
+class Refrained(Exception):
+    """The step is called for, but what it is about to delete is not what it is meant for."""
+
+
+class Acts:
+    """The steps, one method each; `saw(volume)` is told what the API server returned."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        voice: Voice,
+        metrics: ControllerMetrics,
+        counting: Counting,
+        saw: Callable[[KnownVolume], object],
+    ) -> None:
+        self._client = client
+        self._voice = voice
+        self._metrics = metrics
+        self._counting = counting
+        self._saw = saw
+
+    async def do(self, step: Step) -> None:
+        """Raises Superseded, Refrained, NotLeading, and the errors of kube.errors."""
+        volume = step.volume
+        await self._voice.room()
+        match step:
+            case Adopt():
+                await self._patch(volume, patches.adopted(volume, step.node_name))
+                self._metrics.adopted.inc()
+                log.info("adopted for %s", step.node_name, extra=_about(step))
+            case MarkLost():
+                await self._mark_lost(step)
+            case MarkReturned():
+                await self._patch(volume, patches.returned(volume))
+                self._voice.returned(step)
+                log.info("%s", step.reason, extra=_about(step))
+            case DeleteClaim():
+                await self._delete_claim(step)
+            case DeleteVolume():
+                await self._delete_volume(step)
+            case LetGo():
+                await self._let_go(step)
+
+    async def _mark_lost(self, step: MarkLost) -> None:
+        # Asked live, as before a deletion: a copy of the Nodes that is behind is no lost node.
+        found = await look(self._client, step)
+        if found is None:
+            return
+        step = still(found, step, self._counting)
+        await self._patch(step.volume, patches.lost(step.volume, self._counting.latest()))
+        self._voice.lost(step)
+        log.warning("%s: %s", step.reason, step.then, extra=_about(step))
+
+    async def _patch(self, volume: PersistentVolume, patch: MergePatch | JsonPatch) -> None:
+        self._saw(await self._client.patch(VOLUMES, volume.metadata.name, patch))
+
+    # --- claims --------------------------------------------------------------------------------
+
+    async def _delete_claim(self, step: DeleteClaim) -> None:
+        found = await look(self._client, step)
+        if found is None:
+            return
+        step = still(found, step, self._counting)
+        name, ref = step.volume.metadata.name, step.volume.spec.claim_ref
+        if ref is None:
+            raise Refrained(f"{name}: it is bound, and does not say to which claim")
+        try:
+            claim = await self._client.get(CLAIMS, ref.name, ref.namespace)
+        except NotThere:
+            return
+        if claim.metadata.uid != ref.uid or claim.spec.volume_name != name:
+            raise Refrained(f"{name}: the claim {ref.namespace}/{ref.name} is not on this volume")
+        if claim.metadata.deletion_timestamp is not None:
+            raise Refrained(f"{name}: its claim is being deleted already")
+        try:
+            await self._client.delete(
+                CLAIMS,
+                ref.name,
+                ref.namespace,
+                uid=ref.uid,
+                resource_version=claim.metadata.resource_version,
+            )
+        except NotThere:
+            return
+        except LookAgain:
+            raise
+        except ApiError:
+            self._metrics.claims_failed.inc()
+            raise
+        self._metrics.claims_deleted.inc()
+        log.warning("deleted the claim %s/%s", ref.namespace, ref.name, extra=_about(step))
+
+    # --- volumes -------------------------------------------------------------------------------
+
+    async def _delete_volume(self, step: DeleteVolume) -> None:
+        found = await look(self._client, step)
+        if found is None:
+            return
+        step = still(found, step, self._counting)
+        meta, phase = step.volume.metadata, phase_of(step.volume)
+        try:
+            await self._client.delete(
+                VOLUMES, meta.name, uid=meta.uid, resource_version=meta.resource_version
+            )
+        except NotThere:
+            return
+        except LookAgain:
+            raise
+        except ApiError:
+            self._metrics.volumes_failed.labels(phase).inc()
+            raise
+        self._metrics.volumes_deleted.labels(phase).inc()
+        log.warning("deleted: %s", step.reason, extra=_about(step))
+        if step.abandons:
+            self._voice.abandoned(step)
+        # Its deletion has others write to it too: they take their own finalizers away.
+        left = _ATTEMPTS
+        while True:
+            try:
+                await self._let_go(LetGo(step.volume, step.reason, step.abandons))
+            except LookAgain:
+                left -= 1
+                if not left:
+                    raise
+            else:
+                return
+
+    async def _let_go(self, step: LetGo) -> None:
+        found = await look(self._client, step)
+        if found is None or not (is_being_deleted(found.volume) and is_finalized(found.volume)):
+            return
+        step = still(found, step, self._counting)
+        try:
+            await self._patch(found.volume, without_finalizer(found.volume))
+        except NotThere:
+            return
+        log.warning("let go: %s", step.reason, extra=_about(step))
+        if step.abandons:
+            self._voice.abandoned(step)
+
+
+def _about(step: Step) -> dict[str, str]:
+    return {
+        "persistentvolume": step.volume.metadata.name,
+        "storageclass": step.volume.spec.storage_class_name,
+    }
+
+
+__all__ = ["Acts", "Refrained", "Superseded"]

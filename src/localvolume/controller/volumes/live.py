@@ -1,0 +1,80 @@
+"""The last look before something is deleted: asked of the API server, not of a cache.
+
+A watch may be late or stuck without a word. So what a decision rests on (the volume, and that none
+of its nodes is there) is read once more, and the same rules must still call for the same step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from localvolume.config.syntax.names import fault_of_label_value
+from localvolume.controller.caches.trimmed import NODES, VOLUMES, KnownNode, KnownVolume
+from localvolume.controller.model import Step
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.volumes import decide
+from localvolume.controller.volumes.counting import Counting
+from localvolume.kube.client import Client
+from localvolume.kube.errors import NotThere
+from localvolume.volumes import affinity, marks
+
+Kind = TypeVar("Kind", bound=Step)
+
+
+class Superseded(Exception):
+    """What the step was planned for is no longer so: judge again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a step rests on, as it is now: the volume, and the Nodes that its affinity names."""
+
+    volume: KnownVolume
+    nodes: Nodes
+
+
+async def look(client: Client, step: Step) -> Look | None:
+    """Read it all; None where the volume is gone already.
+
+    Raises Superseded where another object has its name, and ApiError where anything cannot be
+    known: that counts as a node that exists.
+    """
+    meta = step.volume.metadata
+    try:
+        volume = await client.get(VOLUMES, meta.name)
+    except NotThere:
+        return None
+    if volume.metadata.uid != meta.uid:
+        raise Superseded(f"{meta.name} is another object now")
+    return Look(volume, await _nodes(client, volume))
+
+
+def still(found: Look, step: Kind, counting: Counting) -> Kind:
+    """The same kind of step, from what was just read; raises Superseded where another is due."""
+    again = decide(counting.facts(found.nodes, found.volume), found.volume)
+    if not isinstance(again, type(step)):
+        raise Superseded(f"{step.volume.metadata.name}: {again.reason}")
+    return again
+
+
+async def _nodes(client: Client, volume: KnownVolume) -> Nodes:
+    hosts = affinity.hostnames(affinity.required_terms(volume))
+    # Our label has the node's name, or a key for one that no label can say: no Node has that name.
+    own = volume.metadata.labels.get(marks.NODE_LABEL, "")
+    names = sorted({*hosts, own} if own else hosts)
+    found: list[KnownNode] = []
+    for name in names:
+        if name in ("", ".", ".."):
+            raise Superseded(f"{volume.metadata.name}: {name!r} is no name of a node")
+        try:
+            found.append(await client.get(NODES, name))
+        except NotThere:
+            continue
+    # What cannot be a label's value is no Node's hostname, and would spoil the selector.
+    values = [name for name in names if fault_of_label_value(name) is None]
+    if values:
+        selector = f"{marks.HOSTNAME_LABEL} in ({','.join(values)})"
+        page = await client.list_page(NODES, label_selector=selector, limit=0)
+        found += page.items
+    return Nodes(found)

@@ -1,0 +1,99 @@
+"""What the leader does: judges volumes as they or their nodes change, and has the steps done.
+
+Level-triggered: an event only says which volumes to judge again, with all that is known then. What
+was missed, doubled or out of order changes nothing but the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from localvolume.controller.doing import Doing
+from localvolume.controller.leading import Leading, Means
+from localvolume.controller.model import Keep, Report, Step, Wait
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.volumes import decide
+from localvolume.controller.volumes.act import Acts
+from localvolume.controller.volumes.counting import Counting
+from localvolume.controller.volumes.voice import Voice
+
+log = logging.getLogger(__name__)
+
+
+class Role(Leading[Step]):
+    """The volumes: adopted, let go, reported or removed."""
+
+    def __init__(self, means: Means) -> None:
+        super().__init__(means)
+        self._voice = Voice(means.events)
+        self._counting = Counting(means.policy, means.clock, means.client.clock)
+        acts = Acts(
+            client=means.client,
+            voice=self._voice,
+            metrics=means.metrics,
+            counting=self._counting,
+            saw=means.cluster.volumes.apply_own_write,
+        )
+        self._doing = Doing[Step](acts.do, self._agenda, at_a_time=means.pace.at_a_time)
+        self._lost: set[str] = set()
+
+    async def run(self) -> None:
+        """Never returns; on cancellation gives up what is under way.
+
+        Nothing is judged before all volumes and nodes are known: a node that was not read yet
+        would seem to be lost.
+        """
+        await self._cluster.wait_synced()
+        self._cluster.listener = self._agenda.add
+        self._agenda.add(self._cluster.volumes.items)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._turning.forever(self._begin))
+                tasks.create_task(self._judge_lost_forever())
+                tasks.create_task(self._resync_forever())
+        finally:
+            self._cluster.listener = None
+            self._agenda.close()
+            await self._doing.stop()
+
+    async def _judge_lost_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._pace.lost)
+            self._agenda.add(self._lost)
+
+    async def _resync_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._pace.resync)
+            self._voice.forget()
+            self._agenda.add(self._cluster.volumes.items)
+
+    def _begin(self) -> Callable[[str], None]:
+        nodes = self._cluster.nodes_now()
+        return lambda name: self._judge(name, nodes)
+
+    def _judge(self, name: str, nodes: Nodes) -> None:
+        volume = self._cluster.volumes.items.get(name)
+        if volume is None:
+            self._counting.forget(name)
+        try:
+            step = None if volume is None else decide(self._counting.facts(nodes, volume), volume)
+        except Exception:  # a mistake of ours about one volume must not end the others
+            log.exception("%s cannot be judged", name)
+            return
+        if self._metrics.judged(name, step):
+            self._lost.add(name)
+        else:
+            self._lost.discard(name)
+        match step:
+            case None | Keep():
+                self._voice.quiet(name)
+                self._doing.forget(name)
+            case Report() | Wait():
+                self._doing.forget(name)
+                self._voice.held(step)
+                if isinstance(step, Wait):
+                    self._agenda.later(name, step.seconds)
+            case _:
+                self._doing.begin(name, step)

@@ -1,0 +1,232 @@
+"""Who we are to the API server, and how we know that it is the API server.
+
+An `Access` comes from a kubeconfig or from the service account of the pod we run in. What it is
+made of rotates: token files are read again (at most every 60 s, and when the server says 401),
+certificates when the server says 401 or does not verify, exec plugins run again when what they
+gave expires or is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlsplit
+
+from localvolume.kube.access.proxy import proxy_from_environment
+from localvolume.kube.access.tls import Pem, Tls
+from localvolume.kube.access.tokens import FixedToken, PluginToken, TokenFile, TokenSource
+from localvolume.kube.errors import AccessInvalid
+
+if TYPE_CHECKING:
+    import ssl
+
+    from localvolume.kube.access.kubeconfig import Chosen, User
+
+SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+class Access:
+    """The way to one API server. Made by `find_access`, `from_kubeconfig` or `from_cluster`.
+
+    `server`: its URL, without a trailing slash. `source`: where this was read, for messages.
+    `namespace`: the default one. `proxy`: a proxy's URL. `server_hostname`: the name that the
+    server's certificate must bear where it is not the URL's.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        source: str,
+        namespace: str = "default",
+        token: TokenSource | None = None,
+        tls: Tls | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+        proxy: str | None = None,
+        server_hostname: str | None = None,
+    ) -> None:
+        parts = urlsplit(server)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise AccessInvalid(f"{source}: server {server!r} is not an http or https URL")
+        self.server: Final = server.rstrip("/")
+        self.source: Final = source
+        self.namespace: Final = namespace
+        self.headers: Final = headers
+        self.proxy: Final = proxy
+        self.server_hostname: Final = server_hostname
+        self._token: Final = token or FixedToken("")
+        self._tls: Final = tls
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """The TLS context to use for the next request; None for plain http."""
+        return self._tls.context if self._tls else None
+
+    async def token(self) -> str:
+        """The bearer token for the next request, empty for none. Raises AccessInvalid."""
+        return await self._token.get()
+
+    async def renew(self, refused: str) -> bool:
+        """The server refused this token or our certificate: True if trying again makes sense."""
+        renewed = await self._token.renew(refused)
+        return self.renew_tls() or renewed
+
+    def renew_tls(self) -> bool:
+        """Read certificates again; True if they changed. Raises AccessInvalid."""
+        return self._tls is not None and self._tls.reload()
+
+
+def find_access(
+    kubeconfig: str | None = None,
+    *,
+    context: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    service_account: str = SERVICE_ACCOUNT,
+) -> Access:
+    """A kubeconfig given by name, else KUBECONFIG, else the pod's service account, else the user's.
+
+    Raises AccessInvalid naming file, field and reason.
+    """
+    environ = os.environ if environ is None else environ
+    if kubeconfig:
+        return from_kubeconfig([kubeconfig], context=context, environ=environ)
+    named = [path for path in environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    if named:
+        return from_kubeconfig(named, context=context, environ=environ)
+    in_cluster = "KUBERNETES_SERVICE_HOST" in environ
+    if in_cluster and os.path.exists(f"{service_account}/token"):
+        return from_cluster(environ=environ, service_account=service_account)
+    home = os.path.join(environ.get("HOME", "/"), ".kube", "config")
+    if os.path.exists(home):
+        return from_kubeconfig([home], context=context, environ=environ)
+    missing = f"no {service_account}/token" if in_cluster else "not in a cluster"
+    raise AccessInvalid(f"no way to an API server: no KUBECONFIG, {missing}, no {home}")
+
+
+def from_cluster(
+    *, environ: Mapping[str, str] | None = None, service_account: str = SERVICE_ACCOUNT
+) -> Access:
+    """The service account of the pod we run in. Raises AccessInvalid."""
+    environ = os.environ if environ is None else environ
+    try:
+        host, port = environ["KUBERNETES_SERVICE_HOST"], environ["KUBERNETES_SERVICE_PORT"]
+    except KeyError as error:
+        raise AccessInvalid(f"{error.args[0]} is not set: not in a cluster") from error
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    nothing = Pem("")
+    try:
+        with open(f"{service_account}/namespace", encoding="utf-8") as file:
+            namespace = file.read().strip()
+    except OSError:
+        namespace = ""
+    return Access(
+        server,
+        source=service_account,
+        namespace=namespace or "default",
+        token=TokenFile(f"{service_account}/token", field="service account token"),
+        tls=Tls(
+            authority=Pem("service account ca.crt", path=f"{service_account}/ca.crt"),
+            certificate=nothing,
+            key=nothing,
+        ),
+        proxy=proxy_from_environment(server, environ),
+    )
+
+
+def from_kubeconfig(
+    paths: list[str], *, context: str | None = None, environ: Mapping[str, str] | None = None
+) -> Access:
+    """A context of kubeconfig files, the current one by default. Raises AccessInvalid."""
+    # Imported here: an agent in a cluster never reads a kubeconfig.
+    from localvolume.kube.access.kubeconfig import read_kubeconfig
+
+    environ = os.environ if environ is None else environ
+    chosen = read_kubeconfig(paths, context)
+    cluster, user = chosen.cluster, chosen.user
+    tls = _tls(chosen) if cluster.server.startswith("https://") else None
+    proxy = cluster.proxy_url or proxy_from_environment(cluster.server, environ)
+    if proxy and urlsplit(proxy).scheme not in ("http", "https"):
+        raise AccessInvalid(f"{cluster.origin}: proxy-url {proxy!r}: only http and https proxies")
+    return Access(
+        cluster.server,
+        source=f"{chosen.source}, context {chosen.context}",
+        namespace=chosen.namespace,
+        token=_token(chosen, tls),
+        tls=tls,
+        headers=_headers(user),
+        proxy=proxy,
+        server_hostname=cluster.tls_server_name or None,
+    )
+
+
+def _tls(chosen: Chosen) -> Tls:
+    cluster, user = chosen.cluster, chosen.user
+
+    def pem(field: str, path: str, data: str, part: str, origin: str) -> Pem:
+        where = f"{origin}: {part}.{field}"
+        base = os.path.dirname(os.path.abspath(origin))
+        return Pem(where, path=os.path.join(base, path) if path else "", data=data)
+
+    part, origin = "user", user.origin
+    return Tls(
+        authority=pem(
+            "certificate-authority",
+            cluster.certificate_authority,
+            cluster.certificate_authority_data,
+            "cluster",
+            cluster.origin,
+        ),
+        certificate=pem(
+            "client-certificate",
+            user.client_certificate,
+            user.client_certificate_data,
+            part,
+            origin,
+        ),
+        key=pem("client-key", user.client_key, user.client_key_data, part, origin),
+        insecure=cluster.insecure_skip_tls_verify,
+    )
+
+
+def _token(chosen: Chosen, tls: Tls | None) -> TokenSource:
+    user = chosen.user
+    # client-go's order: a token file wins over a token, both over a plugin.
+    if user.token_file:
+        field = f"{user.origin}: user.tokenFile"
+        return TokenFile(user.path(user.token_file), field=field)
+    if user.token:
+        return FixedToken(user.token)
+    plugin = user.exec_plugin
+    if plugin is None:
+        return FixedToken("")
+    from localvolume.kube.access import execplugin
+
+    where = f"{user.origin}: user.exec"
+    execplugin.check(plugin, where)
+
+    def on_certificate(pair: bytes) -> None:
+        if tls is not None:
+            tls.use_certificate(pair)
+
+    return PluginToken(lambda: execplugin.run(chosen, plugin, where), on_certificate=on_certificate)
+
+
+def _headers(user: User) -> tuple[tuple[str, str], ...]:
+    headers: list[tuple[str, str]] = []
+    if user.username:
+        pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
+        headers.append(("Authorization", f"Basic {pair}"))
+    # Without these we would act with more rights than the administrator meant us to have.
+    if user.as_user:
+        headers.append(("Impersonate-User", user.as_user))
+    if user.as_uid:
+        headers.append(("Impersonate-Uid", user.as_uid))
+    headers += [("Impersonate-Group", group) for group in user.as_groups or ()]
+    for key, values in (user.as_user_extra or {}).items():
+        name = f"Impersonate-Extra-{quote(key, safe='')}"
+        headers += [(name, value) for value in values]
+    if not user.as_user and any(name.startswith("Impersonate") for name, _ in headers):
+        raise AccessInvalid(f"{user.origin}: user.as-uid, as-groups, as-user-extra need user.as")
+    return tuple(headers)

@@ -1,0 +1,1 @@
+"""One leader among candidates, by a Lease."""

@@ -1,0 +1,245 @@
+"""Leader election by a Lease: of many candidates at most one is sure, at any time, that it leads.
+
+    stand -> elected: lead() runs, the lease is renewed -> lost -> lead() has ended -> stand ...
+
+Leadership is proved by a renewal, from when it was sent, for less time than the others wait before
+they take over. It is computed whenever it is asked for, from a clock that goes on while the process
+is stopped or the machine sleeps: whoever wakes up too late finds that out first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import socket
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from localvolume.kube.backoff import Backoff
+from localvolume.kube.client import Client
+from localvolume.kube.election import record
+from localvolume.kube.election.lock import LeaseLock
+from localvolume.kube.election.record import View
+from localvolume.kube.ending import ended
+
+_log = logging.getLogger(__name__)
+
+_NEVER: Final = -math.inf
+
+
+def boottime() -> float:
+    """Seconds that go on while this process is stopped and while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def new_identity() -> str:
+    """A name for one life of one process: the host's, and what no other life has."""
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
+
+
+class NotLeading(Exception):
+    """It is not sure that we lead: write nothing."""
+
+
+class Election:
+    """One candidate for the lease `namespace/name`. `identity` must be no other process's.
+
+    The others take over after `lease_seconds` without a renewal; a leader renews every
+    `retry_seconds`, and gives up `renew_deadline` after its last renewal. Raises ValueError for
+    times that cannot work together. `client` must not be one that asks `check` before it writes.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        lease_seconds: float = 15.0,
+        renew_deadline: float = 10.0,
+        retry_seconds: float = 2.0,
+        clock: Callable[[], float] = boottime,
+    ) -> None:
+        if not identity:
+            raise ValueError("a candidate needs an identity")
+        record.check_times(lease_seconds, renew_deadline, retry_seconds)
+        self.identity: Final = identity
+        self._what: Final = f"lease {namespace}/{name}"
+        self._renew_deadline: Final = renew_deadline
+        self._retry_seconds: Final = retry_seconds
+        self._clock: Final = clock
+        self._proved_until = _NEVER
+        self._changed: Final = asyncio.Event()
+        self._deposed: Final = asyncio.Event()
+        self._lock: Final = LeaseLock(
+            client,
+            namespace=namespace,
+            name=name,
+            identity=identity,
+            lease_seconds=lease_seconds,
+            clock=clock,
+            on_view=self._on_view,
+        )
+
+    @property
+    def leading(self) -> bool:
+        """Whether it is sure, now, that nobody else leads."""
+        return self._clock() < self._proved_until
+
+    @property
+    def holder(self) -> str:
+        """Who was last seen to hold the lease, "" for nobody."""
+        return self._lock.view.holder if self._lock.view is not None else ""
+
+    @property
+    def transitions(self) -> int:
+        """How often the lease went from one to another, as last seen."""
+        return self._lock.view.transitions if self._lock.view is not None else 0
+
+    def check(self) -> None:
+        """Raise NotLeading unless it is sure, now, that we lead. Call it right before a write."""
+        if not self.leading:
+            raise NotLeading(f"{self._what} is not surely ours; last seen: {self._state}")
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Stand for election until cancelled; while elected, `lead()` runs as a task.
+
+        When leadership is lost or cannot be proved, `lead()` is cancelled, and has ended before we
+        stand again; NotLeading out of it is part of that. When it returns or raises anything else,
+        so does this. The lease is released at the end, once `lead()` has ended.
+        """
+        watching = asyncio.create_task(self._lock.watch(), name=f"watch {self._what}")
+        try:
+            while True:
+                await self._stand()
+                if await self._reign(lead):
+                    return
+        finally:
+            self._proved_until = _NEVER
+            try:
+                await self._lock.release(self._renew_deadline)
+            finally:
+                await ended(watching)
+
+    async def _stand(self) -> None:
+        """Return once elected."""
+        backoff = Backoff(first=self._retry_seconds / 8, longest=self._retry_seconds)
+        while True:
+            self._changed.clear()
+            view = self._lock.view
+            if view is None or self._clock() < view.free_at:
+                backoff.reset()
+                await self._wait_for_turn(view)
+            elif await self._prove():
+                _log.info("%s: elected, as %s", self._what, self.identity)
+                return
+            else:
+                await asyncio.sleep(backoff.next())
+
+    async def _wait_for_turn(self, view: View | None) -> None:
+        """Wait for news or for the end of the lease; read it if the watch says nothing.
+
+        A leader renews every few seconds, so a watch that is silent for longer is either broken,
+        or tells of a leader that is gone.
+        """
+        if view is not None:
+            left = max(0.0, view.free_at - self._clock())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, self._retry_seconds)):
+                    await self._changed.wait()
+            if self._changed.is_set() or self._lock.silence < 2 * self._retry_seconds:
+                return
+        if not await self._lock.look(self._renew_deadline / 2) and view is None:
+            await asyncio.sleep(self._jittered())
+
+    async def _reign(self, lead: Callable[[], Awaitable[None]]) -> bool:
+        """Lead for as long as it lasts; True if `lead` ended by itself. Raises what `lead` does."""
+        work = asyncio.create_task(_awaited(lead), name=f"lead by {self._what}")
+        renewing = asyncio.create_task(self._renew(), name=f"renew {self._what}")
+        lapsing = asyncio.create_task(self._lapse(), name=f"watch over {self._what}")
+        try:
+            await asyncio.wait({work, lapsing}, return_when=asyncio.FIRST_COMPLETED)
+            lost = not work.done() or not self.leading
+            if lost:
+                self._proved_until = _NEVER
+                _log.warning("%s: leadership is lost; last seen: %s", self._what, self._state)
+        finally:
+            try:
+                # Renewed meanwhile: if it is we who end, what it still writes is ours to write.
+                await ended(work)
+            finally:
+                await ended(renewing, lapsing)
+        if not renewing.cancelled():
+            renewing.result()
+        if work.cancelled():
+            return False
+        error = work.exception()
+        if error is not None and not (lost and _is_not_leading(error)):
+            raise error
+        return error is None and not lost
+
+    async def _renew(self) -> None:
+        """Renew until leadership is not proved any more."""
+        pause = self._retry_seconds
+        while self.leading:
+            await asyncio.sleep(max(0.0, min(pause, self._proved_until - self._clock())))
+            if self.leading:
+                pause = self._retry_seconds if await self._prove() else self._jittered() / 2
+
+    async def _lapse(self) -> None:
+        """Return as soon as leadership is not proved any more, whatever a renewal is waiting for.
+
+        In short steps, as a sleep does not count the time that the machine sleeps.
+        """
+        while (left := self._proved_until - self._clock()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, self._retry_seconds)):
+                    await self._deposed.wait()
+
+    async def _prove(self) -> bool:
+        """Take or renew the lease; True if that proves for a while that we lead."""
+        led = self.leading
+        sent = self._clock()
+        timeout = self._renew_deadline / 2
+        if led:
+            timeout = max(0.0, min(timeout, self._proved_until - sent))
+        held = await self._lock.hold(timeout)
+        until = sent + self._renew_deadline
+        # A proof that has lapsed is over even if nobody took the lease: somebody may have asked.
+        if not held or self.leading != led or self._clock() >= until:
+            return False
+        if not led:
+            self._deposed.clear()
+        self._proved_until = until
+        return True
+
+    def _on_view(self, view: View) -> None:
+        if not view.ours:
+            self._proved_until = _NEVER
+            self._deposed.set()
+        self._changed.set()
+
+    @property
+    def _state(self) -> str:
+        view = self._lock.view
+        return record.describe(view) if view is not None else "not seen"
+
+    def _jittered(self) -> float:
+        return self._retry_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - not a secret
+
+
+async def _awaited(lead: Callable[[], Awaitable[None]]) -> None:
+    await lead()
+
+
+def _is_not_leading(error: BaseException) -> bool:
+    """Whether it is NotLeading, alone or in a group of nothing else."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(NotLeading)[1] is None
+    return isinstance(error, NotLeading)

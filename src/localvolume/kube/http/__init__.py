@@ -1,0 +1,1 @@
+"""One exchange with the API server: sockets, time limits, bytes to objects."""

@@ -1,0 +1,264 @@
+"""One HTTP exchange with the API server: credentials, a turn, a deadline, and errors by name.
+
+There is no queries-per-second wall: API servers have priority and fairness for that. What we keep
+is a limit on requests in flight, and the time that the server asks for with Retry-After.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
+
+from localvolume.kube.access.auth import Access
+from localvolume.kube.errors import (
+    AccessInvalid,
+    ApiError,
+    TellTheAdministrator,
+    TryAgainLater,
+    error_for_answer,
+)
+from localvolume.kube.http.beforewrite import BeforeWrite, request_class
+from localvolume.kube.http.lean import importing_lean, trim_tls_buffers
+from localvolume.kube.http.serverclock import ServerClock
+from localvolume.kube.http.sockets import Sockets
+from localvolume.kube.kinds import Kind
+
+with importing_lean():
+    import aiohttp
+    from yarl import URL
+
+trim_tls_buffers()
+
+# (verb, kind, seconds, error): verb is get, create, patch, delete, list or watch; for a watch the
+# seconds are those until it was open. A request that was cancelled or held back is not reported.
+OnRequest = Callable[[str, Kind[Any], float, ApiError | None], None]
+
+# A server that asks for longer is asked again after this: we cannot tell a mistake from a wish.
+LONGEST_WAIT_SECONDS: Final = 120.0
+
+
+class Transport:
+    """A session with one API server. `timeout` in seconds, `concurrency` in requests in flight."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        user_agent: str,
+        timeout: float,
+        concurrency: int,
+        on_request: OnRequest | None,
+        before_write: BeforeWrite | None = None,
+    ) -> None:
+        self.access: Final = access
+        self.on_request = on_request
+        self.clock: Final = ServerClock()
+        self._request_class: Final = request_class(before_write)
+        self._timeout: Final = timeout
+        self._slots: Final = asyncio.Semaphore(concurrency)
+        # Compressing would cost both sides CPU, and us zlib's memory, for a short way.
+        self._headers: Final = {
+            "User-Agent": user_agent,
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+        }
+        self._session: aiohttp.ClientSession | None = None
+        self._sockets: Final = Sockets()
+        self._closed_until = 0.0
+
+    def open(self) -> None:
+        """Call with the event loop running."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=self._sockets.make),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=self._headers,
+            auto_decompress=False,
+            request_class=self._request_class,
+            timeout=aiohttp.ClientTimeout(total=None),
+        )
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+            await self._sockets.hang_up()
+
+    async def request(
+        self,
+        verb: str,
+        kind: Kind[Any],
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """The body of a good answer, within the timeout, waiting for a turn included."""
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._wait_for_leave()
+                await self._slots.acquire()
+        except TimeoutError as error:
+            raise self._too_late() from error
+        try:
+            with self._reported(verb, kind):
+                async with asyncio.timeout_at(deadline):
+                    response = await self._send(method, path, body, content_type)
+                    try:
+                        return await response.read()
+                    finally:
+                        _drop(response)
+        finally:
+            self._slots.release()
+
+    @asynccontextmanager
+    async def stream(
+        self, verb: str, kind: Kind[Any], path: str
+    ) -> AsyncIterator[Callable[[float], Any]]:
+        """Open an answer without end; gives an async function: the next bytes, empty at the end.
+
+        Its argument is how many seconds of silence to bear before it raises TryAgainLater.
+        """
+        await self._wait_for_leave()
+        with self._reported(verb, kind):
+            async with asyncio.timeout(self._timeout):
+                response = await self._send("GET", path, None, "")
+
+        async def read_some(silence: float) -> bytes:
+            try:
+                async with asyncio.timeout(silence):
+                    return await response.content.readany()
+            except TimeoutError as error:
+                message = f"the watch was silent for {silence:.0f} s"
+                raise TryAgainLater(message, reason="Silent") from error
+            except (aiohttp.ClientError, OSError) as error:
+                raise _unreachable(error, "the watch was cut") from error
+
+        try:
+            yield read_some
+        finally:
+            _drop(response)
+
+    @contextmanager
+    def _reported(self, verb: str, kind: Kind[Any]) -> Iterator[None]:
+        """Turn what can go wrong into an ApiError, and tell `on_request`."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        failure: ApiError | None = None
+        try:
+            yield
+        except ApiError as error:
+            failure = error
+            if isinstance(error, TryAgainLater) and error.after and error.status in (429, 503):
+                wait = min(error.after, LONGEST_WAIT_SECONDS)
+                self._closed_until = max(self._closed_until, loop.time() + wait)
+            raise
+        except AccessInvalid as error:
+            failure = TellTheAdministrator(str(error), reason="NoCredentials")
+            raise failure from error
+        except TimeoutError as error:
+            failure = self._too_late()
+            raise failure from error
+        except (aiohttp.ClientError, OSError) as error:
+            failure = _unreachable(error, "no connection, or it was cut")
+            raise failure from error
+        except BaseException:
+            # Cancelled, or held back by `before_write`: neither done nor failed, so not a fact
+            # about the server.
+            started = -1.0
+            raise
+        finally:
+            if self.on_request is not None and started >= 0:
+                self.on_request(verb, kind, loop.time() - started, failure)
+
+    async def _send(
+        self, method: str, path: str, body: bytes | None, content_type: str
+    ) -> aiohttp.ClientResponse:
+        """Send once, and once more if renewing what we identify ourselves with can help."""
+        renewed = False
+        while True:
+            token = await self.access.token()
+            try:
+                response = await self._send_once(method, path, body, content_type, token)
+            except aiohttp.ClientConnectorCertificateError as error:
+                if renewed or not self.access.renew_tls():
+                    message = f"the server's certificate does not verify: {error}"
+                    raise TellTheAdministrator(message, reason="Certificate") from error
+                renewed = True
+                continue
+            if response.status < 300:
+                return response
+            try:
+                answer = await response.read()
+            finally:
+                response.close()
+            if response.status == 401 and not renewed and await self.access.renew(token):
+                renewed = True
+                continue
+            raise error_for_answer(
+                response.status,
+                answer,
+                retry_after=response.headers.get("Retry-After"),
+                json_patch=content_type == "application/json-patch+json",
+            )
+
+    async def _send_once(
+        self, method: str, path: str, body: bytes | None, content_type: str, token: str
+    ) -> aiohttp.ClientResponse:
+        if self._session is None:
+            raise RuntimeError("the client is not open; use `async with`")
+        headers = list(self.access.headers)
+        if token:
+            headers.append(("Authorization", f"Bearer {token}"))
+        if body is not None:
+            headers.append(("Content-Type", content_type))
+        context = self.access.context
+        asked = self.clock.steady()
+        response = await self._session.request(
+            method,
+            URL(f"{self.access.server}{path}", encoded=True),
+            data=body,
+            headers=headers,
+            ssl=context if context is not None else True,
+            server_hostname=self.access.server_hostname,
+            proxy=self.access.proxy,
+            allow_redirects=False,
+        )
+        self.clock.told(response.headers.get("Date"), asked, self.clock.steady())
+        return response
+
+    async def _wait_for_leave(self) -> None:
+        """Stay away for as long as the server asked us to."""
+        loop = asyncio.get_running_loop()
+        while (wait := self._closed_until - loop.time()) > 0:
+            if wait > self._timeout:
+                raise TryAgainLater(
+                    "the server asked us to stay away", status=429, reason="StayAway", after=wait
+                )
+            # Not all at the same moment when the time is over.
+            await asyncio.sleep(wait + random.uniform(0, 0.1))  # noqa: S311 - not a secret
+
+    def _too_late(self) -> TryAgainLater:
+        return TryAgainLater(f"no answer within {self._timeout:g} s", reason="Timeout")
+
+
+def _drop(response: aiohttp.ClientResponse) -> None:
+    """Be done with an answer. Where it is not complete, its connection is cut at once.
+
+    Closing it would wait for the server's goodbye in the background, after the session has been
+    closed as well, and a loop that ends meanwhile leaves the socket open.
+    """
+    connection = response.connection
+    if connection is not None and connection.protocol is not None:
+        connection.protocol.abort()
+    response.close()
+
+
+def _unreachable(error: BaseException, what: str) -> TryAgainLater:
+    # aiohttp's own sentence shows the TLS context's address in memory.
+    why = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    return TryAgainLater(f"{what}: {str(why) or type(why).__name__}", reason="Unreachable")

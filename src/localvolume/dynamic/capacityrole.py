@@ -7,9 +7,9 @@ Nothing is removed at the end of the process: volumes are only not made until it
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -32,7 +32,6 @@ from localvolume.dynamic.plan.capacity import (
 )
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, MergePatch
-from localvolume.kube.ending import ended
 from localvolume.kube.errors import (
     AlreadyThere,
     ApiError,
@@ -45,6 +44,8 @@ from localvolume.kube.http.transport import LONGEST_WAIT_SECONDS
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import STORAGE_CAPACITIES
 from localvolume.kube.objects import CSIStorageCapacity
+from localvolume.reconcile.loop import Loop, Rest
+from localvolume.reconcile.runner import Failing, Runner
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts
 
@@ -55,14 +56,20 @@ EVENT_REFUSED = "CapacityNotPublished"
 
 @dataclass(slots=True)
 class _Class:
-    """What is remembered of one class, for this process alone; times are the event loop's."""
+    """What is remembered of one class, for this process alone; times are time.monotonic()."""
 
-    backoff: Backoff
-    task: asyncio.Task[None] | None = None
-    not_before: float = 0.0
     written_at: float = -math.inf
     written: Desired | None = None
     refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Writes:
+    """All that one class asks for at a time, and what is published of it then."""
+
+    steps: Sequence[Step]
+    desired: Desired | None
+    node: NodeFacts
 
 
 class CapacityRole:
@@ -86,8 +93,13 @@ class CapacityRole:
         self._events: Final = events
         self._paces: Final = paces or CapacityPaces()
         self._facts: CapacityFacts | None = None
-        self._wake: Final = asyncio.Event()
-        self._alarm: asyncio.TimerHandle | None = None
+        self.loop: Final = Loop("storage capacities", self._look, rest=Rest(longest=0.0))
+        self._runner: Final = Runner[_Writes](
+            self._act,
+            failed=self._failed,
+            ended=lambda *_: self.loop.wake(),
+            backoff=lambda: Backoff(self._paces.first_wait, self._paces.longest_wait),
+        )
         self._classes: Final[dict[str, _Class]] = {}
         # Names at which somebody else's object is, or one that is yet to go.
         self._taken: Final[set[str]] = set()
@@ -110,11 +122,11 @@ class CapacityRole:
         """
         self._facts = facts
         self._say()
-        self._wake.set()
+        self.loop.wake()
 
     def objects_changed(self, *_: object) -> None:
         """An object of ours came, went or changed."""
-        self._wake.set()
+        self.loop.wake()
 
     async def run(self) -> NoReturn:
         """Never returns; on cancellation stops what is under way and leaves the objects."""
@@ -122,74 +134,61 @@ class CapacityRole:
             await self._informer.answered.wait()
             self._say()
             await self._informer.synced.wait()
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                if self._facts is not None:
-                    self._look(self._facts)
+            await self.loop.run()
         finally:
-            if self._alarm:
-                self._alarm.cancel()
-            await ended(*(known.task for known in self._classes.values() if known.task))
+            await self._runner.stop(0.0)
 
-    def _look(self, facts: CapacityFacts) -> None:
-        now = asyncio.get_running_loop().time()
+    async def _look(self) -> float:
+        """In how many seconds the next write is due, 0: none."""
+        if self._facts is None:
+            return 0.0
+        facts, now = self._facts, time.monotonic()
         # One that we have just deleted may be among them still: its turn is a second away.
         steps = plan_objects(facts, self._informer.items.values(), self._taken)
         wanted = desired_objects(facts.classes)
         keys, soonest = set(), 0.0
         for key, group in groupby(steps, key=lambda step: step.key):
             keys.add(key)
-            known = self._classes.get(key)
-            if known is None:
-                backoff = Backoff(self._paces.first_wait, self._paces.longest_wait)
-                known = self._classes[key] = _Class(backoff)
-            if known.task is not None:
+            known = self._classes.setdefault(key, _Class())
+            if key in self._runner.busy:
                 continue
-            due = known.not_before
-            if not shrinks(known.written, wanted.get(key)):
-                due = max(due, known.written_at + self._paces.between)
-            if due <= now:
-                act = self._do(known, wanted.get(key), list(group), facts.node)
-                known.task = asyncio.create_task(act)
+            writes = _Writes(list(group), wanted.get(key), facts.node)
+            wait = self._runner.left(key, writes)
+            if not shrinks(known.written, writes.desired):
+                wait = max(wait, known.written_at + self._paces.between - now)
+            if wait <= 0:
+                self._runner.offer(key, writes)
             else:
-                soonest = min(soonest or due, due)
+                soonest = min(soonest or wait, wait)
         for key, known in list(self._classes.items()):
-            if key not in keys and known.task is None:
+            if key not in keys and key not in self._runner.busy:
                 known.refused = ""
                 if key not in wanted and known.written_at + self._paces.between <= now:
                     del self._classes[key]
+                    self._runner.forget(key)
         self._say()
-        self._wake_at(soonest)
+        return soonest
 
-    async def _do(
-        self, known: _Class, desired: Desired | None, steps: Sequence[Step], node: NodeFacts
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        key = steps[0].key
-        try:
-            for step in steps:
-                log.info("storage capacity of class %s: %s", key, step.reason)
-                await self._write(step, node)
-            known.written, known.written_at = desired, loop.time()
-            known.refused = ""
-            known.not_before = 0.0
-            known.backoff.reset()
-        except ApiError as error:
-            after = error.after if isinstance(error, TryAgainLater) else None
-            wait = known.backoff.next(min(after, LONGEST_WAIT_SECONDS) if after else None)
-            known.not_before = loop.time() + wait
-            if isinstance(error, TellTheAdministrator):
-                known.refused = str(error)
-            level = logging.DEBUG if isinstance(error, LookAgain) else logging.INFO
-            log.log(level, "storage capacity of %s: again in %.1f s: %s", key, wait, error)
-        except Exception:  # a mistake of ours about one class must not end the others
-            wait = known.backoff.next()
-            known.not_before = loop.time() + wait
-            log.exception("storage capacity of %s: again in %.1f s: unexpected", key, wait)
-        finally:
-            known.task = None
-            self._wake.set()
+    async def _act(self, writes: _Writes) -> None:
+        key = writes.steps[0].key
+        for step in writes.steps:
+            log.info("storage capacity of class %s: %s", key, step.reason)
+            await self._write(step, writes.node)
+        known = self._classes[key]
+        known.written, known.written_at, known.refused = writes.desired, time.monotonic(), ""
+
+    def _failed(self, key: str, _writes: _Writes, error: Exception, failing: Failing) -> float:
+        after = error.after if isinstance(error, TryAgainLater) else None
+        wait = failing.again(min(after, LONGEST_WAIT_SECONDS) if after else None)
+        if not isinstance(error, ApiError):  # a mistake of ours about one class
+            text = "storage capacity of %s: again in %.1f s: unexpected"
+            log.error(text, key, wait, exc_info=error)
+            return wait
+        if isinstance(error, TellTheAdministrator):
+            self._classes[key].refused = str(error)
+        level = logging.DEBUG if isinstance(error, LookAgain) else logging.INFO
+        log.log(level, "storage capacity of %s: again in %.1f s: %s", key, wait, error)
+        return wait
 
     async def _write(self, step: Step, node: NodeFacts) -> None:
         """Raises ApiError; LookAgain and NotThere where the objects are no longer as they were."""
@@ -235,10 +234,3 @@ class CapacityRole:
             self._told = True
             name = self._facts.node.name
             self._events.event(ObjectRef.of_node(name), "Warning", EVENT_REFUSED, text)
-
-    def _wake_at(self, when: float) -> None:
-        """Look again at that time of the event loop, if nothing wakes us before; 0: do not."""
-        if self._alarm:
-            self._alarm.cancel()
-        loop = asyncio.get_running_loop()
-        self._alarm = loop.call_at(when, self._wake.set) if when else None

@@ -86,7 +86,7 @@ class Publisher:
         """From now on `requests` has what is written from now on: what is seen to be done may have
         its answer on its way still."""
         role = eventually_role(self)
-        until(lambda: [one.task for one in list(role._classes.values())], lambda t: not any(t))
+        until(lambda: list(role._runner.busy), lambda busy: not busy)
         self.requests.clear()
 
     def _before(self) -> None:

@@ -15,7 +15,7 @@ from localvolume.agent.telemetry import ProcessTelemetry
 from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.disks.telemetry import DiskTelemetry
 from localvolume.dynamic.telemetry import DynamicTelemetry
-from localvolume.flexvolume.collectmetrics import CollectorMetrics
+from localvolume.flexvolume.collecting import CollectorMetrics
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.health.telemetry import HealthTelemetry
 from localvolume.static.telemetry import Telemetry
@@ -24,7 +24,7 @@ ON_A_REGISTRY: Mapping[str, Callable[[CollectorRegistry], Any]] = {
     "static/telemetry.py": Telemetry,
     "dynamic/telemetry.py": DynamicTelemetry,
     "flexvolume/telemetry.py": FlexTelemetry,
-    "flexvolume/collectmetrics.py": CollectorMetrics,
+    "flexvolume/collecting.py": CollectorMetrics,
     "health/telemetry.py": HealthTelemetry,
     "disks/telemetry.py": DiskTelemetry,
 }
@@ -35,7 +35,7 @@ _TITLES = {
     "static/telemetry.py": "Agent: static volumes",
     "dynamic/telemetry.py": "Agent: volumes made for claims",
     "flexvolume/telemetry.py": "Agent: FlexVolume",
-    "flexvolume/collectmetrics.py": "Agent: what FlexVolume removes",
+    "flexvolume/collecting.py": "Agent: what FlexVolume removes",
     "health/telemetry.py": "Agent: health",
     "disks/telemetry.py": "Agent: raw disks",
 }

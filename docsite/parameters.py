@@ -9,7 +9,7 @@ from docsite.markdown import Missing, code, page, table
 from localvolume.config.environment import LOCAL_PATH_PROVISIONER
 from localvolume.config.foreign import kutti, openebs
 from localvolume.config.pools import DYNAMIC_PROVISIONER, Flavor
-from localvolume.dynamic.classes.values import READERS
+from localvolume.dynamic.classes.parameters import READERS
 from localvolume.flexvolume.plan import parameters as flexvolume
 from localvolume.volumes.marks import FLEX_DRIVER
 

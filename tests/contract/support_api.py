@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from localvolume.kube.http.sockets import Sockets
+from localvolume.kube.http.transport import Sockets
 from tests.suite.api import MERGE
 from tests.suite.until import until_async
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localvolume.config.pools import Flavor
-from localvolume.dynamic.classes.parameters import read_claim, read_class
-from localvolume.dynamic.classes.values import READERS
+from localvolume.dynamic.classes.parameters import READERS, read_claim, read_class
 from localvolume.dynamic.model import ClassFacts, Wish
 from localvolume.dynamic.plan.places import Unsafe, directory_of, owner_of
 from localvolume.kube.objects import Meta, PersistentVolumeClaim, StorageClass

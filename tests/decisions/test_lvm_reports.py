@@ -12,9 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localvolume.host.lvm import commands as lvm_module
-from localvolume.host.lvm.commands import BadReport, Lvm, LvmFailed, device_path
+from localvolume.host.lvm.commands import (
+    BadReport,
+    Lvm,
+    LvmFailed,
+    check_name,
+    check_names,
+    device_path,
+)
 from localvolume.host.lvm.errors import failed
-from localvolume.host.lvm.names import check_name, check_names
 from localvolume.host.lvm.parts import pools_with_messages, read_parts
 from localvolume.host.lvm.recovery import read_devices
 from localvolume.host.lvm.report import read_groups, read_volumes, read_whole

@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 
-from localvolume.process.readers import ANSWER_SECONDS, Answers, Verdict
+from localvolume.process.secured import ANSWER_SECONDS, Answers, Verdict
 
 
 def test_an_answer_counts_for_its_time_alone() -> None:

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import aiohttp
 from aiohttp import web
 
-from localvolume.kube.http.sockets import Sockets
+from localvolume.kube.http.transport import Sockets
 from localvolume_lab.controlplane import ControlPlane
 
 Does = Literal["answer", "lose", "delay", "hold", "keep", "hide", "silence", "end", "gone"]

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from localvolume.agent.telemetry import ProcessTelemetry
 from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.dynamic.telemetry import DynamicTelemetry
-from localvolume.flexvolume.collectmetrics import CollectorMetrics
+from localvolume.flexvolume.collecting import CollectorMetrics
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.health.telemetry import HealthTelemetry
 from localvolume.static.telemetry import Telemetry

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from localvolume.controller.agenda import Agenda
 from localvolume.controller.caches.cluster import Cluster
@@ -12,10 +15,46 @@ from localvolume.controller.caches.demand import Demand
 from localvolume.controller.doing import Doing
 from localvolume.controller.model import Policy
 from localvolume.controller.telemetry import ControllerMetrics
-from localvolume.controller.turning import Turning
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.volumes.periods import Clock
+
+SLICE_SECONDS: Final = 0.02
+"""How long judging may keep everything else waiting."""
+
+
+class Turning:
+    """One agenda, judged by one task."""
+
+    def __init__(self, agenda: Agenda) -> None:
+        self._agenda = agenda
+        self._turned = time.monotonic()
+
+    @property
+    def behind(self) -> float:
+        """For how many seconds something has waited to be judged, without anything having been."""
+        return time.monotonic() - self._turned if len(self._agenda) else 0.0
+
+    async def forever(
+        self,
+        begin: Callable[[], Callable[[str], object]],
+        end: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Never returns. For each slice of time `begin` gives what judges one name, and `end` is
+        called after it."""
+        while True:
+            self._turned = time.monotonic()
+            await self._agenda.wait()
+            self._turned = until = time.monotonic()
+            until += SLICE_SECONDS
+            judge = begin()
+            while (name := self._agenda.pop()) is not None:
+                judge(name)
+                if time.monotonic() >= until:
+                    break
+            end()
+            await asyncio.sleep(0)
+
 
 S = TypeVar("S")
 

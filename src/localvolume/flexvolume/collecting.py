@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from localvolume.flexvolume.collectmetrics import CollectorMetrics as CollectorMetrics
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
 from localvolume.flexvolume.driver import (
     TAG_CLAIM,
     TAG_GONE_SINCE,
@@ -44,7 +45,39 @@ from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
+from localvolume.process.metrics import OURS
 from localvolume.volumes.objects import is_being_deleted
+
+
+class CollectorMetrics:
+    """What has been removed, and what is waiting for it or will not be."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.removed = Counter(
+            f"{OURS}_flexvolume_removed_total",
+            "FlexVolume volumes removed after their PersistentVolume was gone",
+            registry=registry,
+        )
+        self.failed = Counter(
+            f"{OURS}_flexvolume_remove_failed_total",
+            "Attempts to remove a FlexVolume volume that failed or were not finished",
+            registry=registry,
+        )
+        self.gone = Gauge(
+            f"{OURS}_flexvolume_gone_volumes",
+            "FlexVolume volumes without a PersistentVolume: due for removal, or kept for good",
+            ("fate",),
+            registry=registry,
+        )
+
+    def tell(self, actions: Sequence[Action], gone: Collection[str]) -> None:
+        """After a sweep."""
+        kept = sum(
+            isinstance(one, Keep) and not one.waiting and one.volume.name in gone for one in actions
+        )
+        self.gone.labels("kept").set(kept)
+        self.gone.labels("due").set(len(gone) - kept)
+
 
 LOOK_SECONDS: Final = 90.0
 NOTE_SECONDS: Final = 120.0

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from localvolume.backends.directory.projects import neighbours_on
-from localvolume.backends.model import BackendFailed, NotThisVolume, Record
-from localvolume.backends.pool.errors import told
+from localvolume.backends.model import BackendFailed, NoRoom, NotThisVolume, Record
 from localvolume.backends.pool.ground import Ground, PoolTaken, PoolUnusable
 from localvolume.backends.pool.records import Records, UnreadableRecord
 from localvolume.config.pools import PoolConfig
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@contextmanager
+def told(pool: str) -> Iterator[None]:
+    """Turn what is raised within into BackendFailed; NoRoom where the disk or a quota is full."""
+    try:
+        yield
+    except PoolUnusable as error:
+        raise BackendFailed(f"the pool {pool}: {error}") from error
+    except OSError as error:
+        kind = NoRoom if error.errno in _FULL else BackendFailed
+        raise kind(f"the pool {pool}: {error}") from error
 
 
 class OpenPool:

@@ -20,15 +20,40 @@ from localvolume.backends.model import (
     Usage,
     as_offered,
 )
-from localvolume.backends.pool.adopting import adopted
+from localvolume.backends.pool import places
 from localvolume.backends.pool.entrance import Entrance, OpenPool
 from localvolume.backends.pool.ground import PoolTaken
-from localvolume.backends.pool.layout import check_directory, trash_name
+from localvolume.backends.pool.layout import check_directory, overlapping, trash_name
 from localvolume.backends.pool.making import begin, complete, is_begun, take_away, tidy, unmake
 from localvolume.backends.pool.orphans import orphans
 from localvolume.backends.pool.standing import Standing, filesystem_of, standing_of
 from localvolume.config.pools import PoolConfig
 from localvolume.host.filesystem.errors import mounted_failure
+
+
+def adopted(using: OpenPool, name: str, directory: str, fields: dict[str, Any]) -> Record:
+    """Write down the directory as the volume `name`; `fields` are what else its record holds.
+
+    Raises NotThisVolume where there is none, or where it is a link, a mount point or another
+    volume's; OSError.
+    """
+    record = Record(
+        name=name,
+        backend="directory",
+        state="offered",
+        directory=directory,
+        adopted=True,
+        **{"size_bytes": 0, "enforced": False, **fields},
+    )
+    with using.reserving:
+        other = overlapping(directory, using.others(name).values())
+        if other is not None:
+            raise NotThisVolume(f"{directory} is, or is in, or holds {other.name}")
+        with places.in_place(using.ground.pool, record, places.inode_of) as fd:
+            record = replace(record, inode=places.inode_of(fd))
+        using.records.write(record)
+    return record
+
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,240 @@
+"""The loop and the runner of every role: when something is looked at, done, and tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from localvolume.host.process.workers import Hung
+from localvolume.kube.backoff import Backoff
+from localvolume.reconcile.loop import CannotLook, Loop, Rest
+from localvolume.reconcile.runner import Answer, Failing, Runner
+from tests.suite.until import until_async
+
+AT_ONCE = Rest(longest=0.0)
+
+
+@contextlib.asynccontextmanager
+async def running(loop: Loop) -> AsyncIterator[Loop]:
+    task = asyncio.create_task(loop.run())
+    try:
+        yield loop
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+# --- the loop ----------------------------------------------------------------------------------
+
+
+async def test_it_looks_once_for_all_that_changes_meanwhile() -> None:
+    let_go = asyncio.Event()
+
+    async def look() -> float:
+        await let_go.wait()
+        return 0.0
+
+    async with running(Loop("x", look, rest=AT_ONCE)) as loop:
+        await until_async(lambda: loop.looking_since is not None)
+        for _ in range(5):
+            loop.wake()
+        let_go.set()
+        await until_async(lambda: loop.looks == 2)
+        await asyncio.sleep(0.05)
+        assert (loop.looks, loop.problem) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (OSError(5, "Input/output error"), "cannot be looked at: [Errno 5]"),
+        (Hung("/mnt/dead", 10.0), "cannot be looked at"),
+        (ZeroDivisionError("ours"), "a mistake of ours: ZeroDivisionError"),
+        (CannotLook("there is no Node"), "there is no Node"),
+    ],
+)
+async def test_a_look_that_fails_is_told_and_ends_nothing(error: Exception, problem: str) -> None:
+    fails = True
+
+    async def look() -> float:
+        if fails:
+            raise error
+        return 0.0
+
+    async with running(Loop("x", look, rest=AT_ONCE)) as loop:
+        await until_async(lambda: problem in loop.problem)
+        assert loop.looks == 0
+        fails = False
+        loop.wake()
+        await until_async(lambda: loop.looks == 1)
+        assert loop.problem == ""
+
+
+async def test_what_cannot_be_looked_at_yet_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    tries = 0
+
+    async def look() -> float:
+        nonlocal tries
+        tries += 1
+        raise CannotLook("there is no Node", 0.01)
+
+    async with running(Loop("disks", look, rest=AT_ONCE)):
+        await until_async(lambda: tries > 3)
+    said = [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
+    assert said == ["disks: there is no Node"]
+
+
+async def test_it_looks_again_by_itself_when_a_look_asks_for_that() -> None:
+    async def look() -> float:
+        return 0.01 if loop.looks < 3 else 0.0
+
+    loop = Loop("x", look, rest=AT_ONCE)
+    async with running(loop):
+        await until_async(lambda: loop.looks == 4)
+        await asyncio.sleep(0.05)
+        assert loop.looks == 4
+
+
+async def test_it_resyncs_without_any_event() -> None:
+    resyncs = 0
+
+    def at_resync() -> None:
+        nonlocal resyncs
+        resyncs += 1
+
+    async def look() -> float:
+        return 0.0
+
+    loop = Loop("x", look, rest=AT_ONCE, resync=lambda: 0.01, at_resync=at_resync)
+    async with running(loop):
+        await until_async(lambda: loop.looks > 3)
+        assert resyncs >= 3
+
+
+def test_it_rests_as_long_as_the_look_took_times_a_factor_and_within_bounds() -> None:
+    rest = Rest(factor=4.0, shortest=0.5, longest=1.0)
+    assert [rest.after(took) for took in (0.01, 0.2, 3.0)] == [0.5, 0.8, 1.0]
+
+
+async def test_a_look_that_does_not_end_is_known_to_be_stuck() -> None:
+    async def look() -> float:
+        await asyncio.Event().wait()
+        return 0.0
+
+    async with running(Loop("x", look)) as loop:
+        await until_async(lambda: loop.stuck(0.01))
+        assert not loop.stuck(3600.0)
+
+
+# --- the runner --------------------------------------------------------------------------------
+
+
+class Doer:
+    """A runner of words, each of which ends when it is let go, with `errors` if there are any."""
+
+    def __init__(self, **options: object) -> None:
+        self.begun: list[str] = []
+        self.ended: list[tuple[str, float | None]] = []
+        self.errors: list[Exception] = []
+        self._doors: dict[str, asyncio.Event] = {}
+        act: Callable[[str], Awaitable[None]] = self._act
+        self.runner = Runner[str](
+            act,
+            failed=self._failed,
+            ended=lambda key, _action, wait: self.ended.append((key, wait)),
+            backoff=lambda: Backoff(3600.0, 3600.0, spread=0.0),
+            **options,  # type: ignore[arg-type]
+        )
+
+    async def _act(self, action: str) -> None:
+        self.begun.append(action)
+        await self._doors.setdefault(action, asyncio.Event()).wait()
+        if self.errors:
+            raise self.errors.pop()
+
+    def _failed(self, _key: str, _action: str, error: Exception, failing: Failing) -> float:
+        return failing.overtaken() if isinstance(error, LookupError) else failing.again()
+
+    async def let_go(self, action: str) -> None:
+        before = len(self.ended)
+        self._doors.setdefault(action, asyncio.Event()).set()
+        await until_async(lambda: len(self.ended) > before)
+
+
+async def test_a_key_never_has_two_actions_under_way() -> None:
+    doer = Doer()
+    assert doer.runner.offer("a", "one") == Answer.BEGUN
+    assert doer.runner.offer("a", "two") == Answer.BUSY
+    assert doer.runner.offer("b", "three") == Answer.BEGUN
+    await doer.let_go("one")
+    assert doer.runner.offer("a", "two") == Answer.BEGUN
+    await until_async(lambda: doer.begun == ["one", "three", "two"])
+    await doer.runner.stop(0.0)
+
+
+async def test_a_failure_is_waited_out_by_its_kind_alone() -> None:
+    doer = Doer(kind=lambda action: action.split()[0])
+    doer.errors.append(ValueError("x"))
+    doer.runner.offer("a", "grow it")
+    await doer.let_go("grow it")
+    assert doer.ended == [("a", 3600.0)]
+    assert doer.runner.offer("a", "grow more") == Answer.EARLY
+    assert doer.runner.offer("a", "remove it") == Answer.BEGUN
+    await doer.let_go("remove it")
+    assert doer.runner.offer("a", "grow more") == Answer.EARLY
+    doer.runner.forget("a")
+    assert doer.runner.offer("a", "grow more") == Answer.BEGUN
+    await doer.runner.stop(0.0)
+
+
+async def test_a_success_begins_anew_with_short_waits() -> None:
+    doer = Doer()
+    waits = []
+    for outcome in ("", "", "well", ""):
+        doer.errors = [] if outcome else [LookupError("it changed")]
+        doer.runner.wait("a", "it", 0.0)
+        doer.runner.offer("a", "it")
+        await doer.let_go("it")
+        waits.append(doer.ended[-1][1])
+    assert waits == [0.2, 0.4, None, 0.2]
+
+
+async def test_where_as_many_as_may_be_are_under_way_one_more_finds_no_place() -> None:
+    doer = Doer(at_a_time=2)
+    answers = [doer.runner.offer(key, key) for key in "abc"]
+    assert answers == [Answer.BEGUN, Answer.BEGUN, Answer.FULL]
+    assert set(doer.runner.busy) == {"a", "b"}
+    await doer.let_go("a")
+    assert doer.runner.offer("c", "c") == Answer.BEGUN
+    await doer.runner.stop(0.0)
+
+
+async def test_or_waits_for_its_turn_and_only_what_is_counted_does() -> None:
+    doer = Doer(at_a_time=1, queued=True, counted=lambda action: action != "clean")
+    answers = [doer.runner.offer(key, key) for key in ("a", "b", "clean")]
+    assert answers == [Answer.BEGUN] * 3
+    await until_async(lambda: doer.begun == ["a", "clean"])
+    assert set(doer.runner.busy) == {"a", "b", "clean"}
+    await doer.let_go("a")
+    await until_async(lambda: doer.begun == ["a", "clean", "b"])
+    doer.runner.offer("c", "c")
+    doer.runner.forget_waiting()
+    assert set(doer.runner.busy) == {"b", "clean"}
+    await doer.runner.stop(0.0)
+    assert not doer.runner.busy
+
+
+async def test_a_stop_lets_what_is_under_way_end_and_then_cancels_it() -> None:
+    doer = Doer()
+    doer.runner.offer("a", "quick")
+    doer.runner.offer("b", "never")
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_later(0.05, doer._doors["quick"].set)
+    await doer.runner.stop(0.3)
+    assert doer.ended == [("a", None)]
+    assert not doer.runner.busy

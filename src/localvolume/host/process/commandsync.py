@@ -9,7 +9,7 @@ import errno
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from localvolume.host.process import commands
 from localvolume.host.process.commands import Finished
@@ -56,11 +56,13 @@ def on_loop(loop: asyncio.AbstractEventLoop, beyond: float = 30.0) -> Run:
         if loop.is_closed():
             raise OSError(errno.ECANCELED, "the agent is ending", argv[0])
         given_up = threading.Event()
+        begun: list[asyncio.Task[Any] | None] = []
 
         async def unless_given_up() -> Finished:
             # A loop that comes to it late would start it, and then kill it.
             if given_up.is_set():
                 raise asyncio.CancelledError
+            begun.append(asyncio.current_task())
             return await commands.run(argv, timeout=timeout, output_limit=output_limit, env=env)
 
         handed_over = unless_given_up()
@@ -74,6 +76,10 @@ def on_loop(loop: asyncio.AbstractEventLoop, beyond: float = 30.0) -> Run:
         except concurrent.futures.CancelledError:
             # A closed loop leaves it before the program, or waiting for it: it ends here.
             handed_over.close()
+            for task in begun:
+                # Its loop never hears that it has ended, and Python would say so in the log, as
+                # asyncio.gather prevents in the same way.
+                task._log_destroy_pending = False  # type: ignore[union-attr]
             raise OSError(errno.ECANCELED, "the agent is ending", argv[0]) from None
         except _Unheard:
             given_up.set()

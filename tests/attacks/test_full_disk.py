@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.rooms import room
+from localvolume.backends.capacity import room
 from tests.host.support_pools import config_of, offer, pool_on, purge, wish
 from tests.suite.units import MIB
 

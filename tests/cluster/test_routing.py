@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from localvolume.controller.plan.rooms import REFUSED_SECONDS
+from localvolume.controller.plan.capacity import REFUSED_SECONDS
 from localvolume.volumes.marks import DYNAMIC_PROVISIONER, node_key
 from localvolume.volumes.moments import written
 from tests.cluster.support_controller import Ground

@@ -22,8 +22,8 @@ from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.volumes.act import Acts, Refrained
 from localvolume.controller.volumes.counting import Counting
-from localvolume.controller.volumes.live import look
-from localvolume.controller.volumes.voice import Voice
+from localvolume.controller.volumes.preconditions import look
+from localvolume.controller.volumes.reporting import Reporter
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import LookAgain
@@ -76,7 +76,7 @@ class Ground:
     async def do(self, step: Step) -> None:
         acts = Acts(
             client=self.client,
-            voice=Voice(EventRecorder(self.client, "test", "one")),
+            reporter=Reporter(EventRecorder(self.client, "test", "one")),
             metrics=self.metrics,
             counting=Counting(POLICY, Clock(), self.client.clock),
             saw=lambda _: None,

@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from localvolume.backends.model import Record
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.act import Acts
-from localvolume.dynamic.live import Live, Superseded
 from localvolume.dynamic.model import Facts, TakeAway
 from localvolume.dynamic.pools import Pools
+from localvolume.dynamic.preconditions import Live, Superseded
 from localvolume.dynamic.telemetry import DynamicTelemetry
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client, MergePatch

@@ -14,7 +14,7 @@ import pytest
 from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
 from localvolume.controller.flexvolume.act import FlexActs
 from localvolume.controller.telemetry import ControllerMetrics
-from localvolume.controller.volumes.live import Superseded
+from localvolume.controller.volumes.preconditions import Superseded
 from localvolume.flexvolume.plan.provision import Claim, Keep, Provision, Refuse, Step
 from localvolume.flexvolume.plan.release import Delete, Hold
 from localvolume.kube.client import Client, MergePatch

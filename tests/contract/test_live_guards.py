@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from localvolume.backends.model import Record
-from localvolume.dynamic.live import NAMED_SECONDS, Live, Superseded
 from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.plan.places import is_surely_elsewhere
+from localvolume.dynamic.preconditions import NAMED_SECONDS, Live, Superseded
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume

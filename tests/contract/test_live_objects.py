@@ -13,17 +13,17 @@ import pytest
 
 from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.controller.model import Keep
-from localvolume.controller.volumes import live
-from localvolume.dynamic.live import Live
-from localvolume.dynamic.live import Superseded as NotToBeRemoved
+from localvolume.controller.volumes import preconditions
+from localvolume.dynamic.preconditions import Live
+from localvolume.dynamic.preconditions import Superseded as NotToBeRemoved
 from localvolume.host.process.workers import Workers
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
-from localvolume.static.confirm import Confirm, Superseded
 from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
+from localvolume.static.preconditions import Confirm, Superseded
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.marks import CLAIMED_ANNOTATION, FINALIZER, HOSTNAME_LABEL
 from localvolume_lab.sandbox import Sandbox
@@ -129,16 +129,16 @@ async def test_an_object_that_was_made_again_is_another_one(
     await _made(client)
     with pytest.raises(Superseded, match="another object now"):
         await confirm.still_to_be_cleaned(volume)
-    with pytest.raises(live.Superseded, match="another object now"):
-        await live.look(client, Keep(volume, "it is looked at"))
+    with pytest.raises(preconditions.Superseded, match="another object now"):
+        await preconditions.look(client, Keep(volume, "it is looked at"))
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
 async def test_what_no_node_can_be_called_says_nothing_of_nodes(client: Client, name: str) -> None:
     """Asked for, it would lead to something else than a node, and count as an answer."""
     volume = await _made(client, hostname=name)
-    with pytest.raises(live.Superseded, match="is no name of a node"):
-        await live.look(client, Keep(volume, "it is looked at"))
+    with pytest.raises(preconditions.Superseded, match="is no name of a node"):
+        await preconditions.look(client, Keep(volume, "it is looked at"))
 
 
 async def test_what_the_last_of_many_objects_names_is_not_cleaned(tmp_path: Path) -> None:

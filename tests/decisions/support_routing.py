@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from localvolume.controller.plan.capacity import DRIVER_LABEL, driver_label, offers_for
 from localvolume.controller.plan.claims import Facts, Refusal, Step, decide, refusal
 from localvolume.controller.plan.nodes import Nodes
-from localvolume.controller.plan.rooms import DRIVER_LABEL, driver_label, offers_for
 from localvolume.kube.objects import (
     ClaimRef,
     CSIStorageCapacity,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from localvolume.backends.capacity import promised
 from localvolume.backends.model import Abilities
-from localvolume.backends.rooms import promised
 from localvolume.dynamic.model import Facts, GiveBack, Hold, Keep, Make, Reject, Step
 from localvolume.dynamic.plan.plan import UNCOUNTED, plan
 from localvolume.volumes.capacity import GIB

@@ -15,8 +15,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from localvolume.backends.capacity import room
 from localvolume.backends.model import Record
-from localvolume.backends.rooms import room
 from localvolume.dynamic.model import (
     Ask,
     Delete,

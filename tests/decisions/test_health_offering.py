@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from localvolume.backends.rooms import room
+from localvolume.backends.capacity import room
 from localvolume.config.model import FirstUse
 from localvolume.dynamic.model import GiveBack, Grow, Hold, Make, Retire
 from localvolume.static.facts.known import Changes, Known

@@ -2,7 +2,7 @@
 
 import pytest
 
-from localvolume.backends.pool.ground import why_not_mounted
+from localvolume.backends.pool.root import why_not_mounted
 from localvolume.host.mount.mounts import MountTable, parse_mount_table
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localvolume.backends.capacity import beside, most_of, price, room, worth
 from localvolume.backends.model import BackendName, PoolReport, Record, Usage
-from localvolume.backends.rooms import beside, most_of, price, room, worth
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.model import Facts, GiveBack, Grow, Hold, Make, Pool
 from localvolume.dynamic.plan.capacity import ClassRoom, desired_objects

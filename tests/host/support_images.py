@@ -187,7 +187,7 @@ def fill(where: Path, name: str = "full") -> int:
     return written
 
 
-def killed_at(step: int, doing: Callable[[ImageBackend], object], links: Path) -> bool:
+def killed_at(step: int, executor: Callable[[ImageBackend], object], links: Path) -> bool:
     """Do something in a child that is killed by -9 right before its n-th call of the system.
 
     Counted are the calls that the backend and what it uses make themselves, and the commands they
@@ -196,7 +196,7 @@ def killed_at(step: int, doing: Callable[[ImageBackend], object], links: Path) -
     child = os.fork()
     if child == 0:
         try:
-            _die_at(step, doing, links)
+            _die_at(step, executor, links)
         except BaseException:  # noqa: BLE001 - nothing may go on in a child
             traceback.print_exc()
             os._exit(2)
@@ -208,7 +208,7 @@ def killed_at(step: int, doing: Callable[[ImageBackend], object], links: Path) -
     return False
 
 
-def _die_at(step: int, doing: Callable[[ImageBackend], object], links: Path) -> None:
+def _die_at(step: int, executor: Callable[[ImageBackend], object], links: Path) -> None:
     left = step
 
     def count() -> None:
@@ -236,5 +236,5 @@ def _die_at(step: int, doing: Callable[[ImageBackend], object], links: Path) -> 
 
     backend = ImageBackend(run, str(links))
     sys.setprofile(look)
-    doing(backend)
+    executor(backend)
     sys.setprofile(None)

@@ -12,9 +12,9 @@ from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.host.process.workers import Workers
 from localvolume.kube.access.auth import Access
 from localvolume.kube.client import Client
-from localvolume.static.confirm import Confirm, Superseded
 from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
+from localvolume.static.preconditions import Confirm, Superseded
 from tests.host.support_devices import command, loop_device, tmpfs
 from tests.suite.units import MIB
 

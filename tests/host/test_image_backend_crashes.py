@@ -32,10 +32,10 @@ def pool(tmp_path: Path) -> Iterator[ImagePool]:
         yield pool
 
 
-def at_every_step(pool: ImagePool, doing: Callable[[ImageBackend], object]) -> Iterator[int]:
+def at_every_step(pool: ImagePool, executor: Callable[[ImageBackend], object]) -> Iterator[int]:
     """Yield after each death; the caller mends and checks."""
     for step in range(1000):
-        if not killed_at(step, doing, pool.links):
+        if not killed_at(step, executor, pool.links):
             assert step > 3, "it was hardly watched"
             return
         yield step

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.backends.lvm.turns import Turns
-from localvolume.backends.pool.ground import PoolTaken
+from localvolume.backends.pool.root import PoolTaken
 
 POOL = "0a0a0a-0000"
 

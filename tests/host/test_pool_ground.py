@@ -15,9 +15,9 @@ import pytest
 
 from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.model import BackendFailed, NotThisVolume
-from localvolume.backends.pool.entrance import Entrance
-from localvolume.backends.pool.ground import Ground, PoolTaken, why_not_mounted
 from localvolume.backends.pool.pool import PoolStore
+from localvolume.backends.pool.root import Ground, PoolTaken, why_not_mounted
+from localvolume.backends.pool.session import Entrance
 from localvolume.host.mount.mounts import MountTable, parse_mount_table
 from tests.host.support_devices import (
     bind,

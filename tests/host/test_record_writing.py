@@ -12,10 +12,10 @@ import pytest
 
 from localvolume.host.locks import lock_directory
 from localvolume.host.process.workers import Workers
-from localvolume.static.confirm import Superseded
 from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
 from localvolume.static.paces import StaticPaces
+from localvolume.static.preconditions import Superseded
 from localvolume.static.recording import NotRecorded, Records
 from localvolume.static.writing import RecordWriter
 from localvolume.volumes.record import Record

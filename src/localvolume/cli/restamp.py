@@ -10,8 +10,8 @@ import argparse
 import sys
 from collections import Counter
 
-from localvolume.backends.pool.ground import PoolUnusable
 from localvolume.backends.pool.restamp import Found, Refused, restamp, survey
+from localvolume.backends.pool.root import PoolUnusable
 
 WAIT_SECONDS = 180.0
 """An agent looks every two minutes at least, and lets go of the pool then."""

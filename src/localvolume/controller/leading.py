@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from localvolume.controller.agenda import Agenda
 from localvolume.controller.caches.cluster import Cluster
 from localvolume.controller.caches.demand import Demand
-from localvolume.controller.doing import Doing
+from localvolume.controller.executor import Executor
 from localvolume.controller.model import Policy
 from localvolume.controller.telemetry import ControllerMetrics
+from localvolume.controller.workqueue import WorkQueue
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.volumes.periods import Clock
@@ -24,16 +24,16 @@ SLICE_SECONDS: Final = 0.02
 
 
 class Turning:
-    """One agenda, judged by one task."""
+    """One work queue, judged by one task."""
 
-    def __init__(self, agenda: Agenda) -> None:
-        self._agenda = agenda
+    def __init__(self, queue: WorkQueue) -> None:
+        self._queue = queue
         self._turned = time.monotonic()
 
     @property
     def behind(self) -> float:
         """For how many seconds something has waited to be judged, without anything having been."""
-        return time.monotonic() - self._turned if len(self._agenda) else 0.0
+        return time.monotonic() - self._turned if len(self._queue) else 0.0
 
     async def forever(
         self,
@@ -44,11 +44,11 @@ class Turning:
         called after it."""
         while True:
             self._turned = time.monotonic()
-            await self._agenda.wait()
+            await self._queue.wait()
             self._turned = until = time.monotonic()
             until += SLICE_SECONDS
             judge = begin()
-            while (name := self._agenda.pop()) is not None:
+            while (name := self._queue.pop()) is not None:
                 judge(name)
                 if time.monotonic() >= until:
                     break
@@ -91,7 +91,7 @@ class Means:
 class Leading(ABC, Generic[S]):
     """One leadership of one role: made when it begins, run until it is cancelled."""
 
-    _doing: Doing[S]
+    _executor: Executor[S]
 
     def __init__(self, means: Means) -> None:
         self._cluster = means.cluster
@@ -100,13 +100,13 @@ class Leading(ABC, Generic[S]):
         self._metrics = means.metrics
         self._policy = means.policy
         self._pace = means.pace
-        self._agenda = Agenda()
-        self._turning = Turning(self._agenda)
+        self._queue = WorkQueue()
+        self._turning = Turning(self._queue)
 
     @property
     def refused(self) -> str:
         """What the API server does not let us do, "" where nothing."""
-        return self._doing.refused
+        return self._executor.refused
 
     @property
     def behind(self) -> float:

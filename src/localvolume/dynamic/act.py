@@ -16,7 +16,6 @@ from localvolume.backends.model import BackendFailed, NoRoom, Record
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic import patches
 from localvolume.dynamic.classes.parameters import read_claim
-from localvolume.dynamic.live import Live, Superseded
 from localvolume.dynamic.manifest import persistent_volume
 from localvolume.dynamic.model import (
     Ask,
@@ -38,6 +37,7 @@ from localvolume.dynamic.model import (
 )
 from localvolume.dynamic.plan.claims import EVENT_RESIZE_FAILED
 from localvolume.dynamic.pools import Pools
+from localvolume.dynamic.preconditions import Live, Superseded
 from localvolume.dynamic.telemetry import DynamicTelemetry
 from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client

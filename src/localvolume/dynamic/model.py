@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from localvolume.backends.capacity import NOBODY, Beside
 from localvolume.backends.model import PoolReport, Record
-from localvolume.backends.rooms import NOBODY, Beside
 from localvolume.config.pools import PoolConfig
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from localvolume.volumes.manifest import NodeFacts

@@ -16,8 +16,7 @@ from localvolume.dynamic.act import Acts
 from localvolume.dynamic.alerts import Alerts
 from localvolume.dynamic.capacityrole import CapacityRole
 from localvolume.dynamic.classes.parameters import facts_of_class
-from localvolume.dynamic.doing import Doing
-from localvolume.dynamic.live import Live
+from localvolume.dynamic.executor import Executor
 from localvolume.dynamic.model import ClassFacts, Facts, Hold, Plan, Pool
 from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.patterns import unmatched
@@ -28,6 +27,7 @@ from localvolume.dynamic.plan.places import is_surely_elsewhere
 from localvolume.dynamic.plan.plan import plan
 from localvolume.dynamic.plan.undoing import marks_of
 from localvolume.dynamic.pools import Pools
+from localvolume.dynamic.preconditions import Live
 from localvolume.dynamic.telemetry import DynamicTelemetry
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
@@ -107,12 +107,12 @@ class DynamicRole:
             saw_claim=claims.apply_own_write,
             written_now=self._latest,
         )
-        self._doing = Doing(acts, wake=self.changed, paces=paces)
+        self._executor = Executor(acts, wake=self.changed, paces=paces)
         self.loop = Loop(
             "volumes made for claims",
             self._look,
             resync=lambda: RESYNC_SECONDS,
-            at_resync=self._doing.say_again,
+            at_resync=self._executor.say_again,
         )
         self._classes: dict[str, tuple[StorageClass, Served, ClassFacts]] = {}
         self._usage_problems: dict[str, str] = {}
@@ -136,13 +136,13 @@ class DynamicRole:
 
     def mounts_changed(self) -> None:
         """A pod may have let go of its volume."""
-        self._doing.users_changed()
+        self._executor.users_changed()
         self.changed()
 
     def reconfigure(self, configuration: Configuration) -> None:
         """From the next look on, another configuration counts."""
         self._configuration = configuration
-        self._doing.say_again()
+        self._executor.say_again()
         self.changed()
 
     # --- the loop ------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class DynamicRole:
                 tasks.create_task(self._capacities.run())
                 tasks.create_task(self.loop.run())
         finally:
-            await self._doing.stop()
+            await self._executor.stop()
             self._pools.close()
 
     async def _look(self) -> float:
@@ -175,7 +175,7 @@ class DynamicRole:
         self._pools.configure(configs, self._own_volumes().values())
         # What ends while the pools are looked at is in neither the report nor what is under way
         # afterwards: it counts as under way for this look, and its end calls for the next one.
-        busy, promised = set(self._doing.busy), self._promised()
+        busy, promised = set(self._executor.busy), self._promised()
         pools = await self._pools.look()
         self.pools = {pool.config.name: (pool.config, pool.report) for pool in pools}
         served = {one.provisioner: one for one in (_NATIVE, *configuration.served)}
@@ -196,7 +196,7 @@ class DynamicRole:
             absent=absent,
             named=self._live.named(),
             promised=list({**promised, **self._promised()}.values()),
-            busy=busy | set(self._doing.busy),
+            busy=busy | set(self._executor.busy),
             now=now,
             witnessed=self._witness.look(
                 marks_of(self._own_volumes().values()), now, self._clock.steady()
@@ -217,7 +217,7 @@ class DynamicRole:
         if not any(pool.report.taken for pool in pools):
             # Else it is the other agent's to say, and the two would take turns.
             self._capacities.update(CapacityFacts(node, rooms))
-        self._doing.begin(made, facts)
+        self._executor.begin(made, facts)
         waits = [step.again_seconds for step in made.steps if isinstance(step, Hold)]
         if self._pools.unexpanded or any(pool.report.problem for pool in pools):
             waits.append(PROBLEM_SECONDS)
@@ -244,7 +244,7 @@ class DynamicRole:
 
     def _promised(self) -> dict[str, tuple[str, Record]]:
         """What is being made or grown, with the name of its pool, by the volume's name."""
-        return {record.name: (pool, record) for pool, record in self._doing.promised()}
+        return {record.name: (pool, record) for pool, record in self._executor.promised()}
 
     def _is_elsewhere(self, volume: PersistentVolume) -> bool:
         """Whether it surely lies on another node."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from localvolume.backends.rooms import room
+from localvolume.backends.capacity import room
 from localvolume.dynamic.model import Hold, Pool, Reject, Step
 from localvolume.dynamic.plan.orphans import Orphan
 from localvolume.process.metrics import BUCKETS, OURS

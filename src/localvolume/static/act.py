@@ -28,7 +28,6 @@ from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static import patches
 from localvolume.static.asked import Asked
-from localvolume.static.confirm import Confirm, Superseded, target_of
 from localvolume.static.facts.survey import Survey
 from localvolume.static.jobs.watch import JobWatch
 from localvolume.static.model import (
@@ -51,6 +50,7 @@ from localvolume.static.plan.content import is_offerable, method_for
 from localvolume.static.plan.offer import offer
 from localvolume.static.plan.plan import EVENT_NAMES_TAKEN, EVENT_WAITS, held_by_another, names_of
 from localvolume.static.plan.surroundings import Surroundings
+from localvolume.static.preconditions import Confirm, Superseded, target_of
 from localvolume.static.recording import Records
 from localvolume.static.stops import Stops
 from localvolume.static.strangers import BURST_SECONDS

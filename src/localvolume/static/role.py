@@ -25,7 +25,7 @@ from localvolume.kube.ownpod import OwnPod
 from localvolume.reconcile.loop import CannotLook, Loop
 from localvolume.static.act import Acts
 from localvolume.static.asked import Asked
-from localvolume.static.doing import Doing
+from localvolume.static.executor import Executor
 from localvolume.static.facts.known import Changes
 from localvolume.static.facts.survey import READERS, Survey
 from localvolume.static.jobs.watch import JobWatch
@@ -111,7 +111,7 @@ class StaticRole:
         )
         self.cleaners = acts.cleaners
         """The threads of cleanings, for whoever shows what hangs."""
-        self._doing = Doing(acts, events, telemetry, wake=self.objects_changed, paces=paces)
+        self._executor = Executor(acts, events, telemetry, wake=self.objects_changed, paces=paces)
         self.loop = Loop(
             "static volumes",
             self._look,
@@ -160,7 +160,7 @@ class StaticRole:
 
     def objects_changed(self, *_: object) -> None:
         """A PersistentVolume, StorageClass, Job or the Node changed."""
-        self._doing.objects_changed(self._volumes.items)
+        self._executor.objects_changed(self._volumes.items)
         self.loop.wake()
 
     def resync(self) -> None:
@@ -168,7 +168,7 @@ class StaticRole:
         self._changes.everything = True
         self._asked.clear()
         self._jobs.ask_again()
-        self._doing.say_again()
+        self._executor.say_again()
         self._on_resync()
         self.mounts_changed()
 
@@ -176,7 +176,7 @@ class StaticRole:
         """From the next look on, another configuration counts."""
         self._configuration = configuration
         self._jobs.needed = configuration.use_job_for_cleaning
-        self._doing.forget_waiting()
+        self._executor.forget_waiting()
         self.resync()
 
     # --- the loop ------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class StaticRole:
             await self._own_pod.answered.wait()
             await self.loop.run()
         finally:
-            await asyncio.gather(self._doing.stop(), self._survey.stop())
+            await asyncio.gather(self._executor.stop(), self._survey.stop())
             self.readers.close()
 
     async def _look(self) -> float:
@@ -225,7 +225,7 @@ class StaticRole:
             volumes=self._own_volumes(),
             asked=self._asked.fresh(),
             others=self._asked.fresh_named(),
-            busy=self._doing.busy,
+            busy=self._executor.busy,
             grace_seconds=self._grace_seconds,
             paces=self._paces,
             jobs=self._jobs.jobs,
@@ -236,7 +236,7 @@ class StaticRole:
         )
         steps = plan(dataclasses.replace(facts, missing_seconds=self._missing(facts)))
         self._tell(around, facts, steps)
-        self._doing.begin(steps, around)
+        self._executor.begin(steps, around)
         again = [step.again_seconds for step in steps if isinstance(step, Hold)]
         self._telemetry.look_seconds.set(time.monotonic() - began)
         if not self._problems and not any(is_to_come(step) for step in steps):

@@ -14,10 +14,10 @@ from typing import TypeVar
 from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.host.process.workers import Workers
 from localvolume.kube.objects import PersistentVolume
-from localvolume.static.confirm import Superseded
 from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
 from localvolume.static.paces import StaticPaces
+from localvolume.static.preconditions import Superseded
 from localvolume.static.recording import Records
 from localvolume.volumes.objects import claim_of, claims_of, generation_of
 from localvolume.volumes.record import (

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from localvolume.backends.capacity import room
 from localvolume.backends.lvm.record import growth_name
 from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.backends.model import BackendFailed, GoesOn, NoRoom, Record
-from localvolume.backends.rooms import room
 from localvolume.host.lvm.commands import Lvm
 from tests.host.support_devices import command
 from tests.host.support_privileges import CAP_SYS_RESOURCE, without_capability

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from localvolume.backends.capacity import room
 from localvolume.backends.lvm import removal
 from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NoRoom, NotThisVolume
 from localvolume.backends.pool.survey import survey
-from localvolume.backends.rooms import room
 from localvolume.host.lvm.commands import Lvm
 from localvolume.host.process.commands import Finished
 from tests.host.support_devices import command

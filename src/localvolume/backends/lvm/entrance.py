@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
+from localvolume.backends.capacity import room
 from localvolume.backends.lvm.record import Entry
 from localvolume.backends.lvm.removal import in_state
 from localvolume.backends.lvm.tools import Tools, is_down, told
@@ -16,7 +17,6 @@ from localvolume.backends.lvm.turns import Turns
 from localvolume.backends.lvm.usage import usage
 from localvolume.backends.lvm.view import NoPool, View, report_of
 from localvolume.backends.model import Abilities, BackendFailed, NoRoom, NotThisVolume
-from localvolume.backends.rooms import room
 from localvolume.volumes.lvtags import decode
 
 _BRINGING_UP_SECONDS: Final = 4.0

@@ -32,7 +32,7 @@ from localvolume.backends.model import (
     Record,
     as_offered,
 )
-from localvolume.backends.pool.ground import PoolTaken
+from localvolume.backends.pool.root import PoolTaken
 from localvolume.config.pools import PoolConfig
 from localvolume.host.lvm.commands import device_path
 from localvolume.host.lvm.gate import GatedLvm

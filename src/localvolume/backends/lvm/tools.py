@@ -10,7 +10,7 @@ from typing import Protocol
 from localvolume.backends.lvm.view import NoPool, View, view_of
 from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.backends.model import BackendFailed, Impossible, NoRoom, NotThisVolume
-from localvolume.backends.pool.ground import PoolUnusable
+from localvolume.backends.pool.root import PoolUnusable
 from localvolume.config.pools import LvmConfig, PoolConfig
 from localvolume.host.block.blockdev import InUse, NotABlockDevice
 from localvolume.host.lvm.commands import (

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from localvolume.backends.model import BackendFailed
-from localvolume.backends.pool.ground import PoolTaken
+from localvolume.backends.pool.root import PoolTaken
 from localvolume.host.locks import lock_directory
 
 LOCKS: Final = "/run/localvolume"

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from localvolume.backends.capacity import FULL_PERCENT
 from localvolume.backends.lvm.layout import free_bytes, largest_by_class
 from localvolume.backends.lvm.record import (
     GROWTH,
@@ -23,7 +24,6 @@ from localvolume.backends.lvm.record import (
     read_entry,
 )
 from localvolume.backends.model import Abilities, PoolReport, Usage
-from localvolume.backends.rooms import FULL_PERCENT
 from localvolume.config.pools import LvmConfig
 from localvolume.host.lvm.commands import LogicalVolume, VolumeGroup
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, PREFIX, BadTag, decode

@@ -11,7 +11,6 @@ from typing import Protocol, runtime_checkable
 from localvolume.backends.directory.projects import ProjectTaken
 from localvolume.backends.model import Backend, BackendFailed, Impossible, NotThisVolume, Record
 from localvolume.backends.pool import places
-from localvolume.backends.pool.entrance import OpenPool
 from localvolume.backends.pool.layout import (
     check_directory,
     fault_of_volume_name,
@@ -19,6 +18,7 @@ from localvolume.backends.pool.layout import (
     parents_of_all,
 )
 from localvolume.backends.pool.parents import above, check_parents, remove_parents, split
+from localvolume.backends.pool.session import OpenPool
 
 
 @runtime_checkable

@@ -21,11 +21,11 @@ from localvolume.backends.model import (
     as_offered,
 )
 from localvolume.backends.pool import places
-from localvolume.backends.pool.entrance import Entrance, OpenPool
-from localvolume.backends.pool.ground import PoolTaken
 from localvolume.backends.pool.layout import check_directory, overlapping, trash_name
 from localvolume.backends.pool.making import begin, complete, is_begun, take_away, tidy, unmake
 from localvolume.backends.pool.orphans import orphans
+from localvolume.backends.pool.root import PoolTaken
+from localvolume.backends.pool.session import Entrance, OpenPool
 from localvolume.backends.pool.standing import Standing, filesystem_of, standing_of
 from localvolume.config.pools import PoolConfig
 from localvolume.host.filesystem.errors import mounted_failure

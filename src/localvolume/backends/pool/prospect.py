@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from localvolume.backends.model import Abilities, PoolReport
-from localvolume.backends.pool.ground import PoolUnusable, see_usable
+from localvolume.backends.pool.root import PoolUnusable, see_usable
 from localvolume.backends.pool.survey import survey
 from localvolume.config.pools import PoolConfig
 

@@ -22,9 +22,9 @@ from localvolume.backends.image import store
 from localvolume.backends.model import OURS, NotThisVolume, Record
 from localvolume.backends.pool import places
 from localvolume.backends.pool.copied import Answer, Seen, judge
-from localvolume.backends.pool.ground import PoolUnusable, check_owner, read_id
 from localvolume.backends.pool.layout import MARKER, RECORDS, RESTAMPING, trash_name
 from localvolume.backends.pool.records import Records
+from localvolume.backends.pool.root import PoolUnusable, check_owner, read_id
 from localvolume.host.locks import lock_directory
 from localvolume.host.mount.mounts import MountTable, read_mount_table
 from localvolume.host.tree.trees import opened, sync_directory

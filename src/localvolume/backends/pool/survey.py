@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 
 from localvolume.backends.model import OURS, PoolReport
-from localvolume.backends.pool.ground import PoolUnusable, read_id
 from localvolume.backends.pool.layout import RECORDS
 from localvolume.backends.pool.orphans import orphans
 from localvolume.backends.pool.records import Records
+from localvolume.backends.pool.root import PoolUnusable, read_id
 from localvolume.config.pools import PoolConfig
 from localvolume.host.process import commands
 from localvolume.host.process.commands import Finished

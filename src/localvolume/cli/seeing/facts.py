@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any
 
 from localvolume.cli.seeing.kinds import DaemonSet, SeenEvent, SeenNode
+from localvolume.controller.plan.capacity import DRIVER_LABEL, driver_label
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.plan.ours import provisioner_of
-from localvolume.controller.plan.rooms import DRIVER_LABEL, driver_label
 from localvolume.kube.objects import (
     CSIStorageCapacity,
     KubeObject,

@@ -18,7 +18,7 @@ from localvolume.controller.caches.trimmedclaims import (
     KnownClaim,
     KnownClass,
 )
-from localvolume.controller.plan.rooms import Offers, offers_for
+from localvolume.controller.plan.capacity import Offers, offers_for
 from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client
 from localvolume.kube.informer import Informer, unready

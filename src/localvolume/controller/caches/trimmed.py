@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec.structs import force_setattr
 
-from localvolume.controller.plan.rooms import SHUT
+from localvolume.controller.plan.capacity import SHUT
 from localvolume.kube.kinds import Kind
 from localvolume.kube.objects import (
     NO_STRINGS,

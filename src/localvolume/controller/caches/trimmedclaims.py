@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from localvolume.controller.caches.trimmed import few, put
-from localvolume.controller.plan.rooms import DRIVER_LABEL
+from localvolume.controller.plan.capacity import DRIVER_LABEL
 from localvolume.kube.kinds import Kind
 from localvolume.kube.objects import (
     NO_REQUESTS,

@@ -16,7 +16,7 @@ from localvolume.controller.caches.trimmedclaims import CLAIMS, KnownClaim
 from localvolume.controller.plan.claims import Reschedule, Route, Step, Unroute
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.telemetry import ControllerMetrics
-from localvolume.controller.volumes.live import Superseded
+from localvolume.controller.volumes.preconditions import Superseded
 from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import NotThere

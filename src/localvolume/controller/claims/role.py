@@ -1,6 +1,6 @@
 """What the leader does about claims: judges them as they, classes, rooms or nodes change.
 
-Level-triggered as role.py is, on an agenda of its own: claims wait for no volume.
+Level-triggered as role.py is, by a queue of its own: claims wait for no volume.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Final
 
 from localvolume.controller.caches.trimmedclaims import KnownClaim
 from localvolume.controller.claims.act import Due, RouteActs
-from localvolume.controller.doing import Doing
+from localvolume.controller.executor import Executor
 from localvolume.controller.leading import Leading, Means
+from localvolume.controller.plan.capacity import REFUSED_SECONDS
 from localvolume.controller.plan.claims import (
     EVENT_FAILED,
     Facts,
@@ -30,7 +31,6 @@ from localvolume.controller.plan.claims import (
 )
 from localvolume.controller.plan.ledger import Held, Ledger
 from localvolume.controller.plan.nodes import Nodes
-from localvolume.controller.plan.rooms import REFUSED_SECONDS
 from localvolume.kube.cache import key_of
 from localvolume.kube.events import ObjectRef
 from localvolume.kube.objects import PersistentVolumeClaim
@@ -54,9 +54,9 @@ class Routes(Leading[Due]):
             saw=means.demand.claims.apply_own_write,
             told=self._told,
         )
-        self._doing = Doing[Due](
+        self._executor = Executor[Due](
             acts.do,
-            self._agenda,
+            self._queue,
             at_a_time=AT_A_TIME,
             state_of=lambda step: step.claim.metadata.resource_version,
         )
@@ -71,7 +71,7 @@ class Routes(Leading[Due]):
         """Never returns; on cancellation gives up what is under way."""
         await self._demand.wait_synced()
         self._demand.listener = self
-        self._agenda.add(self._demand.claims.items)
+        self._queue.add(self._demand.claims.items)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._turning.forever(lambda: self._judge, self._tell))
@@ -79,34 +79,34 @@ class Routes(Leading[Due]):
                 tasks.create_task(self._resync_forever())
         finally:
             self._demand.listener = None
-            self._agenda.close()
+            self._queue.close()
             self._metrics.unroutable.set(0)
-            await self._doing.stop()
+            await self._executor.stop()
 
     # --- what calls for judging ----------------------------------------------------------------
 
     def claims_changed(self, names: Iterable[str]) -> None:
-        self._agenda.add(names)
+        self._queue.add(names)
 
     def room_grew(self, class_name: str) -> None:
-        self._agenda.add([name for name, of in self._nowhere.items() if of == class_name])
+        self._queue.add([name for name, of in self._nowhere.items() if of == class_name])
 
     def node_changed(self, name: str) -> None:
         key = marks.node_key(name)
-        self._agenda.add([claim for claim, at in self._placed.items() if at in (name, key)])
-        self._agenda.add(self._nowhere)
+        self._queue.add([claim for claim, at in self._placed.items() if at in (name, key)])
+        self._queue.add(self._nowhere)
 
     async def _look_for_room_forever(self) -> None:
         while True:
             await asyncio.sleep(self._pace.lost)
             self._ledger.expire(time.monotonic())
-            self._agenda.add(self._nowhere)
+            self._queue.add(self._nowhere)
 
     async def _resync_forever(self) -> None:
         while True:
             await asyncio.sleep(self._pace.resync)
             self._said.clear()
-            self._agenda.add(self._demand.claims.items)
+            self._queue.add(self._demand.claims.items)
 
     # --- judging -------------------------------------------------------------------------------
 
@@ -131,9 +131,9 @@ class Routes(Leading[Due]):
             self._said.pop(name, None)
         match step:
             case Route() | Unroute() | Reschedule():
-                self._doing.begin(name, step)
+                self._executor.begin(name, step)
             case _:
-                self._doing.forget(name)
+                self._executor.forget(name)
         if claim is None or claim.spec.volume_name:
             self._refused.pop(name, None)
 
@@ -157,7 +157,7 @@ class Routes(Leading[Due]):
         elif not isinstance(step, Reschedule):
             self._placed.pop(name, None)
         if held is not None and held.key != key:
-            self._agenda.add(self._nowhere)
+            self._queue.add(self._nowhere)
 
     def _facts(self, claim: PersistentVolumeClaim, nodes: Nodes | None = None) -> Facts:
         return Facts(
@@ -199,7 +199,7 @@ class Routes(Leading[Due]):
         if since is None:
             self._nowhere_since[name] = now
             loop = asyncio.get_running_loop()
-            loop.call_later(self._pace.nowhere + 0.001, self._agenda.add, [name])
+            loop.call_later(self._pace.nowhere + 0.001, self._queue.add, [name])
         if now - (now if since is None else since) >= self._pace.nowhere:
             self._say(step.claim, step.reason)
 

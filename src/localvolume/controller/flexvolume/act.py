@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
 from localvolume.controller.telemetry import ControllerMetrics
-from localvolume.controller.volumes.live import Superseded
+from localvolume.controller.volumes.preconditions import Superseded
 from localvolume.flexvolume.plan.absence import is_proven
 from localvolume.flexvolume.plan.provision import (
     EVENT_FAILED,

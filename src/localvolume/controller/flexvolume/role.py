@@ -1,6 +1,6 @@
 """What the leader does about FlexVolume: PersistentVolumes for claims, and their end after them.
 
-Level-triggered as role.py is, on an agenda of its own. Claims are known on it as `namespace/name`,
+Level-triggered as role.py is, by a queue of its own. Claims are known on it as `namespace/name`,
 PersistentVolumes by their names, which have no slash.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from localvolume.controller.caches.trimmed import KnownVolume
-from localvolume.controller.doing import Doing
+from localvolume.controller.executor import Executor
 from localvolume.controller.flexvolume.act import Due, FlexActs
 from localvolume.controller.leading import Leading, Means
-from localvolume.controller.plan.rooms import allows
+from localvolume.controller.plan.capacity import allows
 from localvolume.flexvolume.plan.provision import (
     EVENT_FAILED,
     Claim,
@@ -58,7 +58,9 @@ class FlexVolumes(Leading[Due]):
             saw=means.cluster.volumes.apply_own_write,
             cannot=self._cannot,
         )
-        self._doing = Doing[Due](acts.do, self._agenda, at_a_time=AT_A_TIME, state_of=_state_of)
+        self._executor = Executor[Due](
+            acts.do, self._queue, at_a_time=AT_A_TIME, state_of=_state_of
+        )
         self._open: dict[str, str] = {}
         self._namesakes: dict[str, str] = {}
         self._said: dict[str, str] = {}
@@ -74,26 +76,26 @@ class FlexVolumes(Leading[Due]):
                 tasks.create_task(self._resync_forever())
         finally:
             self._demand.flex_listener = None
-            self._agenda.close()
-            await self._doing.stop()
+            self._queue.close()
+            await self._executor.stop()
 
     # --- what calls for judging ----------------------------------------------------------------
 
     def claims_changed(self, names: Iterable[str]) -> None:
-        self._agenda.add(names)
+        self._queue.add(names)
 
     def volume_changed(self, name: str) -> None:
         waiting = self._namesakes.get(name)
-        self._agenda.add([name] if waiting is None else [name, waiting])
+        self._queue.add([name] if waiting is None else [name, waiting])
 
     def node_changed(self, _name: str) -> None:
-        self._agenda.add(self._open)
+        self._queue.add(self._open)
 
     def _add_all(self) -> None:
         claims_ = self._demand.claims.items.items()
-        self._agenda.add([key for key, claim in claims_ if not claim.spec.volume_name])
+        self._queue.add([key for key, claim in claims_ if not claim.spec.volume_name])
         volumes = self._cluster.volumes.items.items()
-        self._agenda.add([name for name, one in volumes if one.spec.flex_volume is not None])
+        self._queue.add([name for name, one in volumes if one.spec.flex_volume is not None])
 
     async def _resync_forever(self) -> None:
         while True:
@@ -112,14 +114,14 @@ class FlexVolumes(Leading[Due]):
         match step:
             case None:
                 self._close(name)
-                self._doing.forget(name)
+                self._executor.forget(name)
             case Provision() | Delete():
-                self._doing.begin(name, step)
+                self._executor.begin(name, step)
             case Refuse() | Hold():
-                self._doing.forget(name)
+                self._executor.forget(name)
                 self._cannot(step)
             case _:
-                self._doing.forget(name)
+                self._executor.forget(name)
 
     def _decide(self, name: str) -> Step | None:
         """What is due; None where that changes only with the object itself."""

@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from localvolume.controller.plan.nodes import Nodes
-from localvolume.controller.plan.ours import is_dynamic, is_static
-from localvolume.controller.plan.rooms import (
+from localvolume.controller.plan.capacity import (
     REFUSED_SECONDS,
     Lack,
     Offer,
@@ -23,6 +21,8 @@ from localvolume.controller.plan.rooms import (
     lack,
     why_none,
 )
+from localvolume.controller.plan.nodes import Nodes
+from localvolume.controller.plan.ours import is_dynamic, is_static
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from localvolume.volumes import claims, marks
 from localvolume.volumes.moments import moment

@@ -22,8 +22,8 @@ from localvolume.controller.model import (
 )
 from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.volumes.counting import Counting
-from localvolume.controller.volumes.live import Superseded, look, still
-from localvolume.controller.volumes.voice import Voice
+from localvolume.controller.volumes.preconditions import Superseded, look, still
+from localvolume.controller.volumes.reporting import Reporter
 from localvolume.kube.client import Client, JsonPatch, MergePatch
 from localvolume.kube.errors import ApiError, LookAgain, NotThere
 from localvolume.kube.kinds import CLAIMS
@@ -48,13 +48,13 @@ class Acts:
         self,
         *,
         client: Client,
-        voice: Voice,
+        reporter: Reporter,
         metrics: ControllerMetrics,
         counting: Counting,
         saw: Callable[[KnownVolume], object],
     ) -> None:
         self._client = client
-        self._voice = voice
+        self._reporter = reporter
         self._metrics = metrics
         self._counting = counting
         self._saw = saw
@@ -62,7 +62,7 @@ class Acts:
     async def do(self, step: Step) -> None:
         """Raises Superseded, Refrained, NotLeading, and the errors of kube.errors."""
         volume = step.volume
-        await self._voice.room()
+        await self._reporter.room()
         match step:
             case Adopt():
                 await self._patch(volume, patches.adopted(volume, step.node_name))
@@ -72,7 +72,7 @@ class Acts:
                 await self._mark_lost(step)
             case MarkReturned():
                 await self._patch(volume, patches.returned(volume))
-                self._voice.returned(step)
+                self._reporter.returned(step)
                 log.info("%s", step.reason, extra=_about(step))
             case DeleteClaim():
                 await self._delete_claim(step)
@@ -88,7 +88,7 @@ class Acts:
             return
         step = still(found, step, self._counting)
         await self._patch(step.volume, patches.lost(step.volume, self._counting.latest()))
-        self._voice.lost(step)
+        self._reporter.lost(step)
         log.warning("%s: %s", step.reason, step.then, extra=_about(step))
 
     async def _patch(self, volume: PersistentVolume, patch: MergePatch | JsonPatch) -> None:
@@ -152,7 +152,7 @@ class Acts:
         self._metrics.volumes_deleted.labels(phase).inc()
         log.warning("deleted: %s", step.reason, extra=_about(step))
         if step.abandons:
-            self._voice.abandoned(step)
+            self._reporter.abandoned(step)
         # Its deletion has others write to it too: they take their own finalizers away.
         left = _ATTEMPTS
         while True:
@@ -176,7 +176,7 @@ class Acts:
             return
         log.warning("let go: %s", step.reason, extra=_about(step))
         if step.abandons:
-            self._voice.abandoned(step)
+            self._reporter.abandoned(step)
 
 
 def _about(step: Step) -> dict[str, str]:

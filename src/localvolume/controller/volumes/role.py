@@ -10,14 +10,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from localvolume.controller.doing import Doing
+from localvolume.controller.executor import Executor
 from localvolume.controller.leading import Leading, Means
 from localvolume.controller.model import Keep, Report, Step, Wait
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.plan.volumes import decide
 from localvolume.controller.volumes.act import Acts
 from localvolume.controller.volumes.counting import Counting
-from localvolume.controller.volumes.voice import Voice
+from localvolume.controller.volumes.reporting import Reporter
 
 log = logging.getLogger(__name__)
 
@@ -27,16 +27,16 @@ class Role(Leading[Step]):
 
     def __init__(self, means: Means) -> None:
         super().__init__(means)
-        self._voice = Voice(means.events)
+        self._reporter = Reporter(means.events)
         self._counting = Counting(means.policy, means.clock, means.client.clock)
         acts = Acts(
             client=means.client,
-            voice=self._voice,
+            reporter=self._reporter,
             metrics=means.metrics,
             counting=self._counting,
             saw=means.cluster.volumes.apply_own_write,
         )
-        self._doing = Doing[Step](acts.do, self._agenda, at_a_time=means.pace.at_a_time)
+        self._executor = Executor[Step](acts.do, self._queue, at_a_time=means.pace.at_a_time)
         self._lost: set[str] = set()
 
     async def run(self) -> None:
@@ -46,8 +46,8 @@ class Role(Leading[Step]):
         would seem to be lost.
         """
         await self._cluster.wait_synced()
-        self._cluster.listener = self._agenda.add
-        self._agenda.add(self._cluster.volumes.items)
+        self._cluster.listener = self._queue.add
+        self._queue.add(self._cluster.volumes.items)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._turning.forever(self._begin))
@@ -55,19 +55,19 @@ class Role(Leading[Step]):
                 tasks.create_task(self._resync_forever())
         finally:
             self._cluster.listener = None
-            self._agenda.close()
-            await self._doing.stop()
+            self._queue.close()
+            await self._executor.stop()
 
     async def _judge_lost_forever(self) -> None:
         while True:
             await asyncio.sleep(self._pace.lost)
-            self._agenda.add(self._lost)
+            self._queue.add(self._lost)
 
     async def _resync_forever(self) -> None:
         while True:
             await asyncio.sleep(self._pace.resync)
-            self._voice.forget()
-            self._agenda.add(self._cluster.volumes.items)
+            self._reporter.forget()
+            self._queue.add(self._cluster.volumes.items)
 
     def _begin(self) -> Callable[[str], None]:
         nodes = self._cluster.nodes_now()
@@ -88,12 +88,12 @@ class Role(Leading[Step]):
             self._lost.discard(name)
         match step:
             case None | Keep():
-                self._voice.quiet(name)
-                self._doing.forget(name)
+                self._reporter.quiet(name)
+                self._executor.forget(name)
             case Report() | Wait():
-                self._doing.forget(name)
-                self._voice.held(step)
+                self._executor.forget(name)
+                self._reporter.held(step)
                 if isinstance(step, Wait):
-                    self._agenda.later(name, step.seconds)
+                    self._queue.later(name, step.seconds)
             case _:
-                self._doing.begin(name, step)
+                self._executor.begin(name, step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from localvolume.backends.rooms import beside
+from localvolume.backends.capacity import beside
 from localvolume.dynamic.model import Pool
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from localvolume.backends.capacity import most_of, price, room, worth
 from localvolume.backends.limits import grown_to
 from localvolume.backends.model import Record
-from localvolume.backends.rooms import most_of, price, room, worth
 from localvolume.dynamic.model import ClassFacts, Facts, Pool
 from localvolume.dynamic.plan.places import relative_place
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, TopologyTerm

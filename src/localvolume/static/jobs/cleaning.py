@@ -26,13 +26,13 @@ from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
 from localvolume.kube.objects import PersistentVolume
-from localvolume.static.confirm import Confirm, Superseded, target_of
 from localvolume.static.jobs.requests import JobRequests
 from localvolume.static.jobs.watch import JobWatch
 from localvolume.static.model import Entry
 from localvolume.static.paces import StaticPaces
 from localvolume.static.plan.content import strictest_mode
 from localvolume.static.plan.surroundings import Surroundings
+from localvolume.static.preconditions import Confirm, Superseded, target_of
 from localvolume.static.writing import RecordWriter
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Any
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts, is_from_us
 from localvolume.cli.seeing.status.problems import problems
 from localvolume.cli.seeing.status.states import STATES, agent_of, is_ready, jobs_of, state_of
-from localvolume.controller.plan.rooms import SHUT
+from localvolume.controller.plan.capacity import SHUT
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import claims as claim_words
 from localvolume.volumes import marks

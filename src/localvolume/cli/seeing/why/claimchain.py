@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts
 from localvolume.cli.seeing.status.states import agent_of
 from localvolume.cli.seeing.words import size
+from localvolume.controller.plan.capacity import offers_for
 from localvolume.controller.plan.claims import refusal
-from localvolume.controller.plan.rooms import offers_for
 from localvolume.kube.objects import PersistentVolumeClaim, StorageClass
 from localvolume.kube.workloads import Pod
 from localvolume.volumes import claims, marks

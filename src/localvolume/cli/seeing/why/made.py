@@ -10,6 +10,7 @@ from localvolume.cli.seeing.status.states import agent_of
 from localvolume.cli.seeing.why.claimchain import class_object, consumers, is_for_first_pod
 from localvolume.cli.seeing.why.explanation import Verdict
 from localvolume.cli.seeing.why.hands import controller_or_you
+from localvolume.controller.plan.capacity import allows, offers_for, why_none
 from localvolume.controller.plan.claims import Facts as RoutingFacts
 from localvolume.controller.plan.claims import (
     Keep,
@@ -20,7 +21,6 @@ from localvolume.controller.plan.claims import (
     decide,
     refusal,
 )
-from localvolume.controller.plan.rooms import allows, offers_for, why_none
 from localvolume.dynamic.classes.parameters import read_class
 from localvolume.flexvolume.plan.provision import ClaimFacts, Refuse, judge_claim
 from localvolume.kube.objects import PersistentVolumeClaim, StorageClass

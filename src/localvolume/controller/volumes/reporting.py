@@ -24,7 +24,7 @@ EVENT_ABANDONED = "VolumeAbandoned"
 _ROOM_SECONDS = 10.0
 
 
-class Voice:
+class Reporter:
     """Says each thing once, and again only after `forget`."""
 
     def __init__(self, events: EventRecorder) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localvolume.backends.capacity import promised, room
 from localvolume.backends.model import PoolReport, Record, Usage
-from localvolume.backends.rooms import promised, room
 from localvolume.config.pools import PoolConfig
 from tests.suite.units import GIB
 

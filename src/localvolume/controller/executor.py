@@ -10,9 +10,9 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 
-from localvolume.controller.agenda import Agenda
 from localvolume.controller.volumes.act import Refrained
-from localvolume.controller.volumes.live import Superseded
+from localvolume.controller.volumes.preconditions import Superseded
+from localvolume.controller.workqueue import WorkQueue
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.election.lease import NotLeading
 from localvolume.kube.errors import (
@@ -38,7 +38,7 @@ FIRST_WAIT_SECONDS: Final = 0.5
 LONGEST_WAIT: Final = 60.0
 
 
-class Doing(Generic[S]):
+class Executor(Generic[S]):
     """Starts steps; objects that are busy, or have to wait, are judged again when they may be done.
 
     `do(step)` does one. With `state_of(step)`, the resourceVersion that a step was decided from,
@@ -49,13 +49,13 @@ class Doing(Generic[S]):
     def __init__(
         self,
         do: Callable[[S], Awaitable[None]],
-        agenda: Agenda,
+        queue: WorkQueue,
         *,
         at_a_time: int,
         state_of: Callable[[S], str] | None = None,
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
-        self._agenda = agenda
+        self._queue = queue
         self._state_of = state_of
         self._settle_seconds = settle_seconds
         self._runner = Runner[S](
@@ -81,7 +81,7 @@ class Doing(Generic[S]):
                 self._asked.add(name)
             case Answer.EARLY:
                 # What is asked for at an earlier time may have displaced the request for this one.
-                self._agenda.later(name, self._runner.left(name, step) + _ALSO)
+                self._queue.later(name, self._runner.left(name, step) + _ALSO)
             case Answer.FULL:
                 self._waiting[name] = None
 
@@ -119,11 +119,11 @@ class Doing(Generic[S]):
         asked = name in self._asked
         self._asked.discard(name)
         if asked and self._state_of is not None:
-            self._agenda.add([name])
+            self._queue.add([name])
         if wait is not None:
-            self._agenda.later(name, wait + _ALSO)
+            self._queue.later(name, wait + _ALSO)
         elif self._state_of is None:
-            self._agenda.later(name, self._settle_seconds)
+            self._queue.later(name, self._settle_seconds)
 
     def _tell_failed(self, name: str, step: S, error: Exception, failing: Failing) -> float:
         failing.note = None
@@ -147,4 +147,4 @@ class Doing(Generic[S]):
     def _wake_one(self) -> None:
         """Have the longest waiting judged anew; where nothing comes of that, the next is woken."""
         if self._waiting:
-            self._agenda.add([self._waiting.popitem(last=False)[0]])
+            self._queue.add([self._waiting.popitem(last=False)[0]])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from localvolume.backends.model import BackendFailed, Busy
-from localvolume.dynamic.doing import Doing
+from localvolume.dynamic.executor import Executor
 from localvolume.dynamic.model import Delete, Facts, Grow, Make, Plan, Publish, Step
 from localvolume.dynamic.paces import DynamicPaces
 from tests.decisions.support_dynamic import bound, claim, facts, pool, record, volume
@@ -52,12 +52,12 @@ class Ground:
     """What is under way at one volume, and the times that it keeps."""
 
     acts: Failing
-    doing: Doing
+    executor: Executor
 
     async def begin(self, *steps: Step) -> list[str]:
         """What all was tried, once nothing is under way."""
-        self.doing.begin(Plan(steps), facts())
-        while self.doing.busy:
+        self.executor.begin(Plan(steps), facts())
+        while self.executor.busy:
             await asyncio.sleep(0)
         return self.acts.tried
 
@@ -65,7 +65,7 @@ class Ground:
 def _ground(error: Exception, *, first: float = HOUR) -> Ground:
     acts = Failing(error)
     paces = DynamicPaces(first_wait=first, longest_wait=HOUR)
-    return Ground(acts, Doing(acts, wake=lambda: None, paces=paces))  # type: ignore[arg-type]
+    return Ground(acts, Executor(acts, wake=lambda: None, paces=paces))  # type: ignore[arg-type]
 
 
 def _grow() -> Grow:
@@ -108,10 +108,10 @@ async def _tries_while_users_change(error: Exception, *, during: bool = False) -
     """How often a growth was tried, and how long it could be; users change before or during it."""
     ground, began = _ground(error, first=0.01), time.monotonic()
     if during:
-        ground.acts.meanwhile = ground.doing.users_changed
+        ground.acts.meanwhile = ground.executor.users_changed
     for _ in range(40):
         if not during:
-            ground.doing.users_changed()
+            ground.executor.users_changed()
         await asyncio.sleep(0.011)
         await ground.begin(_grow())
     return len(ground.acts.tried), time.monotonic() - began
@@ -134,7 +134,7 @@ async def test_one_fault_is_said_in_the_same_words_each_time() -> None:
     acts = Failing(BackendFailed("I/O error"))
     for seconds in (10.0, 1000.0):
         paces = DynamicPaces(first_wait=seconds, longest_wait=seconds)
-        doing = Doing(acts, wake=lambda: None, paces=paces)  # type: ignore[arg-type]
-        await Ground(acts, doing).begin(_grow())
+        executor = Executor(acts, wake=lambda: None, paces=paces)  # type: ignore[arg-type]
+        await Ground(acts, executor).begin(_grow())
     assert len(acts.said) == 2
     assert set(acts.said) == {"volume pvc-1 cannot grow to 3Gi: I/O error; it is tried again"}

@@ -11,8 +11,8 @@ from typing import Final
 
 from localvolume.backends.directory.projects import neighbours_on
 from localvolume.backends.model import BackendFailed, NoRoom, NotThisVolume, Record
-from localvolume.backends.pool.ground import Ground, PoolTaken, PoolUnusable
 from localvolume.backends.pool.records import Records, UnreadableRecord
+from localvolume.backends.pool.root import Ground, PoolTaken, PoolUnusable
 from localvolume.config.pools import PoolConfig
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -17,11 +17,11 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.objects import PersistentVolume
 from localvolume.reconcile.runner import Failing, Runner
 from localvolume.static.act import Acts, log_fields
-from localvolume.static.confirm import Superseded
 from localvolume.static.model import Clean, Hold, Keep, Publish, Step
 from localvolume.static.paces import StaticPaces
 from localvolume.static.plan.plan import EVENT_FAILED_DELETE, EVENT_NOT_RECORDED
 from localvolume.static.plan.surroundings import Surroundings
+from localvolume.static.preconditions import Superseded
 from localvolume.static.recording import NotRecorded
 from localvolume.static.telemetry import Telemetry
 
@@ -43,7 +43,7 @@ class _Planned:
         return all(isinstance(step, Publish) for step in self.steps)
 
 
-class Doing:
+class Executor:
     """Starts the steps of a plan, and knows which are running or waiting for another attempt."""
 
     def __init__(

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.controller.plan.ledger import COUNTED_SECONDS, Held, Ledger
-from localvolume.controller.plan.nodes import Nodes
-from localvolume.controller.plan.rooms import (
+from localvolume.controller.plan.capacity import (
     Offer,
     allows,
     choose,
@@ -17,6 +15,8 @@ from localvolume.controller.plan.rooms import (
     offers_for,
     why_none,
 )
+from localvolume.controller.plan.ledger import COUNTED_SECONDS, Held, Ledger
+from localvolume.controller.plan.nodes import Nodes
 from localvolume.dynamic.plan import capacity as published
 from localvolume.kube.objects import LabelSelector, Node, NodeSelectorRequirement
 from localvolume.volumes import marks

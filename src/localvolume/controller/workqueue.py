@@ -13,7 +13,7 @@ _SLACK_SECONDS: Final = 0.25
 """How much later than asked for is soon enough; less would keep a name twice for nothing."""
 
 
-class Agenda:
+class WorkQueue:
     """Names in the order in which they were asked for. Use within one event loop."""
 
     def __init__(self) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from localvolume.kube.errors import LookAgain, NotThere
-from localvolume.static.confirm import Superseded
-from localvolume.static.doing import Doing
+from localvolume.static.executor import Executor
 from localvolume.static.model import Hold, Step
+from localvolume.static.preconditions import Superseded
 
 
 class Overtaken:
@@ -32,7 +32,7 @@ class Overtaken:
 )
 async def test_what_is_overtaken_is_tried_ever_later(error: Exception) -> None:
     acts, woken = Overtaken(error), asyncio.Event()
-    doing = Doing(acts, None, None, wake=woken.set)  # type: ignore[arg-type]  # nothing is said
+    executor = Executor(acts, None, None, wake=woken.set)  # type: ignore[arg-type]  # nothing is said
     loop = asyncio.get_running_loop()
     step = Step("disk", "it is to be done")
 
@@ -40,7 +40,7 @@ async def test_what_is_overtaken_is_tried_ever_later(error: Exception) -> None:
         """How often it is tried within that time, by a role that begins whenever it is woken."""
         before, end = acts.tried, loop.time() + seconds
         while (left := end - loop.time()) > 0:
-            doing.begin([step], None)  # type: ignore[arg-type]
+            executor.begin([step], None)  # type: ignore[arg-type]
             woken.clear()
             try:
                 await asyncio.wait_for(woken.wait(), left)
@@ -59,12 +59,12 @@ async def test_what_is_overtaken_is_tried_ever_later(error: Exception) -> None:
 
 
 def test_what_is_read_once_more_is_not_told_again(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "localvolume.static.doing")
-    doing = Doing(None, None, None, wake=lambda: None)  # type: ignore[arg-type]  # nothing is done
+    caplog.set_level(logging.INFO, "localvolume.static.executor")
+    executor = Executor(None, None, None, wake=lambda: None)  # type: ignore[arg-type]  # nothing is done
     reading = Hold("/disk", "its content is still being read", "reading")
     full = Hold("/disk", "it holds data", "not-empty")
     for step in (reading, reading, full, reading, full):
-        doing.begin([step], None)  # type: ignore[arg-type]
+        executor.begin([step], None)  # type: ignore[arg-type]
     told = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert told == [
         ("INFO", "/disk is left alone: its content is still being read"),

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from localvolume.backends.model import BackendFailed, Busy, GoesOn, Impossible, Record
 from localvolume.dynamic.act import Acts, log_fields
-from localvolume.dynamic.live import Superseded
 from localvolume.dynamic.model import (
     Ask,
     Delete,
@@ -31,6 +30,7 @@ from localvolume.dynamic.model import (
 )
 from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.plan.claims import EVENT_RESIZE_FAILED
+from localvolume.dynamic.preconditions import Superseded
 from localvolume.host.process.workers import Hung
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
@@ -52,7 +52,7 @@ class _Planned:
     users: int
 
 
-class Doing:
+class Executor:
     """Starts the steps of a plan, and knows which are running or waiting for another attempt."""
 
     def __init__(self, acts: Acts, *, wake: Callable[[], None], paces: DynamicPaces) -> None:

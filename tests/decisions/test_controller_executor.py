@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from localvolume.controller.agenda import Agenda
-from localvolume.controller.doing import SETTLE_SECONDS, Doing
+from localvolume.controller.executor import SETTLE_SECONDS, Executor
+from localvolume.controller.workqueue import WorkQueue
 from localvolume.kube.errors import LookAgain, TryAgainLater
 from tests.suite.until import until_async
 
@@ -24,7 +24,7 @@ class Other(One):
 
 
 class Judge:
-    """Asks for a step about each name on the agenda, until nothing is to be done about it."""
+    """Asks for a step about each name in the queue, until nothing is to be done about it."""
 
     def __init__(
         self,
@@ -33,11 +33,11 @@ class Judge:
         at_a_time: int = 4,
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
-        self.agenda = Agenda()
+        self.queue = WorkQueue()
         self.steps: dict[str, One] = {}
-        self.doing = Doing[One](
+        self.executor = Executor[One](
             do,
-            self.agenda,
+            self.queue,
             at_a_time=at_a_time,
             state_of=lambda step: step.version,
             settle_seconds=settle_seconds,
@@ -45,13 +45,13 @@ class Judge:
 
     async def run(self) -> None:
         while True:
-            await self.agenda.wait()
-            while (name := self.agenda.pop()) is not None:
+            await self.queue.wait()
+            while (name := self.queue.pop()) is not None:
                 step = self.steps.get(name)
                 if step is None:
-                    self.doing.forget(name)
+                    self.executor.forget(name)
                 else:
-                    self.doing.begin(name, step)
+                    self.executor.begin(name, step)
 
     async def until_idle(self, seconds: float = 20.0) -> None:
         running = asyncio.create_task(self.run())
@@ -60,8 +60,8 @@ class Judge:
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-            self.agenda.close()
-            await self.doing.stop()
+            self.queue.close()
+            await self.executor.stop()
 
 
 async def test_so_many_at_a_time_and_none_is_left() -> None:
@@ -78,7 +78,7 @@ async def test_so_many_at_a_time_and_none_is_left() -> None:
 
     judge = Judge(do)
     judge.steps = {f"x/{n}": One(f"x/{n}") for n in range(100)}
-    judge.agenda.add(judge.steps)
+    judge.queue.add(judge.steps)
     await judge.until_idle()
     assert most == 4
     assert set(done.values()) == {1}
@@ -99,7 +99,7 @@ async def test_one_that_has_waited_for_nothing_wakes_the_next() -> None:
 
     judge = Judge(do, at_a_time=1)
     judge.steps = {name: One(name) for name in "abcde"}
-    judge.agenda.add(judge.steps)
+    judge.queue.add(judge.steps)
     await judge.until_idle()
     assert done == ["a", "d", "e"]
 
@@ -112,14 +112,14 @@ async def test_what_is_asked_for_meanwhile_is_done_next() -> None:
         seen.append(step)
         if len(seen) == 1:
             judge.steps["a"] = One("a", "2")
-            judge.agenda.add(["a"])
+            judge.queue.add(["a"])
             await asyncio.sleep(0.05)
         else:
             judge.steps.clear()
 
     judge = Judge(do)
     judge.steps = {"a": One("a", "1")}
-    judge.agenda.add(["a"])
+    judge.queue.add(["a"])
     began = asyncio.get_running_loop().time()
     await judge.until_idle()
     assert [step.version for step in seen] == ["1", "2"]
@@ -139,11 +139,11 @@ async def test_a_conflict_waits_for_news_and_no_longer() -> None:
 
     def tell(version: str) -> None:
         judge.steps["a"] = One("a", version)
-        judge.agenda.add(["a"])
+        judge.queue.add(["a"])
 
     judge = Judge(do, settle_seconds=30.0)
     judge.steps = {"a": One("a", "1")}
-    judge.agenda.add(["a"])
+    judge.queue.add(["a"])
     await judge.until_idle()
     assert seen == ["1", "2"]
 
@@ -163,10 +163,10 @@ async def test_a_failure_that_displaces_an_earlier_one_is_waited_out() -> None:
 
     def tell() -> None:
         judge.steps["a"] = Other("a")
-        judge.agenda.add(["a"])
+        judge.queue.add(["a"])
 
     judge = Judge(do)
     judge.steps = {"a": One("a")}
-    judge.agenda.add(["a"])
+    judge.queue.add(["a"])
     await judge.until_idle()
     assert seen == ["One", "Other", "Other"]

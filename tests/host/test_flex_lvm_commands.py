@@ -362,7 +362,7 @@ def creating(host: Scripted) -> str:
 
 
 def vanishing(host: Scripted) -> str:
-    return "was made, and is not there"
+    return "made pvc-1, and does not report it"
 
 
 def activating(host: Scripted) -> str:
@@ -431,16 +431,20 @@ def gone_row(uid: str = "uid-1", **changed: str) -> dict[str, str]:
 
 
 def test_purging(host: Scripted) -> None:
-    """E-FV-48: looked at, looked at again, removed; missing is done; each error in its words.
+    """E-FV-48: looked at, looked at again, removed, seen to be gone; missing is done; each
+    error in its words.
 
     We differ where the group is missing: for elastic that was success. A disk that is not there
     just now proves nothing, and the volume stays on the list.
     """
     driver = host.driver()
     host.has(gone_row())
+    host.has(nth=3)
     host.says("lvremove", "  successfully removed\n")
     driver.remove(owned())
-    assert [line.split()[0] for line in host.asked()] == ["lvs", "lvs", "lvremove"]
+    assert [line.split()[0] for line in host.asked()] == ["lvs", "lvs", "lvremove", "lvs"]
+    with pytest.raises(DriverFailed, match="was removed, says LVM, and it is still there"):
+        driver.remove(owned())
     host.fails("lvremove")
     with pytest.raises(DriverFailed, match="lvremove: something bad"):
         driver.remove(owned())

@@ -200,6 +200,7 @@ def test_a_device_that_takes_no_discards_is_removed_without(
         host.has(lv("pvc-1", lv_tags=",".join(sorted(encode(now)))))
         begun = ",".join(sorted(encode({**tags, "owner": "flexvolume"})))
         host.has(lv("pvc-1", **active(device, lv_tags=begun)), nth=1)
+        host.has(nth=3)
         host.says("lvremove", "  successfully removed\n")
         host.driver().remove(listed)
     assert "takes no discards: it is removed without" in caplog.text

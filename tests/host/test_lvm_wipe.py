@@ -10,7 +10,9 @@ from localvolume.backends.lvm import wiping
 from localvolume.backends.lvm.wiping import zero_for
 from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.backends.model import BackendFailed
+from localvolume.host.lvm.commands import LogicalVolume
 from tests.host.support_devices import LoopDevice, loop_device
+from tests.host.support_lvm_told import raw, told_pool
 from tests.host.support_mounts import MNT_DETACH, mount, umount
 from tests.suite.units import MIB
 
@@ -31,38 +33,66 @@ def test_every_call_gets_on() -> None:
         assert Path(device.path).read_bytes() == bytes(3 * MIB)
 
 
-def test_it_is_stopped_between_two_pieces() -> None:
+def test_it_ends_between_two_pieces_and_goes_on_from_there() -> None:
     """What is left is made unreadable later: the volume is not removed before."""
-    size, stop = 40 * MIB, threading.Event()
-    told: list[int] = []
-
-    def tell(done: int) -> None:
-        told.append(done)
-        stop.set()
-
+    size = 40 * MIB
     with loop_device(size) as device:
         Path(device.path).write_bytes(b"sesame!!" * (size // 8))
-        with pytest.raises(BackendFailed, match="stopped while its content was made unreadable"):
-            wipe(device, "overwrite", stop, tell)
-        assert told == [16 * MIB]
+        done = wiping.wipe(volume(device), "overwrite", lambda done: done < 16 * MIB)
+        assert done == (16 * MIB, size)
         content = Path(device.path).read_bytes()
         assert content == bytes(16 * MIB) + b"sesame!!" * (24 * MIB // 8)
-        wipe(device, "overwrite")
+        begun: list[int] = []
+
+        def proceed(done: int) -> bool:
+            begun.append(done)
+            return True
+
+        assert wiping.wipe(volume(device), "overwrite", proceed, start=16 * MIB) == (size, size)
+        assert begun == [16 * MIB, 32 * MIB]
         assert Path(device.path).read_bytes() == bytes(size)
 
 
-def test_a_device_that_takes_no_discards_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_purge_stops_between_two_pieces(tmp_path: Path) -> None:
+    """The agent is to end: the volume is still there, and the next life begins it again."""
+    size, stop = 40 * MIB, threading.Event()
+    told: list[tuple[int, int]] = []
+
+    def tell(files: int, done: int) -> None:
+        told.append((files, done))
+        if done:
+            stop.set()
+
+    with loop_device(size) as device, told_pool(tmp_path, thin=False) as (store, lvm):
+        Path(device.path).write_bytes(b"sesame!!" * (size // 8))
+        major, minor = device.number.split(":")
+        gone = raw(state="removed", overwrite=True, size_bytes=size)
+        where = {"lv_path": device.path, "lv_kernel_major": major, "lv_kernel_minor": minor}
+        lvm.holds(gone, size, **where)
+        with pytest.raises(BackendFailed, match="stopped while its content was made unreadable"):
+            store.purge(gone, stop=stop, progress=tell)
+        assert told == [(0, 0), (0, 16 * MIB)]
+        assert "pvc-1" in lvm.rows
+        stop.clear()
+        store.purge(gone, stop=threading.Event(), progress=lambda *_: None)
+        assert "pvc-1" not in lvm.rows
+        assert Path(device.path).read_bytes() == bytes(size)
+
+
+def test_a_device_that_takes_no_discards_is_left_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """They are advice; and a ramfs gives nothing back."""
-    told: list[int] = []
     mount("ramfs", str(tmp_path), "ramfs")
     try:
         with loop_device(MIB, backing=tmp_path / "disk") as device:
             Path(device.path).write_bytes(b"sesame!!" * (MIB // 8))
-            wipe(device, "discard", told=told.append)
+            done = wiping.wipe(volume(device), "discard", lambda _: True)
+            assert done == (MIB, MIB)
             assert Path(device.path).read_bytes() == b"sesame!!" * (MIB // 8)
     finally:
         umount(str(tmp_path), MNT_DETACH)
-    assert told == []
+    assert "takes no discards: it is removed without" in caplog.text
 
 
 def test_a_discard_that_fails_otherwise_is_told() -> None:
@@ -77,11 +107,14 @@ def test_a_discard_that_fails_otherwise_is_told() -> None:
             os.close(fd)
 
 
-def wipe(
-    device: LoopDevice,
-    how: wiping.How,
-    stop: threading.Event | None = None,
-    told: wiping.Told = lambda done: None,
-) -> None:
-    stop = stop or threading.Event()
-    wiping.wipe(device.path, device.number, how, thin=False, stop=stop, told=told)
+def volume(device: LoopDevice) -> LogicalVolume:
+    """What LVM would say of a thick one that is active."""
+    return LogicalVolume(
+        name="pvc-1",
+        uuid="u",
+        group="vg",
+        size_bytes=MIB,
+        kind="thick",
+        path=device.path,
+        device=device.number,
+    )

@@ -101,7 +101,7 @@ def test_the_data_goes_before_the_volume(flex: FlexLvm, kind: str, way: str) -> 
             flex.driver.grow("pvc-1", 40 * MIB)
         flex.lvm.deactivate(flex.lv("pvc-1"))  # a reboot meanwhile
         # Zeros where nothing was would fill a thin pool.
-        found = shelf.awake(flex.lv("pvc-1"))
+        found = shelf.engine.active(flex.lv("pvc-1"))
         noted = flex.noted("pvc-1")
         lvmremoval._wiped(shelf, found, noted, "overwrite", clock=lambda: 0.0)
         assert DATA[:100] not in Path(f"/dev/{flex.group}/pvc-1").read_bytes()

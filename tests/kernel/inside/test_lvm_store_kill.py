@@ -272,7 +272,7 @@ def test_zeros_that_are_written_down_too_early_are_noticed(
 
     def early(tools: Any, seen: Any, begun: Record) -> None:
         create(tools, seen, begun)
-        volume = tools.made(seen, begun.name)
+        volume = tools.made(begun.name)
         fields = {**decode(volume.tags), ZEROED: str(volume.size_bytes)}
         tools.retag(volume, fields)
 

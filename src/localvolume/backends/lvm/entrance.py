@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Final
 
 from localvolume.backends.capacity import room
+from localvolume.backends.lvm.engine import is_down
 from localvolume.backends.lvm.record import Entry
 from localvolume.backends.lvm.removal import in_state
-from localvolume.backends.lvm.tools import Tools, is_down, told
+from localvolume.backends.lvm.tools import Tools, told
 from localvolume.backends.lvm.turns import Turns
 from localvolume.backends.lvm.usage import usage
 from localvolume.backends.lvm.view import NoPool, View, report_of

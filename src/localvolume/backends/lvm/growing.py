@@ -20,7 +20,7 @@ from localvolume.backends.lvm.tools import Take, Tools
 from localvolume.backends.lvm.view import OUTDATED, View
 from localvolume.backends.model import BackendFailed, Impossible, Record
 from localvolume.host.lvm.commands import LogicalVolume
-from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode
+from localvolume.volumes.lvtags import OWNER, POOL_OWNER
 
 
 def grow(tools: Tools, seen: View, entry: Entry, size_bytes: int, take: Take) -> Record:
@@ -58,8 +58,9 @@ def _extend_zeroed(
         # What was free before counts no more: that is looked at anew.
         room, seen = None, replace(seen, turn=OUTDATED)
     if room is None:
-        take(seen, lambda now: _create_growth(tools, now, volume.name, more), more)
-        room = tools.made(seen, growth_name(volume.name))
+        fields = {OWNER: POOL_OWNER, KIND: GROWTH, OF: volume.name}
+        take(seen, lambda _: tools.create(growth_name(volume.name), more, fields), more)
+        room = tools.made(growth_name(volume.name))
         if room.size_bytes != more:
             raise BackendFailed(f"{volume.name} cannot grow by just {more} bytes of zeroed room")
     room = tools.active(room)
@@ -72,17 +73,3 @@ def _extend_zeroed(
         tools.lvm.extend_onto(volume, target, places)
 
     take(seen, onto, 0)
-
-
-def _create_growth(tools: Tools, seen: View, name: str, more: int) -> None:
-    stripes, stripe_bytes, options = tools.of.layout()
-    tags = encode({OWNER: POOL_OWNER, KIND: GROWTH, OF: name})
-    tools.lvm.create(
-        seen.group.name,
-        growth_name(name),
-        more,
-        tags=tags,
-        stripes=stripes,
-        stripe_bytes=stripe_bytes,
-        options=options,
-    )

@@ -18,7 +18,7 @@ from localvolume.backends.lvm.wiping import zero_for
 from localvolume.backends.model import GoesOn, Impossible, NotThisVolume, Record
 from localvolume.backends.pool.layout import fault_of_volume_name
 from localvolume.host.lvm.commands import LogicalVolume, LvmFailed, LvmUnfinished, check_name
-from localvolume.volumes.lvtags import decode, encode
+from localvolume.volumes.lvtags import decode
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def make(tools: Tools, seen: View, record: Record, take: Take) -> Record:
         begun = replace(record, state="making", volume_uid="")
         needed = lv_bytes(tools, seen, record, record.size_bytes)
         take(seen, lambda now: _create(tools, now, begun), needed)
-        known = read_entry(tools.made(seen, record.name))
+        known = read_entry(tools.made(record.name))
     volume = tools.active(known.volume)
     if known.record.state == "making":
         _refuse_used(tools, volume)
@@ -115,16 +115,12 @@ def _refuse_used(tools: Tools, volume: LogicalVolume) -> None:
 def _create(tools: Tools, seen: View, begun: Record) -> None:
     if begun.name in seen.volumes:
         raise NotThisVolume(f"there is a volume {begun.name} already, and it is not this one")
-    stripes, stripe_bytes, options = tools.of.layout(begun.option_class)
-    tools.lvm.create(
-        seen.group.name,
+    tools.create(
         begun.name,
         lv_bytes(tools, seen, begun, begun.size_bytes),
+        fields_of(begun),
         thin_pool=tools.of.thin_pool,
-        tags=encode(fields_of(begun)),
-        stripes=stripes,
-        stripe_bytes=stripe_bytes,
-        options=options,
+        option_class=begun.option_class,
     )
 
 

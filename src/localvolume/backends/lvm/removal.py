@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+from localvolume.backends.lvm.engine import Fields
 from localvolume.backends.lvm.filesystem import was_never_mounted
 from localvolume.backends.lvm.record import (
     GROWTH,
@@ -25,8 +26,6 @@ from localvolume.backends.model import BackendFailed, NotThisVolume, Progress, R
 from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, BadTag, decode
 
-Fields = Mapping[str, str]
-
 
 def remove(
     tools: Tools,
@@ -37,35 +36,21 @@ def remove(
 ) -> None:
     """Remove the volume with that UUID, if its tags are ours and `is_meant` by what they say now.
 
-    `keep_blocks`: LVM must not discard what is freed.
-
-    Raises NotThisVolume, BackendFailed (in use; others depend on it), LvmFailed, BadReport. Gone
-    already is fine.
+    Raises as ``Engine.remove`` does; BackendFailed where snapshots depend on it.
     """
-    volumes = tools.lvm.volumes(volume.group)
-    found = next((one for one in volumes if one.name == volume.name), None)
-    if found is None:
-        return
-    try:
-        fields = decode(found.tags)
-    except BadTag as error:
-        raise NotThisVolume(f"{found.full_name}: {error}: it is left alone") from error
-    if found.uuid != volume.uuid or fields.get(OWNER) != POOL_OWNER or not is_meant(fields):
-        raise NotThisVolume(f"{found.full_name} is not what was to be removed: it is left alone")
-    if found.kind == "pool":
-        raise NotThisVolume(f"{found.full_name} is a thin pool: it is left alone")
-    refuse_with_snapshots(found.name, [one.name for one in volumes if one.origin == found.name])
-    if found.open:
-        raise BackendFailed(f"{found.full_name} is in use")
-    if found.suspended:
-        tools.lvm.refresh(found)
-    if found.active and found.kind != "snapshot":
-        # With a classic snapshot its origin would go down; lvremove itself refuses one in use.
-        tools.lvm.deactivate(found)
-    tools.lvm.remove(found, keep_blocks=keep_blocks)
-    left = tools.lvm.volume(volume.group, volume.name)
-    if left is not None and left.uuid == volume.uuid:
-        raise BackendFailed(f"{found.full_name} was removed, says LVM, and it is still there")
+
+    def check(found: LogicalVolume, volumes: Sequence[LogicalVolume]) -> None:
+        try:
+            fields = decode(found.tags)
+        except BadTag as error:
+            raise NotThisVolume(f"{found.full_name}: {error}: it is left alone") from error
+        if fields.get(OWNER) != POOL_OWNER or not is_meant(fields):
+            raise NotThisVolume(
+                f"{found.full_name} is not what was to be removed: it is left alone"
+            )
+        refuse_with_snapshots(found.name, [one.name for one in volumes if one.origin == found.name])
+
+    tools.remove(volume, check, keep_blocks=keep_blocks)
 
 
 def refuse_with_snapshots(name: str, snapshots: Collection[str]) -> None:
@@ -104,14 +89,15 @@ def purge(
         raise BackendFailed("stopped before it was removed")
     if record.overwrite or record.discard:
         volume = tools.active(tools.again(volume))
-        wipe(
-            volume.path,
-            volume.device,
-            "overwrite" if record.overwrite else "discard",
-            thin=volume.kind == "thin",
-            stop=stop,
-            told=lambda done: progress(0, done) if progress else None,
-        )
+
+        def proceed(done: int) -> bool:
+            if stop.is_set():
+                raise BackendFailed("stopped while its content was made unreadable")
+            if progress is not None:
+                progress(0, done)
+            return True
+
+        wipe(volume, "overwrite" if record.overwrite else "discard", proceed)
     drop_growth(tools, seen, record.name)
     remove(tools, volume, in_state("removed"))
     if progress is not None:

@@ -54,7 +54,7 @@ def make(
         )
 
     take(seen, create, needed)
-    taken = tools.made(seen, name)
+    taken = tools.made(name)
     return snapshot_of(tools.retag(tools.active(taken) if thin else taken, fields))
 
 

@@ -14,10 +14,11 @@ from typing import Any
 
 from localvolume.backends.lvm import growing, making, removal
 from localvolume.backends.lvm import snapshots as lvmsnapshots
+from localvolume.backends.lvm.engine import gated, is_down
 from localvolume.backends.lvm.entrance import LvmEntrance
 from localvolume.backends.lvm.making import entry_of
 from localvolume.backends.lvm.record import Entry, fields_of
-from localvolume.backends.lvm.tools import Tools, is_down, told
+from localvolume.backends.lvm.tools import Tools, told
 from localvolume.backends.lvm.turns import LOCKS
 from localvolume.backends.lvm.usage import usage
 from localvolume.backends.lvm.view import Snapshot, View, report_of
@@ -35,7 +36,6 @@ from localvolume.backends.model import (
 from localvolume.backends.pool.root import PoolTaken
 from localvolume.config.pools import PoolConfig
 from localvolume.host.lvm.commands import device_path
-from localvolume.host.lvm.gate import GatedLvm
 from localvolume.host.process.commandsync import Run
 
 __all__ = ["LvmStore", "Snapshot"]
@@ -55,9 +55,8 @@ class LvmStore:
             raise Impossible(f"the pool {config.name} names no volume group")
         self.config = config
         self.locks = locks
-        prefix, discovery = config.lvm.command_prefix, config.lvm.discovery
-        lvm = GatedLvm(run, prefix, config.lvm.group, discovery=discovery)
-        self.tools = Tools(config, config.lvm, lvm, run, zeroing or Zeroing())
+        lvm = gated(config.lvm, run)
+        self.tools = Tools(config.lvm, lvm, config, run, zeroing or Zeroing())
         self._entrance = LvmEntrance(self.tools, locks)
         self._attached = False
 

@@ -1,21 +1,21 @@
 """The content of a whole logical volume made unreadable: zeroed, or given back to the disk.
 
 In pieces, with the device claimed, so that nobody mounts it meanwhile. Everything may be repeated.
-All raise InUse, NotABlockDevice, OSError and BackendFailed.
+All raise InUse, NotABlockDevice and OSError.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Final, Literal
 
 from localvolume.backends.lvm.zeroing import PIECE, Zeroing
-from localvolume.backends.model import BackendFailed
 from localvolume.host.block import blockdev
+from localvolume.host.lvm.commands import LogicalVolume
 
 _DISCARD_PIECE: Final = 1 << 30
 _READ_PIECE: Final = 1 << 20
@@ -24,8 +24,10 @@ _THIN_PIECE: Final = 64 << 10
 _ZEROS: Final = bytes(_THIN_PIECE)
 
 How = Literal["overwrite", "discard"]
-Told = Callable[[int], None]
-"""Told of the bytes done so far."""
+Proceed = Callable[[int], bool]
+"""Whether to go on after so many bytes, from the volume's first; it may raise, too."""
+
+log = logging.getLogger(__name__)
 
 
 def zero_for(node: str, device: str, start: int, zeroing: Zeroing) -> tuple[int, bool]:
@@ -50,33 +52,27 @@ def zero_for(node: str, device: str, start: int, zeroing: Zeroing) -> tuple[int,
         os.close(fd)
 
 
-def wipe(
-    node: str,
-    device: str,
-    how: How,
-    *,
-    thin: bool,
-    stop: threading.Event,
-    told: Told,
-) -> None:
-    """Overwrite all of it with zeros, or discard all of it; ends with BackendFailed on `stop`.
+def wipe(volume: LogicalVolume, how: How, proceed: Proceed, *, start: int = 0) -> tuple[int, int]:
+    """Overwrite with zeros, or discard, what an active volume holds from `start` on, while
+    `proceed` says so; up to where that is done and on disk, and how many bytes it has.
 
     Of a thin volume only what is not zeros is written to: the rest has no blocks, and would take
-    some of the pool's. A device that takes no discards is left as it is: they are advice to it.
+    some of the pool's. A device that takes no discards is left as it is, and done: they are advice
+    to it.
     """
-    fd = blockdev.exclusive_open(node, device=device)
+    fd = blockdev.exclusive_open(volume.path, device=volume.device)
     try:
-        size, done = blockdev.size_bytes(fd), 0
+        size = blockdev.size_bytes(fd)
         piece = _DISCARD_PIECE if how == "discard" else PIECE
-        while done < size:
-            if stop.is_set():
-                raise BackendFailed("stopped while its content was made unreadable")
-            length = min(piece, size - done)
-            if not wipe_part(fd, done, length, how, thin=thin):
-                return
-            done += length
-            told(done)
+        while start < size and proceed(start):
+            length = min(piece, size - start)
+            if not wipe_part(fd, start, length, how, thin=volume.kind == "thin"):
+                log.warning("%s takes no discards: it is removed without", volume.path)
+                return size, size
+            start += length
+        # Before anybody writes down that it is so.
         os.fsync(fd)
+        return start, size
     finally:
         os.close(fd)
 

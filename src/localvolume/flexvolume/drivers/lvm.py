@@ -106,18 +106,18 @@ class LvmDriver:
         A killed lvcreate may leave a thin volume on record that its pool was never told of.
         """
         try:
-            return self._shelf.awake(found)
+            return self._shelf.engine.active(found)
         except LvmUnfinished:
             raise
         except LvmFailed as error:
             # As it is now: another agent may have ended its making meanwhile.
-            found = self._shelf.again(found)
+            found = self._shelf.engine.again(found)
             begun = found.kind == "thin" and ours(found).get(TAG_STATE) == MAKING
             if not begun or volume.must_exist:
                 raise
             log.warning("made anew: %s", error, extra={"persistentvolume": volume.name})
-            self._shelf.lvm.remove(found)
-            return self._shelf.awake(self._shelf.make(volume, self._shelf.volumes()))
+            self._shelf.engine.lvm.remove(found)
+            return self._shelf.engine.active(self._shelf.make(volume, self._shelf.volumes()))
 
     def unmount(self, name: str, target: str) -> str:
         """See `driver.Driver`."""
@@ -135,7 +135,7 @@ class LvmDriver:
         with told():
             # Also where nothing is to be changed: what reads from a device that a killed command
             # has left suspended waits until somebody resumes it.
-            self._shelf.lvm.put_right()
+            self._shelf.engine.lvm.put_right()
             return owned_of(self._shelf.volumes())
 
     def unmarked(self) -> list[str]:
@@ -173,7 +173,7 @@ class LvmDriver:
             if found is None:
                 raise DriverFailed(f"there is no logical volume {self._shelf.group}/{name}")
             must_stay(found, ours(found))
-            found = self._shelf.awake(self._shelf.extend(found, size_bytes))
+            found = self._shelf.engine.active(self._shelf.extend(found, size_bytes))
             noted = ours(found)
             device = self._shelf.device(found)
             state = noted.get(TAG_STATE, "")

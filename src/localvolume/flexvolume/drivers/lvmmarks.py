@@ -16,7 +16,6 @@ from localvolume.volumes.lvtags import (
     OWNER,
     PREFIX,
     BadTag,
-    change,
     decode,
     encode,
 )
@@ -97,17 +96,9 @@ def ours(volume: LogicalVolume) -> dict[str, str]:
     )
 
 
-def tags_of(noted: Tags) -> frozenset[str]:
-    """The tags of a volume of ours with which this is noted. Raises BadTag."""
-    return encode({**noted, OWNER: FLEX_OWNER})
-
-
-def retagged(volume: LogicalVolume, noted: Tags) -> tuple[frozenset[str], frozenset[str]]:
-    """The tags to take away and to add so that just this is noted; others' tags stay.
-
-    Raises BadTag.
-    """
-    return change(volume.tags, {**noted, OWNER: FLEX_OWNER})
+def fields_of(noted: Tags) -> dict[str, str]:
+    """What the tags of a volume of ours say with which this is noted."""
+    return {**noted, OWNER: FLEX_OWNER}
 
 
 def _is_name(name: str) -> bool:

@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from localvolume.backends.lvm.wiping import How, wipe_part
-from localvolume.backends.lvm.zeroing import PIECE
+from localvolume.backends.lvm.wiping import How, wipe
 from localvolume.flexvolume.driver import (
     DISCARD,
     MAKING,
@@ -29,7 +26,6 @@ from localvolume.flexvolume.driver import (
 from localvolume.flexvolume.drivers.devicemount import mount_table
 from localvolume.flexvolume.drivers.lvmmarks import Tags, ours
 from localvolume.flexvolume.drivers.lvmshelf import Shelf, size_in
-from localvolume.host.block import blockdev
 from localvolume.host.lvm.commands import LogicalVolume
 
 WIPE_SECONDS: Final = 60.0
@@ -39,8 +35,6 @@ TAG_WIPED: Final = "wiped"
 """How many bytes, from the first, are overwritten or discarded."""
 
 _WIPES: Final[Mapping[str, How]] = {OVERWRITE: "overwrite", DISCARD: "discard"}
-
-log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 
@@ -59,9 +53,10 @@ def users_of(volume: LogicalVolume) -> str:
 def remove(shelf: Shelf, listed: Owned, clock: Clock = time.monotonic) -> None:
     """Remove it; what is not there any more is removed. Raises as `Driver.remove` says."""
     noted: Tags = listed.tags
-    found = _still(shelf, listed, noted)
+    found = shelf.look(listed.name)
     if found is None:
         return
+    _check(found, listed, noted)
     how = _WIPES.get(noted.get(TAG_ON_REMOVAL, ""))
     # One whose making never ended holds nothing of anybody's; and a thin one that its pool was
     # never told of (lvcreate was killed) can be removed, and never activated.
@@ -69,24 +64,22 @@ def remove(shelf: Shelf, listed: Owned, clock: Clock = time.monotonic) -> None:
         if noted.get(TAG_STATE) != REMOVING:
             noted = {**noted, TAG_STATE: REMOVING}
             found = shelf.note(found, noted)
-        found = shelf.awake(found)
+        found = shelf.engine.active(found)
         noted = _wiped(shelf, found, noted, how, clock)
     if found.active:
         # LVM refuses it where anybody has it open: the last proof that nobody does.
-        shelf.lvm.deactivate(found)
-    found = _still(shelf, listed, noted)
-    if found is None:
-        return
-    if found.active:
-        raise DriverFailed(f"{found.full_name} was activated meanwhile: left as it is")
-    shelf.lvm.remove(found)
+        shelf.engine.lvm.deactivate(found)
+
+    def check(now: LogicalVolume, _: Sequence[LogicalVolume]) -> None:
+        _check(now, listed, noted)
+        if now.active:
+            raise DriverFailed(f"{now.full_name} was activated meanwhile: left as it is")
+
+    shelf.engine.remove(found, check)
 
 
-def _still(shelf: Shelf, listed: Owned, noted: Tags) -> LogicalVolume | None:
-    """The volume as LVM has it now; DriverFailed unless it is as listed, gone, and nobody's."""
-    found = shelf.look(listed.name)
-    if found is None:
-        return None
+def _check(found: LogicalVolume, listed: Owned, noted: Tags) -> None:
+    """Raise DriverFailed unless it is as listed, gone, and nobody's."""
     now = ours(found)
     if found.uuid != listed.id:
         raise DriverFailed(f"{found.full_name} is another volume than the one that was listed")
@@ -100,7 +93,6 @@ def _still(shelf: Shelf, listed: Owned, noted: Tags) -> LogicalVolume | None:
         raise DriverFailed(f"{found.full_name} is in use: {user}")
     if found.has_snapshots:
         raise DriverFailed(f"{found.full_name} has snapshots, which would be removed with it")
-    return found
 
 
 def _wiped(shelf: Shelf, found: LogicalVolume, noted: Tags, how: How, clock: Clock) -> Tags:
@@ -108,24 +100,11 @@ def _wiped(shelf: Shelf, found: LogicalVolume, noted: Tags, how: How, clock: Clo
 
     Raises DriverFailed after WIPE_SECONDS: the next call goes on.
     """
-    device = shelf.device(found)
+    end = clock() + WIPE_SECONDS
     start = size_in(noted, TAG_WIPED)
-    fd = blockdev.exclusive_open(device.node, write=True, device=device.number)
-    try:
-        size = blockdev.size_bytes(fd)
-        end = clock() + WIPE_SECONDS
-        while start < size and clock() < end:
-            length = min(PIECE, size - start)
-            if not wipe_part(fd, start, length, how, thin=found.kind == "thin"):
-                log.warning("%s takes no discards: it is removed without", device.node)
-                start = size
-                break
-            start += length
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    noted = {**noted, TAG_WIPED: str(start)}
+    done, size = wipe(found, how, lambda _: clock() < end, start=start)
+    noted = {**noted, TAG_WIPED: str(done)}
     shelf.note(found, noted)
-    if start < size:
-        raise DriverFailed(f"{found.full_name}: {start} of {size} bytes are gone; it goes on")
+    if done < size:
+        raise DriverFailed(f"{found.full_name}: {done} of {size} bytes are gone; it goes on")
     return noted

@@ -10,8 +10,8 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
+from localvolume.backends.lvm.engine import Engine, gated
 from localvolume.backends.model import BackendFailed
 from localvolume.config.pools import LvmConfig
 from localvolume.flexvolume.driver import (
@@ -25,9 +25,8 @@ from localvolume.flexvolume.drivers.lvmcontent import Device, visible_on
 from localvolume.flexvolume.drivers.lvmmarks import (
     POOL_TAGS,
     Tags,
+    fields_of,
     is_half_pool,
-    retagged,
-    tags_of,
 )
 from localvolume.host.block.blockdev import InUse, NotABlockDevice
 from localvolume.host.block.sysfs import read
@@ -39,7 +38,6 @@ from localvolume.host.lvm.commands import (
     NoRoomInGroup,
     check_name,
 )
-from localvolume.host.lvm.gate import GatedLvm
 from localvolume.host.process.commands import CommandMissing, CommandTimedOut
 from localvolume.host.process.commandsync import Run
 from localvolume.host.tree.entries import device_number
@@ -68,8 +66,7 @@ class Shelf:
     def __init__(self, run: Run, config: LvmConfig) -> None:
         self._config = config
         self.group = check_name(config.group)
-        prefix, discovery = config.command_prefix, config.discovery
-        self.lvm = GatedLvm(run, prefix, self.group, discovery=discovery)
+        self.engine = Engine(config, gated(config, run))
         # The one that was found here stays the only right one for as long as this process lives.
         self._uuid = ""
 
@@ -77,7 +74,7 @@ class Shelf:
 
     def volumes(self) -> list[LogicalVolume]:
         """All of the group, whosever they are."""
-        found = self.lvm.volumes(self.group)
+        found = self.engine.lvm.volumes(self.group)
         for volume in found:
             self._must_be(volume.group_uuid)
         return found
@@ -96,13 +93,6 @@ class Shelf:
                 " again"
             )
         self._uuid = uuid
-
-    def again(self, volume: LogicalVolume) -> LogicalVolume:
-        """The very volume as it is now."""
-        found = self.look(volume.name)
-        if found is None or found.uuid != volume.uuid:
-            raise DriverFailed(f"{volume.full_name} was removed meanwhile")
-        return found
 
     def is_it(self, name: str, device: str) -> bool:
         """Whether `major:minor` is the device of that volume, by what the kernel calls it.
@@ -134,27 +124,17 @@ class Shelf:
 
         `volumes` are those of the group, as just looked at.
         """
-        group = self.lvm.group(self.group)
+        group = self.engine.lvm.group(self.group)
         self._must_be(group.uuid)
         if group.missing:
             raise DriverFailed(
                 f"nothing is made in the volume group {self.group}: {group.missing} of its physical"
                 " volumes are missing"
             )
-        stripes, stripe_bytes, options = self._config.layout()
         noted = {**volume.tags, TAG_STATE: MAKING, TAG_FS: volume.fs_type}
         pool = self._pool(volumes)
         try:
-            self.lvm.create(
-                self.group,
-                volume.name,
-                volume.size_bytes,
-                thin_pool=pool,
-                tags=tags_of(noted),
-                stripes=stripes,
-                stripe_bytes=stripe_bytes,
-                options=options,
-            )
+            self.engine.create(volume.name, volume.size_bytes, fields_of(noted), thin_pool=pool)
         except NameTaken:
             pass
         except NoRoomInGroup as error:
@@ -162,44 +142,26 @@ class Shelf:
                 f"no room for {volume.name}: {quantity(volume.size_bytes)} are wanted, and"
                 f" {quantity(group.free_bytes)} are free in the volume group {self.group} ({error})"
             ) from error
-        found = self.look(volume.name)
-        if found is None:
-            raise DriverFailed(f"{self.group}/{volume.name} was made, and is not there")
-        return found
-
-    def awake(self, volume: LogicalVolume) -> LogicalVolume:
-        """The volume, active and taking I/O: after a reboot it is not, nor after a killed LVM."""
-        if volume.active and not volume.suspended and volume.device:
-            return volume
-        if volume.suspended:
-            self.lvm.refresh(volume)
-        if not volume.active:
-            self.lvm.activate(volume)
-        found = self.again(volume)
-        if not found.active or found.suspended or not found.device:
-            raise DriverFailed(
-                f"{volume.full_name} cannot be activated ({found.health or 'no why'})"
-            )
+        found = self.engine.made(volume.name)
+        self._must_be(found.group_uuid)
         return found
 
     def note(self, volume: LogicalVolume, noted: Tags) -> LogicalVolume:
         """The volume with just this noted of what is ours; others' tags stay."""
-        remove, add = retagged(volume, noted)
-        self.lvm.retag(volume, remove, add)
-        return replace(volume, tags=volume.tags - remove | add)
+        return self.engine.retag(volume, fields_of(noted))
 
     def extend(self, volume: LogicalVolume, size_bytes: int) -> LogicalVolume:
         """The volume with at least so many bytes; never fewer than it has."""
         if size_bytes <= volume.size_bytes:
             return volume
         try:
-            self.lvm.extend(volume, size_bytes)
+            self.engine.lvm.extend(volume, size_bytes)
         except NoRoomInGroup as error:
             raise NoRoom(
                 f"{volume.full_name} has {quantity(volume.size_bytes)}, and there is no room for"
                 f" {quantity(size_bytes)} ({error})"
             ) from error
-        return self.again(volume)
+        return self.engine.again(volume)
 
     def fullness(self, volume: LogicalVolume) -> str:
         """That the thin pool of a volume is full, in a sentence; "" where it is not."""
@@ -230,21 +192,21 @@ class Shelf:
         """Take away half of a pool. Nobody was ever given anything in it; should somebody have put
         a filesystem there all the same, it is left."""
         # The command that was killed may have left the kernel's device half done, too.
-        self.lvm.put_right()
-        found = self.again(found)
+        self.engine.lvm.put_right()
+        found = self.engine.again(found)
         if not is_half_pool(found):
             raise DriverFailed(f"{found.full_name} has changed meanwhile: ask again")
-        found = self.awake(found)
+        found = self.engine.active(found)
         if fs_type := visible_on(self.device(found)):
             raise DriverFailed(
                 f"{found.full_name} was to be a thin pool, and holds {fs_type}: left as it is"
             )
-        self.lvm.remove(found)
+        self.engine.lvm.remove(found)
         log.warning("removed %s, half of a thin pool: it is made anew", found.full_name)
 
     def _make_pool(self, name: str) -> None:
         try:
-            self.lvm.create_pool(self.group, name, None, tags=POOL_TAGS)
+            self.engine.lvm.create_pool(self.group, name, None, tags=POOL_TAGS)
         except NameTaken:
             pass
         except NoRoomInGroup as error:

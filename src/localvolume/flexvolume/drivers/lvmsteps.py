@@ -65,7 +65,7 @@ class Steps:
             return found, must_hold(self._run, device, noted.get(TAG_FS, ""))
         with _alone(device):
             # Another agent may have ended it, and a pod may have written since.
-            found = self._shelf.again(found)
+            found = self._shelf.engine.again(found)
             noted = ours(found)
             if noted.get(TAG_STATE) == MADE:
                 return found, must_hold(self._run, device, noted.get(TAG_FS, ""))

@@ -1,0 +1,137 @@
+"""The logical volumes of one group, made, tagged, activated and removed: nothing else does that.
+
+Each method is one change that LVM commits as a whole, or a look and such a change. Who decides on
+it, and what the tags mean, is the caller's: the pools of the dynamic provisioner
+(`backends/lvm/store.py`) and FlexVolume's driver (`flexvolume/drivers/lvm.py`).
+
+All methods raise LvmFailed, BadReport, BadTag and OSError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from localvolume.backends.model import BackendFailed, NotThisVolume
+from localvolume.config.pools import LvmConfig
+from localvolume.host.lvm.commands import LogicalVolume
+from localvolume.host.lvm.gate import GatedLvm
+from localvolume.host.process.commandsync import Run
+from localvolume.volumes.lvtags import change, encode
+
+Fields = Mapping[str, str]
+"""What our tags say, as ``lvtags`` encodes it."""
+
+Check = Callable[[LogicalVolume, Sequence[LogicalVolume]], None]
+"""Raises where a volume, as it is now among all of its group, is not to be removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """LVM in the group that `of` names."""
+
+    of: LvmConfig
+    lvm: GatedLvm
+
+    def made(self, name: str) -> LogicalVolume:
+        """What LVM says that it has just made; raises BackendFailed where it is not there."""
+        found = self.lvm.volume(self.of.group, name)
+        if found is None:
+            raise BackendFailed(f"LVM says that it made {name}, and does not report it")
+        return found
+
+    def again(self, volume: LogicalVolume) -> LogicalVolume:
+        """The very same volume as it is now. Raises NotThisVolume where it is gone or another."""
+        found = self.lvm.volume(volume.group, volume.name)
+        if found is None or not _is_same(found, volume):
+            raise NotThisVolume(f"{volume.full_name} is not the volume any more that it was")
+        return found
+
+    def create(
+        self,
+        name: str,
+        size_bytes: int,
+        fields: Fields,
+        *,
+        thin_pool: str = "",
+        option_class: str = "",
+    ) -> None:
+        """Make a volume, thin if a pool is named, active, with these fields in its tags from the
+        first. Raises NameTaken, NoRoomInGroup; KeyError for an option class that there is not.
+        """
+        stripes, stripe_bytes, options = self.of.layout(option_class)
+        self.lvm.create(
+            self.of.group,
+            name,
+            size_bytes,
+            thin_pool=thin_pool,
+            tags=encode(fields),
+            stripes=stripes,
+            stripe_bytes=stripe_bytes,
+            options=options,
+        )
+
+    def retag(self, volume: LogicalVolume, fields: Fields) -> LogicalVolume:
+        """Let just these fields be ours in its tags, in one transaction; others' tags stay."""
+        gone, new = change(volume.tags, fields)
+        self.lvm.retag(volume, gone, new)
+        return replace(volume, tags=(volume.tags - gone) | encode(fields))
+
+    def active(self, volume: LogicalVolume) -> LogicalVolume:
+        """The volume with its device, which it is given if need be; its I/O goes on.
+
+        It has none after a reboot, and may be suspended by a command that was killed.
+        """
+        if volume.suspended:
+            self.lvm.refresh(volume)
+        if not volume.active:
+            self.lvm.activate(volume)
+        if is_down(volume) or not volume.device:
+            volume = self.again(volume)
+        if is_down(volume) or not volume.device:
+            why = f" ({volume.health})" if volume.health else ""
+            raise BackendFailed(f"{volume.full_name} cannot be activated{why}")
+        return volume
+
+    def remove(self, volume: LogicalVolume, check: Check, *, keep_blocks: bool = False) -> None:
+        """Remove the very same volume, if `check` has nothing against it as it is now.
+
+        `keep_blocks`: LVM must not discard what is freed. Gone already is fine. Raises
+        NotThisVolume, BackendFailed (in use), HasSnapshots, and what `check` raises.
+        """
+        volumes = self.lvm.volumes(volume.group)
+        found = next((one for one in volumes if one.name == volume.name), None)
+        if found is None:
+            return
+        check(found, volumes)
+        if not _is_same(found, volume):
+            raise NotThisVolume(
+                f"{found.full_name} is not what was to be removed: it is left alone"
+            )
+        if found.kind == "pool":
+            raise NotThisVolume(f"{found.full_name} is a thin pool: it is left alone")
+        if found.open:
+            raise BackendFailed(f"{found.full_name} is in use")
+        if found.suspended:
+            self.lvm.refresh(found)
+        if found.active and found.kind != "snapshot":
+            # With a classic snapshot its origin would go down; lvremove itself refuses one in use.
+            self.lvm.deactivate(found)
+        self.lvm.remove(found, keep_blocks=keep_blocks)
+        left = self.lvm.volume(volume.group, volume.name)
+        if left is not None and _is_same(left, volume):
+            raise BackendFailed(f"{found.full_name} was removed, says LVM, and it is still there")
+
+
+def gated(of: LvmConfig, run: Run) -> GatedLvm:
+    """LVM's commands for the group that a configuration names."""
+    return GatedLvm(run, of.command_prefix, of.group, discovery=of.discovery)
+
+
+def is_down(volume: LogicalVolume) -> bool:
+    """Whether nobody can use it as it is, as after a reboot or a killed command."""
+    return volume.suspended or not volume.active
+
+
+def _is_same(found: LogicalVolume, volume: LogicalVolume) -> bool:
+    return (found.uuid, found.group_uuid) == (volume.uuid, volume.group_uuid)

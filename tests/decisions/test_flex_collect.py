@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from localvolume.flexvolume.adopt import why_not
 from localvolume.flexvolume.driver import Owned
-from localvolume.flexvolume.drivers.lvmmarks import fields_of, is_unmarked, owned_of, unmarked_of
+from localvolume.flexvolume.drivers.lvm.marks import fields_of, is_unmarked, owned_of, unmarked_of
 from localvolume.flexvolume.paces import FlexPaces
 from localvolume.flexvolume.plan.collect import (
     Action,

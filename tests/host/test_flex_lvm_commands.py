@@ -22,8 +22,8 @@ import pytest
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.pools import LvmConfig
 from localvolume.flexvolume.driver import DriverFailed, Owned, Volume
-from localvolume.flexvolume.drivers.lvm import LvmDriver
-from localvolume.flexvolume.drivers.lvmshelf import Shelf
+from localvolume.flexvolume.drivers.lvm.driver import LvmDriver
+from localvolume.flexvolume.drivers.lvm.group import Shelf
 from localvolume.host.lvm.commands import GroupMissing, LogicalVolume, Lvm, LvmFailed, NoRoomInGroup
 from localvolume.volumes.lvtags import encode
 from tests.host.support_images import run_here

@@ -286,6 +286,6 @@ def make_driver(config: FlexVolumeConfig, loop: asyncio.AbstractEventLoop) -> Dr
         from localvolume.flexvolume.drivers.empty import EmptyDriver
 
         return EmptyDriver()
-    from localvolume.flexvolume.drivers.lvm import LvmDriver
+    from localvolume.flexvolume.drivers.lvm.driver import LvmDriver
 
     return LvmDriver(config, on_loop(loop))

@@ -17,7 +17,7 @@ from localvolume.flexvolume.driver import (
     Owned,
     Volume,
 )
-from localvolume.flexvolume.drivers.lvm import LvmDriver
+from localvolume.flexvolume.drivers.lvm.driver import LvmDriver
 from localvolume.host.lvm.commands import LogicalVolume, Lvm
 from localvolume.volumes.moments import written
 from tests.host.support_images import run_here

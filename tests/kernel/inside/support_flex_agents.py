@@ -32,17 +32,17 @@ class LvmZygote(Zygote):
 def _early_mark() -> None:
     """An agent that says `made` before it has made the filesystem."""
     from localvolume.flexvolume.driver import MADE, MAKING
-    from localvolume.flexvolume.drivers import lvmsteps
+    from localvolume.flexvolume.drivers.lvm import steps
     from localvolume.volumes.lvtags import PREFIX
 
-    make = vars(lvmsteps)["make_filesystem"]
+    make = vars(steps)["make_filesystem"]
 
     def lie(run: Any, node: str, *args: Any, **kwargs: Any) -> None:
         tags = [f"--deltag={PREFIX}state={MAKING}", f"--addtag={PREFIX}state={MADE}"]
         run(["lvm", "lvchange", *tags, node.removeprefix("/dev/")], 30)
         make(run, node, *args, **kwargs)
 
-    vars(lvmsteps)["make_filesystem"] = lie
+    vars(steps)["make_filesystem"] = lie
 
 
 def _blind_collector() -> None:
@@ -67,7 +67,7 @@ def _blind_collector() -> None:
 
 def _never_remove() -> None:
     """An agent that only says that it removed."""
-    from localvolume.flexvolume.drivers.lvm import LvmDriver
+    from localvolume.flexvolume.drivers.lvm.driver import LvmDriver
 
     driver: Any = LvmDriver
     driver.remove = lambda _self, _volume: None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from localvolume.flexvolume.driver import DriverFailed
-from localvolume.flexvolume.drivers.lvmmarks import POOL_TAGS
+from localvolume.flexvolume.drivers.lvm.marks import POOL_TAGS
 from localvolume.host.lvm.commands import Lvm, LvmUnfinished
 from localvolume.host.lvm.gate import GatedLvm, gate_of
 from localvolume.host.process.commands import Finished

@@ -19,7 +19,7 @@ from localvolume.backends.lvm.survey import survey
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.pools import LvmConfig, PoolConfig
 from localvolume.dynamic.patterns import Patterns
-from localvolume.flexvolume.drivers.lvm import LvmDriver
+from localvolume.flexvolume.drivers.lvm.driver import LvmDriver
 from localvolume.host.block import sysfs
 from localvolume.host.lvm.commands import Lvm
 from localvolume.host.process.workers import Workers

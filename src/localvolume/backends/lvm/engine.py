@@ -2,7 +2,7 @@
 
 Each method is one change that LVM commits as a whole, or a look and such a change. Who decides on
 it, and what the tags mean, is the caller's: the pools of the dynamic provisioner
-(`backends/lvm/store.py`) and FlexVolume's driver (`flexvolume/drivers/lvm.py`).
+(`backends/lvm/store.py`) and FlexVolume's driver (`flexvolume/drivers/lvm/driver.py`).
 
 All methods raise LvmFailed, BadReport, BadTag and OSError.
 """

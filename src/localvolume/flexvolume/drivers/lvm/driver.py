@@ -24,7 +24,6 @@ from localvolume.flexvolume.driver import (
     Owned,
     Volume,
 )
-from localvolume.flexvolume.drivers import lvmremoval
 from localvolume.flexvolume.drivers.devicemount import (
     Filesystem,
     give_to_group,
@@ -33,16 +32,17 @@ from localvolume.flexvolume.drivers.devicemount import (
     must_be_free,
     unmount,
 )
-from localvolume.flexvolume.drivers.lvmcontent import check, content_of, visible_on
-from localvolume.flexvolume.drivers.lvmmarks import (
+from localvolume.flexvolume.drivers.lvm import removal
+from localvolume.flexvolume.drivers.lvm.content import check, content_of, visible_on
+from localvolume.flexvolume.drivers.lvm.group import Shelf, told
+from localvolume.flexvolume.drivers.lvm.marks import (
     is_unmarked,
     noted_on,
     ours,
     owned_of,
     unmarked_of,
 )
-from localvolume.flexvolume.drivers.lvmshelf import Shelf, told
-from localvolume.flexvolume.drivers.lvmsteps import Steps, must_stay
+from localvolume.flexvolume.drivers.lvm.steps import Steps, must_stay
 from localvolume.host.lvm.commands import LogicalVolume, LvmFailed, LvmUnfinished
 from localvolume.host.process.commandsync import Run
 
@@ -156,7 +156,7 @@ class LvmDriver:
         try:
             with told():
                 found = self._shelf.look(name)
-                return found is not None and lvmremoval.users_of(found) != ""
+                return found is not None and removal.users_of(found) != ""
         except DriverFailed as error:
             log.warning("taken for in use: %s", error, extra={"persistentvolume": name})
             return True
@@ -164,7 +164,7 @@ class LvmDriver:
     def remove(self, volume: Owned) -> None:
         """See `driver.Driver`."""
         with told():
-            lvmremoval.remove(self._shelf, volume)
+            removal.remove(self._shelf, volume)
 
     def grow(self, name: str, size_bytes: int) -> int:
         """See `driver.Driver`."""

@@ -24,8 +24,8 @@ from localvolume.flexvolume.driver import (
     Owned,
 )
 from localvolume.flexvolume.drivers.devicemount import mount_table
-from localvolume.flexvolume.drivers.lvmmarks import Tags, ours
-from localvolume.flexvolume.drivers.lvmshelf import Shelf, size_in
+from localvolume.flexvolume.drivers.lvm.group import Shelf, size_in
+from localvolume.flexvolume.drivers.lvm.marks import Tags, ours
 from localvolume.host.lvm.commands import LogicalVolume
 
 WIPE_SECONDS: Final = 60.0

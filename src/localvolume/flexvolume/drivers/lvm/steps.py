@@ -1,6 +1,6 @@
 """The steps between a logical volume and its mounted filesystem; each may be repeated.
 
-See `lvm`. All raise DriverFailed and what `lvmshelf.told` turns into it.
+See `lvm`. All raise DriverFailed and what `group.told` turns into it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from localvolume.flexvolume.driver import (
     Volume,
     same_owner,
 )
-from localvolume.flexvolume.drivers.lvmcontent import Device, FsType, check, content_of, must_hold
-from localvolume.flexvolume.drivers.lvmmarks import Tags, ours
-from localvolume.flexvolume.drivers.lvmshelf import Shelf, size_in, told
+from localvolume.flexvolume.drivers.lvm.content import Device, FsType, check, content_of, must_hold
+from localvolume.flexvolume.drivers.lvm.group import Shelf, size_in, told
+from localvolume.flexvolume.drivers.lvm.marks import Tags, ours
 from localvolume.host.locks import lock_device
 from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.host.process.commandsync import Run

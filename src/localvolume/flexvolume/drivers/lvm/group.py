@@ -21,13 +21,8 @@ from localvolume.flexvolume.driver import (
     DriverFailed,
     Volume,
 )
-from localvolume.flexvolume.drivers.lvmcontent import Device, visible_on
-from localvolume.flexvolume.drivers.lvmmarks import (
-    POOL_TAGS,
-    Tags,
-    fields_of,
-    is_half_pool,
-)
+from localvolume.flexvolume.drivers.lvm.content import Device, visible_on
+from localvolume.flexvolume.drivers.lvm.marks import POOL_TAGS, Tags, fields_of, is_half_pool
 from localvolume.host.block.blockdev import InUse, NotABlockDevice
 from localvolume.host.block.sysfs import read
 from localvolume.host.lvm.commands import (

@@ -1,0 +1,1 @@
+"""The FlexVolume driver of logical volumes."""

@@ -100,11 +100,11 @@ def test_a_mounted_directory_has_no_note_of_an_end(driver: BindDriver, target: P
 def test_a_logical_volume_that_is_mounted_has_no_note_of_an_end(tmp_path: Path) -> None:
     host = Scripted(tmp_path)
     host.has(lv("pvc-1", **tagged(**{**GONE, **NOTED})))
-    (found,) = host.shelf().volumes()
+    (found,) = host.opened().volumes()
     noted = noted_on(found)
     assert noted is not None
     assert noted.items() >= NOTED.items()
-    taken = noted_on(Steps(run_here, host.shelf()).taken(found, lvm_volume()))
+    taken = noted_on(Steps(run_here, host.opened()).taken(found, lvm_volume()))
     assert taken is not None
     assert not set(NOTES_OF_THE_END) & taken.keys()
     (change,) = [line for line in host.asked() if line.startswith("lvchange")]

@@ -23,7 +23,7 @@ from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.pools import LvmConfig
 from localvolume.flexvolume.driver import DriverFailed, Owned, Volume
 from localvolume.flexvolume.drivers.lvm.driver import LvmDriver
-from localvolume.flexvolume.drivers.lvm.group import Shelf
+from localvolume.flexvolume.drivers.lvm.group import Group
 from localvolume.host.lvm.commands import GroupMissing, LogicalVolume, Lvm, LvmFailed, NoRoomInGroup
 from localvolume.volumes.lvtags import encode
 from tests.host.support_images import run_here
@@ -120,8 +120,8 @@ class Scripted:
     def config(self) -> LvmConfig:
         return LvmConfig(group=self.group, thin_pool=self.thin_pool, command_prefix=self.prefix)
 
-    def shelf(self) -> Shelf:
-        return Shelf(run_here, self.config())
+    def opened(self) -> Group:
+        return Group(run_here, self.config())
 
     def driver(self) -> LvmDriver:
         return LvmDriver(FlexVolumeConfig(lvm=self.config()), run_here)
@@ -238,7 +238,7 @@ def test_a_group_is_looked_up(host: Scripted) -> None:
 
 def test_a_device_is_where_lvm_says_and_is_that_volume(host: Scripted, tmp_path: Path) -> None:
     """E-FV-39: the path; none there; and a path that leads elsewhere, which elastic believed."""
-    shelf = host.shelf()
+    opened = host.opened()
 
     def of(path: str, device: str) -> LogicalVolume:
         return LogicalVolume(
@@ -252,10 +252,10 @@ def test_a_device_is_where_lvm_says_and_is_that_volume(host: Scripted, tmp_path:
         )
 
     with pytest.raises(DriverFailed, match="is not there: No such file"):
-        shelf.device(of(str(tmp_path / "none"), "254:0"))
+        opened.device(of(str(tmp_path / "none"), "254:0"))
     for path in ("/dev/null", str(tmp_path), ""):
         with pytest.raises(DriverFailed, match=r"does not lead to|is not there"):
-            shelf.device(of(path, "1:3"))
+            opened.device(of(path, "1:3"))
 
 
 def test_one_is_removed_by_its_uuid(host: Scripted) -> None:
@@ -294,7 +294,7 @@ def kinds(host: Scripted) -> list[str]:
 def test_thick_where_no_pool_is_named(host: Scripted) -> None:
     """E-FV-43, E-FV-44: one lvcreate, with the tags that say whose it is."""
     host.has(lv("pvc-1", **MINE), nth=1)
-    assert host.shelf().make(volume(), []).name == "pvc-1"
+    assert host.opened().make(volume(), []).name == "pvc-1"
     vgs, line, lvs = host.asked()
     assert (vgs, lvs) == (f"vgs {host.group}", f"lvs {host.group}")
     assert line.startswith("lvcreate --name pvc-1 ")
@@ -307,16 +307,16 @@ def test_thin_in_the_pool_that_there_is_or_is_made(tmp_path: Path) -> None:
     """E-FV-38, E-FV-42, E-FV-44: GetOrCreateThinPool, both branches, and a thin volume in it."""
     host = Scripted(tmp_path, thin_pool="tp")
     host.has(lv("tp", **POOL), lv("pvc-1", **MINE))
-    shelf = host.shelf()
-    there = shelf.volumes()
+    opened = host.opened()
+    there = opened.volumes()
     host.asked()
-    shelf.make(volume(), there)
+    opened.make(volume(), there)
     assert kinds(host) == ["vgs", "thin", "lvs"]
-    shelf.make(volume(), [])
+    opened.make(volume(), [])
     assert kinds(host) == ["vgs", "pool", "thin", "lvs"]
     host.fails("lvcreate")
     with pytest.raises(LvmFailed, match="something bad"):
-        shelf.make(volume(), [])
+        opened.make(volume(), [])
     assert kinds(host) == ["vgs", "pool"], "without a pool no volume is tried"
 
 
@@ -338,7 +338,7 @@ def test_no_room(tmp_path: Path, thin_pool: str, said: str) -> None:
     with pytest.raises(
         DriverFailed, match=r"no room for (pvc-1: 32Mi are wanted, and 4Ki|the thi)"
     ):
-        host.shelf().make(volume(), [])
+        host.opened().make(volume(), [])
     with pytest.raises(NoRoomInGroup):
         host.lvm().create(host.group, "pvc-1", 1)
 

@@ -50,13 +50,13 @@ def test_what_another_agent_has_formatted_meanwhile_is_not_formatted_again(
     host = Scripted(tmp_path)
     host.has(lv("pvc-1", **HALF), nth=1)
     host.has(lv("pvc-1", **MINE))
-    shelf = host.shelf()
-    begun = shelf.look("pvc-1")
+    opened = host.opened()
+    begun = opened.look("pvc-1")
     assert begun is not None
     disk.format("ext4")
     with mounted(disk) as where:
         (where / "file").write_text("tenant data")
-    made, fs_type = Steps(run_here, shelf).filled(begun, volume(fs_type="ext4"), device(disk))
+    made, fs_type = Steps(run_here, opened).filled(begun, volume(fs_type="ext4"), device(disk))
     assert (made.tags, fs_type) == (frozenset(MINE["lv_tags"].split(",")), "ext4")
     with mounted(disk) as where:
         assert (where / "file").read_text() == "tenant data"

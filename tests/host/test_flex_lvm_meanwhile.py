@@ -68,13 +68,13 @@ def active(device: LoopDevice, **more: str) -> dict[str, str]:
 
 
 def seen(host: Scripted) -> LogicalVolume:
-    (found,) = (one for one in host.shelf().volumes() if one.name == "pvc-1")
+    (found,) = (one for one in host.opened().volumes() if one.name == "pvc-1")
     host.asked()
     return found
 
 
 def steps(host: Scripted) -> Steps:
-    return Steps(run_here, host.shelf())
+    return Steps(run_here, host.opened())
 
 
 def on(device: LoopDevice) -> Device:

@@ -10,7 +10,7 @@ import pytest
 from localvolume.config.pools import LvmConfig
 from localvolume.flexvolume.driver import DriverFailed, Owned
 from localvolume.flexvolume.drivers.lvm import removal
-from localvolume.flexvolume.drivers.lvm.group import Shelf
+from localvolume.flexvolume.drivers.lvm.group import Group
 from localvolume.host.lvm.commands import Lvm
 from tests.host.support_devices import command
 from tests.host.support_images import run_here
@@ -89,11 +89,11 @@ def test_the_data_goes_before_the_volume(flex: FlexLvm, kind: str, way: str) -> 
         flex = FlexLvm(flex.lvm, flex.group, flex.where, thin_pool="tp")
     unmounted(flex, **{"on-removal": way})
     used = flex.lv("tp").data_percent if kind == "thin" else None
-    shelf = Shelf(run_here, LvmConfig(group=flex.group))
+    opened = Group(run_here, LvmConfig(group=flex.group))
     if way == "overwrite":
         # A call has its limits: this one ends before it has begun.
         with pytest.raises(DriverFailed, match=r"0 of \d+ bytes are gone; it goes on"):
-            removal.remove(shelf, flex.owned("pvc-1"), clock=times())
+            removal.remove(opened, flex.owned("pvc-1"), clock=times())
         assert flex.noted("pvc-1")["state"] == "removing"
         with pytest.raises(DriverFailed, match="its data is gone already"):
             flex.driver.mount(volume(), flex.target())
@@ -101,9 +101,9 @@ def test_the_data_goes_before_the_volume(flex: FlexLvm, kind: str, way: str) -> 
             flex.driver.grow("pvc-1", 40 * MIB)
         flex.lvm.deactivate(flex.lv("pvc-1"))  # a reboot meanwhile
         # Zeros where nothing was would fill a thin pool.
-        found = shelf.engine.active(flex.lv("pvc-1"))
+        found = opened.engine.active(flex.lv("pvc-1"))
         noted = flex.noted("pvc-1")
-        removal._wiped(shelf, found, noted, "overwrite", clock=lambda: 0.0)
+        removal._wiped(opened, found, noted, "overwrite", clock=lambda: 0.0)
         assert DATA[:100] not in Path(f"/dev/{flex.group}/pvc-1").read_bytes()
         if used is not None:
             assert flex.lv("tp").data_percent == used

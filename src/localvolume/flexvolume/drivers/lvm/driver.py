@@ -34,8 +34,9 @@ from localvolume.flexvolume.drivers.devicemount import (
 )
 from localvolume.flexvolume.drivers.lvm import removal
 from localvolume.flexvolume.drivers.lvm.content import check, content_of, visible_on
-from localvolume.flexvolume.drivers.lvm.group import Shelf, told
+from localvolume.flexvolume.drivers.lvm.group import Group, refuse_unless, told
 from localvolume.flexvolume.drivers.lvm.marks import (
+    is_begun_thin,
     is_unmarked,
     noted_on,
     ours,
@@ -60,28 +61,28 @@ class LvmDriver:
         if config.lvm is None or not config.lvm.group:
             raise ValueError("volumes of the driver lvm need a volume group")
         self._run = run
-        self._shelf = Shelf(run, config.lvm)
-        self._steps = Steps(run, self._shelf)
+        self._group = Group(run, config.lvm)
+        self._steps = Steps(run, self._group)
 
     # --- the kubelet's calls -------------------------------------------------------------------
 
     def mount(self, volume: Volume, target: str) -> str:
         """See `driver.Driver`."""
         with told():
-            volumes = self._shelf.volumes()
+            volumes = self._group.volumes()
             found = next((one for one in volumes if one.name == volume.name), None)
             # Before anything is made, or changed.
             is_mounted = must_be_free(target, {found.device} if found and found.device else ())
             if found is None:
                 if volume.must_exist:
                     raise DriverFailed(
-                        f"the logical volume {self._shelf.group}/{volume.name} is not there any"
+                        f"the logical volume {self._group.name}/{volume.name} is not there any"
                         " more, and its claim has had it: no empty one is made in its place"
                     )
                 check_fs(volume.fs_type, volume.size_bytes)
-                found = self._shelf.make(volume, volumes)
+                found = self._group.make(volume, volumes)
             found = self._awake(self._steps.taken(found, volume), volume)
-            device = self._shelf.device(found)
+            device = self._group.device(found)
             with self._steps.explained(found):
                 found, fs_type = self._steps.filled(found, volume, device)
                 if not is_mounted:
@@ -106,25 +107,24 @@ class LvmDriver:
         A killed lvcreate may leave a thin volume on record that its pool was never told of.
         """
         try:
-            return self._shelf.engine.active(found)
+            return self._group.engine.active(found)
         except LvmUnfinished:
             raise
         except LvmFailed as error:
             # As it is now: another agent may have ended its making meanwhile.
-            found = self._shelf.engine.again(found)
-            begun = found.kind == "thin" and ours(found).get(TAG_STATE) == MAKING
-            if not begun or volume.must_exist:
+            found = self._group.engine.again(found)
+            if not is_begun_thin(found) or volume.must_exist:
                 raise
             log.warning("made anew: %s", error, extra={"persistentvolume": volume.name})
-            self._shelf.engine.lvm.remove(found)
-            return self._shelf.engine.active(self._shelf.make(volume, self._shelf.volumes()))
+            self._group.engine.remove(found, refuse_unless(is_begun_thin))
+            return self._group.engine.active(self._group.make(volume, self._group.volumes()))
 
     def unmount(self, name: str, target: str) -> str:
         """See `driver.Driver`."""
         with told():
             there = mounted_at(target) if os.path.lexists(target) else None
             if there is not None:
-                its = {there.device} if self._shelf.is_it(name, there.device) else frozenset[str]()
+                its = {there.device} if self._group.is_it(name, there.device) else frozenset[str]()
                 unmount(self._run, target, its)
             return UNMOUNTED
 
@@ -135,27 +135,27 @@ class LvmDriver:
         with told():
             # Also where nothing is to be changed: what reads from a device that a killed command
             # has left suspended waits until somebody resumes it.
-            self._shelf.engine.lvm.put_right()
-            return owned_of(self._shelf.volumes())
+            self._group.engine.lvm.put_right()
+            return owned_of(self._group.volumes())
 
     def unmarked(self) -> list[str]:
         """See `driver.Driver`."""
         with told():
-            return unmarked_of(self._shelf.volumes())
+            return unmarked_of(self._group.volumes())
 
     def note(self, name: str, tags: Mapping[str, str]) -> None:
         """See `driver.Driver`."""
         with told():
-            found = self._shelf.look(name)
+            found = self._group.look(name)
             noted = noted_on(found) if found else None
             if found is not None and noted is not None:
-                self._shelf.note(found, {**noted, **tags})
+                self._group.note(found, {**noted, **tags})
 
     def is_in_use(self, name: str) -> bool:
         """See `driver.Driver`."""
         try:
             with told():
-                found = self._shelf.look(name)
+                found = self._group.look(name)
                 return found is not None and removal.users_of(found) != ""
         except DriverFailed as error:
             log.warning("taken for in use: %s", error, extra={"persistentvolume": name})
@@ -164,18 +164,18 @@ class LvmDriver:
     def remove(self, volume: Owned) -> None:
         """See `driver.Driver`."""
         with told():
-            removal.remove(self._shelf, volume)
+            removal.remove(self._group, volume)
 
     def grow(self, name: str, size_bytes: int) -> int:
         """See `driver.Driver`."""
         with told():
-            found = self._shelf.look(name)
+            found = self._group.look(name)
             if found is None:
-                raise DriverFailed(f"there is no logical volume {self._shelf.group}/{name}")
+                raise DriverFailed(f"there is no logical volume {self._group.name}/{name}")
             must_stay(found, ours(found))
-            found = self._shelf.engine.active(self._shelf.extend(found, size_bytes))
+            found = self._group.engine.active(self._group.extend(found, size_bytes))
             noted = ours(found)
-            device = self._shelf.device(found)
+            device = self._group.device(found)
             state = noted.get(TAG_STATE, "")
             # One without a filesystem gets it at its next mount, over all that it has by then.
             fs_type = (
@@ -190,10 +190,10 @@ class LvmDriver:
         holds none, is looked at when it is mounted."""
         adopted = []
         with told():
-            for found in self._shelf.volumes():
+            for found in self._group.volumes():
                 tags = volumes.get(found.name)
                 if tags is not None and is_unmarked(found):
-                    self._shelf.note(found, {**tags, **self._seen(found)})
+                    self._group.note(found, {**tags, **self._seen(found)})
                     adopted.append(found.name)
         return adopted
 
@@ -202,7 +202,7 @@ class LvmDriver:
         if not found.active or found.suspended or not found.device:
             return {}
         try:
-            fs_type = visible_on(self._shelf.device(found))
+            fs_type = visible_on(self._group.device(found))
         except (DriverFailed, OSError) as error:
             log.info("not looked into: %s", error, extra={"persistentvolume": found.name})
             return {}

@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from localvolume.backends.lvm.engine import Engine, gated
+from localvolume.backends.lvm.engine import Check, Engine, gated
 from localvolume.backends.model import BackendFailed
 from localvolume.config.pools import LvmConfig
 from localvolume.flexvolume.driver import (
@@ -55,12 +55,12 @@ def told() -> Iterator[None]:
         raise DriverFailed(str(error)) from error
 
 
-class Shelf:
+class Group:
     """All methods raise DriverFailed and what `told` turns into it."""
 
     def __init__(self, run: Run, config: LvmConfig) -> None:
         self._config = config
-        self.group = check_name(config.group)
+        self.name = check_name(config.group)
         self.engine = Engine(config, gated(config, run))
         # The one that was found here stays the only right one for as long as this process lives.
         self._uuid = ""
@@ -69,7 +69,7 @@ class Shelf:
 
     def volumes(self) -> list[LogicalVolume]:
         """All of the group, whosever they are."""
-        found = self.engine.lvm.volumes(self.group)
+        found = self.engine.lvm.volumes(self.name)
         for volume in found:
             self._must_be(volume.group_uuid)
         return found
@@ -83,7 +83,7 @@ class Shelf:
         """Nothing is made, changed or removed in another group that has got the name."""
         if self._uuid and uuid != self._uuid:
             raise DriverFailed(
-                f"the volume group {self.group} was {self._uuid}, and is {uuid} now: its disks were"
+                f"the volume group {self.name} was {self._uuid}, and is {uuid} now: its disks were"
                 " exchanged, or it was made anew; nothing is done in it until the agent is started"
                 " again"
             )
@@ -94,7 +94,7 @@ class Shelf:
 
         LVM need not be asked, which may not answer just when a volume must be let go.
         """
-        doubled = (part.replace("-", "--") for part in (self.group, check_name(name)))
+        doubled = (part.replace("-", "--") for part in (self.name, check_name(name)))
         base = f"/sys/dev/block/{device}/dm"
         ours = (read(f"{base}/uuid") or "").startswith("LVM-")
         return ours and read(f"{base}/name") == "-".join(doubled)
@@ -119,11 +119,11 @@ class Shelf:
 
         `volumes` are those of the group, as just looked at.
         """
-        group = self.engine.lvm.group(self.group)
+        group = self.engine.lvm.group(self.name)
         self._must_be(group.uuid)
         if group.missing:
             raise DriverFailed(
-                f"nothing is made in the volume group {self.group}: {group.missing} of its physical"
+                f"nothing is made in the volume group {self.name}: {group.missing} of its physical"
                 " volumes are missing"
             )
         noted = {**volume.tags, TAG_STATE: MAKING, TAG_FS: volume.fs_type}
@@ -135,7 +135,7 @@ class Shelf:
         except NoRoomInGroup as error:
             raise DriverFailed(
                 f"no room for {volume.name}: {quantity(volume.size_bytes)} are wanted, and"
-                f" {quantity(group.free_bytes)} are free in the volume group {self.group} ({error})"
+                f" {quantity(group.free_bytes)} are free in the volume group {self.name} ({error})"
             ) from error
         found = self.engine.made(volume.name)
         self._must_be(found.group_uuid)
@@ -189,25 +189,34 @@ class Shelf:
         # The command that was killed may have left the kernel's device half done, too.
         self.engine.lvm.put_right()
         found = self.engine.again(found)
-        if not is_half_pool(found):
-            raise DriverFailed(f"{found.full_name} has changed meanwhile: ask again")
+        refuse_unless(is_half_pool)(found, ())
         found = self.engine.active(found)
         if fs_type := visible_on(self.device(found)):
             raise DriverFailed(
                 f"{found.full_name} was to be a thin pool, and holds {fs_type}: left as it is"
             )
-        self.engine.lvm.remove(found)
+        self.engine.remove(found, refuse_unless(is_half_pool))
         log.warning("removed %s, half of a thin pool: it is made anew", found.full_name)
 
     def _make_pool(self, name: str) -> None:
         try:
-            self.engine.lvm.create_pool(self.group, name, None, tags=POOL_TAGS)
+            self.engine.lvm.create_pool(self.name, name, None, tags=POOL_TAGS)
         except NameTaken:
             pass
         except NoRoomInGroup as error:
             raise DriverFailed(
-                f"no room for the thin pool {name} in the volume group {self.group} ({error})"
+                f"no room for the thin pool {name} in the volume group {self.name} ({error})"
             ) from error
+
+
+def refuse_unless(may_go: Callable[[LogicalVolume], bool]) -> Check:
+    """A check before a removal: raises DriverFailed where it is not any more what may go."""
+
+    def check(found: LogicalVolume, _: Sequence[LogicalVolume]) -> None:
+        if not may_go(found):
+            raise DriverFailed(f"{found.full_name} has changed meanwhile: ask again")
+
+    return check
 
 
 class NoRoom(DriverFailed):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from localvolume.flexvolume.driver import DriverFailed, Owned
+from localvolume.flexvolume.driver import MAKING, TAG_STATE, DriverFailed, Owned
 from localvolume.host.lvm.commands import BadName, LogicalVolume, check_name
 from localvolume.volumes.lvtags import (
     FLEX_OWNER,
@@ -63,6 +63,14 @@ def is_half_pool(volume: LogicalVolume) -> bool:
         and not volume.open
         and not volume.has_snapshots
     )
+
+
+def is_begun_thin(volume: LogicalVolume) -> bool:
+    """Whether it is a thin volume of ours whose making never ended: it holds nothing of anybody's.
+
+    Raises DriverFailed where it is not ours.
+    """
+    return volume.kind == "thin" and ours(volume).get(TAG_STATE) == MAKING
 
 
 def noted_on(volume: LogicalVolume) -> dict[str, str] | None:

@@ -24,7 +24,7 @@ from localvolume.flexvolume.driver import (
     Owned,
 )
 from localvolume.flexvolume.drivers.devicemount import mount_table
-from localvolume.flexvolume.drivers.lvm.group import Shelf, size_in
+from localvolume.flexvolume.drivers.lvm.group import Group, size_in
 from localvolume.flexvolume.drivers.lvm.marks import Tags, ours
 from localvolume.host.lvm.commands import LogicalVolume
 
@@ -50,10 +50,10 @@ def users_of(volume: LogicalVolume) -> str:
     return "all of its I/O is held up" if volume.suspended else ""
 
 
-def remove(shelf: Shelf, listed: Owned, clock: Clock = time.monotonic) -> None:
+def remove(group: Group, listed: Owned, clock: Clock = time.monotonic) -> None:
     """Remove it; what is not there any more is removed. Raises as `Driver.remove` says."""
     noted: Tags = listed.tags
-    found = shelf.look(listed.name)
+    found = group.look(listed.name)
     if found is None:
         return
     _check(found, listed, noted)
@@ -63,19 +63,19 @@ def remove(shelf: Shelf, listed: Owned, clock: Clock = time.monotonic) -> None:
     if how is not None and noted.get(TAG_STATE) != MAKING:
         if noted.get(TAG_STATE) != REMOVING:
             noted = {**noted, TAG_STATE: REMOVING}
-            found = shelf.note(found, noted)
-        found = shelf.engine.active(found)
-        noted = _wiped(shelf, found, noted, how, clock)
+            found = group.note(found, noted)
+        found = group.engine.active(found)
+        noted = _wiped(group, found, noted, how, clock)
     if found.active:
         # LVM refuses it where anybody has it open: the last proof that nobody does.
-        shelf.engine.lvm.deactivate(found)
+        group.engine.lvm.deactivate(found)
 
     def check(now: LogicalVolume, _: Sequence[LogicalVolume]) -> None:
         _check(now, listed, noted)
         if now.active:
             raise DriverFailed(f"{now.full_name} was activated meanwhile: left as it is")
 
-    shelf.engine.remove(found, check)
+    group.engine.remove(found, check)
 
 
 def _check(found: LogicalVolume, listed: Owned, noted: Tags) -> None:
@@ -95,7 +95,7 @@ def _check(found: LogicalVolume, listed: Owned, noted: Tags) -> None:
         raise DriverFailed(f"{found.full_name} has snapshots, which would be removed with it")
 
 
-def _wiped(shelf: Shelf, found: LogicalVolume, noted: Tags, how: How, clock: Clock) -> Tags:
+def _wiped(group: Group, found: LogicalVolume, noted: Tags, how: How, clock: Clock) -> Tags:
     """Overwrite or discard what is left to be; what is noted then.
 
     Raises DriverFailed after WIPE_SECONDS: the next call goes on.
@@ -104,7 +104,7 @@ def _wiped(shelf: Shelf, found: LogicalVolume, noted: Tags, how: How, clock: Clo
     start = size_in(noted, TAG_WIPED)
     done, size = wipe(found, how, lambda _: clock() < end, start=start)
     noted = {**noted, TAG_WIPED: str(done)}
-    shelf.note(found, noted)
+    group.note(found, noted)
     if done < size:
         raise DriverFailed(f"{found.full_name}: {done} of {size} bytes are gone; it goes on")
     return noted

@@ -26,7 +26,7 @@ from localvolume.flexvolume.driver import (
     same_owner,
 )
 from localvolume.flexvolume.drivers.lvm.content import Device, FsType, check, content_of, must_hold
-from localvolume.flexvolume.drivers.lvm.group import Shelf, size_in, told
+from localvolume.flexvolume.drivers.lvm.group import Group, size_in, told
 from localvolume.flexvolume.drivers.lvm.marks import Tags, ours
 from localvolume.host.locks import lock_device
 from localvolume.host.lvm.commands import LogicalVolume
@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 class Steps:
     """The steps, on the volumes of one group."""
 
-    def __init__(self, run: Run, shelf: Shelf) -> None:
+    def __init__(self, run: Run, group: Group) -> None:
         self._run = run
-        self._shelf = shelf
+        self._group = group
 
     def taken(self, found: LogicalVolume, volume: Volume) -> LogicalVolume:
         """The volume, noted as this PersistentVolume's; DriverFailed where it is another's."""
@@ -54,7 +54,7 @@ class Steps:
         now = {**noted, **{key: value for key, value in volume.tags.items() if value}}
         for note in NOTES_OF_THE_END:
             now.pop(note, None)
-        return self._shelf.note(found, now)
+        return self._group.note(found, now)
 
     def filled(
         self, found: LogicalVolume, volume: Volume, device: Device
@@ -65,7 +65,7 @@ class Steps:
             return found, must_hold(self._run, device, noted.get(TAG_FS, ""))
         with _alone(device):
             # Another agent may have ended it, and a pod may have written since.
-            found = self._shelf.engine.again(found)
+            found = self._group.engine.again(found)
             noted = ours(found)
             if noted.get(TAG_STATE) == MADE:
                 return found, must_hold(self._run, device, noted.get(TAG_FS, ""))
@@ -73,13 +73,13 @@ class Steps:
                 fs_type = content_of(self._run, device)
                 if fs_type is not None:
                     done = {**noted, TAG_STATE: MADE, TAG_FS: fs_type}
-                    return self._shelf.note(found, done), fs_type
+                    return self._group.note(found, done), fs_type
             if volume.must_exist:
                 raise DriverFailed(
                     f"{found.full_name} is empty, and its claim has had it: left as it is"
                 )
             making = {**noted, TAG_STATE: MAKING, TAG_FS: volume.fs_type}
-            found = self._shelf.note(found, making)
+            found = self._group.note(found, making)
             make_filesystem(
                 self._run,
                 device.node,
@@ -88,14 +88,14 @@ class Steps:
                 options=volume.mkfs_options,
             )
             made = {**making, TAG_STATE: MADE, TAG_SIZE: str(found.size_bytes)}
-            return self._shelf.note(found, made), must_hold(self._run, device, volume.fs_type)
+            return self._group.note(found, made), must_hold(self._run, device, volume.fs_type)
 
     def enlarged(
         self, found: LogicalVolume, volume: Volume, device: Device, fs_type: FsType
     ) -> None:
         """Let it have what was asked for, as far as there is room: what is in it matters more."""
         try:
-            found = self._shelf.extend(found, volume.size_bytes)
+            found = self._group.extend(found, volume.size_bytes)
             self.fill_up(found, device, fs_type)
         except (DriverFailed, BackendFailed, OSError) as error:
             log.warning("mounted smaller: %s", error, extra={"persistentvolume": volume.name})
@@ -106,7 +106,7 @@ class Steps:
         if size_in(noted, TAG_SIZE) != found.size_bytes:
             check(self._run, device, fs_type)
             grow_filesystem(self._run, device.node, device.number, fs_type)
-            self._shelf.note(found, {**noted, TAG_SIZE: str(found.size_bytes)})
+            self._group.note(found, {**noted, TAG_SIZE: str(found.size_bytes)})
 
     @contextmanager
     def explained(self, found: LogicalVolume) -> Iterator[None]:
@@ -115,7 +115,7 @@ class Steps:
             with told():
                 yield
         except DriverFailed as error:
-            why = self._shelf.fullness(found)
+            why = self._group.fullness(found)
             if not why:
                 raise
             raise DriverFailed(f"{why} ({error})") from error

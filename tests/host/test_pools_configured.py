@@ -55,11 +55,11 @@ async def report(pools: Pools) -> PoolReport:
 
 async def removed(pools: Pools, config: PoolConfig, where: Path, files: int) -> Record:
     """A volume in the trash, with that many files in it."""
-    made = await pools.call(config, "make", wish())
-    offered = await pools.call(config, "offered", made)
+    made = await pools.make(config, wish())
+    offered = await pools.offered(config, made)
     for number in range(files):
         (where / "pvc-1" / f"file-{number}").write_text("x")
-    gone: Record = await pools.call(config, "retire", offered)
+    gone: Record = await pools.retire(config, offered)
     return gone
 
 
@@ -84,7 +84,7 @@ async def test_a_purge_makes_way_for_a_new_configuration_and_goes_on_with_it(whe
         found = await report(pools)
         assert (found.problem, found.records) == ("", {"pvc-1": gone})
         # Something can be made there at once.
-        await pools.call(fast, "make", wish("pvc-2"))
+        await pools.make(fast, wish("pvc-2"))
         await asyncio.wait_for(purge(fast), SECONDS)
         assert set((await report(pools)).records) == {"pvc-2"}
         assert not trash.exists()
@@ -130,7 +130,7 @@ async def test_what_waits_for_a_worker_does_not_open_a_closed_pool(where: Path) 
 
         first = asyncio.create_task(pools._workers.call("else", SECONDS, occupy))
         await until_async(busy.is_set)
-        waiting = asyncio.create_task(pools.call(config, "make", wish()))
+        waiting = asyncio.create_task(pools.make(config, wish()))
         await asyncio.sleep(0)
         pools.configure([], [])
         end.set()
@@ -164,7 +164,7 @@ async def test_what_cannot_be_attached_is_said_when_it_is_new(
     config = config_of(where)
     async with opened(config) as pools:
         for name in ("pvc-1", "pvc-2"):
-            await pools.call(config, "make", wish(name))
+            await pools.make(config, wish(name))
     caplog.set_level(logging.ERROR)
 
     def said() -> list[str]:

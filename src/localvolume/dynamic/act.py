@@ -109,7 +109,7 @@ class Acts:
                 await self._take_away(step)
             case Remember():
                 uid = step.volume.metadata.uid
-                await self._pools.call(step.pool, "offered", step.record, uid, step.given)
+                await self._pools.offered(step.pool, step.record, uid, step.given)
             case Secure():
                 await self._patch_volume(step.volume, secured(step.volume))
             case MarkReleased():
@@ -138,9 +138,9 @@ class Acts:
             text = f'provisioning volume for claim "{key_of(claim)}"'
             self.say_of_claim(claim, "Normal", "Provisioning", text)
         try:
-            record = await self._pools.call(step.pool, "make", step.record)
+            record = await self._pools.make(step.pool, step.record)
         except NoRoom as error:
-            await self._pools.call(step.pool, "take_away", step.record)
+            await self._pools.take_away(step.pool, step.record)
             text = f"node {self._node_name}: pool {step.pool.name}: {error}"
             await self._give_back(claim, text)
             return
@@ -173,14 +173,14 @@ class Acts:
             options=self._options(),
         )
         # Written down first: from the request on, a tenant may have it.
-        record = await self._pools.call(step.pool, "offered", record, "")
+        record = await self._pools.offered(step.pool, record, "")
         try:
             made = await self._client.create(PERSISTENT_VOLUMES, body)
         except AlreadyThere:
             made = await self._same(body)
         self._saw_volume(made)
         self._live.forget(record.name)
-        await self._pools.call(step.pool, "offered", record, made.metadata.uid)
+        await self._pools.offered(step.pool, record, made.metadata.uid)
         text = f"successfully provisioned volume {record.name}"
         self.say_of_claim(claim, "Normal", "ProvisioningSucceeded", text)
         self._telemetry.made(record.class_name, time.monotonic() - began)
@@ -244,7 +244,7 @@ class Acts:
             names, uids, _ = self._live.unwanted()
             if step.record.name not in names or step.record.claim_uid not in uids:
                 raise Superseded(f"{step.record.name} is wanted after all")
-        await self._pools.call(step.pool, "take_away", step.record)
+        await self._pools.take_away(step.pool, step.record)
         log.info("taken away: %s", step.reason, extra=log_fields(step))
 
     # --- growing -------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class Acts:
         patch = patches.resizing(claim, size, time.time())
         if patch is not None:
             claim = await self._patch_status(claim, patch)
-        grown = await self._pools.call(step.pool, "grow", step.record, size)
+        grown = await self._pools.grow(step.pool, step.record, size)
         # What it has, not what was asked for: the size of a logical volume is rounded up.
         size = grown.size_bytes
         log.info("grown to %s", quantity(size), extra=log_fields(step))
@@ -318,12 +318,12 @@ class Acts:
             return False
         if step.keep:
             if record is not None:
-                await self._pools.call(step.pool, "forget", record)
+                await self._pools.forget(step.pool, record)
             log.warning("let go, and its data kept, as its policy says", extra=log_fields(step))
             return False
         if record is None:
             record = await self._pools.adopt(step.pool, step.directory, live)
-        await self._pools.call(step.pool, "retire", record)
+        await self._pools.retire(step.pool, record)
         log.info("removed", extra=log_fields(step))
         return True
 

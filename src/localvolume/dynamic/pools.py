@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.backends.model import BackendFailed, GoesOn, PoolReport, Progress, Record
@@ -44,7 +44,6 @@ PURGERS = 4
 PURGE_SECONDS = 7 * 86400.0
 
 R = TypeVar("R")
-Call = Literal["make", "offered", "grow", "retire", "forget", "take_away"]
 
 
 class Pools:
@@ -238,15 +237,38 @@ class Pools:
 
     # --- calling -------------------------------------------------------------------------------
 
-    async def call(self, pool: PoolConfig, method: Call, record: Record, *args: Any) -> Any:
-        """A method of the pool's store. Raises BackendFailed, Hung and OSError."""
-        self._check(pool)
-        act = self._in_store(pool.name, lambda store: getattr(store, method)(record, *args))
-        return await self._workers.call(f"pool {pool.name}: {record.name}", CALL_SECONDS, act)
+    # All raise BackendFailed, Hung and OSError; see ``store.Store``.
+
+    async def make(self, pool: PoolConfig, record: Record) -> Record:
+        """The volume, made; or what a crash left of it ended."""
+        return await self._call(pool, record.name, lambda store: store.make(record))
+
+    async def offered(
+        self, pool: PoolConfig, record: Record, volume_uid: str = "", given: str = ""
+    ) -> Record:
+        """The record, in which it is written that a PersistentVolume is asked for, or is there."""
+        return await self._call(
+            pool, record.name, lambda store: store.offered(record, volume_uid, given)
+        )
+
+    async def grow(self, pool: PoolConfig, record: Record, size_bytes: int) -> Record:
+        """The volume, with at least so many bytes."""
+        return await self._call(pool, record.name, lambda store: store.grow(record, size_bytes))
+
+    async def retire(self, pool: PoolConfig, record: Record) -> Record:
+        """The volume, out of everybody's reach, with its data until it is purged."""
+        return await self._call(pool, record.name, lambda store: store.retire(record))
+
+    async def forget(self, pool: PoolConfig, record: Record) -> None:
+        """Let go of a volume, which stays with its data."""
+        await self._call(pool, record.name, lambda store: store.forget(record))
+
+    async def take_away(self, pool: PoolConfig, record: Record) -> None:
+        """Remove a volume that nobody ever had."""
+        await self._call(pool, record.name, lambda store: store.take_away(record))
 
     async def adopt(self, pool: PoolConfig, directory: str, volume: PersistentVolume) -> Record:
         """A record for a volume that an older provisioner made."""
-        self._check(pool)
         meta = volume.metadata
 
         def adopt(store: Store) -> Record:
@@ -257,8 +279,12 @@ class Pools:
                 class_name=volume.spec.storage_class_name,
             )
 
-        key = f"pool {pool.name}: {meta.name}"
-        return await self._workers.call(key, CALL_SECONDS, self._in_store(pool.name, adopt))
+        return await self._call(pool, meta.name, adopt)
+
+    async def _call(self, pool: PoolConfig, name: str, act: Callable[[Store], R]) -> R:
+        self._check(pool)
+        key = f"pool {pool.name}: {name}"
+        return await self._workers.call(key, CALL_SECONDS, self._in_store(pool.name, act))
 
     async def purge(self, pool: PoolConfig, record: Record, progress: Progress) -> None:
         """Delete what is in the trash.

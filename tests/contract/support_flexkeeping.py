@@ -11,10 +11,11 @@ from prometheus_client import CollectorRegistry
 
 from localvolume.config.flexvolume import NAMES, FlexVolumeConfig
 from localvolume.config.pools import LvmConfig
-from localvolume.flexvolume.binding import Binding, tags_of
+from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.driver import Owned, Volume
 from localvolume.flexvolume.drivers.bindmount import BindDriver
 from localvolume.flexvolume.keeping import Keeping
+from localvolume.flexvolume.plan.binding import tags_of
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Workers

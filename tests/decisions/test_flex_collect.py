@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.flexvolume.adopt import why_not
 from localvolume.flexvolume.driver import Owned
 from localvolume.flexvolume.drivers.lvm.marks import fields_of, is_unmarked, owned_of, unmarked_of
 from localvolume.flexvolume.paces import FlexPaces
+from localvolume.flexvolume.plan.binding import why_not
 from localvolume.flexvolume.plan.collect import (
     Action,
     Answer,

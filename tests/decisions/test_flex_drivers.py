@@ -10,7 +10,7 @@ import pytest
 
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.pools import LvmConfig
-from localvolume.flexvolume.binding import claims_of
+from localvolume.flexvolume.plan.binding import claims_of
 from localvolume.flexvolume.role import make_driver
 from localvolume.kube.workloads import Pod
 

@@ -11,17 +11,16 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from localvolume.flexvolume.binding import Binding, is_served, other_node, tags_of
+from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.driver import Driver, DriverFailed
 from localvolume.flexvolume.plan.absence import is_proven
+from localvolume.flexvolume.plan.binding import tags_of, why_not
 from localvolume.flexvolume.protocol import Refused
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
-from localvolume.kube.objects import PersistentVolume
-from localvolume.volumes import affinity
 from localvolume.volumes.manifest import NodeFacts
 
 LOOK_SECONDS: Final = 90.0
@@ -36,22 +35,6 @@ class Adopted:
 
     names: list[str] = field(default_factory=list)
     complete: bool = True
-
-
-def why_not(live: PersistentVolume, names: Collection[str], node: NodeFacts) -> str:
-    """Why a volume of that name on this node is not this PersistentVolume's; "" where it is.
-
-    Elastic's driver wrote the node into the affinity before it made anything, so an object without
-    one has no volume anywhere yet: what is here by its name is somebody else's.
-    """
-    if not is_served(live, names):
-        return "it is of no FlexVolume driver that is served here"
-    terms = affinity.required_terms(live)
-    if not terms:
-        return "it is bound to no node"
-    if not any(affinity.matches(term, node.name, node.labels) for term in terms):
-        return "it is bound to another node"
-    return other_node(live, node)
 
 
 class Adoption:

@@ -5,28 +5,21 @@ All of it before anything is done on disk: where the API server fails, there is 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from localvolume.config.syntax.names import fault_of_label_value
-from localvolume.flexvolume.driver import (
-    TAG_CLAIM,
-    TAG_CLAIM_UID,
-    TAG_ON_REMOVAL,
-    TAG_POLICY,
-    TAG_PV_UID,
-)
-from localvolume.flexvolume.protocol import ON_REMOVAL, Asked, Refused, Target, as_volume_says
+from localvolume.flexvolume.plan.binding import check, claims_of, is_elastics
+from localvolume.flexvolume.protocol import Asked, Refused, Target, as_volume_says
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import LookAgain, NotThere
 from localvolume.kube.kinds import PERSISTENT_VOLUMES, PODS
-from localvolume.kube.objects import FlexVolumeSource, Node, PersistentVolume
-from localvolume.kube.workloads import Pod
+from localvolume.kube.objects import Node, PersistentVolume
 from localvolume.volumes import affinity, marks
 from localvolume.volumes.manifest import NodeFacts, node_affinity
 from localvolume.volumes.nodes import node_facts
-from localvolume.volumes.objects import claim_of, is_being_deleted, phase_of
+from localvolume.volumes.objects import claim_of, is_being_deleted
 from localvolume.volumes.patches import bound_to
 
 ATTEMPTS: Final = 5
@@ -138,49 +131,6 @@ class Binding:
             )
 
 
-def claims_of(pod: Pod) -> frozenset[str]:
-    """The names of the claims that a pod uses, those of its generic ephemeral volumes included."""
-    found = set()
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            found.add(volume.persistent_volume_claim.claim_name)
-        elif volume.ephemeral is not None:
-            found.add(f"{pod.metadata.name}-{volume.name}")
-    return frozenset(found)
-
-
-def check(live: PersistentVolume, node: NodeFacts, driver: str) -> FlexVolumeSource:
-    """What it is made of; raises Refused unless a pod's mount of it on this node is in order."""
-    name = live.metadata.name
-    source = live.spec.flex_volume
-    if source is None or source.driver != driver:
-        what = f"is of the driver {source.driver}" if source else "is no FlexVolume"
-        raise Refused(f"PersistentVolume {name} {what}, not of {driver}")
-    if is_being_deleted(live):
-        raise Refused(f"PersistentVolume {name} is being deleted")
-    if phase_of(live) != "Bound" or not claim_of(live):
-        raise Refused(f"PersistentVolume {name} is {phase_of(live)}, not Bound to a claim")
-    if other := other_node(live, node):
-        raise Refused(f"PersistentVolume {name} {other}, not to {node.name}")
-    return source
-
-
-def other_node(live: PersistentVolume, node: NodeFacts) -> str:
-    """To which other node it is bound, in words; "" where to none."""
-    labels = live.metadata.labels
-    for label in (marks.NODE_LABEL, marks.ELASTIC_NODE_LABEL):
-        if labels.get(label, marks.node_key(node.name)) not in (
-            marks.node_key(node.name),
-            node.name,
-        ):
-            return f"is bound to the node {labels[label]}"
-    terms = affinity.required_terms(live)
-    if terms and not any(affinity.matches(term, node.name, node.labels) for term in terms):
-        names = ", ".join(sorted(affinity.hostnames(terms))) or "other nodes"
-        return f"has a node affinity to {names}"
-    return ""
-
-
 def to_bind(live: PersistentVolume, node: NodeFacts) -> MergePatch | None:
     """What is missing of affinity, labels and finalizer, bound to what was seen; None: nothing.
 
@@ -202,27 +152,3 @@ def to_bind(live: PersistentVolume, node: NodeFacts) -> MergePatch | None:
         return None
     body = bound_to(live, **metadata).body
     return MergePatch({**body, "spec": spec} if spec else body)
-
-
-def is_elastics(live: PersistentVolume) -> bool:
-    """Whether elastic's driver may have made its volume: it binds to a node before that."""
-    source = live.spec.flex_volume
-    bound = bool(affinity.required_terms(live)) or marks.ELASTIC_NODE_LABEL in live.metadata.labels
-    return source is not None and source.driver == marks.ELASTIC_FLEX_DRIVER and bound
-
-
-def tags_of(live: PersistentVolume) -> dict[str, str]:
-    """What is noted with the volume of a PersistentVolume."""
-    ref, source = live.spec.claim_ref, live.spec.flex_volume
-    return {
-        TAG_PV_UID: live.metadata.uid,
-        TAG_CLAIM: f"{ref.namespace}/{ref.name}" if ref else "",
-        TAG_CLAIM_UID: ref.uid if ref else "",
-        TAG_POLICY: live.spec.persistent_volume_reclaim_policy or "Retain",
-        TAG_ON_REMOVAL: source.options.get(ON_REMOVAL, "") if source else "",
-    }
-
-
-def is_served(live: PersistentVolume, names: Collection[str]) -> bool:
-    """Whether it is of one of these drivers."""
-    return live.spec.flex_volume is not None and live.spec.flex_volume.driver in names

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.flexvolume import protocol
-from localvolume.flexvolume.binding import Binding, tags_of
+from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.driver import Driver, DriverFailed, Volume
+from localvolume.flexvolume.plan.binding import tags_of
 from localvolume.flexvolume.protocol import Asked, BadCall, Refused, Reply, Target
 from localvolume.flexvolume.server import Failed, Route
 from localvolume.flexvolume.telemetry import FlexTelemetry

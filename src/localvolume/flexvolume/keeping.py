@@ -13,13 +13,7 @@ from typing import Any, Final
 
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.syntax.names import fault_of_label_value
-from localvolume.flexvolume.binding import (
-    Binding,
-    is_elastics,
-    is_served,
-    other_node,
-    tags_of,
-)
+from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.driver import (
     MADE,
     TAG_CLAIM,
@@ -33,6 +27,7 @@ from localvolume.flexvolume.driver import (
     Owned,
 )
 from localvolume.flexvolume.plan.absence import is_proven
+from localvolume.flexvolume.plan.binding import is_elastics, is_served, other_node, tags_of
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Hung, Workers

@@ -8,26 +8,32 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.driver import (
-    MADE,
-    TAG_CLAIM,
-    TAG_CLAIM_UID,
-    TAG_ENDED,
     TAG_POLICY,
-    TAG_PV_UID,
-    TAG_STATE,
     Driver,
     DriverFailed,
-    Owned,
 )
 from localvolume.flexvolume.plan.absence import is_proven
-from localvolume.flexvolume.plan.binding import is_elastics, is_served, other_node, tags_of
+from localvolume.flexvolume.plan.binding import is_elastics, other_node
+from localvolume.flexvolume.plan.keep import (
+    Action,
+    Facts,
+    Grow,
+    Leave,
+    LetGo,
+    Note,
+    TellClaimed,
+    is_noted_there,
+    judge,
+    may_let_go,
+    notes_of_the_end,
+)
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Hung, Workers
@@ -41,9 +47,7 @@ from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import growing, marks
 from localvolume.volumes.capacity import bytes_of, quantity
-from localvolume.volumes.claims import requested_bytes
 from localvolume.volumes.manifest import NodeFacts
-from localvolume.volumes.objects import is_being_deleted, is_finalized, phase_of
 from localvolume.volumes.patches import without_finalizer
 
 log = logging.getLogger(__name__)
@@ -100,50 +104,39 @@ class Keeping:
         listed = await self._workers.call(
             "flexvolume volumes", LOOK_SECONDS, self._driver.list_volumes
         )
-        owned = {one.name: one for one in listed}
         self._telemetry.there(len(listed), sum(one.size_bytes for one in listed))
+        facts = Facts(
+            node=node,
+            drivers=self._config.names,
+            grows=self._config.driver == "lvm",
+            owned={one.name: one for one in listed},
+            claims=claims,
+        )
         for name, volume in volumes.items():
-            if not is_served(volume, self._config.names):
-                continue
-            if other := other_node(volume, node):
-                self._say(name, f"nothing is done about it: it {other}")
-                continue
             try:
-                await self._see_to(volume, owned.get(name), claims)
+                said = await self._do(volume, judge(volume, facts))
             except LookAgain:
                 continue  # the informer brings what it is now
             except (ApiError, DriverFailed, Hung, OSError) as error:
-                self._say(name, f"nothing is done about it now: {error}")
-            else:
-                self._said.pop(name, None)
+                said = f"nothing is done about it now: {error}"
+            self._say(name, said)
         self._said = {name: text for name, text in self._said.items() if name in volumes}
 
-    async def _see_to(
-        self,
-        volume: PersistentVolume,
-        owned: Owned | None,
-        claims: Mapping[str, PersistentVolumeClaim],
-    ) -> None:
-        if is_being_deleted(volume) and is_finalized(volume):
-            if phase_of(volume) != "Bound":
-                await self._let_go(volume)
-            return
-        _check_readable(owned)
-        if owned is None or owned.tags.get(TAG_PV_UID) != volume.metadata.uid:
-            return  # never mounted yet, or an earlier object's: the mount decides
-        wanted = tags_of(volume)
-        if is_being_deleted(volume):
-            # Somebody else holds it, and its policy may still be set to Retain.
-            if owned.tags.get(TAG_POLICY, "") != wanted[TAG_POLICY]:
-                await self._note(volume.metadata.name, {TAG_POLICY: wanted[TAG_POLICY]})
-            return
-        keys = [TAG_POLICY] + ([TAG_CLAIM, TAG_CLAIM_UID] if wanted[TAG_CLAIM_UID] else [])
-        if any(owned.tags.get(key, "") != wanted[key] for key in keys):
-            await self._note(volume.metadata.name, {key: wanted[key] for key in keys})
-        if owned.tags.get(TAG_STATE) == MADE and phase_of(volume) == "Bound":
-            # Adopted, or mounted by a call that ended before it could say so.
-            volume = await self._binding.told(volume)
-        await self._grow(volume, owned, claims)
+    async def _do(self, volume: PersistentVolume, actions: Sequence[Action]) -> str:
+        """Do it; what is to be said of it, "" where nothing is."""
+        for action in actions:
+            match action:
+                case Leave(reason):
+                    return reason
+                case LetGo():
+                    await self._let_go(volume)
+                case Note(tags):
+                    await self._note(volume.metadata.name, tags)
+                case TellClaimed():
+                    volume = await self._binding.told(volume)
+                case Grow():
+                    await self._tell_grown(volume, action.claim, await self._grow(volume, action))
+        return ""
 
     async def _note(self, name: str, tags: Mapping[str, str]) -> None:
         async with self._turns.of(name, ACT_SECONDS) as turn:
@@ -157,23 +150,17 @@ class Keeping:
         name = seen.metadata.name
         live = await self._client.get(PERSISTENT_VOLUMES, name)
         self._saw_volume(live)
-        if (
-            live.metadata.uid != seen.metadata.uid
-            or not is_being_deleted(live)
-            or not is_finalized(live)
-            or phase_of(live) == "Bound"
-            or await self._has_claim(live)
-        ):
+        if not may_let_go(live, seen) or await self._has_claim(live):
             return
-        tags = {key: value for key, value in tags_of(live).items() if value}
-        tags[TAG_ENDED] = live.metadata.uid
+        tags = notes_of_the_end(live)
         async with self._turns.of(name, ACT_SECONDS) as turn:
             listed = await turn.call(self._driver.list_volumes)
             owned = next((one for one in listed if one.name == name), None)
-            _check_readable(owned)
+            if owned is not None and owned.problem:
+                raise DriverFailed(owned.problem)  # nobody can tell whose it is
             if owned is None and is_elastics(live):
                 await turn.call(self._driver.adopt, {name: tags})
-            elif owned is not None and owned.tags.get(TAG_PV_UID) == live.metadata.uid:
+            elif is_noted_there(live, owned):
                 await turn.call(self._driver.note, name, tags)
         # Bound to the very state that was noted.
         patch = without_finalizer(live)
@@ -195,33 +182,8 @@ class Keeping:
 
     # --- growing -------------------------------------------------------------------------------
 
-    async def _grow(
-        self,
-        volume: PersistentVolume,
-        owned: Owned,
-        claims: Mapping[str, PersistentVolumeClaim],
-    ) -> None:
-        """What the claim asks for beyond what it has; sizes mean something to lvm alone.
-
-        The object's capacity says nothing of that: for FlexVolumes kube-controller-manager raises
-        it as soon as the claim asks, and leaves the rest to the node.
-        """
-        ref = volume.spec.claim_ref
-        if self._config.driver != "lvm" or ref is None or phase_of(volume) != "Bound":
-            return
-        claim = claims.get(f"{ref.namespace}/{ref.name}")
-        if claim is None or claim.metadata.uid != ref.uid or is_being_deleted(claim):
-            return
-        wanted = requested_bytes(claim)
-        told = bytes_of(claim.status.capacity.get("storage", ""))
-        if wanted is None or told is None or wanted <= min(owned.size_bytes, told):
-            return
-        # Also where it is large enough: its filesystem may not be yet, after a crash.
-        await self._tell_grown(volume, claim, await self._make_grow(volume, claim, owned, wanted))
-
-    async def _make_grow(
-        self, volume: PersistentVolume, claim: PersistentVolumeClaim, owned: Owned, wanted: int
-    ) -> int:
+    async def _grow(self, volume: PersistentVolume, action: Grow) -> int:
+        claim, wanted = action.claim, action.size_bytes
         name, text = volume.metadata.name, quantity(wanted)
         self._say_of(claim, "Normal", "Resizing", f"growing volume {name} to {text}")
         patch = growing.resizing(claim, wanted, time.time())
@@ -236,7 +198,7 @@ class Keeping:
             raise
         log.info(
             "grown from %s to %s",
-            quantity(owned.size_bytes),
+            quantity(action.from_bytes),
             quantity(size),
             extra={"persistentvolume": name, "claim": key_of(claim)},
         )
@@ -293,8 +255,10 @@ class Keeping:
     # --- telling -------------------------------------------------------------------------------
 
     def _say(self, name: str, text: str) -> None:
-        """Once, until there is something else to say."""
-        if self._said.get(name) != text:
+        """Once, until there is something else to say, or nothing ("")."""
+        if not text:
+            self._said.pop(name, None)
+        elif self._said.get(name) != text:
             self._said[name] = text
             log.warning("%s", text, extra={"persistentvolume": name})
 
@@ -302,9 +266,3 @@ class Keeping:
         self, claim: PersistentVolumeClaim, type_: EventType, reason: str, text: str
     ) -> None:
         self._events.event(ObjectRef.of_claim(claim.metadata), type_, reason, text)
-
-
-def _check_readable(owned: Owned | None) -> None:
-    """Raises DriverFailed where nobody can tell whose the volume is."""
-    if owned is not None and owned.problem:
-        raise DriverFailed(owned.problem)

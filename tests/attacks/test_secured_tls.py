@@ -19,7 +19,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from localvolume.config.environment import ListenAddress
-from localvolume.process.endpoints import Endpoints, Guard
+from localvolume.process.endpoints import Endpoints
+from localvolume.process.guard import Guard
 from localvolume.process.secured import Certificate, CertificateInvalid
 from localvolume.process.server import CLIENTS, HEAD_BYTES
 from tests.attacks.support_certificates import NAME, Mounted

@@ -34,7 +34,8 @@ from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from localvolume.kube.ownpod import OwnPod
-from localvolume.process.endpoints import Secured, serving
+from localvolume.process.endpoints import serving
+from localvolume.process.guard import Secured
 from localvolume.process.memory import give_back_once_started
 from localvolume.static.jobs.watch import JobWatch
 from localvolume.static.role import GRACE_SECONDS, StaticRole

@@ -27,7 +27,8 @@ from localvolume.kube.election.lease import Election, new_identity
 from localvolume.kube.errors import ApiError, TellTheAdministrator
 from localvolume.kube.events import QUEUE, EventRecorder
 from localvolume.kube.kinds import Kind
-from localvolume.process.endpoints import Secured, serving
+from localvolume.process.endpoints import serving
+from localvolume.process.guard import Secured
 from localvolume.process.memory import give_back_once_started
 from localvolume.volumes.periods import Clock
 

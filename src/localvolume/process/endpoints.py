@@ -12,14 +12,13 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from localvolume.config.environment import ListenAddress
-from localvolume.kube.client import OnRequest
-from localvolume.process.server import CLIENT_SECONDS, Accept, App, Server, listen
+from localvolume.process.guard import Guard, Secured
+from localvolume.process.server import CLIENT_SECONDS, App, Server, listen
 
 log = logging.getLogger(__name__)
 
@@ -28,27 +27,6 @@ Checks = Callable[[], Mapping[str, str]]
 
 LOOP_SECONDS = 2.0
 """How long the event loop may take to answer a probe before it is held to hang."""
-
-
-@dataclass(frozen=True, slots=True)
-class Secured:
-    """TLS for all pages, and the metrics for those alone whom the API server lets `get` them.
-
-    `certificate` is the directory of tls.crt and tls.key, `kubeconfig` says how that is asked.
-    """
-
-    certificate: str
-    kubeconfig: str | None
-    on_request: OnRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """What that takes. `refusal` is the status for who may not read the metrics, by the header
-    Authorization; "" for who may."""
-
-    accept: Accept
-    refusal: Callable[[str], str]
 
 
 class Endpoints:

@@ -20,7 +20,7 @@ from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
 from localvolume.kube.reviews import may_get, owner_of
-from localvolume.process.endpoints import Guard, Secured
+from localvolume.process.guard import Guard, Secured
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from localvolume.config.model import ConfigurationInvalid
 from localvolume.config.syntax.document import Unreadable, compose
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.errors import AccessInvalid
-from localvolume_lab.sandbox.bodies import parsed
+from localvolume_lab.sandbox.http.bodies import parsed
 from localvolume_lab.sandbox.refusals import Refusal
 
 SECONDS = 5.0

@@ -19,7 +19,7 @@ from localvolume.kube.election.lease import NotLeading, new_identity
 from localvolume.kube.errors import ApiError
 from localvolume.kube.kinds import LEASES
 from localvolume_lab.sandbox import Sandbox
-from localvolume_lab.sandbox.faults import Fault, Verb
+from localvolume_lab.sandbox.http.faults import Fault, Verb
 from tests.contract.support_lease import TIMES, Candidate
 from tests.suite.chance import SEED, rounds
 from tests.suite.until import until_async

@@ -7,7 +7,7 @@ answers, schemas in OpenAPI. Claims that wait are bound as soon as a volume suit
 real controller may take 15 seconds. Each module says what it simplifies.
 """
 
-from localvolume_lab.sandbox.faults import Fault, Faults
+from localvolume_lab.sandbox.http.faults import Fault, Faults
 from localvolume_lab.sandbox.sandbox import Sandbox
 
 __all__ = ["Fault", "Faults", "Sandbox"]

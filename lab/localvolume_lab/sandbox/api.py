@@ -11,15 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from localvolume_lab.sandbox import growth, schema, validation
 from localvolume_lab.sandbox.clock import timestamp
-from localvolume_lab.sandbox.defaults import apply_defaults, reset_on_create
-from localvolume_lab.sandbox.deleting import (
-    DeleteOptions,
-    check_options,
-    dependents_finalizer,
-    grace,
-)
 from localvolume_lab.sandbox.kinds import CLAIMS, JOBS, NAMESPACES, PODS, Resource
 from localvolume_lab.sandbox.refusals import (
     Cause,
@@ -31,7 +23,15 @@ from localvolume_lab.sandbox.refusals import (
     invalid,
     not_found,
 )
-from localvolume_lab.sandbox.shape import ordered
+from localvolume_lab.sandbox.rules import growth, schema, validation
+from localvolume_lab.sandbox.rules.defaults import apply_defaults, reset_on_create
+from localvolume_lab.sandbox.rules.deleting import (
+    DeleteOptions,
+    check_options,
+    dependents_finalizer,
+    grace,
+)
+from localvolume_lab.sandbox.rules.shape import ordered
 from localvolume_lab.sandbox.store import Body, Store, Version
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"

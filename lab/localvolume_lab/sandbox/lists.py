@@ -18,7 +18,7 @@ from localvolume_lab.sandbox.refusals import (
     invalid,
     too_large_version,
 )
-from localvolume_lab.sandbox.selectors import Match
+from localvolume_lab.sandbox.rules.selectors import Match
 from localvolume_lab.sandbox.store import Store, TooOld, Version
 
 

@@ -13,10 +13,10 @@ from typing import Self
 from aiohttp import web
 
 from localvolume_lab.sandbox.api import Api
-from localvolume_lab.sandbox.controllers import Controllers
-from localvolume_lab.sandbox.faults import Faults, RequestInfo
+from localvolume_lab.sandbox.controllers.loop import Controllers
+from localvolume_lab.sandbox.http.faults import Faults, RequestInfo
+from localvolume_lab.sandbox.http.server import MAX_BODY, Server
 from localvolume_lab.sandbox.kinds import NAMESPACES
-from localvolume_lab.sandbox.server import MAX_BODY, Server
 from localvolume_lab.sandbox.store import Store
 from localvolume_lab.sandbox.watches import BOOKMARK_SECONDS
 

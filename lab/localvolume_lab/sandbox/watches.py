@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from localvolume_lab.sandbox.kinds import Resource
 from localvolume_lab.sandbox.refusals import expired
-from localvolume_lab.sandbox.selectors import Match
+from localvolume_lab.sandbox.rules.selectors import Match
 from localvolume_lab.sandbox.store import Body, Change, Store, TooOld, Version, Watcher
 
 BOOKMARK_SECONDS = 60.0

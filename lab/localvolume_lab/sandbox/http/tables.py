@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from localvolume_lab.sandbox.clock import age
-from localvolume_lab.sandbox.events_view import to_new
+from localvolume_lab.sandbox.http.events_view import to_new
 from localvolume_lab.sandbox.kinds import (
     CLAIMS,
     CONFIG_MAPS,

@@ -5,9 +5,10 @@ That only bound claims may is told by their validation already.
 
 from __future__ import annotations
 
-from localvolume_lab.sandbox import matching, quantities
+from localvolume_lab.sandbox.controllers import matching
 from localvolume_lab.sandbox.kinds import CLAIMS, STORAGE_CLASSES
 from localvolume_lab.sandbox.refusals import forbidden
+from localvolume_lab.sandbox.rules import quantities
 from localvolume_lab.sandbox.store import Body, Store
 
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from localvolume_lab.sandbox import growth, matching
 from localvolume_lab.sandbox.api import Api
+from localvolume_lab.sandbox.controllers import matching
+from localvolume_lab.sandbox.controllers.recorder import Recorder
 from localvolume_lab.sandbox.kinds import (
     CLAIMS,
     NODES,
@@ -24,7 +25,7 @@ from localvolume_lab.sandbox.kinds import (
     STORAGE_CLASSES,
     Resource,
 )
-from localvolume_lab.sandbox.recorder import Recorder
+from localvolume_lab.sandbox.rules import growth
 from localvolume_lab.sandbox.store import Body, Change
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from localvolume_lab.sandbox.quantities import canonical
+from localvolume_lab.sandbox.rules.quantities import canonical
 
 ANY = "any"
 OBJECT = "object"

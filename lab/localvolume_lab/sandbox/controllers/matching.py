@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from localvolume_lab.sandbox import quantities
+from localvolume_lab.sandbox.rules import quantities
 
 Body = Mapping[str, Any]
 Stored = dict[str, Any]

@@ -12,8 +12,10 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from localvolume_lab.sandbox.api import Api
-from localvolume_lab.sandbox.binder import Binder
-from localvolume_lab.sandbox.garbage import Garbage
+from localvolume_lab.sandbox.controllers.binder import Binder
+from localvolume_lab.sandbox.controllers.garbage import Garbage
+from localvolume_lab.sandbox.controllers.nodes import Nodes
+from localvolume_lab.sandbox.controllers.protection import Protection
 from localvolume_lab.sandbox.kinds import (
     CLAIMS,
     CONFIG_MAPS,
@@ -29,8 +31,6 @@ from localvolume_lab.sandbox.kinds import (
     STORAGE_CLASSES,
     Resource,
 )
-from localvolume_lab.sandbox.nodes import Nodes
-from localvolume_lab.sandbox.protection import Protection
 from localvolume_lab.sandbox.refusals import Refusal
 from localvolume_lab.sandbox.store import Change, Watcher
 

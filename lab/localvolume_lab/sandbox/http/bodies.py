@@ -9,12 +9,12 @@ import yaml
 from aiohttp import web
 
 from localvolume import yamlaliases
-from localvolume_lab.sandbox import protobuf
-from localvolume_lab.sandbox.deleting import DeleteOptions
-from localvolume_lab.sandbox.events_view import to_old
+from localvolume_lab.sandbox.http import protobuf
+from localvolume_lab.sandbox.http.events_view import to_old
+from localvolume_lab.sandbox.http.routing import integer
 from localvolume_lab.sandbox.kinds import NEW_EVENTS, Resource
 from localvolume_lab.sandbox.refusals import Refusal, bad_request
-from localvolume_lab.sandbox.routing import integer
+from localvolume_lab.sandbox.rules.deleting import DeleteOptions
 from localvolume_lab.sandbox.store import Body
 
 _JSON = "application/json"

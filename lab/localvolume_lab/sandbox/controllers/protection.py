@@ -6,8 +6,8 @@ After pkg/controller/volume/{pvprotection,pvcprotection}.
 from __future__ import annotations
 
 from localvolume_lab.sandbox.api import Api
-from localvolume_lab.sandbox.defaults import PV_PROTECTION, PVC_PROTECTION
 from localvolume_lab.sandbox.kinds import CLAIMS, PERSISTENT_VOLUMES, PODS, Resource
+from localvolume_lab.sandbox.rules.defaults import PV_PROTECTION, PVC_PROTECTION
 from localvolume_lab.sandbox.store import Body, Change
 
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from localvolume_lab.sandbox import quantities
 from localvolume_lab.sandbox.kinds import (
     CLAIMS,
     CONFIG_MAPS,
@@ -25,6 +24,7 @@ from localvolume_lab.sandbox.kinds import (
     Resource,
 )
 from localvolume_lab.sandbox.refusals import Cause
+from localvolume_lab.sandbox.rules import quantities
 
 Body = Mapping[str, Any]
 

@@ -10,10 +10,11 @@ when its Ready condition is True, and put back when it is not.
 
 from __future__ import annotations
 
-from localvolume_lab.sandbox import matching
 from localvolume_lab.sandbox.api import Api
 from localvolume_lab.sandbox.clock import timestamp
-from localvolume_lab.sandbox.deleting import DeleteOptions
+from localvolume_lab.sandbox.controllers import matching
+from localvolume_lab.sandbox.controllers.protection import claims_of
+from localvolume_lab.sandbox.controllers.recorder import Recorder
 from localvolume_lab.sandbox.kinds import (
     CLAIMS,
     NODES,
@@ -22,8 +23,7 @@ from localvolume_lab.sandbox.kinds import (
     STORAGE_CLASSES,
     Resource,
 )
-from localvolume_lab.sandbox.protection import claims_of
-from localvolume_lab.sandbox.recorder import Recorder
+from localvolume_lab.sandbox.rules.deleting import DeleteOptions
 from localvolume_lab.sandbox.store import Body, Change
 
 _NOT_READY = "node.kubernetes.io/not-ready"

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from localvolume_lab.sandbox.events_view import to_new
+from localvolume_lab.sandbox.http.events_view import to_new
+from localvolume_lab.sandbox.http.tables import Columns, columns_of, row
 from localvolume_lab.sandbox.kinds import NEW_EVENTS, Resource
 from localvolume_lab.sandbox.refusals import Refusal
 from localvolume_lab.sandbox.store import Encoder, Version
-from localvolume_lab.sandbox.tables import Columns, columns_of, row
 
 _TABLE_VERSIONS = ("v1", "v1beta1")
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from aiohttp import web
 
-from localvolume_lab.sandbox import discovery, patches, views
 from localvolume_lab.sandbox.api import Api
-from localvolume_lab.sandbox.bodies import delete_options, object_of, parsed
-from localvolume_lab.sandbox.deleting import DeleteOptions
-from localvolume_lab.sandbox.events_view import to_old
-from localvolume_lab.sandbox.faults import Fault, Faults, RequestInfo
+from localvolume_lab.sandbox.http import discovery, views
+from localvolume_lab.sandbox.http.bodies import delete_options, object_of, parsed
+from localvolume_lab.sandbox.http.events_view import to_old
+from localvolume_lab.sandbox.http.faults import Fault, Faults, RequestInfo
+from localvolume_lab.sandbox.http.routing import Target, flag, integer, parse_path, verb_of
 from localvolume_lab.sandbox.kinds import NAMESPACES, NEW_EVENTS, Resource, stored_as
 from localvolume_lab.sandbox.lists import ListRequest, list_page, version_number
 from localvolume_lab.sandbox.refusals import (
@@ -25,8 +25,9 @@ from localvolume_lab.sandbox.refusals import (
     invalid,
     method_not_allowed,
 )
-from localvolume_lab.sandbox.routing import Target, flag, integer, parse_path, verb_of
-from localvolume_lab.sandbox.selectors import selector
+from localvolume_lab.sandbox.rules import patches
+from localvolume_lab.sandbox.rules.deleting import DeleteOptions
+from localvolume_lab.sandbox.rules.selectors import selector
 from localvolume_lab.sandbox.store import Body, Version
 from localvolume_lab.sandbox.watches import Event, WatchRequest, watch
 

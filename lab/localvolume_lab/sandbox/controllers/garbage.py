@@ -8,9 +8,9 @@ being deleted is emptied, then let go. A new namespace gets its default service 
 from __future__ import annotations
 
 from localvolume_lab.sandbox.api import Api
-from localvolume_lab.sandbox.deleting import DeleteOptions
 from localvolume_lab.sandbox.kinds import NAMESPACES, SERVICE_ACCOUNTS, STORED, Resource
 from localvolume_lab.sandbox.refusals import Refusal
+from localvolume_lab.sandbox.rules.deleting import DeleteOptions
 from localvolume_lab.sandbox.store import Body, Change, Key
 
 Place = tuple[Resource, Key]

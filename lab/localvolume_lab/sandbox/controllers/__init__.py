@@ -1,0 +1,1 @@
+"""The controllers of the sandbox: what goes on by itself."""

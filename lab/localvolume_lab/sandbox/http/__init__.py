@@ -1,0 +1,1 @@
+"""Requests in, answers out: routes, bodies, views, faults to order."""

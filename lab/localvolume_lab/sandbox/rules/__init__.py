@@ -1,0 +1,1 @@
+"""What the API server makes of an object: defaults, patches, selectors, refusals."""

@@ -9,6 +9,7 @@ import pytest
 from localvolume.kube.errors import LookAgain, NotThere
 from localvolume.static.executor import Executor
 from localvolume.static.model import Hold, Step
+from localvolume.static.paces import StaticPaces
 from localvolume.static.preconditions import Superseded
 
 
@@ -32,7 +33,8 @@ class Overtaken:
 )
 async def test_what_is_overtaken_is_tried_ever_later(error: Exception) -> None:
     acts, woken = Overtaken(error), asyncio.Event()
-    executor = Executor(acts, None, None, wake=woken.set)  # type: ignore[arg-type]  # nothing is said
+    # Nothing is said.
+    executor = Executor(acts, None, None, wake=woken.set, paces=StaticPaces())  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()
     step = Step("disk", "it is to be done")
 
@@ -60,7 +62,8 @@ async def test_what_is_overtaken_is_tried_ever_later(error: Exception) -> None:
 
 def test_what_is_read_once_more_is_not_told_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "localvolume.static.executor")
-    executor = Executor(None, None, None, wake=lambda: None)  # type: ignore[arg-type]  # nothing is done
+    # Nothing is done.
+    executor = Executor(None, None, None, wake=lambda: None, paces=StaticPaces())  # type: ignore[arg-type]
     reading = Hold("/disk", "its content is still being read", "reading")
     full = Hold("/disk", "it holds data", "not-empty")
     for step in (reading, reading, full, reading, full):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from localvolume.agent.telemetry import ProcessTelemetry
@@ -22,30 +23,26 @@ Say = Callable[[Literal["Normal", "Warning"], str, str], None]
 """Sends an Event about the node: type, reason, message."""
 
 
+@dataclass(eq=False)
 class Reload:
     """Reads the configuration at the start and whenever it changes; an invalid one never stops us.
 
     Before there was any valid one, `first` waits; afterwards the last valid one stays in force.
     """
 
-    def __init__(
-        self,
-        directory: str,
-        period: float | None,
-        telemetry: ProcessTelemetry,
-        say: Say,
-        load: Callable[[str], Configuration] = loading.load,
-        *,
-        also: Sequence[str] = (),
-    ) -> None:
-        """`also` are further directories that `load` reads."""
-        self._directory = directory
-        self._load = load
+    directory: str
+    period: float | None
+    telemetry: ProcessTelemetry
+    say: Say
+    load: Callable[[str], Configuration] = loading.load
+    _: KW_ONLY
+    also: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
         self._watchers = [
-            ConfigWatcher(one, self._reread, period=period) for one in (directory, *also)
+            ConfigWatcher(one, self._reread, period=self.period)
+            for one in (self.directory, *self.also)
         ]
-        self._telemetry = telemetry
-        self._say = say
         self._live: LiveConfiguration | None = None
         self._told: list[Problem] = []
         self._first: asyncio.Future[LiveConfiguration] = asyncio.Future()
@@ -76,7 +73,7 @@ class Reload:
     def _reread(self) -> None:
         if self._live is None:
             try:
-                self._live = LiveConfiguration(self._directory, self._load)
+                self._live = LiveConfiguration(self.directory, self.load)
             except ConfigurationInvalid as invalid:
                 self._invalid(invalid.problems, "nothing is served until it is corrected")
                 return
@@ -95,11 +92,11 @@ class Reload:
         elif outcome.news:
             log.info("the configuration is valid again, and as before")
             self._recovered()
-        self._telemetry.configuration_valid.set(1)
+        self.telemetry.configuration_valid.set(1)
 
     def _valid(self, configuration: Configuration) -> None:
-        self._telemetry.configuration_valid.set(1)
-        self._telemetry.configuration_reloads.labels("valid").inc()
+        self.telemetry.configuration_valid.set(1)
+        self.telemetry.configuration_reloads.labels("valid").inc()
         classes = ", ".join(sorted(configuration.storage_classes)) or "none"
         pools = ", ".join(sorted(pool.name for pool in configuration.pools)) or "none"
         log.info("configuration in force; classes: %s; pools: %s", classes, pools)
@@ -110,16 +107,16 @@ class Reload:
     def _recovered(self) -> None:
         """What was told of is over: say so, and tell of it again should it come back."""
         if self._told:
-            self._say("Normal", EVENT_CHANGED, "the configuration is valid again")
+            self.say("Normal", EVENT_CHANGED, "the configuration is valid again")
             self._told = []
 
     def _invalid(self, problems: list[Problem], consequence: str) -> None:
-        self._telemetry.configuration_valid.set(0)
+        self.telemetry.configuration_valid.set(0)
         if problems == self._told:
             return
         self._told = problems
-        self._telemetry.configuration_reloads.labels("invalid").inc()
+        self.telemetry.configuration_reloads.labels("invalid").inc()
         for problem in problems:
             log.error("invalid configuration: %s", problem)
         text = "; ".join(str(problem) for problem in problems)
-        self._say("Warning", EVENT_INVALID, f"invalid configuration, {consequence}: {text}"[:1000])
+        self.say("Warning", EVENT_INVALID, f"invalid configuration, {consequence}: {text}"[:1000])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from localvolume.config.model import Configuration
@@ -56,6 +57,7 @@ def without_taints(node: Node, key: str) -> JsonPatch | None:
     return JsonPatch(operations)
 
 
+@dataclass(eq=False, kw_only=True)
 class NotReadyTaint:
     """Run `run()` as a task; call `node_changed` and `reconfigure` when that happens.
 
@@ -66,28 +68,17 @@ class NotReadyTaint:
     bound the time between two attempts: an administrator may have to allow it.
     """
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        events: EventRecorder,
-        nodes: Mapping[str, Node],
-        node_name: str,
-        complete: asyncio.Event,
-        look: Callable[[], object],
-        configuration: Configuration,
-        first_wait: float,
-        longest_wait: float,
-    ) -> None:
-        self._client = client
-        self._events = events
-        self._nodes = nodes
-        self._node_name = node_name
-        self._complete = complete
-        self._look = look
-        self._configuration = configuration
-        self._first_wait = first_wait
-        self._longest_wait = longest_wait
+    client: Client
+    events: EventRecorder
+    nodes: Mapping[str, Node]
+    node_name: str
+    complete: asyncio.Event
+    look: Callable[[], object]
+    configuration: Configuration
+    first_wait: float
+    longest_wait: float
+
+    def __post_init__(self) -> None:
         self._wake = asyncio.Event()
         self._wake.set()
         self._done: set[Due] = set()
@@ -98,7 +89,7 @@ class NotReadyTaint:
 
     def reconfigure(self, configuration: Configuration) -> None:
         """From now on another configuration counts; call it after those who look have it."""
-        self._configuration = configuration
+        self.configuration = configuration
         self._wake.set()
 
     async def run(self) -> NoReturn:
@@ -110,7 +101,7 @@ class NotReadyTaint:
                 await self._wake.wait()
                 self._wake.clear()
                 due = self._due()
-                to_do = (due, self._configuration) if due else None
+                to_do = (due, self.configuration) if due else None
                 if to_do == began:
                     continue
                 if work:
@@ -124,7 +115,7 @@ class NotReadyTaint:
                 await asyncio.wait([work])
 
     def _due(self) -> Due | None:
-        node, configuration = self._nodes.get(self._node_name), self._configuration
+        node, configuration = self.nodes.get(self.node_name), self.configuration
         key = configuration.provisioner_not_ready_node_taint_key
         if node is None or not key or not configuration.remove_node_not_ready_taint:
             return None
@@ -135,10 +126,10 @@ class NotReadyTaint:
         """Wait until the volumes are offered, then remove the taint, however often that fails."""
         # A look that is under way may have begun with the Node or configuration of before.
         for _ in range(2):
-            self._complete.clear()
-            self._look()
-            await self._complete.wait()
-        backoff = Backoff(self._first_wait, self._longest_wait)
+            self.complete.clear()
+            self.look()
+            await self.complete.wait()
+        backoff = Backoff(self.first_wait, self.longest_wait)
         said = ""
         while True:
             after = None
@@ -165,15 +156,15 @@ class NotReadyTaint:
 
     async def _remove(self, due: Due) -> bool:
         """Whether the Node has no such taint now. Raises ApiError."""
-        node = await self._client.get(NODES, self._node_name)
+        node = await self.client.get(NODES, self.node_name)
         if node.metadata.uid != due.uid:
             # The informer will tell of it, and then it is seen to anew.
-            raise LookAgain(f"the Node {self._node_name!r} is another one now")
+            raise LookAgain(f"the Node {self.node_name!r} is another one now")
         patch = without_taints(node, due.key)
         if patch is None:
             log.info("the node has no taint %s", due.key)
             return True
-        changed = await self._client.patch(NODES, self._node_name, patch)
+        changed = await self.client.patch(NODES, self.node_name, patch)
         text = f"removed the taint {due.key}: the node's volumes are offered"
         log.info("%s", text)
         self._event("Normal", EVENT_REMOVED, text)
@@ -184,4 +175,4 @@ class NotReadyTaint:
         self._event("Warning", EVENT_FAILED, f"the taint {due.key} stays: {text}")
 
     def _event(self, type_: EventType, reason: str, text: str) -> None:
-        self._events.event(ObjectRef.of_node(self._node_name), type_, reason, text)
+        self.events.event(ObjectRef.of_node(self.node_name), type_, reason, text)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 import time
+from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -45,41 +46,31 @@ RETRY_SECONDS: Final = 600.0
 """How soon what failed is tried again."""
 
 
+@dataclass(eq=False, kw_only=True)
 class DisksRole:
     """Run `run()` as a task."""
 
-    def __init__(
-        self,
-        *,
-        events: EventRecorder,
-        workers: Workers,
-        registry: CollectorRegistry,
-        volumes: Informer[PersistentVolume],
-        own_pod: OwnPod,
-        node_name: str,
-        configuration: Configuration,
-        recheck_seconds: float,
-        rest_seconds: float = REST_SECONDS,
-        retry_seconds: float = RETRY_SECONDS,
-        by_id: str = BY_ID,
-        carry_out: CarryOut = carry_out,
-    ) -> None:
-        self._events = events
-        self._workers = workers
-        self._telemetry = DiskTelemetry(registry)
-        self._volumes = volumes
-        self._own_pod = own_pod
-        self._node_name = node_name
-        self._configuration = configuration
-        self._recheck_seconds = recheck_seconds
-        self._retry_seconds = retry_seconds
-        self._by_id = by_id
-        self._do = carry_out
+    events: EventRecorder
+    workers: Workers
+    registry: CollectorRegistry
+    volumes: Informer[PersistentVolume]
+    own_pod: OwnPod
+    node_name: str
+    configuration: Configuration
+    recheck_seconds: float
+    rest_seconds: float = REST_SECONDS
+    retry_seconds: float = RETRY_SECONDS
+    by_id: str = BY_ID
+    carry_out: CarryOut = carry_out
+
+    def __post_init__(self) -> None:
+        self._telemetry = DiskTelemetry(self.registry)
+        self._do = self.carry_out
         self.loop = Loop(
             "disks",
             self._look,
             rest=Rest(longest=0.0),
-            settle=rest_seconds,
+            settle=self.rest_seconds,
         )
         self._said: set[tuple[str, str]] = set()
         self._known_digest = ""
@@ -94,35 +85,35 @@ class DisksRole:
     def reconfigure(self, configuration: Configuration) -> None:
         """From now on another configuration counts."""
         if (configuration.disks, configuration.storage_classes) != (
-            self._configuration.disks,
-            self._configuration.storage_classes,
+            self.configuration.disks,
+            self.configuration.storage_classes,
         ):
-            self._configuration = configuration
+            self.configuration = configuration
             self.loop.wake()
 
     async def run(self) -> None:
         """Never returns."""
         # Which PersistentVolumes there are must be known before any disk counts as unused.
-        await self._volumes.synced.wait()
-        await self._own_pod.answered.wait()
+        await self.volumes.synced.wait()
+        await self.own_pod.answered.wait()
         await self.loop.run()
 
     async def _look(self) -> float:
         """In how many seconds to look again. Raises CannotLook, Hung, OSError."""
-        configuration = self._configuration
+        configuration = self.configuration
         config = configuration.disks
         if config is None:
             self._telemetry.looked(())
             return RESYNC_SECONDS
-        named = {path_of(volume): name for name, volume in self._volumes.items.items()}
+        named = {path_of(volume): name for name, volume in self.volumes.items.items()}
         named.pop("", None)
         try:
             facts = await look(
-                *(self._node_name, config, configuration.storage_classes.values(), named),
-                *(self._workers,),
-                recorded=identities(self._volumes.items.values()),
-                by_id=self._by_id,
-                pod=self._own_pod.pod,
+                *(self.node_name, config, configuration.storage_classes.values(), named),
+                *(self.workers,),
+                recorded=identities(self.volumes.items.values()),
+                by_id=self.by_id,
+                pod=self.own_pod.pod,
             )
         except ValueError as error:
             raise CannotLook(f"the disks cannot be looked at: {error}", RESYNC_SECONDS) from error
@@ -130,10 +121,10 @@ class DisksRole:
         self._telemetry.looked(found.rows)
         if found.digest != self._last_digest:
             self._last_digest = found.digest
-            asyncio.get_running_loop().call_later(self._recheck_seconds, self.loop.wake)
+            asyncio.get_running_loop().call_later(self.recheck_seconds, self.loop.wake)
         for row in found.rows:
             if row.verdict == "mount" and self._may_try(_attachment(row)):
-                outcome = await mount_again(row, self._workers)
+                outcome = await mount_again(row, self.workers)
                 self._ended(outcome, "DiskMounted", "DiskMountFailed")
         if found.digest and not found.approved:
             self._tell_unapproved(found)
@@ -147,15 +138,15 @@ class DisksRole:
             return
         try:
             outcomes = await self._do(
-                *(found, self._workers),
-                by_id=self._by_id,
-                approved=lambda: self._configuration is configuration,
+                *(found, self.workers),
+                by_id=self.by_id,
+                approved=lambda: self.configuration is configuration,
             )
         except PlanChanged as changed:
             text = f"nothing was done of the plan {found.digest}: {changed}"
             self._say("Warning", "DiskPlanChanged", text)
             self._tried.pop(found.digest)
-            asyncio.get_running_loop().call_later(self._recheck_seconds, self.loop.wake)
+            asyncio.get_running_loop().call_later(self.recheck_seconds, self.loop.wake)
             return
         for outcome in outcomes:
             self._ended(outcome, "DiskFormatted", "DiskFormatFailed")
@@ -167,7 +158,7 @@ class DisksRole:
     def _may_try(self, what: str) -> bool:
         """Whether it is due: what failed after a while, what succeeded never again in this life."""
         now = time.monotonic()
-        if what in self._tried and now - self._tried[what] < self._retry_seconds:
+        if what in self._tried and now - self._tried[what] < self.retry_seconds:
             return False
         self._tried[what] = now
         return True
@@ -183,7 +174,7 @@ class DisksRole:
     def _tell_unapproved(self, found: DiskPlan) -> None:
         names = ", ".join(row.disk.name for row in found.todo)
         how = (
-            f"see them with localvolume plan --node {self._node_name}, and approve by adding"
+            f"see them with localvolume plan --node {self.node_name}, and approve by adding"
             f" {found.digest} to disks.approved"
         )
         changed = bool(found.partly) or self._known_digest not in ("", found.digest)
@@ -213,8 +204,8 @@ class DisksRole:
             return
         self._said.add((reason, text))
         log.log(logging.WARNING if kind == "Warning" else logging.INFO, "%s: %s", reason, text)
-        node = ObjectRef.of_node(self._node_name)
-        self._events.event(node, kind, reason, text)
+        node = ObjectRef.of_node(self.node_name)
+        self.events.event(node, kind, reason, text)
 
 
 def _attachment(row: Judged) -> str:

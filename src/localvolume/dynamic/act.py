@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from localvolume.backends.model import BackendFailed, NoRoom, Record
@@ -57,40 +58,27 @@ log = logging.getLogger(__name__)
 _PROGRESS_SECONDS = 30.0
 
 
+@dataclass(eq=False, kw_only=True)
 class Acts:
     """The steps, one method each; `saw_volume` and `saw_claim` are told what the server says.
 
     `written_now` is the time at which a volume is written down as released.
     """
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        events: EventRecorder,
-        pools: Pools,
-        live: Live,
-        telemetry: DynamicTelemetry,
-        node_name: str,
-        options: Callable[[], PublishingOptions],
-        saw_volume: Callable[[PersistentVolume], object],
-        saw_claim: Callable[[PersistentVolumeClaim], object],
-        written_now: Callable[[], float] = time.time,
-    ) -> None:
-        self._client = client
-        self._events = events
-        self._pools = pools
-        self._live = live
-        self._telemetry = telemetry
-        self._node_name = node_name
-        self._options = options
-        self._saw_volume = saw_volume
-        self._saw_claim = saw_claim
-        self._written_now = written_now
+    client: Client
+    events: EventRecorder
+    pools: Pools
+    live: Live
+    telemetry: DynamicTelemetry
+    node_name: str
+    options: Callable[[], PublishingOptions]
+    saw_volume: Callable[[PersistentVolume], object]
+    saw_claim: Callable[[PersistentVolumeClaim], object]
+    written_now: Callable[[], float] = time.time
 
     def stop(self) -> None:
         """Purges end between two files; they are begun again by the next agent."""
-        self._pools.stop_purges()
+        self.pools.stop_purges()
 
     async def do(self, step: Step, facts: Facts) -> None:
         """Raises Superseded, BackendFailed, Hung, OSError and the errors of kube.errors."""
@@ -104,16 +92,16 @@ class Acts:
             case Reject():
                 self.failed(step.claim, step.reason)
             case Ask():
-                await self._live.ask(step.record)
+                await self.live.ask(step.record)
             case TakeAway():
                 await self._take_away(step)
             case Remember():
                 uid = step.volume.metadata.uid
-                await self._pools.offered(step.pool, step.record, uid, step.given)
+                await self.pools.offered(step.pool, step.record, uid, step.given)
             case Secure():
                 await self._patch_volume(step.volume, secured(step.volume))
             case MarkReleased():
-                since = None if step.again else self._written_now()
+                since = None if step.again else self.written_now()
                 patch = patches.released(step.volume, since, step.period)
                 await self._patch_volume(step.volume, patch)
                 if not step.again:
@@ -138,10 +126,10 @@ class Acts:
             text = f'provisioning volume for claim "{key_of(claim)}"'
             self.say_of_claim(claim, "Normal", "Provisioning", text)
         try:
-            record = await self._pools.make(step.pool, step.record)
+            record = await self.pools.make(step.pool, step.record)
         except NoRoom as error:
-            await self._pools.take_away(step.pool, step.record)
-            text = f"node {self._node_name}: pool {step.pool.name}: {error}"
+            await self.pools.take_away(step.pool, step.record)
+            text = f"node {self.node_name}: pool {step.pool.name}: {error}"
             await self._give_back(claim, text)
             return
         log.info("made %s", quantity(record.size_bytes), extra=log_fields(step))
@@ -150,7 +138,7 @@ class Acts:
             reason=step.reason,
             claim=claim,
             pool=step.pool,
-            pool_id=self._pools.id_of(step.pool),
+            pool_id=self.pools.id_of(step.pool),
             record=record,
         )
         await self._publish(publish, facts, began)
@@ -167,30 +155,30 @@ class Acts:
             class_facts=class_facts,
             pool=step.pool,
             pool_id=step.pool_id,
-            host_path=self._pools.host_path(step.pool, record),
+            host_path=self.pools.host_path(step.pool, record),
             source=read_claim(claim, class_facts),
             node=facts.node,
-            options=self._options(),
+            options=self.options(),
         )
         # Written down first: from the request on, a tenant may have it.
-        record = await self._pools.offered(step.pool, record, "")
+        record = await self.pools.offered(step.pool, record, "")
         try:
-            made = await self._client.create(PERSISTENT_VOLUMES, body)
+            made = await self.client.create(PERSISTENT_VOLUMES, body)
         except AlreadyThere:
             made = await self._same(body)
-        self._saw_volume(made)
-        self._live.forget(record.name)
-        await self._pools.offered(step.pool, record, made.metadata.uid)
+        self.saw_volume(made)
+        self.live.forget(record.name)
+        await self.pools.offered(step.pool, record, made.metadata.uid)
         text = f"successfully provisioned volume {record.name}"
         self.say_of_claim(claim, "Normal", "ProvisioningSucceeded", text)
-        self._telemetry.made(record.class_name, time.monotonic() - began)
+        self.telemetry.made(record.class_name, time.monotonic() - began)
         log.info("published", extra=log_fields(step))
 
     async def _same(self, body: dict[str, Any]) -> PersistentVolume:
         """The object that has the name already, if it is the very one that was to be created."""
         name = body["metadata"]["name"]
         try:
-            there = await self._client.get(PERSISTENT_VOLUMES, name)
+            there = await self.client.get(PERSISTENT_VOLUMES, name)
         except NotThere:
             raise Superseded(f"{name} was there, and is gone") from None
         wanted = body["metadata"]["annotations"]
@@ -203,17 +191,17 @@ class Acts:
     async def _give_back(self, claim: PersistentVolumeClaim, reason: str) -> None:
         self.failed(claim, f"{reason}; another node is to be chosen")
         meta = claim.metadata
-        why = reason.removeprefix(f"node {self._node_name}: ")
-        patch = patches.given_back(claim, self._node_name, time.time(), why)
+        why = reason.removeprefix(f"node {self.node_name}: ")
+        patch = patches.given_back(claim, self.node_name, time.time(), why)
         try:
-            self._saw_claim(await self._client.patch(CLAIMS, meta.name, patch, meta.namespace))
+            self.saw_claim(await self.client.patch(CLAIMS, meta.name, patch, meta.namespace))
         except NotThere:
             raise Superseded(f"{key_of(claim)} is gone") from None
         log.info("given back: %s", reason, extra={"claim": key_of(claim)})
 
     def failed(self, claim: PersistentVolumeClaim, reason: str) -> None:
         """Count it, and tell the claim's owner why it has no volume."""
-        self._telemetry.failed(claims.class_of(claim))
+        self.telemetry.failed(claims.class_of(claim))
         log.warning("%s", self.say_failed(claim, reason), extra={"claim": key_of(claim)})
 
     def count_failure(self, step: Step) -> None:
@@ -221,15 +209,15 @@ class Acts:
         and to grow."""
         match step:
             case Make() | Publish():
-                self._telemetry.failed(claims.class_of(step.claim))
+                self.telemetry.failed(claims.class_of(step.claim))
             case Delete() | Retire():
-                self._telemetry.not_removed(step.volume.spec.storage_class_name)
+                self.telemetry.not_removed(step.volume.spec.storage_class_name)
             case Grow():
-                self._telemetry.not_grown(claims.class_of(step.claim))
+                self.telemetry.not_grown(claims.class_of(step.claim))
 
     def cannot_grow(self, claim: PersistentVolumeClaim, reason: str) -> None:
         """Count it, and tell the claim's owner why its volume is as large as it was."""
-        self._telemetry.not_grown(claims.class_of(claim))
+        self.telemetry.not_grown(claims.class_of(claim))
         self.say_of_claim(claim, "Warning", EVENT_RESIZE_FAILED, reason)
 
     def say_failed(self, claim: PersistentVolumeClaim, reason: str) -> str:
@@ -240,11 +228,11 @@ class Acts:
 
     async def _take_away(self, step: TakeAway) -> None:
         if not step.spare:
-            await self._live.ask(step.record)
-            names, uids, _ = self._live.unwanted()
+            await self.live.ask(step.record)
+            names, uids, _ = self.live.unwanted()
             if step.record.name not in names or step.record.claim_uid not in uids:
                 raise Superseded(f"{step.record.name} is wanted after all")
-        await self._pools.take_away(step.pool, step.record)
+        await self.pools.take_away(step.pool, step.record)
         log.info("taken away: %s", step.reason, extra=log_fields(step))
 
     # --- growing -------------------------------------------------------------------------------
@@ -256,7 +244,7 @@ class Acts:
         patch = patches.resizing(claim, size, time.time())
         if patch is not None:
             claim = await self._patch_status(claim, patch)
-        grown = await self._pools.grow(step.pool, step.record, size)
+        grown = await self.pools.grow(step.pool, step.record, size)
         # What it has, not what was asked for: the size of a logical volume is rounded up.
         size = grown.size_bytes
         log.info("grown to %s", quantity(size), extra=log_fields(step))
@@ -275,21 +263,21 @@ class Acts:
         self, claim: PersistentVolumeClaim, patch: Any
     ) -> PersistentVolumeClaim:
         meta = claim.metadata
-        patched = await self._client.patch(
+        patched = await self.client.patch(
             CLAIMS, meta.name, patch, meta.namespace, subresource="status"
         )
-        self._saw_claim(patched)
+        self.saw_claim(patched)
         return patched
 
     # --- removing ------------------------------------------------------------------------------
 
     async def _delete(self, step: Delete) -> None:
-        live = await self._live.to_be_deleted(step.volume)
+        live = await self.live.to_be_deleted(step.volume)
         if not is_finalized(live):
             live = await self._patch_volume(live, secured(live))
         meta = live.metadata
         try:
-            await self._client.delete(
+            await self.client.delete(
                 PERSISTENT_VOLUMES, meta.name, uid=meta.uid, resource_version=meta.resource_version
             )
         except NotThere:
@@ -298,17 +286,15 @@ class Acts:
 
     async def _retire(self, step: Retire) -> None:
         began = time.monotonic()
-        live = await self._live.to_be_retired(step.volume)
+        live = await self.live.to_be_retired(step.volume)
         removed = await self._move_away(step, live)
         try:
             patch = without_finalizer(live)
-            self._saw_volume(
-                await self._client.patch(PERSISTENT_VOLUMES, live.metadata.name, patch)
-            )
+            self.saw_volume(await self.client.patch(PERSISTENT_VOLUMES, live.metadata.name, patch))
         except NotThere:
             log.debug("%s is gone already", live.metadata.name)
         if removed:
-            self._telemetry.removed(live.spec.storage_class_name, time.monotonic() - began)
+            self.telemetry.removed(live.spec.storage_class_name, time.monotonic() - began)
 
     async def _move_away(self, step: Retire, live: PersistentVolume) -> bool:
         """Whether it was, and not only let go with its data where that is."""
@@ -318,42 +304,42 @@ class Acts:
             return False
         if step.keep:
             if record is not None:
-                await self._pools.forget(step.pool, record)
+                await self.pools.forget(step.pool, record)
             log.warning("let go, and its data kept, as its policy says", extra=log_fields(step))
             return False
         if record is None:
-            record = await self._pools.adopt(step.pool, step.directory, live)
-        await self._pools.retire(step.pool, record)
+            record = await self.pools.adopt(step.pool, step.directory, live)
+        await self.pools.retire(step.pool, record)
         log.info("removed", extra=log_fields(step))
         return True
 
     async def _purge(self, step: Purge) -> None:
         def report(files: int, size: int) -> None:
-            self._telemetry.purging(step.key, files, size)
+            self.telemetry.purging(step.key, files, size)
 
         began = time.monotonic()
         try:
-            await self._pools.purge(step.pool, step.record, report)
+            await self.pools.purge(step.pool, step.record, report)
         finally:
-            self._telemetry.purge_over(step.key)
+            self.telemetry.purge_over(step.key)
         log.info("purged in %.1f s", time.monotonic() - began, extra=log_fields(step))
 
     # --- common --------------------------------------------------------------------------------
 
     async def _patch_volume(self, volume: PersistentVolume, patch: Any) -> PersistentVolume:
-        patched = await self._client.patch(PERSISTENT_VOLUMES, volume.metadata.name, patch)
-        self._saw_volume(patched)
+        patched = await self.client.patch(PERSISTENT_VOLUMES, volume.metadata.name, patch)
+        self.saw_volume(patched)
         return patched
 
     def say_of_claim(
         self, claim: PersistentVolumeClaim, type_: EventType, reason: str, text: str
     ) -> None:
-        self._events.event(ObjectRef.of_claim(claim.metadata), type_, reason, text)
+        self.events.event(ObjectRef.of_claim(claim.metadata), type_, reason, text)
 
     def say_of_volume(
         self, volume: PersistentVolume, type_: EventType, reason: str, text: str
     ) -> None:
-        self._events.event(ObjectRef.of_volume(volume.metadata), type_, reason, text)
+        self.events.event(ObjectRef.of_volume(volume.metadata), type_, reason, text)
 
 
 def log_fields(step: Step) -> dict[str, str]:

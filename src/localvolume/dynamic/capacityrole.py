@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from localvolume.dynamic.paces import CapacityPaces
 from localvolume.dynamic.plan.capacity import (
@@ -72,6 +72,7 @@ class _Writes:
     node: NodeFacts
 
 
+@dataclass(eq=False)
 class CapacityRole:
     """Run `run()` as a task; `update` tells it what there is, after each look.
 
@@ -79,38 +80,33 @@ class CapacityRole:
     `objects_changed`. `events`, where given, are told of a refusal, on the Node.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        informer: Informer[CSIStorageCapacity],
-        namespace: str,
-        events: EventRecorder | None = None,
-        paces: CapacityPaces | None = None,
-    ) -> None:
-        self._client: Final = client
-        self._informer: Final = informer
-        self._namespace: Final = namespace
-        self._events: Final = events
-        self._paces: Final = paces or CapacityPaces()
+    client: Client
+    informer: Informer[CSIStorageCapacity]
+    namespace: str
+    events: EventRecorder | None = None
+    paces: CapacityPaces | None = None
+
+    def __post_init__(self) -> None:
+        self._paces = self.paces or CapacityPaces()
         self._facts: CapacityFacts | None = None
-        self.loop: Final = Loop("storage capacities", self._look, rest=Rest(longest=0.0))
-        self._runner: Final = Runner[_Writes](
+        self.loop = Loop("storage capacities", self._look, rest=Rest(longest=0.0))
+        self._runner = Runner[_Writes](
             self._act,
             failed=self._failed,
             ended=lambda *_: self.loop.wake(),
             backoff=lambda: Backoff(self._paces.first_wait, self._paces.longest_wait),
         )
-        self._classes: Final[dict[str, _Class]] = {}
+        self._classes: dict[str, _Class] = {}
         # Names at which somebody else's object is, or one that is yet to go.
-        self._taken: Final[set[str]] = set()
+        self._taken: set[str] = set()
         self._said = ""
         self._told = False
 
     @property
     def refused(self) -> str:
         """Why the room cannot be published until an administrator changes something, "" if not."""
-        if self._informer.refused is not None:
-            return f"storage capacities cannot be read: {self._informer.refused}"
+        if self.informer.refused is not None:
+            return f"storage capacities cannot be read: {self.informer.refused}"
         texts = [known.refused for known in self._classes.values() if known.refused]
         return f"storage capacities cannot be published: {min(texts)}" if texts else ""
 
@@ -131,9 +127,9 @@ class CapacityRole:
     async def run(self) -> NoReturn:
         """Never returns; on cancellation stops what is under way and leaves the objects."""
         try:
-            await self._informer.answered.wait()
+            await self.informer.answered.wait()
             self._say()
-            await self._informer.synced.wait()
+            await self.informer.synced.wait()
             await self.loop.run()
         finally:
             await self._runner.stop(0.0)
@@ -144,7 +140,7 @@ class CapacityRole:
             return 0.0
         facts, now = self._facts, time.monotonic()
         # One that we have just deleted may be among them still: its turn is a second away.
-        steps = plan_objects(facts, self._informer.items.values(), self._taken)
+        steps = plan_objects(facts, self.informer.items.values(), self._taken)
         wanted = desired_objects(facts.classes)
         keys, soonest = set(), 0.0
         for key, group in groupby(steps, key=lambda step: step.key):
@@ -195,29 +191,29 @@ class CapacityRole:
         if isinstance(step, Delete):
             meta = step.object.metadata
             bound = {"uid": meta.uid, "resource_version": meta.resource_version}
-            await self._client.delete(STORAGE_CAPACITIES, meta.name, self._namespace, **bound)
+            await self.client.delete(STORAGE_CAPACITIES, meta.name, self.namespace, **bound)
         elif isinstance(step, Patch):
             meta = step.object.metadata
             bound = {"uid": meta.uid, "resourceVersion": meta.resource_version}
             said = {marks.PROBLEM_ANNOTATION: None, **notes(step.desired)}
             metadata = {**bound, "annotations": said}
             patch = MergePatch({"metadata": metadata, **step.desired.sizes})
-            made = await self._client.patch(STORAGE_CAPACITIES, meta.name, patch, self._namespace)
-            self._informer.apply_own_write(made)
+            made = await self.client.patch(STORAGE_CAPACITIES, meta.name, patch, self.namespace)
+            self.informer.apply_own_write(made)
         elif isinstance(step, Create):
-            body = manifest(step, node, self._namespace)
+            body = manifest(step, node, self.namespace)
             try:
-                made = await self._client.create(STORAGE_CAPACITIES, body)
+                made = await self.client.create(STORAGE_CAPACITIES, body)
             except AlreadyThere as error:
                 await self._see_at(step.name, node)
                 raise LookAgain(error.message) from error
-            self._informer.apply_own_write(made)
+            self.informer.apply_own_write(made)
 
     async def _see_at(self, name: str, node: NodeFacts) -> None:
         """What has the name that we wanted: ours, of which we did not know, or another's."""
-        there = await self._client.get(STORAGE_CAPACITIES, name, self._namespace)
+        there = await self.client.get(STORAGE_CAPACITIES, name, self.namespace)
         if ours(there, node.name):
-            self._informer.apply_own_write(there)
+            self.informer.apply_own_write(there)
         else:
             log.warning("the name %s is taken by a storage capacity that is not ours", name)
             self._taken.add(name)
@@ -230,7 +226,7 @@ class CapacityRole:
         self._said = text
         if not text:
             self._told = False
-        elif not self._told and self._events is not None and self._facts is not None:
+        elif not self._told and self.events is not None and self._facts is not None:
             self._told = True
             name = self._facts.node.name
-            self._events.event(ObjectRef.of_node(name), "Warning", EVENT_REFUSED, text)
+            self.events.event(ObjectRef.of_node(name), "Warning", EVENT_REFUSED, text)

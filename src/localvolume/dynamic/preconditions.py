@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from localvolume.backends.model import Record
 from localvolume.dynamic.plan.volumes import never_bound
@@ -31,6 +32,7 @@ class Superseded(Exception):
     """What the step was planned for is no longer so: plan again."""
 
 
+@dataclass(eq=False)
 class Live:
     """The questions; `saw(volume)` is told what the API server returned.
 
@@ -40,33 +42,27 @@ class Live:
     seconds.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        node_name: str,
-        saw: Callable[[PersistentVolume], object],
-        is_elsewhere: Callable[[PersistentVolume], bool],
-        unwanted_seconds: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._client = client
-        self._node_name = node_name
-        self._saw = saw
-        self._is_other_nodes = is_elsewhere
-        self._unwanted_seconds = unwanted_seconds
-        self._clock = clock
+    client: Client
+    node_name: str
+    saw: Callable[[PersistentVolume], object]
+    is_elsewhere: Callable[[PersistentVolume], bool]
+    unwanted_seconds: float
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._is_other_nodes = self.is_elsewhere
         self._unwanted: dict[str, tuple[float, float, str]] = {}
         self._named: dict[str, float] = {}
 
     async def volume(self, volume: PersistentVolume) -> PersistentVolume:
         """The object as it is now; Superseded where another has its name or it is gone."""
         try:
-            live = await self._client.get(PERSISTENT_VOLUMES, volume.metadata.name)
+            live = await self.client.get(PERSISTENT_VOLUMES, volume.metadata.name)
         except NotThere:
             raise Superseded(f"{volume.metadata.name} is gone") from None
         if live.metadata.uid != volume.metadata.uid:
             raise Superseded(f"{volume.metadata.name} is another object now")
-        self._saw(live)
+        self.saw(live)
         return live
 
     async def to_be_deleted(self, volume: PersistentVolume) -> PersistentVolume:
@@ -110,7 +106,7 @@ class Live:
         if ref is None or not ref.uid:
             return None
         try:
-            claim = await self._client.get(CLAIMS, ref.name, ref.namespace)
+            claim = await self.client.get(CLAIMS, ref.name, ref.namespace)
         except NotThere:
             return None
         return claim if claim.metadata.uid == ref.uid else None
@@ -119,7 +115,7 @@ class Live:
 
     async def ask(self, record: Record) -> None:
         """Learn whether the record's claim and PersistentVolume are really gone; remember it."""
-        now = self._clock()
+        now = self.clock()
         if not await self._is_unwanted(record):
             self._unwanted.pop(record.name, None)
             return
@@ -129,7 +125,7 @@ class Live:
     async def _is_unwanted(self, record: Record) -> bool:
         self._named.pop(record.name, None)
         try:
-            there = await self._client.get(PERSISTENT_VOLUMES, record.name)
+            there = await self.client.get(PERSISTENT_VOLUMES, record.name)
         except NotThere:
             pass
         else:
@@ -137,12 +133,12 @@ class Live:
                 # The node was away, and another one has served the claim: by this name no volume
                 # of this node can ever be published.
                 return True
-            self._saw(there)
-            self._named[record.name] = self._clock()
+            self.saw(there)
+            self._named[record.name] = self.clock()
             return False
         namespace, _, name = record.claim.partition("/")
         try:
-            claim = await self._client.get(CLAIMS, name, namespace)
+            claim = await self.client.get(CLAIMS, name, namespace)
         except NotThere:
             return True
         if claim.metadata.uid != record.claim_uid:
@@ -154,32 +150,32 @@ class Live:
     def _is_elsewhere(self, claim: PersistentVolumeClaim) -> bool:
         """Whether it is not this node's to serve."""
         selected = claims.selected_node(claim)
-        if selected and selected != self._node_name:
+        if selected and selected != self.node_name:
             return True
-        return claim.metadata.labels.get(marks.NODE_LABEL) != marks.node_key(self._node_name)
+        return claim.metadata.labels.get(marks.NODE_LABEL) != marks.node_key(self.node_name)
 
     def unwanted(self) -> tuple[Collection[str], Collection[str], float]:
         """The names of PersistentVolumes that are not there, the UIDs of claims that are not ours
         to serve, and the seconds until the next answer counts (0: none is awaited)."""
-        now = self._clock()
+        now = self.clock()
         self._unwanted = {
             name: told for name, told in self._unwanted.items() if now - told[1] < FRESH_SECONDS
         }
         counts = {
             name: uid
             for name, (since, _, uid) in self._unwanted.items()
-            if now - since >= self._unwanted_seconds
+            if now - since >= self.unwanted_seconds
         }
         waits = [
-            self._unwanted_seconds - (now - since)
+            self.unwanted_seconds - (now - since)
             for since, _, _ in self._unwanted.values()
-            if now - since < self._unwanted_seconds
+            if now - since < self.unwanted_seconds
         ]
         return set(counts), set(counts.values()), min(waits, default=0.0)
 
     def named(self) -> Collection[str]:
         """The names of PersistentVolumes that were found and may lie here."""
-        now = self._clock()
+        now = self.clock()
         self._named = {
             name: since for name, since in self._named.items() if now - since < NAMED_SECONDS
         }

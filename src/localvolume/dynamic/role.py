@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from localvolume.backends.model import PoolReport, Record
 from localvolume.config.model import Configuration, Served
@@ -57,57 +58,49 @@ EVENT_LIMIT = "VolumeLimitEscaped"
 _NATIVE = Served(marks.DYNAMIC_PROVISIONER, "native")
 
 
+@dataclass(eq=False, kw_only=True)
 class DynamicRole:
     """The dynamic volumes of one node, from the claim to the last byte."""
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        events: EventRecorder,
-        workers: Workers,
-        telemetry: DynamicTelemetry,
-        volumes: Informer[PersistentVolume],
-        claims: Informer[PersistentVolumeClaim],
-        storage_classes: Informer[StorageClass],
-        nodes: Informer[Node],
-        capacities: CapacityRole,
-        own_pod: OwnPod,
-        node_name: str,
-        configuration: Configuration,
-        paces: DynamicPaces,
-        clock: Clock,
-    ) -> None:
-        self._client = client
-        self._clock = clock
+    client: Client
+    events: EventRecorder
+    workers: Workers
+    telemetry: DynamicTelemetry
+    volumes: Informer[PersistentVolume]
+    claims: Informer[PersistentVolumeClaim]
+    storage_classes: Informer[StorageClass]
+    nodes: Informer[Node]
+    capacities: CapacityRole
+    own_pod: OwnPod
+    node_name: str
+    configuration: Configuration
+    paces: DynamicPaces
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._witness = Witness()
         self._far_apart = False
-        self._telemetry = telemetry
-        self._volumes = volumes
-        self._claims = claims
-        self._storage_classes = storage_classes
-        self._nodes = nodes
-        self._capacities = capacities
-        self._node_name = node_name
-        self._configuration = configuration
-        self._own_pod = own_pod
-        self._pools = Pools(workers, paces.zeroing, self._misplaced)
+        self._pools = Pools(self.workers, self.paces.zeroing, self._misplaced)
         self._live = Live(
-            client, node_name, volumes.apply_own_write, self._is_elsewhere, paces.unwanted
+            self.client,
+            self.node_name,
+            self.volumes.apply_own_write,
+            self._is_elsewhere,
+            self.paces.unwanted,
         )
         self._acts = acts = Acts(
-            client=client,
-            events=events,
+            client=self.client,
+            events=self.events,
             pools=self._pools,
             live=self._live,
-            telemetry=telemetry,
-            node_name=node_name,
+            telemetry=self.telemetry,
+            node_name=self.node_name,
             options=lambda: self._options,
-            saw_volume=volumes.apply_own_write,
-            saw_claim=claims.apply_own_write,
+            saw_volume=self.volumes.apply_own_write,
+            saw_claim=self.claims.apply_own_write,
             written_now=self._latest,
         )
-        self._executor = Executor(acts, wake=self.changed, paces=paces)
+        self._executor = Executor(acts, wake=self.changed, paces=self.paces)
         self.loop = Loop(
             "volumes made for claims",
             self._look,
@@ -116,7 +109,7 @@ class DynamicRole:
         )
         self._classes: dict[str, tuple[StorageClass, Served, ClassFacts]] = {}
         self._usage_problems: dict[str, str] = {}
-        self._alerts = Alerts(events, node_name)
+        self._alerts = Alerts(self.events, self.node_name)
         self.pools: Mapping[str, tuple[PoolConfig, PoolReport]] = {}
         """The pools as they were last looked at, by name, for whoever tells how volumes are."""
         self._problems: dict[str, str] = {}
@@ -124,7 +117,7 @@ class DynamicRole:
     @property
     def problems(self) -> dict[str, str]:
         """What keeps a pool ("": the whole role) from being used; ready while it is empty."""
-        refused = self._capacities.refused
+        refused = self.capacities.refused
         found = {"": self.loop.problem} if self.loop.problem else self._problems
         return {**found, **({"capacities": refused} if refused else {})}
 
@@ -141,7 +134,7 @@ class DynamicRole:
 
     def reconfigure(self, configuration: Configuration) -> None:
         """From the next look on, another configuration counts."""
-        self._configuration = configuration
+        self.configuration = configuration
         self._executor.say_again()
         self.changed()
 
@@ -150,14 +143,14 @@ class DynamicRole:
     async def run(self) -> None:
         """Never returns; on cancellation lets acts under way come to an end."""
         try:
-            for one in (self._volumes, self._claims, self._storage_classes, self._nodes):
+            for one in (self.volumes, self.claims, self.storage_classes, self.nodes):
                 await one.answered.wait()
                 if one.refused is not None:
                     self.loop.problem = f"no claim can be served: {one.refused}"
                 await one.synced.wait()
-            await self._own_pod.answered.wait()
+            await self.own_pod.answered.wait()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._capacities.run())
+                tasks.create_task(self.capacities.run())
                 tasks.create_task(self.loop.run())
         finally:
             await self._executor.stop()
@@ -165,11 +158,11 @@ class DynamicRole:
 
     async def _look(self) -> float:
         """In how many seconds to look again. Raises CannotLook, Hung, OSError."""
-        node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
+        node = node_facts(self.node_name, self.nodes.items.get(self.node_name))
         if isinstance(node, str):
-            self._capacities.update(None)
+            self.capacities.update(None)
             raise CannotLook(node)
-        configuration = self._configuration
+        configuration = self.configuration
         volumes = self._own_volumes().values()
         configs = await self._pools.expand(configuration.pools, volumes)
         self._pools.configure(configs, self._own_volumes().values())
@@ -190,7 +183,7 @@ class DynamicRole:
             | unmatched(configuration.pools, configs, self._pools.unexpanded),
             foreign_classes=foreign,
             pools=pools,
-            claims=dict(self._claims.items),
+            claims=dict(self.claims.items),
             volumes=self._own_volumes(),
             gone=gone,
             absent=absent,
@@ -199,7 +192,7 @@ class DynamicRole:
             busy=busy | set(self._executor.busy),
             now=now,
             witnessed=self._witness.look(
-                marks_of(self._own_volumes().values()), now, self._clock.steady()
+                marks_of(self._own_volumes().values()), now, self.clock.steady()
             ),
         )
         made = plan(facts)
@@ -216,7 +209,7 @@ class DynamicRole:
         ]
         if not any(pool.report.taken for pool in pools):
             # Else it is the other agent's to say, and the two would take turns.
-            self._capacities.update(CapacityFacts(node, rooms))
+            self.capacities.update(CapacityFacts(node, rooms))
         self._executor.begin(made, facts)
         waits = [step.again_seconds for step in made.steps if isinstance(step, Hold)]
         if self._pools.unexpanded or any(pool.report.problem for pool in pools):
@@ -224,11 +217,11 @@ class DynamicRole:
         return min([wait for wait in (*waits, again) if wait], default=0.0)
 
     def _misplaced(self, pool: PoolConfig) -> str | None:
-        return misplaced(self._own_pod.pod, pool.host_dir, pool.mount_dir)
+        return misplaced(self.own_pod.pod, pool.host_dir, pool.mount_dir)
 
     def _now(self) -> Moment:
         """Now, by this node and by the API server; said where they are far apart."""
-        now = Moment(self._clock.day(), self._client.clock.earliest())
+        now = Moment(self.clock.day(), self.client.clock.earliest())
         if now.far_apart and not self._far_apart:
             log.warning(
                 "the clocks of this node and of the API server are far apart:"
@@ -239,7 +232,7 @@ class DynamicRole:
 
     def _latest(self) -> float:
         """The latest that it can be now: what begins then is not over too early by any clock."""
-        here, server = self._clock.day(), self._client.clock.latest()
+        here, server = self.clock.day(), self.client.clock.latest()
         return here if server is None else max(here, server)
 
     def _promised(self) -> dict[str, tuple[str, Record]]:
@@ -248,19 +241,19 @@ class DynamicRole:
 
     def _is_elsewhere(self, volume: PersistentVolume) -> bool:
         """Whether it surely lies on another node."""
-        node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
+        node = node_facts(self.node_name, self.nodes.items.get(self.node_name))
         ids = {report.id for _, report in self.pools.values()}
         return not isinstance(node, str) and is_surely_elsewhere(volume, node, ids)
 
     def _own_volumes(self) -> dict[str, PersistentVolume]:
-        return {name: one for name, one in self._volumes.items.items() if is_dynamic(one)}
+        return {name: one for name, one in self.volumes.items.items() if is_dynamic(one)}
 
     def _read_classes(
         self, served: Mapping[str, Served]
     ) -> tuple[dict[str, ClassFacts], frozenset[str]]:
         """The classes of our provisioners with what they ask for, and the names of the others."""
         ours: dict[str, ClassFacts] = {}
-        for name, found in self._storage_classes.items.items():
+        for name, found in self.storage_classes.items.items():
             one = served.get(found.provisioner)
             if one is None:
                 continue
@@ -270,13 +263,13 @@ class DynamicRole:
             ours[name] = self._classes[name][2]
         for name in self._classes.keys() - ours.keys():
             del self._classes[name]
-        return ours, frozenset(self._storage_classes.items.keys() - ours.keys())
+        return ours, frozenset(self.storage_classes.items.keys() - ours.keys())
 
     @property
     def _options(self) -> PublishingOptions:
         return PublishingOptions(
-            node_labels=self._configuration.node_labels_for_pv,
-            labels=self._configuration.labels_for_pv,
+            node_labels=self.configuration.node_labels_for_pv,
+            labels=self.configuration.labels_for_pv,
         )
 
     def _tell(self, pools: list[Pool], facts: Facts, made: Plan) -> None:
@@ -301,7 +294,7 @@ class DynamicRole:
         self._alerts.tell(pools)
         self._tell_of_usage(pools, facts)
         orphans = orphans_of(pools, facts.volumes, facts.claims.values())
-        self._telemetry.tell(pools, orphans, made.steps, unable)
+        self.telemetry.tell(pools, orphans, made.steps, unable)
 
     def _tell_of_usage(self, pools: list[Pool], facts: Facts) -> None:
         """What a tenant does that its volume's limit does not cover is said once, on the volume."""

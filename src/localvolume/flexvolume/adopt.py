@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from localvolume.flexvolume.binding import Binding
@@ -37,40 +37,31 @@ class Adopted:
     complete: bool = True
 
 
+@dataclass(eq=False)
 class Adoption:
     """`node` is what is known of this node, or why that is nothing."""
 
-    def __init__(
-        self,
-        client: Client,
-        driver: Driver,
-        workers: Workers,
-        turns: Turns,
-        binding: Binding,
-        *,
-        names: Collection[str],
-        node: Callable[[], NodeFacts | str],
-    ) -> None:
-        self._client = client
-        self._driver = driver
-        self._workers = workers
-        self._turns = turns
-        self._binding = binding
-        self._names = names
-        self._node = node
+    client: Client
+    driver: Driver
+    workers: Workers
+    turns: Turns
+    binding: Binding
+    _: KW_ONLY
+    names: Collection[str]
+    node: Callable[[], NodeFacts | str]
 
     async def run(self) -> Adopted:
         """Look once at all that carries no mark. Never raises for what a host or API server does.
 
         At the first error of the API server nothing more is done.
         """
-        node = self._node()
+        node = self.node()
         if isinstance(node, str):
             log.warning("nothing is adopted: %s", node)
             return Adopted(complete=False)
         try:
-            unmarked = await self._workers.call(
-                "flexvolume unmarked", LOOK_SECONDS, self._driver.unmarked
+            unmarked = await self.workers.call(
+                "flexvolume unmarked", LOOK_SECONDS, self.driver.unmarked
             )
         except (DriverFailed, Hung, OSError) as error:
             log.warning("nothing is adopted: %s", error)
@@ -91,18 +82,18 @@ class Adoption:
 
     async def _adopt(self, name: str, node: NodeFacts) -> bool:
         try:
-            live = await self._client.get(PERSISTENT_VOLUMES, name)
+            live = await self.client.get(PERSISTENT_VOLUMES, name)
         except NotThere as error:
             if not is_proven(error):
                 raise
             return False
-        if reason := why_not(live, self._names, node):
+        if reason := why_not(live, self.names, node):
             log.info("left as it is: %s", reason, extra={"persistentvolume": name})
             return False
-        async with self._turns.of(name, TAG_SECONDS) as turn:
+        async with self.turns.of(name, TAG_SECONDS) as turn:
             # The object first: a mark without our finalizer would not hear of its deletion.
-            live = await self._binding.adopt(live)
-            adopted: list[str] = await turn.call(self._driver.adopt, {name: tags_of(live)})
+            live = await self.binding.adopt(live)
+            adopted: list[str] = await turn.call(self.driver.adopt, {name: tags_of(live)})
         if adopted:
             log.info("adopted from elastic's driver", extra={"persistentvolume": name})
         return bool(adopted)

@@ -38,20 +38,14 @@ class Bound:
     asked: Asked
 
 
+@dataclass(eq=False)
 class Binding:
     """`node` gets this node's object (raising ApiError); `saw` is told what the server returns."""
 
-    def __init__(
-        self,
-        client: Client,
-        node_name: str,
-        node: Callable[[], Awaitable[Node]],
-        saw: Callable[[PersistentVolume], object],
-    ) -> None:
-        self._client = client
-        self._node_name = node_name
-        self._node = node
-        self._saw = saw
+    client: Client
+    node_name: str
+    node: Callable[[], Awaitable[Node]]
+    saw: Callable[[PersistentVolume], object]
 
     async def bind(self, asked: Asked, target: Target, *, fs_type: str) -> Bound:
         """The PersistentVolume, bound to this node from now on, whatever came of an earlier call.
@@ -60,8 +54,8 @@ class Binding:
         ApiError.
         """
         for _ in range(ATTEMPTS):
-            live = await self._client.get(PERSISTENT_VOLUMES, asked.name)
-            facts = node_facts(self._node_name, await self._node())
+            live = await self.client.get(PERSISTENT_VOLUMES, asked.name)
+            facts = node_facts(self.node_name, await self.node())
             if isinstance(facts, str):
                 raise Refused(facts)
             source = check(live, facts, target.driver)
@@ -73,10 +67,10 @@ class Binding:
             if patch is None:
                 return Bound(live, was_elastics, by_volume)
             try:
-                live = await self._client.patch(PERSISTENT_VOLUMES, asked.name, patch)
+                live = await self.client.patch(PERSISTENT_VOLUMES, asked.name, patch)
             except LookAgain:
                 continue
-            self._saw(live)
+            self.saw(live)
             return Bound(live, was_elastics, by_volume)
         raise Refused(f"PersistentVolume {asked.name} keeps changing: ask again")
 
@@ -96,20 +90,20 @@ class Binding:
                 }
             }
         )
-        live = await self._client.patch(PERSISTENT_VOLUMES, live.metadata.name, patch)
-        self._saw(live)
+        live = await self.client.patch(PERSISTENT_VOLUMES, live.metadata.name, patch)
+        self.saw(live)
         return live
 
     async def adopt(self, live: PersistentVolume) -> PersistentVolume:
         """Our marks on what elastic's driver has bound to this node. Raises ApiError, Refused."""
-        facts = node_facts(self._node_name, await self._node())
+        facts = node_facts(self.node_name, await self.node())
         if isinstance(facts, str):
             raise Refused(facts)
         patch = to_bind(live, facts)
         if patch is None or is_being_deleted(live):
             return live
-        live = await self._client.patch(PERSISTENT_VOLUMES, live.metadata.name, patch)
-        self._saw(live)
+        live = await self.client.patch(PERSISTENT_VOLUMES, live.metadata.name, patch)
+        self.saw(live)
         return live
 
     async def _check_pod(
@@ -119,7 +113,7 @@ class Binding:
         (`flexVolume` in its spec) may have any name, and any options."""
         namespace, name = named
         try:
-            pod = await self._client.get(PODS, name, namespace)
+            pod = await self.client.get(PODS, name, namespace)
         except NotThere:
             raise Refused(f"there is no pod {namespace}/{name}") from None
         if pod.metadata.uid != target.pod_uid:

@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final
 
 from localvolume.config.flexvolume import FlexVolumeConfig
@@ -34,25 +35,16 @@ CALL_SECONDS: Final = 100.0
 _PLACE: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+@dataclass(eq=False, kw_only=True)
 class Calls:
     """The three calls of elastic's protocol. `seconds` is the deadline of each."""
 
-    def __init__(
-        self,
-        *,
-        config: FlexVolumeConfig,
-        driver: Driver,
-        turns: Turns,
-        binding: Binding,
-        telemetry: FlexTelemetry,
-        seconds: float = CALL_SECONDS,
-    ) -> None:
-        self._config = config
-        self._driver = driver
-        self._turns = turns
-        self._binding = binding
-        self._telemetry = telemetry
-        self._seconds = seconds
+    config: FlexVolumeConfig
+    driver: Driver
+    turns: Turns
+    binding: Binding
+    telemetry: FlexTelemetry
+    seconds: float = CALL_SECONDS
 
     @property
     def routes(self) -> dict[str, tuple[str, Route]]:
@@ -74,7 +66,7 @@ class Calls:
                 log.warning("%s: %s", callout, error)
                 raise Failed(str(error)) from error
             finally:
-                self._telemetry.called(callout, result, time.monotonic() - began)
+                self.telemetry.called(callout, result, time.monotonic() - began)
 
         return route
 
@@ -91,29 +83,29 @@ class Calls:
 
     async def _do_mount(self, target_dir: str, options: dict[str, str]) -> str:
         target = self._target(target_dir)
-        asked = protocol.read_options(options, target, fs_type=self._config.fs_type)
-        async with self._turns.of(asked.name, self._seconds) as turn:
+        asked = protocol.read_options(options, target, fs_type=self.config.fs_type)
+        async with self.turns.of(asked.name, self.seconds) as turn:
             place = await turn.call(prepare, target)
             async with asyncio.timeout_at(turn.deadline):
-                bound = await self._binding.bind(asked, target, fs_type=self._config.fs_type)
+                bound = await self.binding.bind(asked, target, fs_type=self.config.fs_type)
             live = bound.volume
             if bound.was_elastics:
-                await turn.call(self._driver.adopt, {asked.name: tags_of(live)})
-            text = await turn.call(self._driver.mount, self._volume(bound.asked, live), place)
+                await turn.call(self.driver.adopt, {asked.name: tags_of(live)})
+            text = await turn.call(self.driver.mount, self._volume(bound.asked, live), place)
             await self._told(turn, live)
         log.info("mounted at %s: %s", place, text, extra={"persistentvolume": asked.name})
         return text
 
     async def _told(self, turn: Turn, live: PersistentVolume) -> None:
         async with asyncio.timeout_at(turn.deadline):
-            await self._binding.told(live)
+            await self.binding.told(live)
 
     def _volume(self, asked: Asked, live: PersistentVolume) -> Volume:
         size = bytes_of(live.spec.capacity.get("storage", "")) or 0
         claimed = live.metadata.annotations.get(marks.CLAIMED_ANNOTATION, "")
         return Volume(
             name=asked.name,
-            size_bytes=asked.size_bytes or size or self._config.default_bytes,
+            size_bytes=asked.size_bytes or size or self.config.default_bytes,
             fs_type=asked.fs_type,
             mkfs_options=asked.mkfs_options,
             read_only=asked.read_only,
@@ -132,9 +124,9 @@ class Calls:
     async def _do_unmount(self, call: protocol.UnmountCall) -> str:
         target = self._target(call.target_dir)
         name = protocol.check_name(target.name)
-        async with self._turns.of(name, self._seconds) as turn:
+        async with self.turns.of(name, self.seconds) as turn:
             place = await turn.call(resolve, target)
-            text = await turn.call(self._driver.unmount, name, place)
+            text = await turn.call(self.driver.unmount, name, place)
         log.info("unmounted from %s: %s", place, text, extra={"persistentvolume": name})
         return text
 
@@ -142,7 +134,7 @@ class Calls:
 
     def _target(self, target_dir: str) -> Target:
         target = protocol.read_target(target_dir)
-        if target.driver not in self._config.names:
+        if target.driver not in self.config.names:
             raise Refused(f"the driver {target.driver} is not served here")
         return target
 
@@ -152,7 +144,7 @@ class Calls:
         try:
             return protocol.success(await act())
         except TimeoutError:
-            text = f"the API server did not answer within {self._seconds:g} s"
+            text = f"the API server did not answer within {self.seconds:g} s"
         except (Refused, DriverFailed, Hung, OSError) as error:
             text = str(error)
         log.warning("%s of %s failed: %s", callout, target_dir[:300], text)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -91,31 +91,24 @@ of all the rest, where a call that is left behind keeps its volume from the next
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Collector:
     """`now` is the time of day in seconds, `steady` a clock that nobody sets."""
 
-    def __init__(
-        self,
-        client: Client,
-        driver: Driver,
-        workers: Workers,
-        turns: Turns,
-        metrics: CollectorMetrics,
-        *,
-        grace_seconds: float,
-        watched_seconds: float,
-        now: Callable[[], float] = time.time,
-        steady: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._client = client
-        self._driver = driver
-        self._workers = workers
-        self._turns = turns
-        self._metrics = metrics
-        self._grace = grace_seconds
-        self._watched = watched_seconds
-        self._now = now
-        self._steady = steady
+    client: Client
+    driver: Driver
+    workers: Workers
+    turns: Turns
+    metrics: CollectorMetrics
+    _: KW_ONLY
+    grace_seconds: float
+    watched_seconds: float
+    now: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._grace = self.grace_seconds
+        self._watched = self.watched_seconds
         self._gone: dict[str, tuple[str, float]] = {}
         """By name: the id of the volume, and since when its PersistentVolume is known as gone."""
         self._noted: set[tuple[str, str]] = set()
@@ -134,8 +127,8 @@ class Collector:
         # What ends meanwhile may still be listed.
         removing = set(self._removing)
         try:
-            volumes = await self._workers.call(
-                "flexvolume volumes", LOOK_SECONDS, self._driver.list_volumes
+            volumes = await self.workers.call(
+                "flexvolume volumes", LOOK_SECONDS, self.driver.list_volumes
             )
         except (DriverFailed, Hung, OSError) as error:
             self._say("", logging.WARNING, f"the volumes of this node cannot be listed: {error}")
@@ -149,7 +142,7 @@ class Collector:
         facts = Facts(
             volumes=volumes,
             answers=answers,
-            now=self._now(),
+            now=self.now(),
             grace_seconds=self._grace,
             watched_seconds=self._watched,
         )
@@ -161,7 +154,7 @@ class Collector:
         in_use = {volume.name for volume in due if await self._is_in_use(volume)}
         actions = judge(replace(facts, in_use=in_use))
         gone = {name for name, answer in answers.items() if isinstance(answer, Gone)}
-        self._metrics.tell(actions, gone)
+        self.metrics.tell(actions, gone)
         for action in actions:
             name = action.volume.name
             if name in removing:
@@ -193,7 +186,7 @@ class Collector:
     async def _ask(self, volume: Owned) -> Answer:
         """Whether its PersistentVolume exists, by the API server itself, now."""
         try:
-            live = await self._client.get(PERSISTENT_VOLUMES, volume.name)
+            live = await self.client.get(PERSISTENT_VOLUMES, volume.name)
         except NotThere as error:
             gone = Gone() if is_proven(error) else Unknown(str(error))
             return self._heard(volume, gone)
@@ -208,7 +201,7 @@ class Collector:
                 self._gone.pop(volume.name, None)
                 self._noted.discard((volume.name, volume.id))
             case Gone():
-                steady = self._steady()
+                steady = self.steady()
                 found = self._gone.get(volume.name)
                 if found is None or found[0] != volume.id:
                     found = self._gone[volume.name] = (volume.id, steady)
@@ -217,8 +210,8 @@ class Collector:
 
     async def _is_in_use(self, volume: Owned) -> bool:
         try:
-            async with self._turns.of(volume.name, NOTE_SECONDS) as turn:
-                return await turn.call(self._driver.is_in_use, volume.name)
+            async with self.turns.of(volume.name, NOTE_SECONDS) as turn:
+                return await turn.call(self.driver.is_in_use, volume.name)
         except (DriverFailed, Hung, OSError) as error:
             self._say(volume.name, logging.WARNING, f"whether it is in use is not known: {error}")
             return True
@@ -244,7 +237,7 @@ class Collector:
                     await self._remove(action)
         except (DriverFailed, Hung, OSError) as error:
             if isinstance(action, Remove):
-                self._metrics.failed.inc()
+                self.metrics.failed.inc()
             self._say(volume.name, logging.WARNING, f"not done: {error}", volume)
 
     async def _do_removal(self, action: Remove) -> None:
@@ -255,25 +248,25 @@ class Collector:
             self._removing.discard(action.volume.name)
 
     async def _note(self, volume: Owned, since: str) -> None:
-        async with self._turns.of(volume.name, NOTE_SECONDS) as turn:
-            await turn.call(self._driver.note, volume.name, {TAG_GONE_SINCE: since})
+        async with self.turns.of(volume.name, NOTE_SECONDS) as turn:
+            await turn.call(self.driver.note, volume.name, {TAG_GONE_SINCE: since})
 
     async def _forget_gone(self, volume: Owned) -> None:
-        async with self._turns.of(volume.name, NOTE_SECONDS) as turn:
+        async with self.turns.of(volume.name, NOTE_SECONDS) as turn:
             # Since it was judged its deletion may have begun, and the note of that been written.
             notes = stale_notes(volume, await self._ask(volume))
-            await turn.call(self._driver.note, volume.name, dict.fromkeys(notes, ""))
+            await turn.call(self.driver.note, volume.name, dict.fromkeys(notes, ""))
 
     async def _remove(self, action: Remove) -> None:
         volume = action.volume
-        async with self._turns.of(volume.name, REMOVE_SECONDS) as turn:
+        async with self.turns.of(volume.name, REMOVE_SECONDS) as turn:
             # Other volumes may have taken their time since it was judged, minutes each.
             answer = await self._ask(volume)
             if not isinstance(answer, Gone):
                 self._say(volume.name, logging.INFO, "kept: it is not certainly gone", volume)
                 return
-            await turn.call(self._driver.remove, volume)
-        self._metrics.removed.inc()
+            await turn.call(self.driver.remove, volume)
+        self.metrics.removed.inc()
         self._gone.pop(volume.name, None)
         self._said.pop(volume.name, None)
         log.info("removed: %s", action.reason, extra=_about(volume))

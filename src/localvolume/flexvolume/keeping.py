@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from localvolume.config.flexvolume import FlexVolumeConfig
@@ -57,38 +58,25 @@ ACT_SECONDS: Final = 120.0
 """Deadlines of listing the volumes and of one act about one of them."""
 
 
+@dataclass(eq=False, kw_only=True)
 class Keeping:
     """`saw_volume` and `saw_claim` are told what the API server returns; lists are read in pages of
     so many objects."""
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        events: EventRecorder,
-        workers: Workers,
-        config: FlexVolumeConfig,
-        driver: Driver,
-        turns: Turns,
-        binding: Binding,
-        telemetry: FlexTelemetry,
-        node_name: str,
-        saw_volume: Callable[[PersistentVolume], object],
-        saw_claim: Callable[[PersistentVolumeClaim], object],
-        page: int = PAGE,
-    ) -> None:
-        self._client = client
-        self._events = events
-        self._workers = workers
-        self._config = config
-        self._driver = driver
-        self._turns = turns
-        self._binding = binding
-        self._telemetry = telemetry
-        self._node_name = node_name
-        self._saw_volume = saw_volume
-        self._saw_claim = saw_claim
-        self._page = page
+    client: Client
+    events: EventRecorder
+    workers: Workers
+    config: FlexVolumeConfig
+    driver: Driver
+    turns: Turns
+    binding: Binding
+    telemetry: FlexTelemetry
+    node_name: str
+    saw_volume: Callable[[PersistentVolume], object]
+    saw_claim: Callable[[PersistentVolumeClaim], object]
+    page: int = PAGE
+
+    def __post_init__(self) -> None:
         self._said: dict[str, str] = {}
 
     # --- looking -------------------------------------------------------------------------------
@@ -101,14 +89,14 @@ class Keeping:
     ) -> None:
         """See to every PersistentVolume of ours. Raises DriverFailed, Hung where the volumes of
         this node cannot be listed."""
-        listed = await self._workers.call(
-            "flexvolume volumes", LOOK_SECONDS, self._driver.list_volumes
+        listed = await self.workers.call(
+            "flexvolume volumes", LOOK_SECONDS, self.driver.list_volumes
         )
-        self._telemetry.there(len(listed), sum(one.size_bytes for one in listed))
+        self.telemetry.there(len(listed), sum(one.size_bytes for one in listed))
         facts = Facts(
             node=node,
-            drivers=self._config.names,
-            grows=self._config.driver == "lvm",
+            drivers=self.config.names,
+            grows=self.config.driver == "lvm",
             owned={one.name: one for one in listed},
             claims=claims,
         )
@@ -133,14 +121,14 @@ class Keeping:
                 case Note(tags):
                     await self._note(volume.metadata.name, tags)
                 case TellClaimed():
-                    volume = await self._binding.told(volume)
+                    volume = await self.binding.told(volume)
                 case Grow():
                     await self._tell_grown(volume, action.claim, await self._grow(volume, action))
         return ""
 
     async def _note(self, name: str, tags: Mapping[str, str]) -> None:
-        async with self._turns.of(name, ACT_SECONDS) as turn:
-            await turn.call(self._driver.note, name, tags)
+        async with self.turns.of(name, ACT_SECONDS) as turn:
+            await turn.call(self.driver.note, name, tags)
 
     # --- the end of a PersistentVolume ---------------------------------------------------------
 
@@ -148,23 +136,23 @@ class Keeping:
         """Note what is to become of the volume, then let the object go: in this order, so that
         nothing is removed by a policy that was set before the last."""
         name = seen.metadata.name
-        live = await self._client.get(PERSISTENT_VOLUMES, name)
-        self._saw_volume(live)
+        live = await self.client.get(PERSISTENT_VOLUMES, name)
+        self.saw_volume(live)
         if not may_let_go(live, seen) or await self._has_claim(live):
             return
         tags = notes_of_the_end(live)
-        async with self._turns.of(name, ACT_SECONDS) as turn:
-            listed = await turn.call(self._driver.list_volumes)
+        async with self.turns.of(name, ACT_SECONDS) as turn:
+            listed = await turn.call(self.driver.list_volumes)
             owned = next((one for one in listed if one.name == name), None)
             if owned is not None and owned.problem:
                 raise DriverFailed(owned.problem)  # nobody can tell whose it is
             if owned is None and is_elastics(live):
-                await turn.call(self._driver.adopt, {name: tags})
+                await turn.call(self.driver.adopt, {name: tags})
             elif is_noted_there(live, owned):
-                await turn.call(self._driver.note, name, tags)
+                await turn.call(self.driver.note, name, tags)
         # Bound to the very state that was noted.
         patch = without_finalizer(live)
-        self._saw_volume(await self._client.patch(PERSISTENT_VOLUMES, name, patch))
+        self.saw_volume(await self.client.patch(PERSISTENT_VOLUMES, name, patch))
         policy = tags[TAG_POLICY]
         log.info("let go, with reclaim policy %s", policy, extra={"persistentvolume": name})
 
@@ -173,7 +161,7 @@ class Keeping:
         if ref is None or not ref.uid:
             return False
         try:
-            claim = await self._client.get(CLAIMS, ref.name, ref.namespace)
+            claim = await self.client.get(CLAIMS, ref.name, ref.namespace)
         except NotThere as error:
             if not is_proven(error):
                 raise
@@ -190,8 +178,8 @@ class Keeping:
         if patch is not None:
             await self._patch_status(claim, patch)
         try:
-            async with self._turns.of(name, ACT_SECONDS) as turn:
-                size: int = await turn.call(self._driver.grow, name, wanted)
+            async with self.turns.of(name, ACT_SECONDS) as turn:
+                size: int = await turn.call(self.driver.grow, name, wanted)
         except (DriverFailed, Hung) as error:
             why = f"volume {name} cannot grow to {text}: {error}"
             self._say_of(claim, "Warning", "VolumeResizeFailed", why)
@@ -210,8 +198,8 @@ class Keeping:
         name, meta = volume.metadata.name, claim.metadata
         if bytes_of(volume.spec.capacity.get("storage", "")) != size:
             patch = growing.grown(volume, size)
-            self._saw_volume(await self._client.patch(PERSISTENT_VOLUMES, name, patch))
-        live = await self._client.get(CLAIMS, meta.name, meta.namespace)
+            self.saw_volume(await self.client.patch(PERSISTENT_VOLUMES, name, patch))
+        live = await self.client.get(CLAIMS, meta.name, meta.namespace)
         if live.metadata.uid == meta.uid:
             await self._patch_status(live, growing.told(live, size))
             text = f"volume {name} has {quantity(size)} now"
@@ -219,8 +207,8 @@ class Keeping:
 
     async def _patch_status(self, claim: PersistentVolumeClaim, patch: Any) -> None:
         meta = claim.metadata
-        self._saw_claim(
-            await self._client.patch(CLAIMS, meta.name, patch, meta.namespace, subresource="status")
+        self.saw_claim(
+            await self.client.patch(CLAIMS, meta.name, patch, meta.namespace, subresource="status")
         )
 
     # --- elastic's -----------------------------------------------------------------------------
@@ -228,23 +216,23 @@ class Keeping:
     async def mark_elastics(self, node: NodeFacts) -> None:
         """Our marks on the PersistentVolumes that elastic's driver bound to this node, so that we
         hear of their ends. Raises ApiError, Refused."""
-        if marks.ELASTIC_FLEX_DRIVER not in self._config.names:
+        if marks.ELASTIC_FLEX_DRIVER not in self.config.names:
             return
         for name, volume in (await self._labelled()).items():
             if is_elastics(volume) and not other_node(volume, node):
-                await self._binding.adopt(volume)
+                await self.binding.adopt(volume)
                 log.debug("marked as this node's", extra={"persistentvolume": name})
 
     async def _labelled(self) -> dict[str, PersistentVolume]:
-        if fault_of_label_value(self._node_name) is not None:
+        if fault_of_label_value(self.node_name) is not None:
             return {}  # elastic's driver could bind none
         found: dict[str, PersistentVolume] = {}
         cont = ""
         while True:
-            page = await self._client.list_page(
+            page = await self.client.list_page(
                 PERSISTENT_VOLUMES,
-                label_selector=f"{marks.ELASTIC_NODE_LABEL}={self._node_name}",
-                limit=self._page,
+                label_selector=f"{marks.ELASTIC_NODE_LABEL}={self.node_name}",
+                limit=self.page,
                 cont=cont,
             )
             found.update({one.metadata.name: one for one in page.items})
@@ -265,4 +253,4 @@ class Keeping:
     def _say_of(
         self, claim: PersistentVolumeClaim, type_: EventType, reason: str, text: str
     ) -> None:
-        self._events.event(ObjectRef.of_claim(claim.metadata), type_, reason, text)
+        self.events.event(ObjectRef.of_claim(claim.metadata), type_, reason, text)

@@ -56,39 +56,27 @@ class _Served:
     tasks: asyncio.TaskGroup
 
 
+@dataclass(eq=False, kw_only=True)
 class FlexRole:
     """The FlexVolume volumes of one node. Run `run()` as a task."""
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        events: EventRecorder,
-        workers: Workers,
-        telemetry: FlexTelemetry,
-        collector_metrics: CollectorMetrics,
-        volumes: Informer[PersistentVolume],
-        claims: Informer[PersistentVolumeClaim],
-        nodes: Informer[Node],
-        node_name: str,
-        configuration: Configuration,
-        paces: FlexPaces,
-        call_seconds: float = CALL_SECONDS,
-    ) -> None:
-        self._client = client
-        self._events = events
-        self._workers = workers
-        self._telemetry = telemetry
-        self._collector_metrics = collector_metrics
-        self._volumes = volumes
-        self._claims = claims
-        self._nodes = nodes
-        self._node_name = node_name
-        self._config = configuration.flexvolume
-        self._paces = paces
-        self._call_seconds = call_seconds
+    client: Client
+    events: EventRecorder
+    workers: Workers
+    telemetry: FlexTelemetry
+    collector_metrics: CollectorMetrics
+    volumes: Informer[PersistentVolume]
+    claims: Informer[PersistentVolumeClaim]
+    nodes: Informer[Node]
+    node_name: str
+    configuration: Configuration
+    paces: FlexPaces
+    call_seconds: float = CALL_SECONDS
+
+    def __post_init__(self) -> None:
+        self._config = self.configuration.flexvolume
         self._reconfigured = asyncio.Event()
-        rest = Rest(shortest=paces.rest, longest=paces.longest_rest)
+        rest = Rest(shortest=self.paces.rest, longest=self.paces.longest_rest)
         self.loop = Loop("flexvolume", self._look, rest=rest)
         self._served: _Served | None = None
         self._adopted = False
@@ -139,46 +127,46 @@ class FlexRole:
             await asyncio.Event().wait()
             return
         driver = make_driver(config, asyncio.get_running_loop())
-        turns = Turns(self._workers)
-        binding = Binding(self._client, self._node_name, self._node, self._volumes.apply_own_write)
+        turns = Turns(self.workers)
+        binding = Binding(self.client, self.node_name, self._node, self.volumes.apply_own_write)
         calls = Calls(
             config=config,
             driver=driver,
             turns=turns,
             binding=binding,
-            telemetry=self._telemetry,
-            seconds=self._call_seconds,
+            telemetry=self.telemetry,
+            seconds=self.call_seconds,
         )
         keeping = Keeping(
-            client=self._client,
-            events=self._events,
-            workers=self._workers,
+            client=self.client,
+            events=self.events,
+            workers=self.workers,
             config=config,
             driver=driver,
             turns=turns,
             binding=binding,
-            telemetry=self._telemetry,
-            node_name=self._node_name,
-            saw_volume=self._volumes.apply_own_write,
-            saw_claim=self._claims.apply_own_write,
+            telemetry=self.telemetry,
+            node_name=self.node_name,
+            saw_volume=self.volumes.apply_own_write,
+            saw_claim=self.claims.apply_own_write,
         )
         collector = Collector(
-            self._client,
+            self.client,
             driver,
-            self._workers,
+            self.workers,
             turns,
-            self._collector_metrics,
+            self.collector_metrics,
             grace_seconds=config.grace_seconds,
-            watched_seconds=self._paces.watched,
+            watched_seconds=self.paces.watched,
         )
         adoption = Adoption(
-            self._client,
+            self.client,
             driver,
-            self._workers,
+            self.workers,
             turns,
             binding,
             names=config.names,
-            node=lambda: node_facts(self._node_name, self._nodes.items.get(self._node_name)),
+            node=lambda: node_facts(self.node_name, self.nodes.items.get(self.node_name)),
         )
         self._server = server = Server(config.socket, calls.routes)
         async with asyncio.TaskGroup() as tasks:
@@ -187,7 +175,7 @@ class FlexRole:
             await server.serving.wait()
             self.serving.set()
             tasks.create_task(self._install_forever(config))
-            for one in (self._volumes, self._claims, self._nodes):
+            for one in (self.volumes, self.claims, self.nodes):
                 await one.synced.wait()
             self._served = _Served(config, keeping, adoption, collector, tasks)
             self._adopted = False
@@ -196,20 +184,20 @@ class FlexRole:
 
     async def _node(self) -> Node:
         """This node's object. Raises ApiError."""
-        found = self._nodes.items.get(self._node_name)
-        return await self._client.get(NODES, self._node_name) if found is None else found
+        found = self.nodes.items.get(self.node_name)
+        return await self.client.get(NODES, self.node_name) if found is None else found
 
     # --- the client ----------------------------------------------------------------------------
 
     async def _install_forever(self, config: FlexVolumeConfig) -> None:
         while True:
             try:
-                changed = await self._workers.call(
+                changed = await self.workers.call(
                     "flexvolume client", INSTALL_DEADLINE, install, config
                 )
             except (NotInstalled, Hung, OSError) as error:
                 self._trouble("flexvolume client", f"the client is not installed: {error}")
-                await asyncio.sleep(self._paces.again)
+                await asyncio.sleep(self.paces.again)
                 continue
             self._trouble("flexvolume client", "")
             for path in changed:
@@ -225,11 +213,11 @@ class FlexRole:
             raise CannotLook("nothing is served yet")
         self._adopted = self._adopted or await self._adopt(served.keeping, served.adoption)
         wait = await self._look_at_volumes(served)
-        return wait if self._adopted else min(wait, self._paces.again)
+        return wait if self._adopted else min(wait, self.paces.again)
 
     async def _adopt(self, keeping: Keeping, adoption: Adoption) -> bool:
         """Whether it is done: once, as our own mounts mark what they use."""
-        node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
+        node = node_facts(self.node_name, self.nodes.items.get(self.node_name))
         why_not = node if isinstance(node, str) else ""
         complete = False
         if isinstance(node, NodeFacts):
@@ -239,7 +227,7 @@ class FlexRole:
                 why_not = str(error)
             else:
                 adopted = await adoption.run()
-                self._telemetry.adopted(len(adopted.names))
+                self.telemetry.adopted(len(adopted.names))
                 complete = adopted.complete
                 why_not = "" if complete else "see the log"
         text = f"what elastic's driver made here is not taken over yet: {why_not}"
@@ -247,25 +235,25 @@ class FlexRole:
         return complete
 
     async def _look_at_volumes(self, served: _Served) -> float:
-        node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
+        node = node_facts(self.node_name, self.nodes.items.get(self.node_name))
         if isinstance(node, str):
-            raise CannotLook(node, self._paces.again)
-        volumes = dict(self._volumes.items)
+            raise CannotLook(node, self.paces.again)
+        volumes = dict(self.volumes.items)
         try:
-            await served.keeping.look(node, volumes, self._claims.items)
+            await served.keeping.look(node, volumes, self.claims.items)
         except (DriverFailed, Hung, OSError) as error:
-            raise CannotLook(f"they cannot be listed: {error}", self._paces.again) from error
+            raise CannotLook(f"they cannot be listed: {error}", self.paces.again) from error
         there = {
             name: one.metadata.uid for name, one in volumes.items() if not is_being_deleted(one)
         }
         actions = await served.collector.sweep(there, served.tasks)
-        wait = self._paces.resync * (1 + random.random())  # noqa: S311 - jitter
+        wait = self.paces.resync * (1 + random.random())  # noqa: S311 - jitter
         if any(
             isinstance(one, NoteGone) or (isinstance(one, Keep) and one.waiting) for one in actions
         ):
-            wait = min(wait, max(self._paces.rest, served.config.grace_seconds / 4))
+            wait = min(wait, max(self.paces.rest, served.config.grace_seconds / 4))
         if any(isinstance(one, Remove) for one in actions):
-            wait = min(wait, self._paces.again)  # it may have failed, or go on
+            wait = min(wait, self.paces.again)  # it may have failed, or go on
         return wait
 
     def _trouble(self, what: str, text: str) -> None:

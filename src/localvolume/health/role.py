@@ -11,7 +11,7 @@ import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from localvolume.config.model import Configuration
 from localvolume.health.act import Acts
@@ -35,30 +35,24 @@ _REST_FACTOR = 20.0
 """Of a restless node, too, looking takes less than a twentieth of a core."""
 
 
+@dataclass(eq=False, kw_only=True)
 class HealthRole:
     """The health of all volumes of one node, whichever role they belong to."""
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        events: EventRecorder,
-        workers: Workers,
-        telemetry: HealthTelemetry,
-        volumes: Informer[PersistentVolume],
-        pools: Callable[[], Pools],
-        own_pod: OwnPod,
-        configuration: Configuration,
-        patience: Patience | None = None,
-    ) -> None:
-        self._telemetry = telemetry
-        self._volumes = volumes
-        self._pools = pools
-        self._own_pod = own_pod
-        self._configuration = configuration
-        self._patience = patience or Patience()
-        self._survey = Survey(workers)
-        self._acts = Acts(client, events, volumes.apply_own_write)
+    client: Client
+    events: EventRecorder
+    workers: Workers
+    telemetry: HealthTelemetry
+    volumes: Informer[PersistentVolume]
+    pools: Callable[[], Pools]
+    own_pod: OwnPod
+    configuration: Configuration
+    patience: Patience | None = None
+
+    def __post_init__(self) -> None:
+        self._patience = self.patience or Patience()
+        self._survey = Survey(self.workers)
+        self._acts = Acts(self.client, self.events, self.volumes.apply_own_write)
         self._memory: dict[str, Memory] = {}
         self._unknown: dict[str, str] = {}
         rest = Rest(factor=_REST_FACTOR, shortest=self._patience.rest, longest=math.inf)
@@ -70,20 +64,20 @@ class HealthRole:
 
     def reconfigure(self, configuration: Configuration) -> None:
         """From the next look on, another configuration counts."""
-        self._configuration = configuration
+        self.configuration = configuration
         self.changed()
 
     async def run(self) -> None:
         """Never returns."""
-        await self._volumes.synced.wait()
-        await self._own_pod.answered.wait()
+        await self.volumes.synced.wait()
+        await self.own_pod.answered.wait()
         await self.loop.run()
 
     async def _look(self) -> float:
         """Look, and say what is to be said; in how many seconds to look again by itself."""
         began = time.monotonic()
-        volumes = {one.metadata.uid: one for one in self._volumes.items.values()}
-        configuration, pools = well_placed(self._configuration, self._pools(), self._own_pod.pod)
+        volumes = {one.metadata.uid: one for one in self.volumes.items.values()}
+        configuration, pools = well_placed(self.configuration, self.pools(), self.own_pod.pod)
         places = {}
         for uid, volume in volumes.items():
             place = place_of(volume, configuration, pools)
@@ -137,4 +131,4 @@ class HealthRole:
                 log.info("%s: nobody can tell how it is: %s", volumes[uid].metadata.name, text)
         self._unknown = made.unknown
         unhealthy = ((volumes[uid], reason) for uid, reason in made.unhealthy.items())
-        self._telemetry.tell(unhealthy, len(made.unknown), seconds)
+        self.telemetry.tell(unhealthy, len(made.unknown), seconds)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final
+from dataclasses import KW_ONLY, dataclass
 
 
+@dataclass(eq=False)
 class Backoff:
     """Waits up to a bound that doubles from `first` to `longest` seconds.
 
@@ -14,18 +15,13 @@ class Backoff:
     over the time after an outage; half of it is for one disk, which is to be left in peace.
     """
 
-    def __init__(
-        self,
-        first: float = 0.5,
-        longest: float = 30.0,
-        *,
-        spread: float = 1.0,
-        uniform: Callable[[float, float], float] = random.uniform,
-    ) -> None:
-        self._first: Final = first
-        self._longest: Final = longest
-        self._spread: Final = spread
-        self._uniform: Final = uniform
+    first: float = 0.5
+    longest: float = 30.0
+    _: KW_ONLY
+    spread: float = 1.0
+    uniform: Callable[[float, float], float] = random.uniform
+
+    def __post_init__(self) -> None:
         self.failures = 0
 
     def reset(self) -> None:
@@ -34,7 +30,7 @@ class Backoff:
     def next(self, at_least: float | None = None) -> float:
         """Seconds to wait after one more failure; `at_least` is what the server asked for."""
         # 2**16 is past every bound; beyond, the power would only grow a number for nothing.
-        bound = min(self._longest, self._first * 2 ** min(self.failures, 16))
+        bound = min(self.longest, self.first * 2 ** min(self.failures, 16))
         self.failures += 1
-        wait = self._uniform(bound * (1 - self._spread), bound)
+        wait = self.uniform(bound * (1 - self.spread), bound)
         return wait if at_least is None else at_least + wait

@@ -16,6 +16,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
@@ -37,6 +38,7 @@ PAGE: Final = 500
 HEALTHY_SECONDS: Final = 10.0
 
 
+@dataclass(eq=False)
 class Informer(Generic[T]):
     """Run `run()` as a task, wait for `synced`, read `items`, and be told by `on_change(old, new)`.
 
@@ -45,31 +47,24 @@ class Informer(Generic[T]):
     the server last said anything, 0.0 before; the counters are of bytes and events received.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        kind: Kind[T],
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        on_change: Callable[[T | None, T | None], None],
-        healthy_seconds: float = HEALTHY_SECONDS,
-        backoff: Backoff | None = None,
-    ) -> None:
-        self._client: Final = client
-        self.kind: Final = kind
-        self._namespace: Final = namespace
-        self._label_selector: Final = label_selector
-        self._field_selector: Final = field_selector
-        self._healthy_seconds: Final = healthy_seconds
-        self._backoff: Final = backoff or Backoff()
-        self._cache: Final[Cache[T]] = Cache(on_change)
+    client: Client
+    kind: Kind[T]
+    _: KW_ONLY
+    namespace: str | None = None
+    label_selector: str = ""
+    field_selector: str = ""
+    on_change: Callable[[T | None, T | None], None]
+    healthy_seconds: float = HEALTHY_SECONDS
+    backoff: Backoff | None = None
+
+    def __post_init__(self) -> None:
+        self._backoff = self.backoff or Backoff()
+        self._cache: Cache[T] = Cache(self.on_change)
         self._page_limit = PAGE
         self._must_list = True
-        self.items: Final[Mapping[str, T]] = MappingProxyType(self._cache.items)
-        self.synced: Final = asyncio.Event()
-        self.answered: Final = asyncio.Event()
+        self.items: Mapping[str, T] = MappingProxyType(self._cache.items)
+        self.synced = asyncio.Event()
+        self.answered = asyncio.Event()
         """Set once there was a complete list, or the server refused one: it is known which."""
         self.refused: ApiError | None = None
         """Why the last list or watch failed, where trying again helps only once that is changed."""
@@ -106,7 +101,7 @@ class Informer(Generic[T]):
                 if isinstance(error, TryAgainLater) and error.after is not None:
                     after = min(error.after, LONGEST_WAIT_SECONDS)
             lasted = None if watching_since is None else loop.time() - watching_since
-            if lasted is not None and lasted >= self._healthy_seconds:
+            if lasted is not None and lasted >= self.healthy_seconds:
                 self._backoff.reset()
                 if ended_well:
                     # As it should after its time; the times are random already.
@@ -126,11 +121,11 @@ class Informer(Generic[T]):
         self.lists += 1
         while True:
             try:
-                page = await self._client.list_page(
+                page = await self.client.list_page(
                     self.kind,
-                    self._namespace,
-                    label_selector=self._label_selector,
-                    field_selector=self._field_selector,
+                    self.namespace,
+                    label_selector=self.label_selector,
+                    field_selector=self.field_selector,
                     limit=self._page_limit,
                     cont=cont,
                 )
@@ -151,13 +146,13 @@ class Informer(Generic[T]):
 
     async def _watch(self) -> None:
         self.watches += 1
-        events = self._client.watch(
+        events = self.client.watch(
             self.kind,
-            self._namespace,
+            self.namespace,
             resource_version=self._cache.version,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
-            timeout_seconds=random.uniform(*self._client.watch_seconds),  # noqa: S311 - not a secret
+            label_selector=self.label_selector,
+            field_selector=self.field_selector,
+            timeout_seconds=random.uniform(*self.client.watch_seconds),  # noqa: S311 - not a secret
             on_bytes=self._heard,
         )
         cache = self._cache

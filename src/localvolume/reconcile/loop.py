@@ -12,7 +12,7 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, NoReturn
 
 from localvolume.host.process.workers import Hung
@@ -49,6 +49,7 @@ class Rest:
         return min(self.longest, max(self.shortest, self.factor * took))
 
 
+@dataclass(eq=False)
 class Loop:
     """One role's. `look` returns in how many seconds to look again by itself, 0: not before it is
     woken. `resync` says, each time, after how many seconds `at_resync` is called and the role is
@@ -58,23 +59,17 @@ class Loop:
     other.
     """
 
-    def __init__(
-        self,
-        name: str,
-        look: Callable[[], Awaitable[float]],
-        *,
-        rest: Rest | None = None,
-        resync: Callable[[], float] = lambda: math.inf,
-        at_resync: Callable[[], object] = lambda: None,
-        settle: float = 0.0,
-    ) -> None:
-        self._name: Final = name
-        self._look: Final = look
-        self._rest: Final = rest or Rest()
-        self._resync: Final = resync
-        self._at_resync: Final = at_resync
-        self._settle: Final = settle
-        self._wake: Final = asyncio.Event()
+    name: str
+    look: Callable[[], Awaitable[float]]
+    _: KW_ONLY
+    rest: Rest | None = None
+    resync: Callable[[], float] = lambda: math.inf
+    at_resync: Callable[[], object] = lambda: None
+    settle: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._rest = self.rest or Rest()
+        self._wake = asyncio.Event()
         self._wake.set()
         self._alarm: asyncio.TimerHandle | None = None
         self.problem = "nothing has been looked at yet"
@@ -113,11 +108,11 @@ class Loop:
 
     async def _resync_forever(self) -> None:
         while True:
-            seconds = self._resync()
+            seconds = self.resync()
             if seconds == math.inf:
                 return
             await asyncio.sleep(seconds * (1 + random.random()))  # noqa: S311 - jitter, no secret
-            self._at_resync()
+            self.at_resync()
             self._wake.set()
 
     async def _look_forever(self) -> None:
@@ -126,7 +121,7 @@ class Loop:
             await self._wake.wait()
             await asyncio.sleep(settle)
             self._wake.clear()
-            settle = self._settle
+            settle = self.settle
             began = self.looking_since = time.monotonic()
             seconds = await self._once()
             self.looking_since = None
@@ -135,17 +130,17 @@ class Loop:
 
     async def _once(self) -> float:
         try:
-            seconds = await self._look()
+            seconds = await self.look()
         except CannotLook as error:
             self._put_off(str(error))
             return error.again_seconds
         except (Hung, OSError) as error:
             self.problem = f"this node cannot be looked at: {error}"
-            log.warning("%s: %s; tried again in %.0f s", self._name, self.problem, AGAIN_SECONDS)
+            log.warning("%s: %s; tried again in %.0f s", self.name, self.problem, AGAIN_SECONDS)
             return AGAIN_SECONDS
         except Exception as error:
             self.problem = f"a mistake of ours: {error!r}"
-            log.exception("%s: tried again in %.0f s: unexpected", self._name, AGAIN_SECONDS)
+            log.exception("%s: tried again in %.0f s: unexpected", self.name, AGAIN_SECONDS)
             return AGAIN_SECONDS
         self.problem = ""
         self.looks += 1
@@ -153,5 +148,5 @@ class Loop:
 
     def _put_off(self, why: str) -> None:
         if self.problem != why:
-            log.error("%s: %s", self._name, why)
+            log.error("%s: %s", self.name, why)
         self.problem = why

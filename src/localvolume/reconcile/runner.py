@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum, auto
 from typing import Any, Final, Generic, TypeVar
 
@@ -61,6 +61,7 @@ class Failing:
         return wait
 
 
+@dataclass(eq=False)
 class Runner(Generic[A]):
     """Run actions by `act`.
 
@@ -71,31 +72,22 @@ class Runner(Generic[A]):
     with `queued` the action waits for its turn and its key counts as busy.
     """
 
-    def __init__(
-        self,
-        act: Callable[[A], Awaitable[None]],
-        *,
-        failed: Callable[[str, A, Exception, Failing], float],
-        ended: Callable[[str, A, float | None], object],
-        backoff: Callable[[], Backoff],
-        kind: Callable[[A], str] = lambda _: "",
-        at_a_time: int | None = None,
-        counted: Callable[[A], bool] = lambda _: True,
-        queued: bool = False,
-    ) -> None:
-        self._act: Final = act
-        self._failed: Final = failed
-        self._ended: Final = ended
-        self._backoff: Final = backoff
-        self._kind: Final = kind
-        self._at_a_time: Final = at_a_time
-        self._counted: Final = counted
-        self._queued: Final = queued
+    act: Callable[[A], Awaitable[None]]
+    _: KW_ONLY
+    failed: Callable[[str, A, Exception, Failing], float]
+    ended: Callable[[str, A, float | None], object]
+    backoff: Callable[[], Backoff]
+    kind: Callable[[A], str] = lambda _: ""
+    at_a_time: int | None = None
+    counted: Callable[[A], bool] = lambda _: True
+    queued: bool = False
+
+    def __post_init__(self) -> None:
         # None: it waits for its turn.
-        self._busy: Final[dict[str, tuple[asyncio.Task[None] | None, A]]] = {}
-        self._waiting: Final[deque[str]] = deque()
+        self._busy: dict[str, tuple[asyncio.Task[None] | None, A]] = {}
+        self._waiting: deque[str] = deque()
         self._running = 0
-        self._failing: Final[dict[str, dict[str, Failing]]] = {}
+        self._failing: dict[str, dict[str, Failing]] = {}
 
     @property
     def busy(self) -> Collection[str]:
@@ -104,7 +96,7 @@ class Runner(Generic[A]):
 
     @property
     def full(self) -> bool:
-        return self._at_a_time is not None and self._running >= self._at_a_time
+        return self.at_a_time is not None and self._running >= self.at_a_time
 
     def under_way(self) -> Iterator[A]:
         return (action for _, action in self._busy.values())
@@ -115,12 +107,12 @@ class Runner(Generic[A]):
             return Answer.BUSY
         if self.left(key, action) > 0:
             return Answer.EARLY
-        if self._at_a_time is None or not self._counted(action):
+        if self.at_a_time is None or not self.counted(action):
             self._start(key, action)
         elif not self.full:
             self._running += 1
             self._start(key, action)
-        elif self._queued:
+        elif self.queued:
             self._busy[key] = None, action
             self._waiting.append(key)
         else:
@@ -134,7 +126,7 @@ class Runner(Generic[A]):
 
     def known(self, key: str, action: A) -> Failing | None:
         """What failed of this kind at this key, None where nothing did since the last success."""
-        return self._failing.get(key, {}).get(self._kind(action))
+        return self._failing.get(key, {}).get(self.kind(action))
 
     def wait(self, key: str, action: A, seconds: float) -> None:
         """None of its kind begins at this key before that time is over."""
@@ -142,8 +134,8 @@ class Runner(Generic[A]):
 
     def failing(self, key: str, action: A) -> Failing:
         kinds = self._failing.setdefault(key, {})
-        if (failing := kinds.get(self._kind(action))) is None:
-            failing = kinds[self._kind(action)] = Failing(self._backoff())
+        if (failing := kinds.get(self.kind(action))) is None:
+            failing = kinds[self.kind(action)] = Failing(self.backoff())
         return failing
 
     def all_failing(self) -> Iterator[Failing]:
@@ -178,18 +170,18 @@ class Runner(Generic[A]):
     async def _do(self, key: str, action: A) -> None:
         wait: float | None = None
         try:
-            await self._act(action)
+            await self.act(action)
         except Exception as error:  # noqa: BLE001 - what it is, is for `failed` to say
-            wait = self._failed(key, action, error, self.failing(key, action))
+            wait = self.failed(key, action, error, self.failing(key, action))
             self.wait(key, action, wait)
         else:
-            self._failing.get(key, {}).pop(self._kind(action), None)
+            self._failing.get(key, {}).pop(self.kind(action), None)
         finally:
             del self._busy[key]
-            if self._at_a_time is not None and self._counted(action):
+            if self.at_a_time is not None and self.counted(action):
                 self._running -= 1
                 self._next()
-        self._ended(key, action, wait)
+        self.ended(key, action, wait)
 
     def _next(self) -> None:
         if self._waiting:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -72,45 +73,35 @@ PROGRESS_SECONDS = 30.0
 """How often a long cleaning says in the log how far it is."""
 
 
+@dataclass(eq=False, kw_only=True)
 class Acts:
     """The steps, one method each; `saw(volume)` is told what the API server returned.
 
     `class_now` gives a class as the configuration has it that is in force now, if it does.
     """
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        events: EventRecorder,
-        survey: Survey,
-        workers: Workers,
-        records: Records,
-        telemetry: Telemetry,
-        saw: Callable[[PersistentVolume], object],
-        asked: Asked,
-        jobs: JobWatch,
-        class_now: Callable[[str], ClassConfig | None],
-        paces: StaticPaces,
-        clean: Cleaning,
-    ) -> None:
-        self._client = client
-        self._events = events
-        self._survey = survey
-        self._confirm = Confirm(client, survey, workers, saw)
-        self._record = RecordWriter(records, survey, workers, paces)
+    client: Client
+    events: EventRecorder
+    survey: Survey
+    workers: Workers
+    records: Records
+    telemetry: Telemetry
+    saw: Callable[[PersistentVolume], object]
+    asked: Asked
+    jobs: JobWatch
+    class_now: Callable[[str], ClassConfig | None]
+    paces: StaticPaces
+    clean: Cleaning
+
+    def __post_init__(self) -> None:
+        self._confirm = Confirm(self.client, self.survey, self.workers, self.saw)
+        self._record = RecordWriter(self.records, self.survey, self.workers, self.paces)
         self.cleaners = Workers(limit=CLEANERS)
         """Deleting takes a thread for minutes: discovery must not wait for one."""
-        self._telemetry = telemetry
-        self._saw = saw
-        self._asked = asked
         self._limits = DeviceLimits()
         self.stops = Stops()
         """Of cleanings: what stops between two steps is begun anew later, if it is wanted still."""
-        self._jobs = jobs
-        self._class_now = class_now
-        self._paces = paces
-        self._clean_target = clean
+        self._clean_target = self.clean
 
     @cached_property
     def _by_job(self) -> JobCleaner:
@@ -118,12 +109,12 @@ class Acts:
         from localvolume.static.jobs.cleaning import JobCleaner
 
         return JobCleaner(
-            self._client,
-            self._jobs,
+            self.client,
+            self.jobs,
             self._confirm,
             self._record,
             self.cleaners,
-            self._paces,
+            self.paces,
         )
 
     async def do(self, step: Step, around: Surroundings) -> None:
@@ -135,7 +126,7 @@ class Acts:
                 await self._ask(step.name)
             case Adopt():
                 # Forgotten first: where the patch is refused, the object is looked at anew.
-                self._asked.forget(step.volume.metadata.name)
+                self.asked.forget(step.volume.metadata.name)
                 patch = patches.adoption(step.volume, around.node.name, step.identity)
                 await self._patch(step.volume, patch)
                 log.info("adopted", extra=log_fields(step))
@@ -176,7 +167,7 @@ class Acts:
         if class_facts.config.selector and not why:
             why = await self._confirm.on_a_disk_of_others(entry, around.node, BURST_SECONDS)
         if why:
-            self._asked.named(entry.host_path, why)
+            self.asked.named(entry.host_path, why)
             raise Superseded(f"{entry.path}: {why}")
         mode = class_facts.config.volume_mode
         if isinstance(entry.recorded, Record) and entry.recorded.claim:
@@ -184,22 +175,22 @@ class Acts:
         generation = await self._record.offer(entry)
         body = offer(step.name, entry, class_facts, around.node, around.options, generation)
         try:
-            created = await self._client.create(PERSISTENT_VOLUMES, body)
+            created = await self.client.create(PERSISTENT_VOLUMES, body)
         except AlreadyThere:
             await self._ask(step.name)
             raise Superseded(f"{step.name} exists already") from None
-        self._asked.forget(step.name)
+        self.asked.forget(step.name)
         if class_facts.config.selector:
             await self._only_one_offers(created, entry, around)
-        self._saw(created)
-        self._telemetry.discovered.labels(mode).inc()
-        self._telemetry.discovery_seconds.labels(mode).observe(time.monotonic() - began)
+        self.saw(created)
+        self.telemetry.discovered.labels(mode).inc()
+        self.telemetry.discovery_seconds.labels(mode).observe(time.monotonic() - began)
         log.info("published", extra=log_fields(step) | {"persistentvolume": step.name})
         if step.spare:
             text = f"other volumes have its names {own[0]} and {own[1]}: it got one of its own"
             log.warning("%s", text, extra={"persistentvolume": step.name})
             about = ObjectRef.of_volume(created.metadata)
-            self._events.event(about, "Warning", EVENT_NAMES_TAKEN, text)
+            self.events.event(about, "Warning", EVENT_NAMES_TAKEN, text)
 
     async def _only_one_offers(
         self, created: PersistentVolume, entry: Entry, around: Surroundings
@@ -221,24 +212,24 @@ class Acts:
                 break
             except LookAgain:  # its phase has just been written
                 created = await self._confirm.live(created)
-        self._asked.named(entry.host_path, why)
+        self.asked.named(entry.host_path, why)
         raise Superseded(f"{entry.path}: {why}")
 
     async def _ask(self, name: str) -> PersistentVolume | None:
         try:
-            found = await self._client.get(PERSISTENT_VOLUMES, name)
+            found = await self.client.get(PERSISTENT_VOLUMES, name)
         except NotThere:
             found = None
-        self._asked.answer(name, found)
+        self.asked.answer(name, found)
         return found
 
     async def _patch(self, volume: PersistentVolume, patch: Any) -> None:
         name = volume.metadata.name
-        self._saw(await self._client.patch(PERSISTENT_VOLUMES, name, patch))
+        self.saw(await self.client.patch(PERSISTENT_VOLUMES, name, patch))
 
     async def _delete(self, volume: PersistentVolume) -> None:
         meta = volume.metadata
-        await self._client.delete(
+        await self.client.delete(
             PERSISTENT_VOLUMES, meta.name, uid=meta.uid, resource_version=meta.resource_version
         )
 
@@ -254,15 +245,15 @@ class Acts:
             with self.stops.of(volume) as stop:
                 said = await clean_by(volume, step.entry, method, around, stop)
         except CleaningFailed:
-            self._telemetry.delete_failed.labels(mode, by).inc()
+            self.telemetry.delete_failed.labels(mode, by).inc()
             raise
         await self._record.end(volume, await self._confirm.still(step.entry, offered=True))
-        self._events.event(ObjectRef.of_volume(volume.metadata), "Normal", "VolumeCleaned", said)
+        self.events.event(ObjectRef.of_volume(volume.metadata), "Normal", "VolumeCleaned", said)
         # A Job that began only now would find what is then the next tenant's.
         await self._confirm.let_go_once_clean(volume, self._by_job.check_none_is_left)
         size = bytes_of(volume.spec.capacity.get("storage", "")) or 0
-        self._telemetry.deleted.labels(mode, by).inc()
-        self._telemetry.delete_seconds.labels(mode, by, capacity_label(size), str(method)).observe(
+        self.telemetry.deleted.labels(mode, by).inc()
+        self.telemetry.delete_seconds.labels(mode, by, capacity_label(size), str(method)).observe(
             time.monotonic() - began
         )
 
@@ -293,7 +284,7 @@ class Acts:
     ) -> str:
         def waits(text: str) -> None:
             log.warning(text, extra=_log_about(volume.metadata.name, entry))
-            self._events.event(ObjectRef.of_volume(volume.metadata), "Warning", EVENT_WAITS, text)
+            self.events.event(ObjectRef.of_volume(volume.metadata), "Warning", EVENT_WAITS, text)
 
         name = volume.metadata.name
         async with self._in_turn(name, entry, around, running=self._by_job.runs(volume)):
@@ -312,7 +303,7 @@ class Acts:
         return summary
 
     def _say_begun(self, volume: PersistentVolume, text: str) -> None:
-        self._events.event(ObjectRef.of_volume(volume.metadata), "Normal", "VolumeDelete", text)
+        self.events.event(ObjectRef.of_volume(volume.metadata), "Normal", "VolumeDelete", text)
 
     async def _clean_first(self, step: CleanFirst, around: Surroundings) -> None:
         config = around.classes[step.entry.class_name].config
@@ -325,7 +316,7 @@ class Acts:
             await still_unknown()
             await self._confirm.named_by_none(step.entry, around.node)
             # At the very last: it may have waited for hours, and this word can be taken back.
-            if self._class_now(step.entry.class_name) != config:
+            if self.class_now(step.entry.class_name) != config:
                 raise Superseded(f"the class {step.entry.class_name} is not what it was any more")
 
         await still_unknown()
@@ -370,7 +361,7 @@ class Acts:
                 stop=stop,
                 timeout=config.cleaning_timeout_seconds,
                 confirm=still,
-                paces=self._paces.cleaning,
+                paces=self.paces.cleaning,
             )
         log.info("cleaned: %s", receipt.summary(), extra=log_about | {"receipt": receipt.as_dict()})
         return receipt
@@ -387,29 +378,29 @@ class Acts:
         disk = await self._confirm.disk_of(entry)
         config = around.classes[entry.class_name].config
         at_once = config.cleaning_concurrency
-        self._telemetry.running.inc()
+        self.telemetry.running.inc()
         try:
             async with self._limits.hold(disk, at_once, running=running):
-                if self._class_now(entry.class_name) != config:
+                if self.class_now(entry.class_name) != config:
                     text = f"the class {entry.class_name} is not what it was any more"
                     raise Superseded(text)
                 yield
         except CleaningFailed:
-            self._telemetry.failed.inc()
+            self.telemetry.failed.inc()
             raise
         else:
-            self._telemetry.succeeded.inc()
+            self.telemetry.succeeded.inc()
         finally:
-            self._telemetry.running.dec()
-            self._telemetry.cleaning_over(name)
-            self._survey.forget(entry.path)
+            self.telemetry.running.dec()
+            self.telemetry.cleaning_over(name)
+            self.survey.forget(entry.path)
 
     def _reporter(self, name: str, log_about: dict[str, str]) -> Callable[[Progress], None]:
         said = time.monotonic()
 
         def report(progress: Progress) -> None:
             nonlocal said
-            self._telemetry.progress(name, progress)
+            self.telemetry.progress(name, progress)
             if time.monotonic() - said >= PROGRESS_SECONDS:
                 said = time.monotonic()
                 log.info("still cleaning: %s", progress, extra=log_about)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import groupby
 
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped
@@ -43,30 +43,25 @@ class _Planned:
         return all(isinstance(step, Publish) for step in self.steps)
 
 
+@dataclass(eq=False)
 class Executor:
     """Starts the steps of a plan, and knows which are running or waiting for another attempt."""
 
-    def __init__(
-        self,
-        acts: Acts,
-        events: EventRecorder,
-        telemetry: Telemetry,
-        *,
-        wake: Callable[[], None],
-        paces: StaticPaces | None = None,
-    ) -> None:
-        self._acts = acts
-        self._events = events
-        self._telemetry = telemetry
-        self._wake = wake
-        paces = paces or StaticPaces()
+    acts: Acts
+    events: EventRecorder
+    telemetry: Telemetry
+    _: KW_ONLY
+    wake: Callable[[], None]
+    paces: StaticPaces
+
+    def __post_init__(self) -> None:
         self._runner = Runner[_Planned](
             self._act,
             failed=self._tell_failed,
             ended=self._ended,
-            backoff=lambda: Backoff(paces.first_wait, paces.longest_wait, spread=0.5),
+            backoff=lambda: Backoff(self.paces.first_wait, self.paces.longest_wait, spread=0.5),
             # A task that waits costs 5 kB, and the client has no more requests in flight.
-            at_a_time=paces.publishers,
+            at_a_time=self.paces.publishers,
             counted=lambda planned: planned.only_publishes,
             queued=True,
         )
@@ -103,7 +98,7 @@ class Executor:
 
     def objects_changed(self, volumes: Mapping[str, PersistentVolume]) -> None:
         """The objects, by name, are these now: a cleaning that one does not want any more stops."""
-        self._acts.stops.look(volumes)
+        self.acts.stops.look(volumes)
 
     def say_again(self) -> None:
         """Events expire after an hour: what is still held is said anew."""
@@ -111,20 +106,20 @@ class Executor:
 
     async def stop(self) -> None:
         """Let acts under way come to a stop; a cleaning stops between two steps."""
-        self._acts.stops.end()
+        self.acts.stops.end()
         await self._runner.stop()
-        self._acts.cleaners.close()
+        self.acts.cleaners.close()
 
     async def _act(self, planned: _Planned) -> None:
         for step in planned.steps:
-            await self._acts.do(step, planned.around)
+            await self.acts.do(step, planned.around)
 
     def _ended(self, _key: str, planned: _Planned, wait: float | None) -> None:
         if wait is not None:
-            asyncio.get_running_loop().call_later(wait + 0.001, self._wake)
+            asyncio.get_running_loop().call_later(wait + 0.001, self.wake)
         # A published volume is known already; whatever else was done may call for more.
         if not planned.only_publishes:
-            self._wake()
+            self.wake()
 
     def _tell_failed(
         self, key: str, planned: _Planned, error: Exception, failing: Failing
@@ -164,7 +159,7 @@ class Executor:
         )
         for step in steps:
             if isinstance(step, Clean):
-                self._events.event(
+                self.events.event(
                     ObjectRef.of_volume(step.volume.metadata), "Warning", EVENT_FAILED_DELETE, text
                 )
 
@@ -174,7 +169,7 @@ class Executor:
         log.error("%s: tried again in %.0f s: %s", key, wait, error, extra=log_fields(steps[-1]))
         if volume := getattr(steps[-1], "volume", None):
             about = ObjectRef.of_volume(volume.metadata)
-            self._events.event(about, "Warning", EVENT_NOT_RECORDED, str(error))
+            self.events.event(about, "Warning", EVENT_NOT_RECORDED, str(error))
 
     def _say(self, step: Hold, around: Surroundings) -> None:
         said = self._said.get(step.key)
@@ -192,11 +187,9 @@ class Executor:
             extra={"persistentvolume": "", **log_fields(step), "code": step.code},
         )
         if step.volume and step.event:
-            self._events.event(
+            self.events.event(
                 ObjectRef.of_volume(step.volume.metadata), "Warning", step.event, step.reason
             )
             if step.event == EVENT_FAILED_DELETE:
                 mode = step.volume.spec.volume_mode or "Filesystem"
-                self._telemetry.delete_failed.labels(
-                    mode, "job" if around.jobs else "process"
-                ).inc()
+                self.telemetry.delete_failed.labels(mode, "job" if around.jobs else "process").inc()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 
 from localvolume.cleaning.method import VolumeKind
 from localvolume.cleaning.receipt import CleaningRefused
@@ -34,28 +35,24 @@ class Superseded(Exception):
     """What the step was planned for is no longer so: plan again."""
 
 
+@dataclass(eq=False)
 class Confirm:
     """The questions; `saw(volume)` is told what the API server returned."""
 
-    def __init__(
-        self,
-        client: Client,
-        survey: Survey,
-        workers: Workers,
-        saw: Callable[[PersistentVolume], object],
-    ) -> None:
-        self._client = client
-        self._survey = survey
-        self._workers = workers
-        self._saw = saw
-        self._strangers = Strangers(client, workers)
+    client: Client
+    survey: Survey
+    workers: Workers
+    saw: Callable[[PersistentVolume], object]
+
+    def __post_init__(self) -> None:
+        self._strangers = Strangers(self.client, self.workers)
 
     # --- the API server ------------------------------------------------------------------------
 
     async def live(self, volume: PersistentVolume) -> PersistentVolume:
         """The object as it is now; Superseded where another has its name or it is gone."""
         try:
-            live = await self._client.get(PERSISTENT_VOLUMES, volume.metadata.name)
+            live = await self.client.get(PERSISTENT_VOLUMES, volume.metadata.name)
         except NotThere:
             raise Superseded(f"{volume.metadata.name} is gone") from None
         if live.metadata.uid != volume.metadata.uid:
@@ -106,7 +103,7 @@ class Confirm:
         name = volume.metadata.name
         try:
             patch = without_finalizer(volume)
-            self._saw(await self._client.patch(PERSISTENT_VOLUMES, name, patch))
+            self.saw(await self.client.patch(PERSISTENT_VOLUMES, name, patch))
         except NotThere:
             log.debug("%s is gone already", name)
 
@@ -145,7 +142,7 @@ class Confirm:
 
     async def still(self, entry: Entry, *, offered: bool = False) -> Entry:
         """The entry read anew; Superseded where it is not what the plan was made for."""
-        fresh = await self._survey.read_now(entry, offered=offered)
+        fresh = await self.survey.read_now(entry, offered=offered)
         if fresh.problem is not None:
             raise Superseded(f"{entry.path}: {fresh.problem.text}")
         comparison = unchanged(entry.identity, fresh.identity)
@@ -164,7 +161,7 @@ class Confirm:
         if shared_with and (why := await self.on_a_disk_of_others(entry, shared_with)):
             raise CleaningRefused(why)
         try:
-            pods = await self._survey.mounted_by_pods(entry)
+            pods = await self.survey.mounted_by_pods(entry)
         except PodsUnseen as error:
             raise CleaningRefused(str(error)) from error
         if pods:
@@ -177,7 +174,7 @@ class Confirm:
         Or where nobody can tell.
         """
         try:
-            pods = await self._survey.mounted_by_pods(entry)
+            pods = await self.survey.mounted_by_pods(entry)
         except PodsUnseen as error:
             raise Superseded(f"{entry.path}: {error}") from error
         if pods:
@@ -185,7 +182,7 @@ class Confirm:
 
     async def disk_of(self, entry: Entry) -> str:
         """The disk under a device or partition: what two cleanings at once would slow down."""
-        return await self._workers.call(entry.device, 5.0, _disk_of, entry.device)
+        return await self.workers.call(entry.device, 5.0, _disk_of, entry.device)
 
 
 def target_of(entry: Entry) -> Target:

@@ -12,6 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from localvolume.cleaning.run import Cleaning, clean
 from localvolume.config.model import ClassConfig, Configuration
@@ -45,77 +46,66 @@ GRACE_SECONDS = 60.0
 """How long a volume may be missing before the offer of it is withdrawn."""
 
 
+@dataclass(eq=False, kw_only=True)
 class StaticRole:
     """The static volumes of one node, from their appearance to their being clean again."""
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        events: EventRecorder,
-        workers: Workers,
-        telemetry: Telemetry,
-        volumes: Informer[PersistentVolume],
-        storage_classes: Informer[StorageClass],
-        nodes: Informer[Node],
-        jobs: JobWatch,
-        own_pod: OwnPod,
-        node_name: str,
-        job_image: str | None,
-        configuration: Configuration,
-        grace_seconds: float = GRACE_SECONDS,
-        paces: StaticPaces | None = None,
-        clean: Cleaning = clean,
-        kubelet_directory: str | None = None,
-        records_directory: str | None = None,
-        on_resync: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._telemetry = telemetry
-        self._volumes = volumes
-        self._storage_classes = storage_classes
-        self._nodes = nodes
-        self._jobs = jobs
-        self._own_pod = own_pod
+    client: Client
+    events: EventRecorder
+    workers: Workers
+    telemetry: Telemetry
+    volumes: Informer[PersistentVolume]
+    storage_classes: Informer[StorageClass]
+    nodes: Informer[Node]
+    jobs: JobWatch
+    own_pod: OwnPod
+    node_name: str
+    job_image: str | None
+    configuration: Configuration
+    grace_seconds: float = GRACE_SECONDS
+    paces: StaticPaces
+    clean: Cleaning = clean
+    kubelet_directory: str | None = None
+    records_directory: str | None = None
+    on_resync: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
         self._salt = secrets.token_hex(16)
-        self._node_name = node_name
-        self._job_image = job_image
-        self._configuration = configuration
-        self._grace_seconds = grace_seconds
-        self._paces = paces = paces or StaticPaces()
-        self._on_resync = on_resync
-        records = Records(records_directory)
+        records = Records(self.records_directory)
         self.readers = Workers(limit=READERS)
         """The threads that read what is not offered, for whoever shows what hangs."""
         self._survey = Survey(
-            workers,
-            paces,
-            kubelet_directory=kubelet_directory,
+            self.workers,
+            self.paces,
+            kubelet_directory=self.kubelet_directory,
             records=records,
             readers=self.readers,
             look_again=self.objects_changed,
         )
         self._asked = Asked()
         acts = Acts(
-            client=client,
-            events=events,
+            client=self.client,
+            events=self.events,
             survey=self._survey,
-            workers=workers,
+            workers=self.workers,
             records=records,
-            telemetry=telemetry,
-            saw=volumes.apply_own_write,
+            telemetry=self.telemetry,
+            saw=self.volumes.apply_own_write,
             asked=self._asked,
-            jobs=jobs,
+            jobs=self.jobs,
             class_now=self._class_now,
-            paces=paces,
-            clean=clean,
+            paces=self.paces,
+            clean=self.clean,
         )
         self.cleaners = acts.cleaners
         """The threads of cleanings, for whoever shows what hangs."""
-        self._executor = Executor(acts, events, telemetry, wake=self.objects_changed, paces=paces)
+        self._executor = Executor(
+            acts, self.events, self.telemetry, wake=self.objects_changed, paces=self.paces
+        )
         self.loop = Loop(
             "static volumes",
             self._look,
-            resync=lambda: self._configuration.min_resync_period_seconds,
+            resync=lambda: self.configuration.min_resync_period_seconds,
             at_resync=self.resync,
         )
         self._changes = Changes(everything=True)
@@ -147,7 +137,7 @@ class StaticRole:
             self.look_at_everything()
             return
         self._look_at_device(device)
-        asyncio.get_running_loop().call_later(self._paces.udev, self._look_at_device, device)
+        asyncio.get_running_loop().call_later(self.paces.udev, self._look_at_device, device)
 
     def _look_at_device(self, device: str) -> None:
         self._changes.devices.add(device)
@@ -160,22 +150,22 @@ class StaticRole:
 
     def objects_changed(self, *_: object) -> None:
         """A PersistentVolume, StorageClass, Job or the Node changed."""
-        self._executor.objects_changed(self._volumes.items)
+        self._executor.objects_changed(self.volumes.items)
         self.loop.wake()
 
     def resync(self) -> None:
         """Look at everything anew, whatever is remembered, and say again what is held."""
         self._changes.everything = True
         self._asked.clear()
-        self._jobs.ask_again()
+        self.jobs.ask_again()
         self._executor.say_again()
-        self._on_resync()
+        self.on_resync()
         self.mounts_changed()
 
     def reconfigure(self, configuration: Configuration) -> None:
         """From the next look on, another configuration counts."""
-        self._configuration = configuration
-        self._jobs.needed = configuration.use_job_for_cleaning
+        self.configuration = configuration
+        self.jobs.needed = configuration.use_job_for_cleaning
         self._executor.forget_waiting()
         self.resync()
 
@@ -184,11 +174,11 @@ class StaticRole:
     async def run(self) -> None:
         """Never returns; on cancellation stops cleanings between two steps and waits for them."""
         try:
-            for informer in (self._volumes, self._storage_classes, self._nodes):
+            for informer in (self.volumes, self.storage_classes, self.nodes):
                 await informer.synced.wait()
             # Not for ever: an agent may do without these, and must say so where it may not.
-            await self._jobs.known.wait()
-            await self._own_pod.answered.wait()
+            await self.jobs.known.wait()
+            await self.own_pod.answered.wait()
             await self.loop.run()
         finally:
             await asyncio.gather(self._executor.stop(), self._survey.stop())
@@ -199,7 +189,7 @@ class StaticRole:
         began = time.monotonic()
         around = self._surroundings()
         changes, self._changes = self._changes, Changes(host=False)
-        configuration = self._configuration
+        configuration = self.configuration
         try:
             found = await self._survey.look(
                 around.to_look_at(),
@@ -211,7 +201,7 @@ class StaticRole:
             # What had changed is known to nobody now.
             self._changes.everything = True
             raise
-        if self._configuration is not configuration:
+        if self.configuration is not configuration:
             return await self._look()
         for name, text in found.problems.items():
             around.classes[name] = dataclasses.replace(around.classes[name], problem=text)
@@ -226,11 +216,11 @@ class StaticRole:
             asked=self._asked.fresh(),
             others=self._asked.fresh_named(),
             busy=self._executor.busy,
-            grace_seconds=self._grace_seconds,
-            paces=self._paces,
-            jobs=self._jobs.jobs,
+            grace_seconds=self.grace_seconds,
+            paces=self.paces,
+            jobs=self.jobs.jobs,
             use_jobs=around.jobs is not None,
-            jobs_unknown=self._jobs.unknown if around.jobs else None,
+            jobs_unknown=self.jobs.unknown if around.jobs else None,
             pods_unseen=found.pods_unseen,
             salt=self._salt,
         )
@@ -238,33 +228,33 @@ class StaticRole:
         self._tell(around, facts, steps)
         self._executor.begin(steps, around)
         again = [step.again_seconds for step in steps if isinstance(step, Hold)]
-        self._telemetry.look_seconds.set(time.monotonic() - began)
+        self.telemetry.look_seconds.set(time.monotonic() - began)
         if not self._problems and not any(is_to_come(step) for step in steps):
             self.complete.set()
         return min((seconds for seconds in again if seconds), default=0.0)
 
     def _own_volumes(self) -> dict[str, PersistentVolume]:
         """Without those that are made for claims: they are other roles'."""
-        return {name: one for name, one in self._volumes.items.items() if is_static(one)}
+        return {name: one for name, one in self.volumes.items.items() if is_static(one)}
 
     def _surroundings(self) -> Surroundings:
         """The node and the configured classes. Raises CannotLook."""
-        node = node_facts(self._node_name, self._nodes.items.get(self._node_name))
+        node = node_facts(self.node_name, self.nodes.items.get(self.node_name))
         if isinstance(node, str):
             raise CannotLook(node)
         return surroundings(
-            self._configuration,
+            self.configuration,
             node,
-            self._storage_classes.items,
-            namespace=self._jobs.namespace,
+            self.storage_classes.items,
+            namespace=self.jobs.namespace,
             # Without an image no configuration that wants Jobs is ever in force.
-            image=self._job_image or "",
+            image=self.job_image or "",
             sees_udev=os.path.isdir(UDEV_DATA),
-            pod=self._own_pod.pod,
+            pod=self.own_pod.pod,
         )
 
     def _class_now(self, name: str) -> ClassConfig | None:
-        return self._configuration.storage_classes.get(name)
+        return self.configuration.storage_classes.get(name)
 
     def _missing(self, facts: Facts) -> dict[str, float]:
         """For how long each volume has been missing, in seconds, by UID.
@@ -284,7 +274,7 @@ class StaticRole:
         for name, text in problems.items():
             if text and self._problems.get(name) != text:
                 log.error("class %s: %s", name, text)
-        self._telemetry.classes({name: bool(text) for name, text in problems.items()})
+        self.telemetry.classes({name: bool(text) for name, text in problems.items()})
         if facts.jobs_unknown:
             problems[""] = f"nothing can be cleaned: {facts.jobs_unknown}"
         elif facts.pods_unseen and any(entry.kind == "filesystem" for entry in facts.entries):
@@ -292,8 +282,8 @@ class StaticRole:
             if self._problems.get("") != problems[""]:
                 log.error(problems[""])
         self._problems = {name: text for name, text in problems.items() if text}
-        self._telemetry.tell(facts.volumes.values(), steps)
-        self._telemetry.looks.inc()
+        self.telemetry.tell(facts.volumes.values(), steps)
+        self.telemetry.looks.inc()
 
 
 def _problem_of(facts: ClassFacts) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from localvolume.cleaning.receipt import CleaningRefused
@@ -34,16 +34,14 @@ from localvolume.volumes.record import (
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class RecordWriter:
     """`entry` is the volume as it was read just now, with what is on record of it."""
 
-    def __init__(
-        self, records: Records, survey: Survey, workers: Workers, paces: StaticPaces
-    ) -> None:
-        self._records = records
-        self._survey = survey
-        self._workers = workers
-        self._paces = paces
+    records: Records
+    survey: Survey
+    workers: Workers
+    paces: StaticPaces
 
     async def offer(self, entry: Entry) -> str:
         """Record that the volume is offered anew: the generation, "" where nothing is recorded.
@@ -56,20 +54,20 @@ class RecordWriter:
         generation = secrets.token_hex(8)
 
         def offered() -> Recorded:
-            with self._records.locked(entry):
-                if self._records.read(entry) != entry.recorded:
+            with self.records.locked(entry):
+                if self.records.read(entry) != entry.recorded:
                     raise Superseded(f"{entry.path}: its record has changed")
-                record = next_offer(entry.recorded, generation, self._records.root_of(entry))
-                return record if self._records.write(entry, record) else "nowhere"
+                record = next_offer(entry.recorded, generation, self.records.root_of(entry))
+                return record if self.records.write(entry, record) else "nowhere"
 
         recorded = await self._do(entry, offered)
-        self._survey.recorded(entry, recorded)
+        self.survey.recorded(entry, recorded)
         return recorded.generation if isinstance(recorded, Record) else ""
 
     async def complete(self, volume: PersistentVolume, entry: Entry) -> str:
         """The same for an object of before there were records, and for the claim that it names."""
-        recorded = await self._do(entry, lambda: self._records.read(entry))
-        self._survey.recorded(entry, recorded)
+        recorded = await self._do(entry, lambda: self.records.read(entry))
+        self.survey.recorded(entry, recorded)
         if recorded == "nowhere" or strange("", claims_of(volume), recorded):
             return ""
         record = next_offer(recorded, secrets.token_hex(8), None)
@@ -84,8 +82,8 @@ class RecordWriter:
 
         Raises NotRecorded, Hung.
         """
-        recorded = await self._do(entry, lambda: self._records.read(entry))
-        self._survey.recorded(entry, recorded)
+        recorded = await self._do(entry, lambda: self.records.read(entry))
+        self.survey.recorded(entry, recorded)
         record = of_object(generation_of(volume), recorded)
         if not isinstance(record, Record):
             return
@@ -102,19 +100,19 @@ class RecordWriter:
         """
 
         def ended() -> Recorded:
-            with self._records.locked(entry):
-                recorded = self._records.read(entry)
+            with self.records.locked(entry):
+                recorded = self.records.read(entry)
                 if why := _refusal(volume, recorded):
                     raise Superseded(f"{entry.path}: {why}")
                 found = of_object(generation_of(volume) if volume else "", recorded)
                 if not isinstance(found, Record):
                     return recorded
                 if found.root is not None and entry.kind == "filesystem":
-                    self._records.restore_root(entry, found.root)
+                    self.records.restore_root(entry, found.root)
                 record = over(found)
-                return record if self._records.write(entry, record) else "nowhere"
+                return record if self.records.write(entry, record) else "nowhere"
 
-        self._survey.recorded(entry, await self._do(entry, ended))
+        self.survey.recorded(entry, await self._do(entry, ended))
 
     def check(self, volume: PersistentVolume | None, entry: Entry) -> None:
         """Raises CleaningRefused where the record does not let this be cleaned for the object.
@@ -126,17 +124,17 @@ class RecordWriter:
 
     async def check_anew(self, volume: PersistentVolume | None, entry: Entry) -> None:
         """The same of what is on record at this moment. Raises CleaningRefused, Hung."""
-        recorded = await self._do(entry, lambda: self._records.read(entry))
+        recorded = await self._do(entry, lambda: self.records.read(entry))
         self.check(volume, replace(entry, recorded=recorded))
 
     async def _write(self, entry: Entry, record: Record) -> bool:
-        written = await self._do(entry, lambda: self._records.write(entry, record))
+        written = await self._do(entry, lambda: self.records.write(entry, record))
         recorded: Recorded = record if written else "nowhere"
-        self._survey.recorded(entry, recorded)
+        self.survey.recorded(entry, recorded)
         return written
 
     async def _do(self, entry: Entry, call: Callable[[], T]) -> T:
-        return await self._workers.call(entry.path, self._paces.entry, call)
+        return await self.workers.call(entry.path, self.paces.entry, call)
 
 
 def _refusal(volume: PersistentVolume | None, recorded: Recorded) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from localvolume.config.syntax.names import fault_of_object_name
 from localvolume.controller import patches
@@ -28,24 +29,16 @@ Due = Route | Unroute | Reschedule
 """What there is to do about a claim; of all else people are told at most."""
 
 
+@dataclass(eq=False, kw_only=True)
 class RouteActs:
     """`again(claim, nodes)` decides anew with these Nodes instead of those of the cache; `saw` is
     told what the API server returned, `told` what was rescheduled."""
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        metrics: ControllerMetrics,
-        again: Callable[[PersistentVolumeClaim, Nodes], Step],
-        saw: Callable[[KnownClaim], object],
-        told: Callable[[Reschedule], None],
-    ) -> None:
-        self._client = client
-        self._metrics = metrics
-        self._again = again
-        self._saw = saw
-        self._told = told
+    client: Client
+    metrics: ControllerMetrics
+    again: Callable[[PersistentVolumeClaim, Nodes], Step]
+    saw: Callable[[KnownClaim], object]
+    told: Callable[[Reschedule], None]
 
     async def do(self, step: Due) -> None:
         """Raises Superseded, NotLeading, and the errors of kube.errors."""
@@ -60,11 +53,11 @@ class RouteActs:
 
     async def _reschedule(self, step: Reschedule) -> None:
         node = await self._node(step.node)
-        again = self._again(step.claim, Nodes([] if node is None else [node]))
+        again = self.again(step.claim, Nodes([] if node is None else [node]))
         match again:
             case Reschedule():
                 await self._patch(again, patches.rescheduled(again.claim), "rescheduled")
-                self._told(again)
+                self.told(again)
             case Route(gone=""):
                 # The Node is there, and only the watch has not told of it yet.
                 await self._patch(again, patches.routed(again.claim, again.key), "routed")
@@ -80,12 +73,12 @@ class RouteActs:
         if fault_of_object_name(name) is not None:
             return None  # no Node can have it
         try:
-            return await self._client.get(NODES, name)
+            return await self.client.get(NODES, name)
         except NotThere:
             return None
 
     async def _patch(self, step: Step, patch: MergePatch, result: str) -> None:
         meta = step.claim.metadata
-        self._saw(await self._client.patch(CLAIMS, meta.name, patch, meta.namespace))
-        self._metrics.routed.labels(result).inc()
+        self.saw(await self.client.patch(CLAIMS, meta.name, patch, meta.namespace))
+        self.metrics.routed.labels(result).inc()
         log.info("%s %s: %s", result, key_of(step.claim), step.reason)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
 from localvolume.controller.telemetry import ControllerMetrics
@@ -40,28 +41,18 @@ _SOURCE = ""
 """The library's label `source` tells what a claim is filled from; ours are never filled."""
 
 
+@dataclass(eq=False, kw_only=True)
 class FlexActs:
     """`claim_again` and `volume_again` decide anew about what was just read; `saw` is told what the
     API server returned, `cannot` what turned out to be refused or held."""
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        events: EventRecorder,
-        metrics: ControllerMetrics,
-        claim_again: Callable[[Claim], Step],
-        volume_again: Callable[[KnownVolume, Claim | None], Step],
-        saw: Callable[[KnownVolume], object],
-        cannot: Callable[[Refuse | Hold], None],
-    ) -> None:
-        self._client = client
-        self._events = events
-        self._metrics = metrics
-        self._claim_again = claim_again
-        self._volume_again = volume_again
-        self._saw = saw
-        self._cannot = cannot
+    client: Client
+    events: EventRecorder
+    metrics: ControllerMetrics
+    claim_again: Callable[[Claim], Step]
+    volume_again: Callable[[KnownVolume, Claim | None], Step]
+    saw: Callable[[KnownVolume], object]
+    cannot: Callable[[Refuse | Hold], None]
 
     async def do(self, step: Due) -> None:
         """Raises Superseded, NotLeading, and the errors of kube.errors."""
@@ -75,14 +66,14 @@ class FlexActs:
     async def _provision(self, step: Provision) -> None:
         meta = step.claim.metadata
         try:
-            claim = await self._client.get(CLAIMS, meta.name, meta.namespace)
+            claim = await self.client.get(CLAIMS, meta.name, meta.namespace)
         except NotThere:
             return
         if claim.metadata.uid != meta.uid:
             raise Superseded(f"{key_of(claim)} is another object now")
-        match again := self._claim_again(claim):
+        match again := self.claim_again(claim):
             case Refuse():
-                self._cannot(again)
+                self.cannot(again)
             case Provision():
                 await self._create(again)
             case _:
@@ -93,30 +84,30 @@ class FlexActs:
         key, class_name = key_of(claim), claims.class_of(claim)
         self.say_of_claim(claim, "Normal", "Provisioning", f'provisioning volume for claim "{key}"')
         try:
-            volume = await self._client.create(VOLUMES, step.body)
+            volume = await self.client.create(VOLUMES, step.body)
         except AlreadyThere:
             volume = await self._there(name)
             if not is_made_for(volume, claim):
                 text = f"another PersistentVolume has the name {name} already"
-                self._cannot(Refuse(text, claim))
+                self.cannot(Refuse(text, claim))
                 return
         except (LookAgain, TryAgainLater):
-            self._metrics.not_provisioned.labels(class_name, _SOURCE).inc()
+            self.metrics.not_provisioned.labels(class_name, _SOURCE).inc()
             raise
         except ApiError as error:
-            self._metrics.not_provisioned.labels(class_name, _SOURCE).inc()
+            self.metrics.not_provisioned.labels(class_name, _SOURCE).inc()
             text = f"the PersistentVolume cannot be created: {error}"
             self.say_of_claim(claim, "Warning", EVENT_FAILED, text)
             raise
-        self._saw(volume)
-        self._metrics.provisioned.labels(class_name, _SOURCE).inc()
+        self.saw(volume)
+        self.metrics.provisioned.labels(class_name, _SOURCE).inc()
         text = f"successfully provisioned volume {name}"
         self.say_of_claim(claim, "Normal", "ProvisioningSucceeded", text)
         log.info("made for %s: %s", key, step.reason, extra={"persistentvolume": name})
 
     async def _there(self, name: str) -> KnownVolume:
         try:
-            return await self._client.get(VOLUMES, name)
+            return await self.client.get(VOLUMES, name)
         except NotThere:
             raise Superseded(f"{name} was there, and is gone") from None
 
@@ -125,14 +116,14 @@ class FlexActs:
     async def _delete(self, step: Delete) -> None:
         seen = step.volume.metadata
         try:
-            volume = await self._client.get(VOLUMES, seen.name)
+            volume = await self.client.get(VOLUMES, seen.name)
         except NotThere:
             return
         if volume.metadata.uid != seen.uid:
             raise Superseded(f"{seen.name} is another object now")
-        match again := self._volume_again(volume, await self._claim_of(volume)):
+        match again := self.volume_again(volume, await self._claim_of(volume)):
             case Hold():
-                self._cannot(again)
+                self.cannot(again)
             case Delete():
                 await self._remove(volume, again)
             case _:
@@ -144,7 +135,7 @@ class FlexActs:
         if ref is None or not ref.uid:
             return None
         try:
-            claim = await self._client.get(CLAIMS, ref.name, ref.namespace)
+            claim = await self.client.get(CLAIMS, ref.name, ref.namespace)
         except NotThere as error:
             if not is_proven(error):
                 raise
@@ -155,9 +146,9 @@ class FlexActs:
         name, class_name = volume.metadata.name, volume.spec.storage_class_name
         try:
             if step.secure:
-                volume = await self._client.patch(VOLUMES, name, secured(volume))
-                self._saw(volume)
-            await self._client.delete(
+                volume = await self.client.patch(VOLUMES, name, secured(volume))
+                self.saw(volume)
+            await self.client.delete(
                 VOLUMES,
                 name,
                 uid=volume.metadata.uid,
@@ -168,17 +159,17 @@ class FlexActs:
         except LookAgain:
             raise
         except ApiError as error:
-            self._metrics.flex_not_deleted.labels(class_name).inc()
+            self.metrics.flex_not_deleted.labels(class_name).inc()
             text = f"the PersistentVolume cannot be deleted: {error}"
             self.say_of_volume(volume, "Warning", EVENT_FAILED_DELETE, text)
             raise
-        self._metrics.flex_deleted.labels(class_name).inc()
+        self.metrics.flex_deleted.labels(class_name).inc()
         log.info("deleted: %s", step.reason, extra={"persistentvolume": name})
 
     # --- telling -------------------------------------------------------------------------------
 
     def say_of_claim(self, claim: Claim, type_: EventType, reason: str, text: str) -> None:
-        self._events.event(ObjectRef.of_claim(claim.metadata), type_, reason, text)
+        self.events.event(ObjectRef.of_claim(claim.metadata), type_, reason, text)
 
     def say_of_volume(self, volume: KnownVolume, type_: EventType, reason: str, text: str) -> None:
-        self._events.event(ObjectRef.of_volume(volume.metadata), type_, reason, text)
+        self.events.event(ObjectRef.of_volume(volume.metadata), type_, reason, text)

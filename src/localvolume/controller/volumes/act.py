@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from localvolume.controller import patches
 from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
@@ -41,38 +42,30 @@ class Refrained(Exception):
     """The step is called for, but what it is about to delete is not what it is meant for."""
 
 
+@dataclass(eq=False, kw_only=True)
 class Acts:
     """The steps, one method each; `saw(volume)` is told what the API server returned."""
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        reporter: Reporter,
-        metrics: ControllerMetrics,
-        counting: Counting,
-        saw: Callable[[KnownVolume], object],
-    ) -> None:
-        self._client = client
-        self._reporter = reporter
-        self._metrics = metrics
-        self._counting = counting
-        self._saw = saw
+    client: Client
+    reporter: Reporter
+    metrics: ControllerMetrics
+    counting: Counting
+    saw: Callable[[KnownVolume], object]
 
     async def do(self, step: Step) -> None:
         """Raises Superseded, Refrained, NotLeading, and the errors of kube.errors."""
         volume = step.volume
-        await self._reporter.room()
+        await self.reporter.room()
         match step:
             case Adopt():
                 await self._patch(volume, patches.adopted(volume, step.node_name))
-                self._metrics.adopted.inc()
+                self.metrics.adopted.inc()
                 log.info("adopted for %s", step.node_name, extra=_about(step))
             case MarkLost():
                 await self._mark_lost(step)
             case MarkReturned():
                 await self._patch(volume, patches.returned(volume))
-                self._reporter.returned(step)
+                self.reporter.returned(step)
                 log.info("%s", step.reason, extra=_about(step))
             case DeleteClaim():
                 await self._delete_claim(step)
@@ -83,29 +76,29 @@ class Acts:
 
     async def _mark_lost(self, step: MarkLost) -> None:
         # Asked live, as before a deletion: a copy of the Nodes that is behind is no lost node.
-        found = await look(self._client, step)
+        found = await look(self.client, step)
         if found is None:
             return
-        step = still(found, step, self._counting)
-        await self._patch(step.volume, patches.lost(step.volume, self._counting.latest()))
-        self._reporter.lost(step)
+        step = still(found, step, self.counting)
+        await self._patch(step.volume, patches.lost(step.volume, self.counting.latest()))
+        self.reporter.lost(step)
         log.warning("%s: %s", step.reason, step.then, extra=_about(step))
 
     async def _patch(self, volume: PersistentVolume, patch: MergePatch | JsonPatch) -> None:
-        self._saw(await self._client.patch(VOLUMES, volume.metadata.name, patch))
+        self.saw(await self.client.patch(VOLUMES, volume.metadata.name, patch))
 
     # --- claims --------------------------------------------------------------------------------
 
     async def _delete_claim(self, step: DeleteClaim) -> None:
-        found = await look(self._client, step)
+        found = await look(self.client, step)
         if found is None:
             return
-        step = still(found, step, self._counting)
+        step = still(found, step, self.counting)
         name, ref = step.volume.metadata.name, step.volume.spec.claim_ref
         if ref is None:
             raise Refrained(f"{name}: it is bound, and does not say to which claim")
         try:
-            claim = await self._client.get(CLAIMS, ref.name, ref.namespace)
+            claim = await self.client.get(CLAIMS, ref.name, ref.namespace)
         except NotThere:
             return
         if claim.metadata.uid != ref.uid or claim.spec.volume_name != name:
@@ -113,7 +106,7 @@ class Acts:
         if claim.metadata.deletion_timestamp is not None:
             raise Refrained(f"{name}: its claim is being deleted already")
         try:
-            await self._client.delete(
+            await self.client.delete(
                 CLAIMS,
                 ref.name,
                 ref.namespace,
@@ -125,21 +118,21 @@ class Acts:
         except LookAgain:
             raise
         except ApiError:
-            self._metrics.claims_failed.inc()
+            self.metrics.claims_failed.inc()
             raise
-        self._metrics.claims_deleted.inc()
+        self.metrics.claims_deleted.inc()
         log.warning("deleted the claim %s/%s", ref.namespace, ref.name, extra=_about(step))
 
     # --- volumes -------------------------------------------------------------------------------
 
     async def _delete_volume(self, step: DeleteVolume) -> None:
-        found = await look(self._client, step)
+        found = await look(self.client, step)
         if found is None:
             return
-        step = still(found, step, self._counting)
+        step = still(found, step, self.counting)
         meta, phase = step.volume.metadata, phase_of(step.volume)
         try:
-            await self._client.delete(
+            await self.client.delete(
                 VOLUMES, meta.name, uid=meta.uid, resource_version=meta.resource_version
             )
         except NotThere:
@@ -147,12 +140,12 @@ class Acts:
         except LookAgain:
             raise
         except ApiError:
-            self._metrics.volumes_failed.labels(phase).inc()
+            self.metrics.volumes_failed.labels(phase).inc()
             raise
-        self._metrics.volumes_deleted.labels(phase).inc()
+        self.metrics.volumes_deleted.labels(phase).inc()
         log.warning("deleted: %s", step.reason, extra=_about(step))
         if step.abandons:
-            self._reporter.abandoned(step)
+            self.reporter.abandoned(step)
         # Its deletion has others write to it too: they take their own finalizers away.
         left = _ATTEMPTS
         while True:
@@ -166,17 +159,17 @@ class Acts:
                 return
 
     async def _let_go(self, step: LetGo) -> None:
-        found = await look(self._client, step)
+        found = await look(self.client, step)
         if found is None or not (is_being_deleted(found.volume) and is_finalized(found.volume)):
             return
-        step = still(found, step, self._counting)
+        step = still(found, step, self.counting)
         try:
             await self._patch(found.volume, without_finalizer(found.volume))
         except NotThere:
             return
         log.warning("let go: %s", step.reason, extra=_about(step))
         if step.abandons:
-            self._reporter.abandoned(step)
+            self.reporter.abandoned(step)
 
 
 def _about(step: Step) -> dict[str, str]:

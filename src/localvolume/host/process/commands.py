@@ -25,6 +25,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 #: Longer lines are cut for ``on_line``; what is kept of the stream is not.
@@ -61,39 +62,35 @@ def _text(data: bytes | bytearray) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
+@dataclass(eq=False)
 class OutputStream:
     """Our end of one pipe: read as the program writes, until nobody holds the other end."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        descriptor: int,
-        limit: int,
-        on_line: Callable[[str], None] | None,
-        failed: Callable[[BaseException], None],
-    ) -> None:
-        self._loop = loop
-        self._descriptor = descriptor
-        self._on_line = on_line
-        self._failed = failed
+    loop: asyncio.AbstractEventLoop
+    descriptor: int
+    limit: int
+    on_line: Callable[[str], None] | None
+    failed: Callable[[BaseException], None]
+
+    def __post_init__(self) -> None:
         self._line = bytearray()
-        self.kept = Excerpt(limit)
-        self.ended: asyncio.Future[None] = loop.create_future()
-        os.set_blocking(descriptor, False)
-        loop.add_reader(descriptor, self._readable)
+        self.kept = Excerpt(self.limit)
+        self.ended: asyncio.Future[None] = self.loop.create_future()
+        os.set_blocking(self.descriptor, False)
+        self.loop.add_reader(self.descriptor, self._readable)
 
     def _readable(self) -> None:
         try:
-            data = os.read(self._descriptor, 65536)
+            data = os.read(self.descriptor, 65536)
         except BlockingIOError:
             return
         self.kept.add(data)
-        if self._on_line is not None:
+        if self.on_line is not None:
             try:
-                self._split(data, self._on_line)
+                self._split(data, self.on_line)
             except Exception as error:  # noqa: BLE001 - the caller's own, raised again from run()
-                self._on_line = None
-                self._failed(error)
+                self.on_line = None
+                self.failed(error)
         if not data:
             self.close()
 
@@ -111,8 +108,8 @@ class OutputStream:
     def close(self) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
-            self._loop.remove_reader(self._descriptor)
-            os.close(self._descriptor)
+            self.loop.remove_reader(self.descriptor)
+            os.close(self.descriptor)
 
 
 class Ending(NamedTuple):

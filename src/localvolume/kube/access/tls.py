@@ -6,6 +6,7 @@ import base64
 import binascii
 import os
 import ssl
+from dataclasses import dataclass
 from typing import Final
 
 from localvolume.kube.errors import AccessInvalid
@@ -41,6 +42,7 @@ class Pem:
         return f"{self._field}: {self._path}" if self._path else f"{self._field}-data"
 
 
+@dataclass(eq=False, kw_only=True)
 class Tls:
     """The TLS context for one server. A change of what it is made of makes a new context.
 
@@ -48,16 +50,15 @@ class Tls:
     certificate takes effect with the next request.
     """
 
-    def __init__(
-        self, *, authority: Pem, certificate: Pem, key: Pem, insecure: bool = False
-    ) -> None:
-        self._authority: Final = authority
-        self._certificate: Final = certificate
-        self._key: Final = key
-        self._insecure: Final = insecure
-        if bool(certificate) != bool(key):
+    authority: Pem
+    certificate: Pem
+    key: Pem
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        if bool(self.certificate) != bool(self.key):
             raise AccessInvalid(
-                f"{certificate or key}: a certificate needs its key, and the reverse"
+                f"{self.certificate or self.key}: a certificate needs its key, and the reverse"
             )
         # From an exec plugin: wins over the kubeconfig's.
         self._given = b""
@@ -79,17 +80,17 @@ class Tls:
         self.reload()
 
     def _read(self) -> tuple[bytes, bytes]:
-        authority = self._authority.read() if self._authority else b""
+        authority = self.authority.read() if self.authority else b""
         pair = self._given
-        if not pair and self._certificate:
-            pair = self._certificate.read() + b"\n" + self._key.read()
+        if not pair and self.certificate:
+            pair = self.certificate.read() + b"\n" + self.key.read()
         return authority, pair
 
     def _build(self) -> ssl.SSLContext:
         authority, pair = self._material
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.set_alpn_protocols(["http/1.1"])
-        if self._insecure:
+        if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         elif authority:
@@ -97,7 +98,7 @@ class Tls:
             try:
                 context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
             except (ssl.SSLError, ValueError) as error:
-                raise AccessInvalid(f"{self._authority}: no certificate in it: {error}") from error
+                raise AccessInvalid(f"{self.authority}: no certificate in it: {error}") from error
         else:
             context.load_default_certs()
         if pair:
@@ -114,7 +115,7 @@ class Tls:
             context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
         except (ssl.SSLError, OSError, ValueError) as error:
             raise AccessInvalid(
-                f"{self._certificate}: certificate and key do not load: {error}"
+                f"{self.certificate}: certificate and key do not load: {error}"
             ) from error
         finally:
             os.close(descriptor)

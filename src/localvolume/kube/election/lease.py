@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from localvolume.kube.backoff import Backoff
@@ -46,6 +47,7 @@ class NotLeading(Exception):
     """It is not sure that we lead: write nothing."""
 
 
+@dataclass(eq=False)
 class Election:
     """One candidate for the lease `namespace/name`. `identity` must be no other process's.
 
@@ -54,43 +56,38 @@ class Election:
     times that cannot work together. `client` must not be one that asks `check` before it writes.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        namespace: str,
-        name: str,
-        identity: str,
-        lease_seconds: float = 15.0,
-        renew_deadline: float = 10.0,
-        retry_seconds: float = 2.0,
-        clock: Callable[[], float] = boottime,
-    ) -> None:
-        if not identity:
+    client: Client
+    _: KW_ONLY
+    namespace: str
+    name: str
+    identity: str
+    lease_seconds: float = 15.0
+    renew_deadline: float = 10.0
+    retry_seconds: float = 2.0
+    clock: Callable[[], float] = boottime
+
+    def __post_init__(self) -> None:
+        if not self.identity:
             raise ValueError("a candidate needs an identity")
-        record.check_times(lease_seconds, renew_deadline, retry_seconds)
-        self.identity: Final = identity
-        self._what: Final = f"lease {namespace}/{name}"
-        self._renew_deadline: Final = renew_deadline
-        self._retry_seconds: Final = retry_seconds
-        self._clock: Final = clock
+        record.check_times(self.lease_seconds, self.renew_deadline, self.retry_seconds)
+        self._what = f"lease {self.namespace}/{self.name}"
         self._proved_until = _NEVER
-        self._changed: Final = asyncio.Event()
-        self._deposed: Final = asyncio.Event()
-        self._lock: Final = LeaseLock(
-            client,
-            namespace=namespace,
-            name=name,
-            identity=identity,
-            lease_seconds=lease_seconds,
-            clock=clock,
+        self._changed = asyncio.Event()
+        self._deposed = asyncio.Event()
+        self._lock = LeaseLock(
+            self.client,
+            namespace=self.namespace,
+            name=self.name,
+            identity=self.identity,
+            lease_seconds=self.lease_seconds,
+            clock=self.clock,
             on_view=self._on_view,
         )
 
     @property
     def leading(self) -> bool:
         """Whether it is sure, now, that nobody else leads."""
-        return self._clock() < self._proved_until
+        return self.clock() < self._proved_until
 
     @property
     def holder(self) -> str:
@@ -123,17 +120,17 @@ class Election:
         finally:
             self._proved_until = _NEVER
             try:
-                await self._lock.release(self._renew_deadline)
+                await self._lock.release(self.renew_deadline)
             finally:
                 await ended(watching)
 
     async def _stand(self) -> None:
         """Return once elected."""
-        backoff = Backoff(first=self._retry_seconds / 8, longest=self._retry_seconds)
+        backoff = Backoff(first=self.retry_seconds / 8, longest=self.retry_seconds)
         while True:
             self._changed.clear()
             view = self._lock.view
-            if view is None or self._clock() < view.free_at:
+            if view is None or self.clock() < view.free_at:
                 backoff.reset()
                 await self._wait_for_turn(view)
             elif await self._prove():
@@ -149,13 +146,13 @@ class Election:
         or tells of a leader that is gone.
         """
         if view is not None:
-            left = max(0.0, view.free_at - self._clock())
+            left = max(0.0, view.free_at - self.clock())
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(left, self._retry_seconds)):
+                async with asyncio.timeout(min(left, self.retry_seconds)):
                     await self._changed.wait()
-            if self._changed.is_set() or self._lock.silence < 2 * self._retry_seconds:
+            if self._changed.is_set() or self._lock.silence < 2 * self.retry_seconds:
                 return
-        if not await self._lock.look(self._renew_deadline / 2) and view is None:
+        if not await self._lock.look(self.renew_deadline / 2) and view is None:
             await asyncio.sleep(self._jittered())
 
     async def _reign(self, lead: Callable[[], Awaitable[None]]) -> bool:
@@ -186,33 +183,33 @@ class Election:
 
     async def _renew(self) -> None:
         """Renew until leadership is not proved any more."""
-        pause = self._retry_seconds
+        pause = self.retry_seconds
         while self.leading:
-            await asyncio.sleep(max(0.0, min(pause, self._proved_until - self._clock())))
+            await asyncio.sleep(max(0.0, min(pause, self._proved_until - self.clock())))
             if self.leading:
-                pause = self._retry_seconds if await self._prove() else self._jittered() / 2
+                pause = self.retry_seconds if await self._prove() else self._jittered() / 2
 
     async def _lapse(self) -> None:
         """Return as soon as leadership is not proved any more, whatever a renewal is waiting for.
 
         In short steps, as a sleep does not count the time that the machine sleeps.
         """
-        while (left := self._proved_until - self._clock()) > 0:
+        while (left := self._proved_until - self.clock()) > 0:
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(left, self._retry_seconds)):
+                async with asyncio.timeout(min(left, self.retry_seconds)):
                     await self._deposed.wait()
 
     async def _prove(self) -> bool:
         """Take or renew the lease; True if that proves for a while that we lead."""
         led = self.leading
-        sent = self._clock()
-        timeout = self._renew_deadline / 2
+        sent = self.clock()
+        timeout = self.renew_deadline / 2
         if led:
             timeout = max(0.0, min(timeout, self._proved_until - sent))
         held = await self._lock.hold(timeout)
-        until = sent + self._renew_deadline
+        until = sent + self.renew_deadline
         # A proof that has lapsed is over even if nobody took the lease: somebody may have asked.
-        if not held or self.leading != led or self._clock() >= until:
+        if not held or self.leading != led or self.clock() >= until:
             return False
         if not led:
             self._deposed.clear()
@@ -231,7 +228,7 @@ class Election:
         return record.describe(view) if view is not None else "not seen"
 
     def _jittered(self) -> float:
-        return self._retry_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - not a secret
+        return self.retry_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - not a secret
 
 
 async def _awaited(lead: Callable[[], Awaitable[None]]) -> None:

@@ -11,8 +11,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.election import record as leading
@@ -25,6 +26,7 @@ from localvolume.kube.workloads import Lease
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class LeaseLock:
     """`view` is the lease as last seen, None before; `on_view` is called with each new one.
 
@@ -32,36 +34,28 @@ class LeaseLock:
     No method raises ApiError: failures are logged once, until they are over.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        namespace: str,
-        name: str,
-        identity: str,
-        lease_seconds: float,
-        clock: Callable[[], float],
-        on_view: Callable[[View], None],
-    ) -> None:
+    client: Client
+    _: KW_ONLY
+    namespace: str
+    name: str
+    identity: str
+    lease_seconds: float
+    clock: Callable[[], float]
+    on_view: Callable[[View], None]
+
+    def __post_init__(self) -> None:
         self.view: View | None = None
-        self._client: Final = client
-        self._namespace: Final = namespace
-        self._name: Final = name
-        self._what: Final = f"lease {namespace}/{name}"
-        self._identity: Final = identity
-        self._lease_seconds: Final = lease_seconds
-        self._clock: Final = clock
-        self._on_view: Final = on_view
+        self._what = f"lease {self.namespace}/{self.name}"
         # renewTimes of writes that may be in the lease. With one resourceVersion to go by, at most
         # one of those that failed was done; so many are not in doubt at a time.
-        self._written: Final[deque[str]] = deque(maxlen=64)
+        self._written: deque[str] = deque(maxlen=64)
         self._in_doubt = False
-        self._told: Final[dict[str, str]] = {}
-        self._informer: Final = Informer(
-            client,
+        self._told: dict[str, str] = {}
+        self._informer = Informer(
+            self.client,
             LEASES,
-            namespace=namespace,
-            field_selector=f"metadata.name={name}",
+            namespace=self.namespace,
+            field_selector=f"metadata.name={self.name}",
             on_change=self._on_change,
         )
 
@@ -80,7 +74,7 @@ class LeaseLock:
         lease: Lease | None = None
         try:
             async with asyncio.timeout(timeout):
-                lease = await self._client.get(LEASES, self._name, self._namespace)
+                lease = await self.client.get(LEASES, self.name, self.namespace)
         except NotThere:
             pass
         except (ApiError, TimeoutError) as error:
@@ -101,7 +95,7 @@ class LeaseLock:
             raise ValueError("look first")
         now = leading.stamp(datetime.now(UTC))
         self._written.append(now)
-        record = leading.held(view, self._identity, self._lease_seconds, now)
+        record = leading.held(view, self.identity, self.lease_seconds, now)
         lease = await self._put(view.lease, record, timeout)
         if lease is None or self.view is None or self.view.version != version_of(lease):
             # In the last case, something newer was seen before the answer came.
@@ -129,11 +123,11 @@ class LeaseLock:
         try:
             async with asyncio.timeout(timeout):
                 if lease is None:
-                    body = {"metadata": {"name": self._name}, "spec": record}
-                    answer = await self._client.create(LEASES, body, self._namespace)
+                    body = {"metadata": {"name": self.name}, "spec": record}
+                    answer = await self.client.create(LEASES, body, self.namespace)
                 else:
                     patch = MergePatch(leading.locked(lease, record))
-                    answer = await self._client.patch(LEASES, self._name, patch, self._namespace)
+                    answer = await self.client.patch(LEASES, self.name, patch, self.namespace)
         except (LookAgain, AlreadyThere, NotThere) as error:
             self._in_doubt = False
             if isinstance(error, NotThere) and lease is None:
@@ -168,12 +162,12 @@ class LeaseLock:
             before,
             lease,
             version=version,
-            now=self._clock(),
-            identity=self._identity,
-            seconds=self._lease_seconds,
+            now=self.clock(),
+            identity=self.identity,
+            seconds=self.lease_seconds,
             written=self._written,
         )
-        self._on_view(view)
+        self.on_view(view)
         self._tell(before, view)
 
     def _tell(self, before: View | None, view: View) -> None:
@@ -181,7 +175,7 @@ class LeaseLock:
         if before is None or leading.describe(before) != state:
             _log.info("%s: %s", self._what, state)
         odd = leading.oddities(view.lease)
-        if view.holder == self._identity and not view.ours and before is not None:
+        if view.holder == self.identity and not view.ours and before is not None:
             odd = "somebody else wrote our identity into it"
         if odd and odd != self._told.get("record"):
             _log.warning("%s: %s", self._what, odd)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -43,30 +44,25 @@ GONE_SECONDS: Final = 60.0
 Tell = Callable[[str], None]
 
 
+@dataclass(eq=False)
 class JobCleaner:
     """One cleaning is one call of `clean`; `remove` ends what goes on by itself."""
 
-    def __init__(
-        self,
-        client: Client,
-        watch: JobWatch,
-        confirm: Confirm,
-        record: RecordWriter,
-        workers: Workers,
-        paces: StaticPaces,
-    ) -> None:
-        self._ask = JobRequests(client, watch)
-        self._watch = watch
-        self._confirm = confirm
-        self._record = record
-        self._workers = workers
-        self._paces = paces
+    client: Client
+    watch: JobWatch
+    confirm: Confirm
+    record: RecordWriter
+    workers: Workers
+    paces: StaticPaces
+
+    def __post_init__(self) -> None:
+        self._ask = JobRequests(self.client, self.watch)
         self._told: set[str] = set()
         """UIDs of Jobs that came to nothing, as was told: they go before the next is made."""
 
     def runs(self, volume: PersistentVolume) -> bool:
         """Whether a Job for this object is there already, so that it need not wait its turn."""
-        job = self._watch.of_volume(volume.metadata.uid)
+        job = self.watch.of_volume(volume.metadata.uid)
         return job is not None and job.state == "unfinished"
 
     async def clean(
@@ -88,14 +84,14 @@ class JobCleaner:
         """
         job = await self._begin(volume, planned, method, around, stop, begun, waits)
         await self._wait_for_end(job, volume, stop, waits)
-        entry = await self._confirm.still(planned, offered=True)
+        entry = await self.confirm.still(planned, offered=True)
         try:
             await verify(
                 target_of(entry),
                 method,
-                workers=self._workers,
+                workers=self.workers,
                 stop=stop,
-                paces=self._paces.cleaning,
+                paces=self.paces.cleaning,
             )
         except CleaningRefused:
             raise  # Somebody uses it: that says nothing of the Job, which is asked again later.
@@ -119,7 +115,7 @@ class JobCleaner:
         The lock keeps the two from working at once; but a Job asks no API server whether what it
         is to clean is still what it was made for. Where Jobs cannot be seen, there are none.
         """
-        if self._watch.unknown is not None:
+        if self.watch.unknown is not None:
             return
         job = await self._ask.of_volume(volume.metadata.uid)
         if job is not None and job.another_nodes:
@@ -187,9 +183,9 @@ class JobCleaner:
             raise CleaningFailed(f"pods of an earlier Job have not ended: {', '.join(left)}")
         config = around.classes[planned.class_name].config
         shared_with = around.node if config.selector else None
-        entry = await self._confirm.free_to_be_cleaned(planned, shared_with)
-        volume = await self._confirm.still_to_be_cleaned(volume)
-        self._record.check(volume, entry)
+        entry = await self.confirm.free_to_be_cleaned(planned, shared_with)
+        volume = await self.confirm.still_to_be_cleaned(volume)
+        self.record.check(volume, entry)
         block = entry.kind == "block"
         order = Order(
             kind="block" if block else "filesystem",
@@ -203,7 +199,7 @@ class JobCleaner:
         )
         now = datetime.now(UTC)
         body = cleaning_job(
-            order, method, volume, config, around.node, around.jobs, now, self._paces.jobs, name
+            order, method, volume, config, around.node, around.jobs, now, self.paces.jobs, name
         )
         return await self._ask.make(body)
 
@@ -217,7 +213,7 @@ class JobCleaner:
     async def _until_gone(self, job: CleaningJob, stop: asyncio.Event) -> None:
         """Foreground deletion: the Job goes after its pod. Raises CleaningFailed if it stays."""
         deadline = asyncio.get_running_loop().time() + GONE_SECONDS
-        async with self._watch.news() as news:
+        async with self.watch.news() as news:
             while True:
                 news.clear()
                 live = await self._ask.live(job.name)
@@ -228,7 +224,7 @@ class JobCleaner:
                     raise CleaningFailed(
                         f"{self._ask.named(job.name)} is being deleted, and its pod is still there"
                     )
-                await _next(news, stop, min(left, self._paces.job_look))
+                await _next(news, stop, min(left, self.paces.job_look))
 
     # --- its end -------------------------------------------------------------------------------
 
@@ -238,13 +234,13 @@ class JobCleaner:
         """Return when it has succeeded. Raises CleaningFailed for every other end."""
         told: set[str] = set()
         loop = asyncio.get_running_loop()
-        look_at = loop.time() + self._paces.job_look
+        look_at = loop.time() + self.paces.job_look
         now: CleaningJob | None = job
-        async with self._watch.news() as news:
+        async with self.watch.news() as news:
             while True:
                 if now is None or now.uid != job.uid:
                     # With its PersistentVolume gone by force, the Job goes too: then that is why.
-                    await self._confirm.still_to_be_cleaned(volume)
+                    await self.confirm.still_to_be_cleaned(volume)
                     raise CleaningFailed(f"{self._ask.named(job.name)} was deleted before its end")
                 if now.state == "succeeded":
                     return
@@ -253,12 +249,12 @@ class JobCleaner:
                     raise await self._ask.failure(now)
                 await _next(news, stop, max(0.0, look_at - loop.time()))
                 news.clear()
-                now = self._watch.get(job.name)
+                now = self.watch.get(job.name)
                 late = loop.time() >= look_at
                 if late or now is None or now.uid != job.uid:
                     now = await self._ask.live(job.name)
                 if late:
-                    look_at = loop.time() + self._paces.job_look
+                    look_at = loop.time() + self.paces.job_look
                     if now is not None and now.state == "unfinished":
                         await self._say_why_it_waits(now, told, waits)
 

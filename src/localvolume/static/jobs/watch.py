@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.kube.backoff import Backoff
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class JobWatch:
     """Run `run()` as a task; `known` is set once Jobs were listed, or it is known why not.
 
@@ -35,27 +37,21 @@ class JobWatch:
     where they are needed and the API server refuses them.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        namespace: str,
-        node_name: str,
-        on_change: Callable[[], None],
-        again_seconds: float,
-    ) -> None:
-        self.namespace: Final = namespace
-        self.known: Final = asyncio.Event()
+    client: Client
+    namespace: str
+    node_name: str
+    on_change: Callable[[], None]
+    again_seconds: float
+
+    def __post_init__(self) -> None:
+        self.known = asyncio.Event()
         self.needed = False
-        self._client = client
-        self._node_name = node_name
-        self._on_change = on_change
-        self._again_seconds = again_seconds
-        self._key = marks.node_key(node_name)
+        self._key = marks.node_key(self.node_name)
         self._own = f"{marks.NODE_LABEL}={self._key}"
         self._informer = Informer(
-            client,
+            self.client,
             JOBS,
-            namespace=namespace,
+            namespace=self.namespace,
             label_selector=self._own,
             on_change=self._changed,
         )
@@ -121,7 +117,7 @@ class JobWatch:
     def _changed(self, *_: object) -> None:
         for event in self._news:
             event.set()
-        self._on_change()
+        self.on_change()
 
     async def run(self) -> None:
         """Never returns."""
@@ -149,7 +145,7 @@ class JobWatch:
                     self._changed()
                 with contextlib.suppress(TimeoutError):
                     refused = self.needed and self._refused is not None
-                    async with asyncio.timeout(self._again_seconds if refused else None):
+                    async with asyncio.timeout(self.again_seconds if refused else None):
                         await self._again.wait()
         finally:
             if watching is not None:
@@ -169,15 +165,15 @@ class JobWatch:
 
         One that cannot be labelled is kept in mind as it is, lest what it cleans be touched.
         """
-        named = f"{marks.HOSTNAME_LABEL}={self._node_name}"
-        if fault_of_label_value(self._node_name):
+        named = f"{marks.HOSTNAME_LABEL}={self.node_name}"
+        if fault_of_label_value(self.node_name):
             # No label can say that name, so upstream has no Jobs here: but may we see any?
-            await self._client.list_page(JOBS, self.namespace, label_selector=self._own, limit=1)
+            await self.client.list_page(JOBS, self.namespace, label_selector=self._own, limit=1)
             return
         found: dict[str, Job] = {}
         cont = ""
         while True:
-            page = await self._client.list_page(
+            page = await self.client.list_page(
                 JOBS,
                 self.namespace,
                 label_selector=f"{named},!{marks.NODE_LABEL}",
@@ -195,7 +191,7 @@ class JobWatch:
         meta = job.metadata
         label = {marks.NODE_LABEL: self._key}
         try:
-            labelled = await self._client.patch(
+            labelled = await self.client.patch(
                 JOBS,
                 meta.name,
                 MergePatch({"metadata": {"uid": meta.uid, "labels": label}}),

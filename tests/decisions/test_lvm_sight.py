@@ -14,7 +14,14 @@ from localvolume.config.pools import LvmConfig
 from localvolume.config.sources import Others, loader
 from localvolume.host.lvm import devicefilter
 from localvolume.host.lvm.commands import Lvm, LvmFailed
-from localvolume.host.lvm.devicefilter import Block, accepting, free_filter, hidden, shown, told
+from localvolume.host.lvm.devicefilter import (
+    Block,
+    accepting,
+    explained,
+    free_filter,
+    hidden,
+    shown,
+)
 from tests.host.support_images import run_here
 
 
@@ -124,9 +131,9 @@ def test_where_both_filters_are_in_use_nothing_is_run(tmp_path: Path) -> None:
 
 def test_who_misses_a_group_is_told_what_lvm_is_not_shown() -> None:
     volume = block("dm-7", uuid="LVM-aaaa")
-    assert told(hidden([*NODE, volume], set())) == ""
+    assert explained(hidden([*NODE, volume], set())) == ""
     loops = [block(f"loop{number}") for number in range(7)]
-    text = told(hidden([*NODE, volume, *loops], set()))
+    text = explained(hidden([*NODE, volume, *loops], set()))
     assert "loop0, loop1, loop2, loop3, loop4 and 2 more:" in text
     assert "devices file" in text
 

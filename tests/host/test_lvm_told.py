@@ -146,7 +146,7 @@ class TestMeanwhile:
         working, over = threading.Event(), threading.Event()
 
         def work() -> None:
-            with store._entrance.using("b"):
+            with store._session.using("b"):
                 working.set()
                 over.wait(20)
 

@@ -189,11 +189,14 @@ class TestGround:
         store.open()
         problems: list[str] = []
         thread = threading.Thread(target=lambda: problems.append(store.look().problem))
-        with store._entrance.using():
+        with store._session.using():
             with dead_filesystem(where):
                 thread.start()
                 task = Path(f"/proc/self/task/{thread.native_id}/stat")
-                until(task.read_text, lambda told: told.rpartition(")")[2].split()[0] == "D")
+                until(
+                    task.read_text,
+                    lambda told: told.rpartition(")")[2].split()[0] == "D",
+                )
                 store.close()
             thread.join()
             assert problems != [""]

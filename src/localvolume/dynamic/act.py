@@ -255,7 +255,7 @@ class Acts:
     ) -> None:
         if volume.spec.capacity.get("storage") != quantity(size):
             await self._patch_volume(volume, patches.grown(volume, size))
-        await self._patch_status(claim, patches.told(claim, size))
+        await self._patch_status(claim, patches.claim_grown(claim, size))
         text = f"volume {volume.metadata.name} has {quantity(size)} now"
         self.say_of_claim(claim, "Normal", "VolumeResizeSuccessful", text)
 

@@ -201,7 +201,7 @@ class Keeping:
             self.saw_volume(await self.client.patch(PERSISTENT_VOLUMES, name, patch))
         live = await self.client.get(CLAIMS, meta.name, meta.namespace)
         if live.metadata.uid == meta.uid:
-            await self._patch_status(live, growing.told(live, size))
+            await self._patch_status(live, growing.claim_grown(live, size))
             text = f"volume {name} has {quantity(size)} now"
             self._say_of(claim, "Normal", "VolumeResizeSuccessful", text)
 

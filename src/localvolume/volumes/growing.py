@@ -41,7 +41,7 @@ def resizing(claim: PersistentVolumeClaim, size_bytes: int, now: float) -> Merge
     return MergePatch({**bound_to(claim).body, "status": status}) if status else None
 
 
-def told(claim: PersistentVolumeClaim, size_bytes: int) -> MergePatch:
+def claim_grown(claim: PersistentVolumeClaim, size_bytes: int) -> MergePatch:
     """The claim's status with what its volume has now, and no word of resizing any more.
 
     As external-resizer leaves it: what was allocated for it stays, and counts for quotas as the

@@ -35,7 +35,7 @@ class Attachments:
 
         Raises NotThisVolume, BackendFailed, OSError.
         """
-        with told(), the_volume(pool, IMAGES_PLACE, image_name(record), record) as fd:
+        with translated(), the_volume(pool, IMAGES_PLACE, image_name(record), record) as fd:
             pool_id = store.pool_id(pool)
             with _attaching:
                 loop = self._linked(pool_id, record, fd)
@@ -58,7 +58,7 @@ class Attachments:
         Raises BackendFailed: no link leads there if it could not be taken back either.
         """
         pool_id = store.pool_id(pool)
-        with told(), opened(pool, IMAGES_PLACE) as images:
+        with translated(), opened(pool, IMAGES_PLACE) as images:
             self._links.remove(pool_id, record.name)
             try:
                 offline.resize_by_tool(self._run, images, record, loop, blocks)
@@ -108,7 +108,7 @@ class Attachments:
     def let_go(self, pool: int, record: Record, fd: int) -> None:
         """Detach the record's open image, link first. Raises BackendFailed while it is in use."""
         pool_id = store.pool_id(pool)
-        with told():
+        with translated():
             loops = attach.on_file(fd)
             for loop in loops:
                 if users := users_of(loop.device):
@@ -125,7 +125,7 @@ class Attachments:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Say as the protocol does what loop devices say."""
     try:
         yield

@@ -16,7 +16,7 @@ from functools import partial
 from localvolume.backends.image import filesystem, store
 from localvolume.backends.image import offline as imageoffline
 from localvolume.backends.image import usage as imageusage
-from localvolume.backends.image.attach import Attachments, told
+from localvolume.backends.image.attach import Attachments, translated
 from localvolume.backends.image.growing import NO_ROOM, grow_image
 from localvolume.backends.image.links import LINKS, Links, one_name
 from localvolume.backends.image.store import (
@@ -89,7 +89,7 @@ class ImageBackend:
         filesystem.check(record)
         check_overwriting(pool, record)
         self.unmake(pool, path, record)
-        with told(), opened(pool, IMAGES_PLACE) as images:
+        with translated(), opened(pool, IMAGES_PLACE) as images:
             store.begin(images, record)
             fd = os.open(
                 image_name(record),
@@ -128,7 +128,7 @@ class ImageBackend:
     def unmake(self, pool: int, path: str, record: Record) -> None:
         """Take away the image, its loop device and its link, whichever are there."""
         name = image_name(record)
-        with told(), opened(pool, IMAGES_PLACE) as images:
+        with translated(), opened(pool, IMAGES_PLACE) as images:
             if store.is_anything(images, record):
                 if not store.is_ours(images, record):
                     raise NotThisVolume(f"{name} is there already, and no record explains it")
@@ -182,7 +182,7 @@ class ImageBackend:
     def retire(self, pool: int, path: str, record: Record) -> None:
         """Detach the image and move it into the trash."""
         name, trash = image_name(record), trash_name(record)
-        with told():
+        with translated():
             place, here = IMAGES_PLACE, name
             if not store.is_there(pool, place, name, record):
                 place, here = TRASH_PLACE, trash
@@ -215,7 +215,7 @@ class ImageBackend:
             written += count
             tell(0, written)
 
-        with told():
+        with translated():
             if not store.is_there(pool, TRASH_PLACE, trash, record):
                 return
             with the_volume(pool, TRASH_PLACE, trash, record) as fd:

@@ -15,10 +15,10 @@ from typing import Any
 from localvolume.backends.lvm import growing, making, removal
 from localvolume.backends.lvm import snapshots as lvmsnapshots
 from localvolume.backends.lvm.engine import gated, is_down
-from localvolume.backends.lvm.entrance import LvmEntrance
 from localvolume.backends.lvm.making import entry_of
 from localvolume.backends.lvm.record import Entry, fields_of
-from localvolume.backends.lvm.tools import Tools, told
+from localvolume.backends.lvm.session import LvmSession
+from localvolume.backends.lvm.tools import Tools, translated
 from localvolume.backends.lvm.turns import LOCKS
 from localvolume.backends.lvm.usage import usage
 from localvolume.backends.lvm.view import Snapshot, View, report_of
@@ -57,34 +57,34 @@ class LvmStore:
         self.locks = locks
         lvm = gated(config.lvm, run)
         self.tools = Tools(config.lvm, lvm, config, run, zeroing or Zeroing())
-        self._entrance = LvmEntrance(self.tools, locks)
+        self._session = LvmSession(self.tools, locks)
         self._attached = False
 
     # The pool
 
     def know(self, known_ids: Collection[str], known_places: Collection[str] = ()) -> None:
         """Set anew which pool ids PersistentVolumes name here."""
-        self._entrance.known_ids = frozenset(known_ids)
+        self._session.known_ids = frozenset(known_ids)
 
     def open(self) -> str:
         """Prove and lock the pool; returns its id."""
-        with self._entrance.using() as seen:
+        with self._session.using() as seen:
             return seen.id
 
     def close(self) -> None:
         """Let others have the pool, once what is under way in it has ended."""
-        self._entrance.close()
+        self._session.close()
 
     def look(self) -> PoolReport:
         """See what is there; whatever is wrong is told as the report's `problem`."""
         # Nothing is half made because it is being made just now.
-        busy = self._entrance.busy
+        busy = self._session.busy
         try:
-            with self._entrance.using() as seen:
-                busy |= self._entrance.busy
+            with self._session.using() as seen:
+                busy |= self._session.busy
                 half = seen.half_snapshots.items()
                 seen = replace(seen, half_snapshots={k: v for k, v in half if k not in busy})
-                troubles = self._entrance.bring_up(seen) if self._attached else []
+                troubles = self._session.bring_up(seen) if self._attached else []
                 return self._report(seen, troubles)
         except (BackendFailed, ValueError) as error:
             return self.unseen(str(error), taken=isinstance(error.__cause__, PoolTaken))
@@ -105,11 +105,11 @@ class LvmStore:
     def attach_all(self) -> dict[str, str]:
         """Activate every volume, after a reboot; what failed, by the volume's name."""
         failed = {}
-        with self._entrance.using() as seen:
+        with self._session.using() as seen:
             for name, entry in seen.entries.items():
                 if entry.record.state in ("made", "offered") and is_down(entry.volume):
                     try:
-                        self._entrance.attach(entry)
+                        self._session.attach(entry)
                     except BackendFailed as error:
                         failed[name] = str(error)
         self._attached = True
@@ -117,7 +117,7 @@ class LvmStore:
 
     def host_path(self, record: Record) -> str:
         """The path that the PersistentVolume names."""
-        with told(self.config.name):
+        with translated(self.config.name):
             return device_path(self.tools.of.group, record.name)
 
     # A volume's life
@@ -129,13 +129,13 @@ class LvmStore:
         that LVM has given it. Raises NotThisVolume where another volume has its name, NoRoom,
         Impossible.
         """
-        with self._entrance.using(record.name) as seen:
-            return making.make(self.tools, seen, record, self._entrance.take)
+        with self._session.using(record.name) as seen:
+            return making.make(self.tools, seen, record, self._session.take)
 
     def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
         """Write down that a PersistentVolume is asked for, before it is; later also its UID, and
         whom the volume was `given` to since it was made."""
-        with self._entrance.using(record.name) as seen:
+        with self._session.using(record.name) as seen:
             entry = _living(seen, record)
             known = entry.record
             offered = as_offered(known, volume_uid, given)
@@ -145,11 +145,11 @@ class LvmStore:
 
     def grow(self, record: Record, size_bytes: int) -> Record:
         """Let a volume have that many bytes or a little more; one that has is returned as it is."""
-        with self._entrance.using(record.name) as seen:
+        with self._session.using(record.name) as seen:
             entry = _living(seen, record)
             if size_bytes <= entry.record.size_bytes:
                 return entry.record
-            return growing.grow(self.tools, seen, entry, size_bytes, self._entrance.take)
+            return growing.grow(self.tools, seen, entry, size_bytes, self._session.take)
 
     def adopt(self, name: str, directory: str, **fields: Any) -> Record:
         """No older provisioner that we replace made `local` volumes of logical ones."""
@@ -162,7 +162,7 @@ class LvmStore:
 
         Raises BackendFailed where it is in use, or has snapshots: classic ones go down with it.
         """
-        with self._entrance.using(record.name) as seen:
+        with self._session.using(record.name) as seen:
             entry = entry_of(seen, record.name)
             if entry is None or entry.record.state == "making":
                 raise NotThisVolume(f"{record.name} has no volume to remove")
@@ -183,7 +183,7 @@ class LvmStore:
 
         Raises BackendFailed while it has snapshots. One that is gone is purged.
         """
-        with self._entrance.using(record.name) as seen:
+        with self._session.using(record.name) as seen:
             entry = entry_of(seen, record.name)
             if entry is None:
                 return
@@ -194,7 +194,7 @@ class LvmStore:
 
     def forget(self, record: Record) -> None:
         """Let go of a volume: it stays, with tags that say whose it was, listed as an orphan."""
-        with self._entrance.using(record.name) as seen:
+        with self._session.using(record.name) as seen:
             entry = entry_of(seen, record.name)
             if entry is not None:
                 removal.forget(self.tools, seen, entry)
@@ -204,7 +204,7 @@ class LvmStore:
 
         Raises NotThisVolume for any other.
         """
-        with self._entrance.using(record.name) as seen:
+        with self._session.using(record.name) as seen:
             entry = entry_of(seen, record.name)
             if entry is None:
                 return
@@ -224,18 +224,18 @@ class LvmStore:
         `size_bytes` is the room of a classic one (of a thick volume), by default as much as it can
         ever need; one with less is lost once so much has changed.
         """
-        with self._entrance.using(record.name, name) as seen:
+        with self._session.using(record.name, name) as seen:
             entry = _living(seen, record)
-            return lvmsnapshots.make(self.tools, seen, entry, name, size_bytes, self._entrance.take)
+            return lvmsnapshots.make(self.tools, seen, entry, name, size_bytes, self._session.take)
 
     def snapshots(self) -> list[Snapshot]:
         """The snapshots that were taken here, by name."""
-        with self._entrance.using() as seen:
+        with self._session.using() as seen:
             return [seen.snapshots[name] for name in sorted(seen.snapshots)]
 
     def remove_snapshot(self, name: str) -> None:
         """Remove a snapshot; none there is fine. Raises NotThisVolume where it is not ours."""
-        with self._entrance.using(name) as seen:
+        with self._session.using(name) as seen:
             lvmsnapshots.drop(self.tools, seen, name)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localvolume.backends.lvm.tools import told
+from localvolume.backends.lvm.tools import translated
 from localvolume.backends.lvm.view import report_of, view_of
 from localvolume.backends.model import Abilities, BackendFailed, PoolReport
 from localvolume.config.pools import PoolConfig
@@ -17,7 +17,7 @@ def survey(config: PoolConfig, run: Run) -> PoolReport:
     # Not through the gate: looking from beside puts nothing right.
     lvm = Lvm(run, config.lvm.command_prefix, discovery=config.lvm.discovery)
     try:
-        with told(config.name):
+        with translated(config.name):
             seen = view_of(config.lvm, *lvm.whole(config.lvm.group))
             return report_of(config.name, seen, abilities=Abilities(enforce=True))
     except BackendFailed as error:

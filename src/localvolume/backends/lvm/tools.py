@@ -47,7 +47,7 @@ class Tools(Engine):
 
 
 @contextmanager
-def told(pool: str) -> Iterator[None]:
+def translated(pool: str) -> Iterator[None]:
     """Turn what LVM and the kernel say within into what the caller must do about it."""
     try:
         yield

@@ -63,7 +63,7 @@ def begin(using: OpenPool, backend: Backend, record: Record) -> Record:
             raise Impossible("an image has no directory of its own")
         if isinstance(backend, NeedsProjects):
             taken = using.neighbours.projects()
-            record = replace(record, project=backend.free_project(using.ground.pool, record, taken))
+            record = replace(record, project=backend.free_project(using.root.pool, record, taken))
         using.reserved[record.name] = record
     try:
         using.records.write(record, durable=False)
@@ -78,15 +78,15 @@ def _check_place(using: OpenPool, directory: str, others: Mapping[str, Record]) 
         raise NotThisVolume(f"{directory} is, or is in, or holds the volume {other.name}")
     if directory in using.records.unreadable():
         raise NotThisVolume(f"{directory} may be of a volume whose record cannot be read")
-    check_parents(using.ground.pool, directory, _needed_parents(others.values()))
-    with suppress(FileNotFoundError), above(using.ground.pool, directory) as parent:
+    check_parents(using.root.pool, directory, _needed_parents(others.values()))
+    with suppress(FileNotFoundError), above(using.root.pool, directory) as parent:
         os.stat(split(directory)[1], dir_fd=parent, follow_symlinks=False)
         raise NotThisVolume(f"{directory} is there already, and no volume here explains it")
 
 
 def complete(using: OpenPool, backend: Backend, record: Record) -> Record:
     """Make what was begun, put it into its place and write that down; raises as `begin`."""
-    pool, path = using.ground.pool, using.ground.path
+    pool, path = using.root.pool, using.root.path
     if not is_placed(record):
         record = backend.make(pool, path, record)
     elif not is_in_place(pool, record, backend.identity):
@@ -109,7 +109,7 @@ def unmake(using: OpenPool, backend: Backend, record: Record) -> None:
 
     Raises BackendFailed where somebody has written to it, OSError.
     """
-    pool, path = using.ground.pool, using.ground.path
+    pool, path = using.root.pool, using.root.path
     if is_in_place(pool, record, backend.identity):
         # What an attempt before left there; then the volume itself, out of everybody's reach.
         backend.unmake(pool, path, record)
@@ -128,7 +128,7 @@ def take_away(using: OpenPool, backend: Backend, known: Record) -> None:
     try:
         unmake(using, backend, begun)
     except BackendFailed:
-        if _is_still_there(using.ground.pool, begun, backend.identity):
+        if _is_still_there(using.root.pool, begun, backend.identity):
             using.records.write(known)
         raise
 
@@ -155,7 +155,7 @@ def tidy(using: OpenPool, record: Record) -> None:
         # Whoever needs them has a record or a reservation before they are made.
         with using.reserving:
             needed = _needed_parents(using.others(record.name).values())
-            remove_parents(using.ground.pool, record.directory, needed)
+            remove_parents(using.root.pool, record.directory, needed)
 
 
 def _needed_parents(others: Iterable[Record]) -> set[str]:

@@ -25,7 +25,7 @@ from localvolume.backends.pool.layout import check_directory, overlapping, trash
 from localvolume.backends.pool.making import begin, complete, is_begun, take_away, tidy, unmake
 from localvolume.backends.pool.orphans import orphans
 from localvolume.backends.pool.root import PoolTaken
-from localvolume.backends.pool.session import Entrance, OpenPool
+from localvolume.backends.pool.session import OpenPool, Session
 from localvolume.backends.pool.standing import Standing, filesystem_of, standing_of
 from localvolume.config.pools import PoolConfig
 from localvolume.host.filesystem.errors import mounted_failure
@@ -49,7 +49,7 @@ def adopted(using: OpenPool, name: str, directory: str, fields: dict[str, Any]) 
         other = overlapping(directory, using.others(name).values())
         if other is not None:
             raise NotThisVolume(f"{directory} is, or is in, or holds {other.name}")
-        with places.in_place(using.ground.pool, record, places.inode_of) as fd:
+        with places.in_place(using.root.pool, record, places.inode_of) as fd:
             record = replace(record, inode=places.inode_of(fd))
         using.records.write(record)
     return record
@@ -81,7 +81,7 @@ class PoolStore:
         self._backend = backend
         # What older provisioners made are plain directories, whatever is made here now.
         self._adopted = backend if backend.name == "directory" else DirectoryBackend()
-        self._entrance = Entrance(config, known_ids, why_not=why_not)
+        self._session = Session(config, known_ids, why_not=why_not)
         self._standing = Standing()
 
     # The pool
@@ -89,44 +89,44 @@ class PoolStore:
     def know(self, known_ids: Collection[str], known_places: Collection[str] = ()) -> None:
         """Set anew which pool ids PersistentVolumes name here, and below which directories those
         of older provisioners lie; counts when it is next opened."""
-        self._entrance.known_ids = frozenset(known_ids)
-        self._entrance.known_places = frozenset(known_places)
+        self._session.known_ids = frozenset(known_ids)
+        self._session.known_places = frozenset(known_places)
 
     def open(self) -> str:
         """Open, prove and lock the pool, if that is not done yet; returns its id."""
-        with self._entrance.using() as using:
-            return using.ground.id
+        with self._session.using() as using:
+            return using.root.id
 
     def close(self) -> None:
         """Let others have the pool, once what is under way in it has ended."""
-        self._entrance.close()
+        self._session.close()
 
     def look(self) -> PoolReport:
         """See what is there; whatever is wrong is told as the report's `problem`."""
         name = self.config.name
         try:
-            with self._entrance.using() as using:
-                ground, records = using.ground, using.records
+            with self._session.using() as using:
+                root, records = using.root, using.records
                 records.refresh()
                 found, unreadable = records.all(), records.unreadable()
-                mount = ground.mount()
-                filesystem = filesystem_of(ground.pool, mount)
+                mount = root.mount()
+                filesystem = filesystem_of(root.pool, mount)
                 self._standing = Standing(filesystem=filesystem, records=found)
                 unwell = str(mounted_failure(mount)) if mount is not None else ""
                 usage = self._measure(using, found)
                 # After what volumes hold: what is written meanwhile is missing from both.
-                total, available = ground.room()
+                total, available = root.room()
                 return PoolReport(
                     name=name,
-                    id=ground.id,
+                    id=root.id,
                     total_bytes=total,
                     available_bytes=available,
                     unwell=unwell,
                     warnings=[f"nothing is made there any more: {unwell}"] if unwell else (),
-                    abilities=self._backend.abilities(ground.pool, ground.path),
+                    abilities=self._backend.abilities(root.pool, root.path),
                     records=found,
                     usage=usage,
-                    orphans=orphans(ground.pool, {**using.reserved, **found}, unreadable),
+                    orphans=orphans(root.pool, {**using.reserved, **found}, unreadable),
                     unreadable=unreadable,
                     astray=self._astray(using, found),
                     filesystem=filesystem,
@@ -141,7 +141,7 @@ class PoolStore:
         return self._standing.report(self.config.name, problem, taken=taken)
 
     def _measure(self, using: OpenPool, records: Mapping[str, Record]) -> Mapping[str, Usage]:
-        pool, path = using.ground.pool, using.ground.path
+        pool, path = using.root.pool, using.root.path
         ours = [one for one in records.values() if not one.adopted and one.state != "making"]
         adopted = [one for one in records.values() if one.adopted]
         return {
@@ -151,27 +151,27 @@ class PoolStore:
 
     def _astray(self, using: OpenPool, records: Mapping[str, Record]) -> list[str]:
         made = [one for one in records.values() if one.state in _ATTACHED and not one.adopted]
-        return self._backend.astray(using.ground.pool, using.ground.path, made) if made else []
+        return self._backend.astray(using.root.pool, using.root.path, made) if made else []
 
     def _of(self, record: Record) -> Backend:
         return self._adopted if record.adopted else self._backend
 
     def host_path(self, record: Record) -> str:
         """The path that the PersistentVolume names."""
-        return self._of(record).host_path(self.config.host_dir, self._entrance.id(), record)
+        return self._of(record).host_path(self.config.host_dir, self._session.id(), record)
 
     def attach_all(self) -> dict[str, str]:
         """Make every volume usable, after a reboot; what failed, by the volume's name."""
         failed = {}
-        with self._entrance.using() as using:
+        with self._session.using() as using:
             for name, seen in using.records.all().items():
                 if seen.state not in _ATTACHED:
                     continue
                 try:
                     # With the record as it is then: it may have grown since it was seen.
-                    with self._entrance.alone(using, name) as known:
+                    with self._session.alone(using, name) as known:
                         if known is not None and known.state in _ATTACHED:
-                            self._of(known).attach(using.ground.pool, using.ground.path, known)
+                            self._of(known).attach(using.root.pool, using.root.path, known)
                 except (BackendFailed, OSError) as error:
                     failed[name] = str(error)
         return failed
@@ -184,7 +184,7 @@ class PoolStore:
         One that is made or offered already is returned as it is. Raises NotThisVolume where
         something else lies in its place, NoRoom, Impossible.
         """
-        with self._entrance.doing(record.name) as (using, known):
+        with self._session.doing(record.name) as (using, known):
             if known is not None and known.state == "making" and not is_begun(known, record):
                 unmake(using, self._backend, known)
                 known = None
@@ -195,13 +195,13 @@ class PoolStore:
             elif known.claim_uid != record.claim_uid:
                 raise NotThisVolume(f"{record.name} was made for another claim")
             made = complete(using, self._backend, known) if known.state == "making" else known
-            self._backend.attach(using.ground.pool, using.ground.path, made)
+            self._backend.attach(using.root.pool, using.root.path, made)
             return made
 
     def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
         """Write down that a PersistentVolume is asked for, before it is; later also its UID, and
         whom the volume was `given` to since it was made."""
-        with self._entrance.doing(record.name) as (using, known):
+        with self._session.doing(record.name) as (using, known):
             known = _living(record, known)
             offered = as_offered(known, volume_uid, given)
             if offered != known:
@@ -210,11 +210,11 @@ class PoolStore:
 
     def grow(self, record: Record, size_bytes: int) -> Record:
         """Let a volume have that many bytes; one that has as many is returned as it is."""
-        with self._entrance.doing(record.name) as (using, known):
+        with self._session.doing(record.name) as (using, known):
             known = _living(record, known)
             if size_bytes <= known.size_bytes:
                 return known
-            pool, path = using.ground.pool, using.ground.path
+            pool, path = using.root.pool, using.root.path
             grown = self._of(known).grow(pool, path, known, size_bytes)
             grown = replace(grown, size_bytes=size_bytes)
             using.records.write(grown)
@@ -226,7 +226,7 @@ class PoolStore:
         `fields` are what else is known for its record. Raises NotThisVolume where there is no
         directory, or where it is a link, a mount point or another volume's.
         """
-        with self._entrance.doing(name) as (using, known):
+        with self._session.doing(name) as (using, known):
             check_directory(directory)
             if known is not None:
                 if known.directory != directory:
@@ -238,14 +238,14 @@ class PoolStore:
 
     def retire(self, record: Record) -> Record:
         """Move a volume into the trash, in one step: it is `removed`. Done before is fine."""
-        with self._entrance.doing(record.name) as (using, known):
+        with self._session.doing(record.name) as (using, known):
             if known is None or known.state == "making":
                 raise NotThisVolume(f"{record.name} has no volume to remove")
             if known.state == "removed":
                 return known
             gone = replace(known, trash=trash_name(known), state="removed")
             try:
-                self._of(known).retire(using.ground.pool, using.ground.path, gone)
+                self._of(known).retire(using.root.pool, using.root.path, gone)
             except Lost as error:
                 if known.adopted:
                     raise  # nothing proves that this is the disk it was on
@@ -264,14 +264,14 @@ class PoolStore:
         progress: Progress | None = None,
     ) -> None:
         """Delete a removed volume for good, its record last; one without a record is purged."""
-        with self._entrance.doing(record.name) as (using, known):
+        with self._session.doing(record.name) as (using, known):
             if known is None:
                 return
             if known.state != "removed":
                 raise NotThisVolume(f"{record.name} is {known.state}: nothing of it is purged")
             self._of(known).purge(
-                using.ground.pool,
-                using.ground.path,
+                using.root.pool,
+                using.root.path,
                 known,
                 stop=stop,
                 files_per_second=files_per_second,
@@ -282,7 +282,7 @@ class PoolStore:
 
     def forget(self, record: Record) -> None:
         """Delete the record alone: the data stays, listed as an orphan from now on."""
-        with self._entrance.doing(record.name) as (using, known):
+        with self._session.doing(record.name) as (using, known):
             if known is not None:
                 using.records.delete(known.name)
 
@@ -291,13 +291,13 @@ class PoolStore:
 
         Raises NotThisVolume for any other.
         """
-        with self._entrance.doing(record.name) as (using, known):
+        with self._session.doing(record.name) as (using, known):
             if known is None:
                 return
             if known.adopted or known.state == "removed":
                 raise NotThisVolume(f"{known.name} may hold data: it is not taken away")
             if known.state == "offered":
-                pool, path = using.ground.pool, using.ground.path
+                pool, path = using.root.pool, using.root.path
                 if not self._backend.is_untouched(pool, path, known):
                     raise NotThisVolume(f"{known.name} may hold data: it is not taken away")
             take_away(using, self._backend, known)

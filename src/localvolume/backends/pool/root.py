@@ -1,4 +1,4 @@
-"""The ground a pool stands on: opened, proved to be the right one, and locked against others."""
+"""The root directory of a pool: opened, proved to be the right one, and locked against others."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _LEAST_INODES: Final = 16
 """What a volume takes at least, with its record, its directories and what a tenant begins with."""
 
 
-class Ground:
+class PoolRoot:
     """An open pool. Everything in it is reached from `pool`, a descriptor of its directory.
 
     `path` is where this process sees it, without links. `ours` and `records` are descriptors of

@@ -12,7 +12,7 @@ from typing import Final
 from localvolume.backends.directory.projects import neighbours_on
 from localvolume.backends.model import BackendFailed, NoRoom, NotThisVolume, Record
 from localvolume.backends.pool.records import Records, UnreadableRecord
-from localvolume.backends.pool.root import Ground, PoolTaken, PoolUnusable
+from localvolume.backends.pool.root import PoolRoot, PoolTaken, PoolUnusable
 from localvolume.config.pools import PoolConfig
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -33,9 +33,9 @@ def told(pool: str) -> Iterator[None]:
 class OpenPool:
     """An open pool and what is known of it; closed when the last who uses it is done."""
 
-    def __init__(self, ground: Ground) -> None:
-        self.ground = ground
-        self.records = Records(ground.records, ground.ours)
+    def __init__(self, root: PoolRoot) -> None:
+        self.root = root
+        self.records = Records(root.records, root.ours)
         self.records.clean()
         self.records.refresh()
         self.users = 1
@@ -44,10 +44,10 @@ class OpenPool:
         #: Volumes with which something is being done.
         self.busy: set[str] = set()
         #: The open pools of its filesystem, itself included.
-        self.neighbours = neighbours_on(ground.pool)
+        self.neighbours = neighbours_on(root.pool)
         #: Held while a place or a quota is chosen for a volume: by all others it is seen as taken.
         self.reserving = self.neighbours.choosing
-        self.neighbours.join(os.fstat(ground.pool).st_ino, self)
+        self.neighbours.join(os.fstat(root.pool).st_ino, self)
 
     def volumes(self) -> dict[str, Record]:
         """All volumes, those included that are being begun right now."""
@@ -64,10 +64,10 @@ class OpenPool:
     def close(self) -> None:
         """Let go of it; harmless when done before."""
         self.neighbours.leave(self)
-        self.ground.close()
+        self.root.close()
 
 
-class Entrance:
+class Session:
     """The way into one pool, for many threads. None of them waits for the disk with a lock held
     that `close` needs: a disk that hangs holds up those alone who ask it. Nobody is let in while
     `why_not` gives a reason.
@@ -77,11 +77,11 @@ class Entrance:
         self,
         config: PoolConfig,
         known_ids: Collection[str],
-        open_ground: Callable[[PoolConfig, Collection[str], Collection[str]], Ground] = Ground,
+        open_root: Callable[[PoolConfig, Collection[str], Collection[str]], PoolRoot] = PoolRoot,
         why_not: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._config = config
-        self._open_ground = open_ground
+        self._open_root = open_root
         self._why_not = why_not
         #: Ids that PersistentVolumes of this node name for this pool; may be set anew.
         self.known_ids = frozenset(known_ids)
@@ -130,7 +130,7 @@ class Entrance:
             with self._opening:
                 using = self._hold() or self._begin()
         try:
-            using.ground.check(self._config)
+            using.root.check(self._config)
         except BaseException:
             with self._lock:
                 # What is proved of it counts no more: it is begun anew when next asked for.
@@ -150,11 +150,11 @@ class Entrance:
     def _begin(self) -> OpenPool:
         closings = self._closings
         known_ids = self.known_ids | ({self._seen} if self._seen else set())
-        ground = self._open_ground(self._config, known_ids, self.known_places)
+        root = self._open_root(self._config, known_ids, self.known_places)
         try:
-            begun = OpenPool(ground)
+            begun = OpenPool(root)
         except BaseException:
-            ground.close()
+            root.close()
             raise
         try:
             self._begun(begun, closings)
@@ -168,7 +168,7 @@ class Entrance:
             if self._closings != closings:
                 # Whoever asked waits: made in another pool meanwhile, it would be made twice.
                 raise PoolTaken("it was closed meanwhile")
-            self._seen = begun.ground.id
+            self._seen = begun.root.id
             self._open = begun
             begun.users += 1
 

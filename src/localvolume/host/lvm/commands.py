@@ -312,7 +312,7 @@ class Lvm:
                 command, ["lvm", command, "--config", config, *arguments], seconds, most
             )
         except GroupMissing as error:
-            if not (told := devicefilter.told(hidden)):
+            if not (told := devicefilter.explained(hidden)):
                 raise
             raise GroupMissing(f"{error} ({told})") from error
 

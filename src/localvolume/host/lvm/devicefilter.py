@@ -168,7 +168,7 @@ def _below_loops() -> set[str]:
     return found
 
 
-def told(hidden: Mapping[str, str]) -> str:
+def explained(hidden: Mapping[str, str]) -> str:
     """What is not shown, for people who miss a group; "" where that is nothing of note."""
     names = [name for name, why in sorted(hidden.items()) if "logical volume" not in why]
     if not names:

@@ -34,7 +34,7 @@ from localvolume.flexvolume.drivers.devicemount import (
 )
 from localvolume.flexvolume.drivers.lvm import removal
 from localvolume.flexvolume.drivers.lvm.content import check, content_of, visible_on
-from localvolume.flexvolume.drivers.lvm.group import Group, refuse_unless, told
+from localvolume.flexvolume.drivers.lvm.group import Group, refuse_unless, translated
 from localvolume.flexvolume.drivers.lvm.marks import (
     is_begun_thin,
     is_unmarked,
@@ -68,7 +68,7 @@ class LvmDriver:
 
     def mount(self, volume: Volume, target: str) -> str:
         """See `driver.Driver`."""
-        with told():
+        with translated():
             volumes = self._group.volumes()
             found = next((one for one in volumes if one.name == volume.name), None)
             # Before anything is made, or changed.
@@ -121,7 +121,7 @@ class LvmDriver:
 
     def unmount(self, name: str, target: str) -> str:
         """See `driver.Driver`."""
-        with told():
+        with translated():
             there = mounted_at(target) if os.path.lexists(target) else None
             if there is not None:
                 its = {there.device} if self._group.is_it(name, there.device) else frozenset[str]()
@@ -132,7 +132,7 @@ class LvmDriver:
 
     def list_volumes(self) -> list[Owned]:
         """See `driver.Driver`."""
-        with told():
+        with translated():
             # Also where nothing is to be changed: what reads from a device that a killed command
             # has left suspended waits until somebody resumes it.
             self._group.engine.lvm.put_right()
@@ -140,12 +140,12 @@ class LvmDriver:
 
     def unmarked(self) -> list[str]:
         """See `driver.Driver`."""
-        with told():
+        with translated():
             return unmarked_of(self._group.volumes())
 
     def note(self, name: str, tags: Mapping[str, str]) -> None:
         """See `driver.Driver`."""
-        with told():
+        with translated():
             found = self._group.look(name)
             noted = noted_on(found) if found else None
             if found is not None and noted is not None:
@@ -154,7 +154,7 @@ class LvmDriver:
     def is_in_use(self, name: str) -> bool:
         """See `driver.Driver`."""
         try:
-            with told():
+            with translated():
                 found = self._group.look(name)
                 return found is not None and removal.users_of(found) != ""
         except DriverFailed as error:
@@ -163,12 +163,12 @@ class LvmDriver:
 
     def remove(self, volume: Owned) -> None:
         """See `driver.Driver`."""
-        with told():
+        with translated():
             removal.remove(self._group, volume)
 
     def grow(self, name: str, size_bytes: int) -> int:
         """See `driver.Driver`."""
-        with told():
+        with translated():
             found = self._group.look(name)
             if found is None:
                 raise DriverFailed(f"there is no logical volume {self._group.name}/{name}")
@@ -189,7 +189,7 @@ class LvmDriver:
         """See `driver.Driver`. Its filesystem is made, where one is seen: what is not active, or
         holds none, is looked at when it is mounted."""
         adopted = []
-        with told():
+        with translated():
             for found in self._group.volumes():
                 tags = volumes.get(found.name)
                 if tags is not None and is_unmarked(found):

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Turn whatever the host says within into DriverFailed."""
     try:
         yield
@@ -56,7 +56,7 @@ def told() -> Iterator[None]:
 
 
 class Group:
-    """All methods raise DriverFailed and what `told` turns into it."""
+    """All methods raise DriverFailed and what `translated` turns into it."""
 
     def __init__(self, run: Run, config: LvmConfig) -> None:
         self._config = config

@@ -1,6 +1,6 @@
 """The steps between a logical volume and its mounted filesystem; each may be repeated.
 
-See `lvm`. All raise DriverFailed and what `group.told` turns into it.
+See `lvm`. All raise DriverFailed and what `group.translated` turns into it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from localvolume.flexvolume.driver import (
     same_owner,
 )
 from localvolume.flexvolume.drivers.lvm.content import Device, FsType, check, content_of, must_hold
-from localvolume.flexvolume.drivers.lvm.group import Group, size_in, told
+from localvolume.flexvolume.drivers.lvm.group import Group, size_in, translated
 from localvolume.flexvolume.drivers.lvm.marks import Tags, ours
 from localvolume.host.locks import lock_device
 from localvolume.host.lvm.commands import LogicalVolume
@@ -112,7 +112,7 @@ class Steps:
     def explained(self, found: LogicalVolume) -> Iterator[None]:
         """Say of a failure that the thin pool is full, where it is: the kernel says "I/O error"."""
         try:
-            with told():
+            with translated():
                 yield
         except DriverFailed as error:
             why = self._group.fullness(found)

@@ -16,8 +16,8 @@ import pytest
 from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.model import BackendFailed, NotThisVolume
 from localvolume.backends.pool.pool import PoolStore
-from localvolume.backends.pool.root import Ground, PoolTaken, why_not_mounted
-from localvolume.backends.pool.session import Entrance
+from localvolume.backends.pool.root import PoolRoot, PoolTaken, why_not_mounted
+from localvolume.backends.pool.session import Session
 from localvolume.host.mount.mounts import MountTable, parse_mount_table
 from tests.host.support_devices import (
     bind,
@@ -259,21 +259,21 @@ class TestOnlyOne:
     def test_what_is_closed_while_it_is_opened_is_waited_for(self) -> None:
         """Were it a problem like others, volumes would be made in another pool meanwhile."""
 
-        def closing(*args: Any) -> Ground:
+        def closing(*args: Any) -> PoolRoot:
             if not closed:
                 closed.append(True)
-                entrance.close()
-            return Ground(*args)
+                session.close()
+            return PoolRoot(*args)
 
         closed: list[bool] = []
         with filesystem("ext4") as where:
-            entrance = Entrance(config_of(where), (), closing)
-            with pytest.raises(BackendFailed, match="closed meanwhile") as told, entrance.using():
+            session = Session(config_of(where), (), closing)
+            with pytest.raises(BackendFailed, match="closed meanwhile") as told, session.using():
                 pass
             assert isinstance(told.value.__cause__, PoolTaken)
-            with entrance.using() as using:
-                assert using.ground.id
-            entrance.close()
+            with session.using() as using:
+                assert using.root.id
+            session.close()
 
     def test_two_things_at_once_with_one_volume(self) -> None:
         class Slow(DirectoryBackend):

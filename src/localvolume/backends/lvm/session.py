@@ -13,7 +13,7 @@ from localvolume.backends.capacity import room
 from localvolume.backends.lvm.engine import is_down
 from localvolume.backends.lvm.record import Entry
 from localvolume.backends.lvm.removal import in_state
-from localvolume.backends.lvm.tools import Tools, told
+from localvolume.backends.lvm.tools import Tools, translated
 from localvolume.backends.lvm.turns import Turns
 from localvolume.backends.lvm.usage import usage
 from localvolume.backends.lvm.view import NoPool, View, report_of
@@ -24,7 +24,7 @@ _BRINGING_UP_SECONDS: Final = 4.0
 """How long one look spends with volumes that somebody has deactivated."""
 
 
-class LvmEntrance:
+class LvmSession:
     """Reads the pool anew for each call, as LVM may be used by others at any time."""
 
     def __init__(self, tools: Tools, locks: str) -> None:
@@ -50,7 +50,7 @@ class LvmEntrance:
     @contextmanager
     def using(self, *alone: str) -> Iterator[View]:
         """The pool as it is now, proven and locked, alone with these volumes."""
-        with told(self._name):
+        with translated(self._name):
             begun = self._turns.begin()
             with self._turns.alone(*alone):
                 seen = self._read()
@@ -95,7 +95,7 @@ class LvmEntrance:
 
     def attach(self, entry: Entry) -> None:
         """Activate one volume if it still is to be."""
-        with told(self._name), self._turns.alone(entry.record.name):
+        with translated(self._name), self._turns.alone(entry.record.name):
             try:
                 volume = self._tools.again(entry.volume)
             except NotThisVolume:

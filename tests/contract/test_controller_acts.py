@@ -16,7 +16,7 @@ import pytest
 
 from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
 from localvolume.controller.claims.act import RouteActs
-from localvolume.controller.model import DeleteClaim, DeleteVolume, LetGo, MarkLost, Policy, Step
+from localvolume.controller.model import Action, DeleteClaim, DeleteVolume, LetGo, MarkLost, Policy
 from localvolume.controller.plan.claims import Reschedule, Route
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.telemetry import ControllerMetrics
@@ -73,7 +73,7 @@ class Ground:
         nothing = MergePatch({"metadata": {"finalizers": None}})
         await self.client.patch(VOLUMES, "local-pv-1", nothing)
 
-    async def do(self, step: Step) -> None:
+    async def do(self, action: Action) -> None:
         acts = Acts(
             client=self.client,
             reporter=Reporter(EventRecorder(self.client, "test", "one")),
@@ -82,7 +82,7 @@ class Ground:
             saw=lambda _: None,
         )
         self.sandbox.requests.clear()
-        await acts.do(step)
+        await acts.do(action)
 
     def writes(self) -> list[tuple[str, str]]:
         asked = self.sandbox.requests
@@ -100,13 +100,13 @@ async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
 async def test_of_what_is_gone_already_nothing_is_written(ground: Ground) -> None:
     volume = await ground.volume(phase="Available")
     await ground.forget(volume)
-    for step in (
+    for action in (
         MarkLost(volume, "its node is lost", "nothing follows"),
         DeleteClaim(volume, "its claim is deleted"),
         DeleteVolume(volume, "it is removed", abandons=False),
         LetGo(volume, "it is removed", abandons=False),
     ):
-        await ground.do(step)
+        await ground.do(action)
         assert ground.writes() == []
 
 
@@ -152,13 +152,13 @@ async def test_a_selected_node_of_an_impossible_name_is_not_asked_for(ground: Gr
     selected = {"volume.kubernetes.io/selected-node": "No_Node"}
     body = {"metadata": {"name": "data", "annotations": selected}, "spec": spec}
     claim = await ground.client.create(CLAIMS, body, "default")
-    step = Reschedule(claim, "there is no node No_Node", "No_Node")
+    action = Reschedule(claim, "there is no node No_Node", "No_Node")
     told: list[str] = []
     seen: list[Nodes] = []
 
     def again(_: object, nodes: Nodes) -> Reschedule:
         seen.append(nodes)
-        return step
+        return action
 
     acts = RouteActs(
         client=ground.client,
@@ -168,7 +168,7 @@ async def test_a_selected_node_of_an_impossible_name_is_not_asked_for(ground: Gr
         told=lambda done: told.append(done.node),
     )
     ground.sandbox.requests.clear()
-    await acts.do(step)
+    await acts.do(action)
     asked = [(one.verb, one.resource) for one in ground.sandbox.requests]
     assert asked == [("patch", "persistentvolumeclaims")]
     assert (told, seen[0].by_name("No_Node")) == (["No_Node"], None)

@@ -56,7 +56,7 @@ class Ground:
             saw_volume=lambda _: None,
             saw_claim=lambda _: None,
         )
-        step = TakeAway(key=self.made.name, reason="nobody", pool=self.pool, record=self.made)
+        action = TakeAway(key=self.made.name, reason="nobody", pool=self.pool, record=self.made)
         facts = Facts(
             node=NodeFacts(NODE, "uid", NODE, {}),
             provisioners=frozenset(),
@@ -65,7 +65,7 @@ class Ground:
             claims={},
             volumes={},
         )
-        await acts.do(step, facts)
+        await acts.do(action, facts)
 
     async def delete_claim(self) -> None:
         await self.client.delete(CLAIMS, "data", "default", uid=self.made.claim_uid)

@@ -15,7 +15,7 @@ from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
 from localvolume.controller.flexvolume.act import FlexActs
 from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.volumes.preconditions import Superseded
-from localvolume.flexvolume.plan.provision import Claim, Keep, Provision, Refuse, Step
+from localvolume.flexvolume.plan.provision import Action, Claim, Keep, Provision, Refuse
 from localvolume.flexvolume.plan.release import Delete, Hold
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.events import EventRecorder
@@ -38,11 +38,11 @@ class Ground:
     """The acts, with what is decided anew about whatever they read."""
 
     client: Client
-    claim_again: Callable[[Claim], Step] = lambda _: Keep("it is not asked")
-    volume_again: Callable[[Any, Claim | None], Step] = lambda _, __: Keep("it is not asked")
+    claim_again: Callable[[Claim], Action] = lambda _: Keep("it is not asked")
+    volume_again: Callable[[Any, Claim | None], Action] = lambda _, __: Keep("it is not asked")
     told: list[str] = field(default_factory=list)
 
-    async def do(self, step: Provision | Delete) -> None:
+    async def do(self, action: Provision | Delete) -> None:
         acts = FlexActs(
             client=self.client,
             events=EventRecorder(self.client, "test", "one"),
@@ -50,9 +50,9 @@ class Ground:
             claim_again=self.claim_again,
             volume_again=self.volume_again,
             saw=lambda _: None,
-            cannot=lambda step: self.told.append(step.reason),
+            cannot=lambda action: self.told.append(action.reason),
         )
-        await acts.do(step)
+        await acts.do(action)
 
     async def claim(self) -> Claim:
         spec = {
@@ -123,10 +123,10 @@ async def test_another_volume_of_the_name_is_not_deleted(ground: Ground) -> None
     before = await ground.client.create(VOLUMES, BODY)
     await ground.forget(before)
     await ground.client.create(VOLUMES, BODY)
-    step = Delete("its claim is gone", before, secure=False)
+    action = Delete("its claim is gone", before, secure=False)
     ground.volume_again = lambda volume, _: Delete("its claim is gone", volume, secure=False)
     with pytest.raises(Superseded, match="pvc-1 is another object now"):
-        await ground.do(step)
+        await ground.do(action)
     assert await ground.names() == ["pvc-1"]
 
 
@@ -134,7 +134,7 @@ async def test_a_volume_that_is_held_meanwhile_is_not_deleted(ground: Ground) ->
     """It names no claim: there is none to be asked for."""
     asked: list[Claim | None] = []
 
-    def again(volume: Any, claim: Claim | None) -> Step:
+    def again(volume: Any, claim: Claim | None) -> Action:
         asked.append(claim)
         return Hold("its node is lost", volume)
 

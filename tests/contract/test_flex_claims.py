@@ -99,20 +99,20 @@ async def test_the_agent_does_not_let_go(api: Api) -> None:
 async def test_the_controller_does_not_delete_it(api: Api) -> None:
     sandbox, client = api
     volume = await client.get(VOLUMES, "pvc-1")
-    step = Delete("its claim is gone", volume, secure=False)
+    action = Delete("its claim is gone", volume, secure=False)
     acts = FlexActs(
         client=client,
         events=EventRecorder(client, "test", NODE),
         metrics=ControllerMetrics(),
         claim_again=lambda _: Keep("it is not asked"),
-        volume_again=lambda _, claim: step if claim is None else Keep("its claim is still there"),
+        volume_again=lambda _, claim: action if claim is None else Keep("its claim is still there"),
         saw=lambda _: None,
         cannot=lambda _: None,
     )
     proxys_404(sandbox)
     with pytest.raises(NotThere):
-        await acts.do(step)
+        await acts.do(action)
     assert (await client.get(VOLUMES, "pvc-1")).metadata.deletion_timestamp is None
     sandbox.faults.clear()
-    await acts.do(step)
+    await acts.do(action)
     assert (await client.get(VOLUMES, "pvc-1")).metadata.deletion_timestamp is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from localvolume.controller.model import Policy, Step
+from localvolume.controller.model import Action, Policy
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.plan.volumes import Facts, decide
 from localvolume.kube.objects import (
@@ -24,7 +24,7 @@ from localvolume.kube.objects import (
 from localvolume.volumes import marks
 from localvolume.volumes.periods import Moment, Witnessed
 
-S = TypeVar("S", bound=Step)
+S = TypeVar("S", bound=Action)
 
 NOW = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 JUST_NOW = "2027-01-15T08:00:00Z"
@@ -97,19 +97,19 @@ def volume(
     )
 
 
-def step(
+def action(
     about: PersistentVolume,
     nodes: Iterable[Node] = (),
     policy: Policy = LISTED,
     now: float | Moment = NOW,
     witnessed: Witnessed | None = None,
-) -> Step:
+) -> Action:
     now = now if isinstance(now, Moment) else Moment(now, now)
     seen = Witnessed(0.0, now.earlier) if witnessed is None else witnessed
     return decide(Facts(Nodes(nodes), policy, now, seen), about)
 
 
 def a(kind: type[S], found: Any) -> S:
-    """The step as what it must be; what it is instead is said with its reason."""
+    """The action as what it must be; what it is instead is said with its reason."""
     assert isinstance(found, kind), found
     return found

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from localvolume.backends.model import Abilities, PoolReport, Record, Usage
 from localvolume.config.pools import DYNAMIC_PROVISIONER, LvmConfig, PoolConfig
-from localvolume.dynamic.model import ClassFacts, Facts, Pool, Step, Wish
+from localvolume.dynamic.model import Action, ClassFacts, Facts, Pool, Wish
 from localvolume.dynamic.plan.neighbours import with_neighbours
 from localvolume.dynamic.plan.plan import plan
 from localvolume.kube.cache import key_of
@@ -45,7 +45,7 @@ from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.periods import Moment, Witnessed
 from tests.suite.names import KUTTI, LOCAL_PATH, OPENEBS
 
-S = TypeVar("S", bound=Step)
+S = TypeVar("S", bound=Action)
 
 HOST = "host-1"
 NODE = NodeFacts("node-1", "node-uid", HOST, {marks.HOSTNAME_LABEL: HOST, "zone": "a"})
@@ -328,18 +328,18 @@ def facts(*things: Thing, **changes: Any) -> Facts:
     return Facts(**{"witnessed": seen, **found, "now": now})
 
 
-def planned(*things: Thing, **changes: Any) -> dict[str, Step]:
-    """The steps by name."""
-    return {step.key: step for step in plan(facts(*things, **changes)).steps}
+def planned(*things: Thing, **changes: Any) -> dict[str, Action]:
+    """The actions by name."""
+    return {action.key: action for action in plan(facts(*things, **changes)).actions}
 
 
-def step(*things: Thing, name: str = "pvc-1", **changes: Any) -> Step:
-    """The step about one name."""
+def action(*things: Thing, name: str = "pvc-1", **changes: Any) -> Action:
+    """The action about one name."""
     return planned(*things, **changes)[name]
 
 
 def a(kind: type[S], found: Any) -> S:
-    """The step as what it must be; what it is instead is said with its reason."""
+    """The action as what it must be; what it is instead is said with its reason."""
     assert isinstance(found, kind), found
     return found
 

@@ -15,6 +15,7 @@ import msgspec
 from localvolume.config.model import FirstUse, VolumeMode
 from localvolume.kube.objects import ClaimRef, PersistentVolume, PVStatus
 from localvolume.static.model import (
+    Action,
     Adopt,
     Ask,
     Clean,
@@ -28,7 +29,6 @@ from localvolume.static.model import (
     MarkClaimed,
     Publish,
     Reclaim,
-    Step,
     Withdraw,
 )
 from localvolume.static.plan.content import is_offerable
@@ -196,7 +196,7 @@ class Node:
         """One look, and what comes of it; after `most` writes the agent dies."""
         entries = [entry for number in range(2) if (entry := self._entry(number))]
         missing = {volume.metadata.uid: 1e9 for volume in self.objects.values()}
-        steps = steps_of(
+        actions = steps_of(
             entries,
             self.objects.values(),
             classes=[self.facts],
@@ -204,36 +204,36 @@ class Node:
             online=False,
         )
         writes = 0
-        for step in steps:
-            for _ in self._do(step):
+        for action in actions:
+            for _ in self._do(action):
                 writes += 1
                 if writes >= most:
                     return
 
-    def _do(self, step: Step) -> Iterator[None]:
+    def _do(self, action: Action) -> Iterator[None]:
         """The act's writes; each `yield` follows one."""
-        match step:
+        match action:
             case Hold() | Keep() | Ask():
                 return
             case Publish():
-                yield from self._publish(step)
+                yield from self._publish(action)
             case Adopt() | KeepRecord() | MarkClaimed():
-                yield from self._mark(step)
+                yield from self._mark(action)
             case Withdraw() | Reclaim():
-                self._change(step.volume, deleting=True)
+                self._change(action.volume, deleting=True)
                 yield
             case LetGo():
-                self._remove(step.volume)
+                self._remove(action.volume)
                 yield
             case Clean():
-                yield from self._clean(step.volume, step.entry)
+                yield from self._clean(action.volume, action.entry)
             case CleanFirst():
-                yield from self._clean(None, step.entry)
+                yield from self._clean(None, action.entry)
             case _:
-                raise AssertionError(step)
+                raise AssertionError(action)
 
-    def _publish(self, step: Publish) -> Iterator[None]:
-        number, disk = self._at(step.entry)
+    def _publish(self, action: Publish) -> Iterator[None]:
+        number, disk = self._at(action.entry)
         entry = self._entry(number)
         assert entry is not None
         assert held_by_another(entry) is None
@@ -243,26 +243,26 @@ class Node:
         yield
         annotations = {marks.GENERATION_ANNOTATION: disk.record.generation}
         made = volume_of(
-            entry, name=step.name, annotations=annotations, mode=self.facts.config.volume_mode
+            entry, name=action.name, annotations=annotations, mode=self.facts.config.volume_mode
         )
         meta = msgspec.structs.replace(made.metadata, uid=f"uid-{self._count}")
-        self.objects[step.name] = msgspec.structs.replace(made, metadata=meta)
+        self.objects[action.name] = msgspec.structs.replace(made, metadata=meta)
         yield
 
-    def _mark(self, step: Adopt | KeepRecord | MarkClaimed) -> Iterator[None]:
-        volume = step.volume
-        if isinstance(step, Adopt):
-            if step.identity is not None:
-                note = {marks.IDENTITY_ANNOTATION: to_annotation(step.identity)}
+    def _mark(self, action: Adopt | KeepRecord | MarkClaimed) -> Iterator[None]:
+        volume = action.volume
+        if isinstance(action, Adopt):
+            if action.identity is not None:
+                note = {marks.IDENTITY_ANNOTATION: to_annotation(action.identity)}
                 self._change(volume, annotations=note)
                 yield
             return
-        if step.entry is not None:
-            _, disk = self._at(step.entry)
-            record = of_object(generation_of(volume), step.entry.recorded)
-            if isinstance(step, KeepRecord):
+        if action.entry is not None:
+            _, disk = self._at(action.entry)
+            record = of_object(generation_of(volume), action.entry.recorded)
+            if isinstance(action, KeepRecord):
                 self._count += 1
-                record = next_offer(step.entry.recorded, f"generation-{self._count}", None)
+                record = next_offer(action.entry.recorded, f"generation-{self._count}", None)
                 disk.record = record
                 yield
                 note = {marks.GENERATION_ANNOTATION: record.generation}

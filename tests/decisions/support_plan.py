@@ -26,6 +26,7 @@ from localvolume.kube.objects import (
     VolumeNodeAffinity,
 )
 from localvolume.static.model import (
+    Action,
     ClassFacts,
     Content,
     Entry,
@@ -33,7 +34,6 @@ from localvolume.static.model import (
     Hold,
     Problem,
     ProblemCode,
-    Step,
 )
 from localvolume.static.plan.plan import plan
 from localvolume.volumes import marks
@@ -49,7 +49,7 @@ ELSEWHERE = "other-host"
 SIZE = 20 * GIB
 
 State = Literal["empty", "holds", "traces", "formatted", "unfinished", "busy", "unknown"]
-S = TypeVar("S", bound=Step)
+S = TypeVar("S", bound=Action)
 
 
 def class_facts(
@@ -282,34 +282,34 @@ def facts_of(
 
 def steps_of(
     entries: Iterable[Entry] = (), volumes: Iterable[PersistentVolume] = (), **changes: Any
-) -> list[Step]:
+) -> list[Action]:
     return plan(facts_of(entries, volumes, **changes))
 
 
 def only_step(
     entries: Iterable[Entry] = (), volumes: Iterable[PersistentVolume] = (), **changes: Any
-) -> Step:
-    """The one step of a plan that must have exactly one."""
-    (step,) = steps_of(entries, volumes, **changes)
-    return step
+) -> Action:
+    """The one action of a plan that must have exactly one."""
+    (action,) = steps_of(entries, volumes, **changes)
+    return action
 
 
-def a(kind: type[S], step: Step) -> S:
-    """The step as what it must be; what it is instead is said with its reason."""
-    assert isinstance(step, kind), step
-    return step
+def a(kind: type[S], action: Action) -> S:
+    """The action as what it must be; what it is instead is said with its reason."""
+    assert isinstance(action, kind), action
+    return action
 
 
-def steps_about(steps: Iterable[Step], volume: PersistentVolume) -> list[Step]:
-    return [step for step in steps if getattr(step, "volume", None) is volume]
+def steps_about(actions: Iterable[Action], volume: PersistentVolume) -> list[Action]:
+    return [action for action in actions if getattr(action, "volume", None) is volume]
 
 
-def step_about(steps: Iterable[Step], volume: PersistentVolume) -> Step:
-    (step,) = steps_about(steps, volume)
-    return step
+def step_about(actions: Iterable[Action], volume: PersistentVolume) -> Action:
+    (action,) = steps_about(actions, volume)
+    return action
 
 
-def held(step: Step, code: str) -> Hold:
-    hold = a(Hold, step)
+def held(action: Action, code: str) -> Hold:
+    hold = a(Hold, action)
     assert hold.code == code, hold
     return hold

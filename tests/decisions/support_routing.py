@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from localvolume.controller.plan.capacity import DRIVER_LABEL, driver_label, offers_for
-from localvolume.controller.plan.claims import Facts, Refusal, Step, decide, refusal
+from localvolume.controller.plan.claims import Action, Facts, Refusal, decide, refusal
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.kube.objects import (
     ClaimRef,
@@ -31,7 +31,7 @@ from localvolume.volumes import marks
 from tests.decisions.support_controller import NOW, node
 from tests.suite.names import LOCAL_PATH, SELECTED
 
-S = TypeVar("S", bound=Step)
+S = TypeVar("S", bound=Action)
 
 OURS = marks.DYNAMIC_PROVISIONER
 GA = "volume.kubernetes.io/storage-provisioner"
@@ -190,7 +190,7 @@ def facts(
     )
 
 
-def step(about: PersistentVolumeClaim, *args: Any, **kwargs: Any) -> Step:
+def action(about: PersistentVolumeClaim, *args: Any, **kwargs: Any) -> Action:
     """What is decided; what the claim itself says of refusals counts."""
     told = refusal(about)
     if told is not None:
@@ -198,7 +198,7 @@ def step(about: PersistentVolumeClaim, *args: Any, **kwargs: Any) -> Step:
     return decide(facts(*args, **kwargs), about)
 
 
-def a(kind: type[S], found: Step) -> S:
-    """The step as what it must be; what it is instead is said with its reason."""
+def a(kind: type[S], found: Action) -> S:
+    """The action as what it must be; what it is instead is said with its reason."""
     assert isinstance(found, kind), found
     return found

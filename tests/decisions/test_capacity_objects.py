@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from localvolume.dynamic.plan.capacity import (
     DRIVER_LABEL,
     MANAGER_LABEL,
+    Action,
     CapacityFacts,
     ClassRoom,
     Create,
     Delete,
     Desired,
     Patch,
-    Step,
     desired_objects,
     driver_label,
     manifest,
@@ -53,17 +53,17 @@ def facts(*classes: ClassRoom, node: NodeFacts = NODE) -> CapacityFacts:
     return CapacityFacts(node, classes)
 
 
-def made(step: Create, node: NodeFacts) -> CSIStorageCapacity:
+def made(action: Create, node: NodeFacts) -> CSIStorageCapacity:
     """As the API server would keep it."""
-    body = manifest(step, node, NAMESPACE)
-    body["metadata"]["uid"] = f"uid-of-{step.name}"
+    body = manifest(action, node, NAMESPACE)
+    body["metadata"]["uid"] = f"uid-of-{action.name}"
     return msgspec.convert(body, CSIStorageCapacity)
 
 
 def made_anew(about: ClassRoom) -> CSIStorageCapacity:
-    (step,) = plan_objects(facts(about), [])
-    assert isinstance(step, Create)
-    return made(step, NODE)
+    (action,) = plan_objects(facts(about), [])
+    assert isinstance(action, Create)
+    return made(action, NODE)
 
 
 def thing(
@@ -76,9 +76,9 @@ def thing(
     **fields: Any,
 ) -> CSIStorageCapacity:
     """The object that there should be, with some differences; None removes a label."""
-    (step,) = plan_objects(facts(about or room(), node=node), [])
-    assert isinstance(step, Create)
-    there = made(step, node)
+    (action,) = plan_objects(facts(about or room(), node=node), [])
+    assert isinstance(action, Create)
+    there = made(action, node)
     kept = {**there.metadata.labels, **(labels or {})}
     metadata = msgspec.structs.replace(
         there.metadata,
@@ -89,26 +89,26 @@ def thing(
     return msgspec.structs.replace(there, metadata=metadata, **fields)
 
 
-def carried_out(steps: Sequence[Step], world: World, node: NodeFacts = NODE) -> World:
-    """The objects after the steps, as an API server would have them."""
+def carried_out(actions: Sequence[Action], world: World, node: NodeFacts = NODE) -> World:
+    """The objects after the actions, as an API server would have them."""
     world = dict(world)
-    for step in steps:
-        if isinstance(step, Create):
-            assert step.name not in world
-            world[step.name] = made(step, node)
-        elif isinstance(step, Patch):
-            name = step.object.metadata.name
-            assert world[name] is step.object
-            sizes = {"capacity": step.desired.sizes["capacity"]}
-            sizes["maximum_volume_size"] = step.desired.sizes["maximumVolumeSize"]
-            world[name] = msgspec.structs.replace(step.object, **sizes)
-        elif isinstance(step, Delete):
-            assert world.pop(step.object.metadata.name) is step.object
+    for action in actions:
+        if isinstance(action, Create):
+            assert action.name not in world
+            world[action.name] = made(action, node)
+        elif isinstance(action, Patch):
+            name = action.object.metadata.name
+            assert world[name] is action.object
+            sizes = {"capacity": action.desired.sizes["capacity"]}
+            sizes["maximum_volume_size"] = action.desired.sizes["maximumVolumeSize"]
+            world[name] = msgspec.structs.replace(action.object, **sizes)
+        elif isinstance(action, Delete):
+            assert world.pop(action.object.metadata.name) is action.object
     return world
 
 
-def kinds(steps: Sequence[Step]) -> list[str]:
-    return [f"{type(step).__name__} {step.key}" for step in steps]
+def kinds(actions: Sequence[Action]) -> list[str]:
+    return [f"{type(action).__name__} {action.key}" for action in actions]
 
 
 # --- external-provisioner's cases -----------------------------------------------------------------
@@ -211,14 +211,14 @@ THREE_LEVELS = NodeFacts("node-a", "uid-a", "host-a", {"zone": "z", "region": "r
 def test_what_external_provisioner_does(
     given_facts: CapacityFacts, existing: list[CSIStorageCapacity], expected: list[str]
 ) -> None:
-    steps = plan_objects(given_facts, existing)
-    assert kinds(steps) == expected
-    assert all(step.reason for step in steps)
+    actions = plan_objects(given_facts, existing)
+    assert kinds(actions) == expected
+    assert all(action.reason for action in actions)
     # And once that is done, there is nothing left to do.
     node = given_facts.node
     world = {f"{number}": there for number, there in enumerate(existing)}
     world = {there.metadata.name: there for there in world.values()}
-    assert plan_objects(given_facts, carried_out(steps, world, node).values()) == []
+    assert plan_objects(given_facts, carried_out(actions, world, node).values()) == []
 
 
 @pytest.mark.parametrize("mode", ["E20", "E21", "E39"])
@@ -229,14 +229,14 @@ def test_the_binding_mode_makes_no_difference(mode: str) -> None:
 
 
 def test_two_nodes_keep_to_their_own() -> None:
-    """E30 to E32: 2x2 are made, changed, and two replaced by two; no step crosses over."""
+    """E30 to E32: 2x2 are made, changed, and two replaced by two; no action crosses over."""
     world: World = {}
     for classes in ([A, B], [room("a", 7 * GIB), room("b", 8 * GIB)], [A, C]):
         for node in (NODE, OTHER):
             before = {n: there for n, there in world.items() if not ours(there, node.name)}
-            steps = plan_objects(facts(*classes, node=node), world.values())
-            assert len(steps) >= 2
-            world = carried_out(steps, world, node)
+            actions = plan_objects(facts(*classes, node=node), world.values())
+            assert len(actions) >= 2
+            world = carried_out(actions, world, node)
             assert before.items() <= world.items()
         assert len(world) == 4
     assert sorted(there.storage_class_name for there in world.values()) == ["a", "a", "c", "c"]
@@ -247,9 +247,9 @@ def test_two_nodes_keep_to_their_own() -> None:
 
 def test_a_whole_object() -> None:
     """E17, E19: and it goes when its Node goes."""
-    (step,) = plan_objects(facts(room("fast", 2 * GIB, 3 * GIB + KIB)), [])
-    assert isinstance(step, Create)
-    assert manifest(step, NODE, NAMESPACE) == {
+    (action,) = plan_objects(facts(room("fast", 2 * GIB, 3 * GIB + KIB)), [])
+    assert isinstance(action, Create)
+    assert manifest(action, NODE, NAMESPACE) == {
         "metadata": {
             "name": object_name("node-a", "fast"),
             "namespace": NAMESPACE,
@@ -321,24 +321,24 @@ def test_sizes(rooms: tuple[int, ...], capacity: int, maximum: int) -> None:
 
 def test_a_pool_with_a_problem_keeps_the_object_at_zero() -> None:
     """So that the scheduler keeps away; without the object it would too, but nobody saw why."""
-    (step,) = plan_objects(facts(room("a", 0)), [thing(A)])
-    assert isinstance(step, Patch)
-    assert step.desired.sizes == {"capacity": "0", "maximumVolumeSize": "0"}
+    (action,) = plan_objects(facts(room("a", 0)), [thing(A)])
+    assert isinstance(action, Patch)
+    assert action.desired.sizes == {"capacity": "0", "maximumVolumeSize": "0"}
     assert (
-        step.reason == "capacity is 2Gi and should be 0, maximumVolumeSize is 2Gi and should be 0"
+        action.reason == "capacity is 2Gi and should be 0, maximumVolumeSize is 2Gi and should be 0"
     )
 
 
 def test_an_object_says_why_pools_cannot_serve_the_class() -> None:
     """In one line, and no more than an Event holds."""
     unable = ClassRoom("a", DYNAMIC_PROVISIONER, (0,), "pool fast: no\nquotas " + "x" * 2000)
-    (step,) = plan_objects(facts(unable), [])
-    assert isinstance(step, Create)
-    (said,) = manifest(step, NODE, NAMESPACE)["metadata"]["annotations"].items()
+    (action,) = plan_objects(facts(unable), [])
+    assert isinstance(action, Create)
+    (said,) = manifest(action, NODE, NAMESPACE)["metadata"]["annotations"].items()
     assert said[0] == PROBLEM_ANNOTATION
     assert said[1].startswith("pool fast: no quotas xxx")
     assert len(said[1]) == 1000
-    there = made(step, NODE)
+    there = made(action, NODE)
     assert plan_objects(facts(unable), [there]) == []
     (patch,) = plan_objects(facts(room("a", 0)), [there])
     assert isinstance(patch, Patch)
@@ -364,17 +364,19 @@ def test_a_node_created_anew_replaces_the_object() -> None:
     """The old one would go with the Node of before."""
     anew = NodeFacts(NODE.name, "uid-2", NODE.hostname)
     old = thing(A)
-    steps = plan_objects(facts(A, node=anew), [old])
-    assert kinds(steps) == ["Delete a", "Create a"]
-    assert isinstance(steps[0], Delete)
-    assert steps[0].object is old
-    assert isinstance(steps[1], Create)
-    assert steps[1].name == old.metadata.name
+    actions = plan_objects(facts(A, node=anew), [old])
+    assert kinds(actions) == ["Delete a", "Create a"]
+    assert isinstance(actions[0], Delete)
+    assert actions[0].object is old
+    assert isinstance(actions[1], Create)
+    assert actions[1].name == old.metadata.name
 
 
 def test_a_class_with_another_provisioner_replaces_the_object() -> None:
-    steps = plan_objects(facts(room("a", 2 * GIB, provisioner="rancher.io/local-path")), [thing(A)])
-    assert kinds(steps) == ["Delete a", "Create a"]
+    actions = plan_objects(
+        facts(room("a", 2 * GIB, provisioner="rancher.io/local-path")), [thing(A)]
+    )
+    assert kinds(actions) == ["Delete a", "Create a"]
 
 
 @pytest.mark.parametrize(
@@ -391,40 +393,40 @@ def test_a_class_with_another_provisioner_replaces_the_object() -> None:
 )
 def test_any_other_topology_is_wrong(topology: LabelSelector | None) -> None:
     """E44, E47: one that is too wide or too narrow lies about other nodes or about this one."""
-    steps = plan_objects(facts(A), [thing(A, node_topology=topology)])
-    assert kinds(steps) == ["Delete a", "Create a"]
+    actions = plan_objects(facts(A), [thing(A, node_topology=topology)])
+    assert kinds(actions) == ["Delete a", "Create a"]
 
 
 def test_of_two_the_one_that_is_right_is_kept() -> None:
     wrong, right = thing(A, node_topology=None), TWICE
-    (step,) = plan_objects(facts(A), [wrong, right])
-    assert isinstance(step, Delete)
-    assert step.object is wrong
+    (action,) = plan_objects(facts(A), [wrong, right])
+    assert isinstance(action, Delete)
+    assert action.object is wrong
 
 
 def test_of_two_right_ones_the_one_with_our_name_is_kept() -> None:
     """Of any others the first by name: the same answer at every look."""
     later = thing(A, name="csisc-00000")
     for existing in ([thing(A), later], [later, thing(A)]):
-        (step,) = plan_objects(facts(A), existing)
-        assert isinstance(step, Delete)
-        assert step.object is later
-    (step,) = plan_objects(facts(A), [TWICE, later])
-    assert isinstance(step, Delete)
-    assert step.object is TWICE
+        (action,) = plan_objects(facts(A), existing)
+        assert isinstance(action, Delete)
+        assert action.object is later
+    (action,) = plan_objects(facts(A), [TWICE, later])
+    assert isinstance(action, Delete)
+    assert action.object is TWICE
 
 
 def test_a_duplicate_goes_before_the_kept_one_is_corrected() -> None:
-    steps = plan_objects(facts(room("a", GIB)), [TWICE, thing(A)])
-    assert kinds(steps) == ["Delete a", "Patch a"]
+    actions = plan_objects(facts(room("a", GIB)), [TWICE, thing(A)])
+    assert kinds(actions) == ["Delete a", "Patch a"]
 
 
 def test_a_name_that_another_object_has_is_passed_over() -> None:
     """E35: it is not taken from it. Whether it is seen here or not."""
     names = [object_name(NODE.name, "a", number) for number in range(3)]
-    (step,) = plan_objects(facts(A), [thing(A, labels=FOREIGN)], taken=[names[1]])
-    assert isinstance(step, Create)
-    assert step.name == names[2]
+    (action,) = plan_objects(facts(A), [thing(A, labels=FOREIGN)], taken=[names[1]])
+    assert isinstance(action, Create)
+    assert action.name == names[2]
     # And what was made under such a name is kept.
     kept = thing(A, name=names[2])
     assert plan_objects(facts(A), [thing(A, labels=FOREIGN), kept]) == []
@@ -432,16 +434,16 @@ def test_a_name_that_another_object_has_is_passed_over() -> None:
 
 def test_a_name_that_our_object_of_another_class_has_is_passed_over() -> None:
     """Nobody but a person makes such a thing; there is one in every cluster."""
-    (step,) = plan_objects(facts(A, B), [thing(B, name=object_name(NODE.name, "a"))])
-    assert isinstance(step, Create)
-    assert step.name == object_name(NODE.name, "a", 1)
+    (action,) = plan_objects(facts(A, B), [thing(B, name=object_name(NODE.name, "a"))])
+    assert isinstance(action, Create)
+    assert action.name == object_name(NODE.name, "a", 1)
 
 
 def test_an_object_that_is_going_is_neither_kept_nor_in_the_way() -> None:
     going = thing(A, meta={"deletion_timestamp": "2026-01-02T03:04:05Z"})
-    (step,) = plan_objects(facts(A), [going])
-    assert isinstance(step, Create)
-    assert step.name == object_name(NODE.name, "a", 1)
+    (action,) = plan_objects(facts(A), [going])
+    assert isinstance(action, Create)
+    assert action.name == object_name(NODE.name, "a", 1)
     assert plan_objects(facts(), [going]) == []
 
 

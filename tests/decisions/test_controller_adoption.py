@@ -15,10 +15,10 @@ from localvolume.kube.http.wire import codec
 from localvolume.volumes import marks
 from tests.decisions.support_controller import (
     a,
+    action,
     node,
     on_hosts,
     requirement,
-    step,
     term,
     volume,
 )
@@ -27,54 +27,54 @@ from tests.decisions.support_controller import (
 @pytest.mark.parametrize("uid", ["", "-0d3f8ed4-6c5e-4b0f-9f3a-111111111111"])
 def test_both_forms_of_the_provisioners_name_count(uid: str) -> None:
     made = volume(on_hosts("n1"), provisioner=f"local-volume-provisioner-n1{uid}", label=None)
-    assert a(Adopt, step(made, [node("n1"), node("n2")])).node_name == "n1"
+    assert a(Adopt, action(made, [node("n1"), node("n2")])).node_name == "n1"
 
 
 def test_the_node_is_found_by_its_hostname_where_that_is_not_its_name() -> None:
     made = volume(on_hosts("host-1"), provisioner="local-volume-provisioner-n1-u", label=None)
-    assert a(Adopt, step(made, [node("n1", hostname="host-1")])).node_name == "n1"
+    assert a(Adopt, action(made, [node("n1", hostname="host-1")])).node_name == "n1"
 
 
 def test_the_affinity_tells_nodes_apart_whose_names_begin_alike() -> None:
     there = [node("a"), node("a-b")]
     for host in ("a", "a-b"):
         made = volume(on_hosts(host), provisioner="local-volume-provisioner-a-b-u", label=None)
-        assert a(Adopt, step(made, there)).node_name == host
+        assert a(Adopt, action(made, there)).node_name == host
 
 
 def test_where_both_may_be_meant_nobody_is() -> None:
     made = volume(on_hosts("a", "a-b"), provisioner="local-volume-provisioner-a-b-u", label=None)
-    assert "any of" in a(Keep, step(made, [node("a"), node("a-b")])).reason
+    assert "any of" in a(Keep, action(made, [node("a"), node("a-b")])).reason
 
 
 def test_a_node_that_did_not_make_it_does_not_get_it() -> None:
     made = volume(on_hosts("n1"), provisioner="local-volume-provisioner-n2-u", label=None)
-    assert "n2" in a(Keep, step(made, [node("n1"), node("n2")])).reason
+    assert "n2" in a(Keep, action(made, [node("n1"), node("n2")])).reason
 
 
 def test_one_that_another_label_means_was_made_on_no_node_that_it_names() -> None:
     """Every node of that zone could serve it, and nothing tells which has it."""
     shared = term(requirement("zone", "In", "a"))
     made = volume(shared, provisioner="local-volume-provisioner-n1-u", label=None)
-    found = a(Keep, step(made, [node("n1", zone="a")]))
+    found = a(Keep, action(made, [node("n1", zone="a")]))
     assert found.reason == "not adopted: no node that its affinity names is there"
 
 
 def test_what_has_a_label_keeps_it() -> None:
     made = volume(on_hosts("n1"), provisioner="local-volume-provisioner-n1-u", label="n2")
-    a(Keep, step(made, [node("n1"), node("n2")]))
+    a(Keep, action(made, [node("n1"), node("n2")]))
 
 
 def test_what_others_made_is_not_adopted() -> None:
     made = volume(on_hosts("n1"), provisioner="rancher.io/local-path", label=None)
-    a(Keep, step(made, [node("n1")]))
+    a(Keep, action(made, [node("n1")]))
     unsaid = volume(on_hosts("n1"), provisioner=None, label=None)
-    a(Keep, step(unsaid, [node("n1")]))
+    a(Keep, action(unsaid, [node("n1")]))
 
 
 def test_what_waits_for_its_node_is_lost_not_adopted() -> None:
     made = volume(on_hosts("n1"), provisioner="local-volume-provisioner-n1-u", label=None)
-    a(MarkLost, step(made, [node("n2")]))
+    a(MarkLost, action(made, [node("n2")]))
 
 
 def test_the_alpha_affinity_counts() -> None:
@@ -91,7 +91,7 @@ def test_the_alpha_affinity_counts() -> None:
     bare = msgspec.structs.replace(
         made, spec=msgspec.structs.replace(made.spec, node_affinity=None)
     )
-    assert a(Adopt, step(bare, [node("n1")])).node_name == "n1"
+    assert a(Adopt, action(bare, [node("n1")])).node_name == "n1"
 
 
 def test_the_alpha_affinity_is_read_of_what_the_server_sends() -> None:

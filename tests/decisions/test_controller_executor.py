@@ -24,7 +24,7 @@ class Other(One):
 
 
 class Judge:
-    """Asks for a step about each name in the queue, until nothing is to be done about it."""
+    """Asks for an action about each name in the queue, until nothing is to be done about it."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class Judge:
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
         self.queue = WorkQueue()
-        self.steps: dict[str, One] = {}
+        self.actions: dict[str, One] = {}
         self.executor = Executor[One](
             do,
             self.queue,
             at_a_time=at_a_time,
-            state_of=lambda step: step.version,
+            state_of=lambda action: action.version,
             settle_seconds=settle_seconds,
         )
 
@@ -47,16 +47,16 @@ class Judge:
         while True:
             await self.queue.wait()
             while (name := self.queue.pop()) is not None:
-                step = self.steps.get(name)
-                if step is None:
+                action = self.actions.get(name)
+                if action is None:
                     self.executor.forget(name)
                 else:
-                    self.executor.begin(name, step)
+                    self.executor.begin(name, action)
 
     async def until_idle(self, seconds: float = 20.0) -> None:
         running = asyncio.create_task(self.run())
         try:
-            await until_async(lambda: self.steps, lambda steps: not steps, seconds=seconds)
+            await until_async(lambda: self.actions, lambda actions: not actions, seconds=seconds)
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -67,18 +67,18 @@ class Judge:
 async def test_so_many_at_a_time_and_none_is_left() -> None:
     now, most, done = 0, 0, Counter[str]()
 
-    async def do(step: One) -> None:
+    async def do(action: One) -> None:
         nonlocal now, most
         now += 1
         most = max(most, now)
         await asyncio.sleep(0.001)
         now -= 1
-        done[step.name] += 1
-        judge.steps.pop(step.name)
+        done[action.name] += 1
+        judge.actions.pop(action.name)
 
     judge = Judge(do)
-    judge.steps = {f"x/{n}": One(f"x/{n}") for n in range(100)}
-    judge.queue.add(judge.steps)
+    judge.actions = {f"x/{n}": One(f"x/{n}") for n in range(100)}
+    judge.queue.add(judge.actions)
     await judge.until_idle()
     assert most == 4
     assert set(done.values()) == {1}
@@ -89,17 +89,17 @@ async def test_one_that_has_waited_for_nothing_wakes_the_next() -> None:
     """What is woken may have come to nothing meanwhile: its place is not lost with it."""
     done = []
 
-    async def do(step: One) -> None:
-        done.append(step.name)
-        judge.steps.pop(step.name)
-        if step.name == "a":
+    async def do(action: One) -> None:
+        done.append(action.name)
+        judge.actions.pop(action.name)
+        if action.name == "a":
             await asyncio.sleep(0.05)
             for name in "bc":
-                del judge.steps[name]
+                del judge.actions[name]
 
     judge = Judge(do, at_a_time=1)
-    judge.steps = {name: One(name) for name in "abcde"}
-    judge.queue.add(judge.steps)
+    judge.actions = {name: One(name) for name in "abcde"}
+    judge.queue.add(judge.actions)
     await judge.until_idle()
     assert done == ["a", "d", "e"]
 
@@ -108,65 +108,65 @@ async def test_what_is_asked_for_meanwhile_is_done_next() -> None:
     """A claim that is given another node while the label of the first is being written."""
     seen = []
 
-    async def do(step: One) -> None:
-        seen.append(step)
+    async def do(action: One) -> None:
+        seen.append(action)
         if len(seen) == 1:
-            judge.steps["a"] = One("a", "2")
+            judge.actions["a"] = One("a", "2")
             judge.queue.add(["a"])
             await asyncio.sleep(0.05)
         else:
-            judge.steps.clear()
+            judge.actions.clear()
 
     judge = Judge(do)
-    judge.steps = {"a": One("a", "1")}
+    judge.actions = {"a": One("a", "1")}
     judge.queue.add(["a"])
     began = asyncio.get_running_loop().time()
     await judge.until_idle()
-    assert [step.version for step in seen] == ["1", "2"]
+    assert [action.version for action in seen] == ["1", "2"]
     assert asyncio.get_running_loop().time() - began < 5
 
 
 async def test_a_conflict_waits_for_news_and_no_longer() -> None:
     seen = []
 
-    async def do(step: One) -> None:
-        seen.append(step.version)
-        if step.version == "1":
+    async def do(action: One) -> None:
+        seen.append(action.version)
+        if action.version == "1":
             asyncio.get_running_loop().call_later(0.02, tell, "1")
             asyncio.get_running_loop().call_later(0.05, tell, "2")
             raise LookAgain("changed")
-        judge.steps.clear()
+        judge.actions.clear()
 
     def tell(version: str) -> None:
-        judge.steps["a"] = One("a", version)
+        judge.actions["a"] = One("a", version)
         judge.queue.add(["a"])
 
     judge = Judge(do, settle_seconds=30.0)
-    judge.steps = {"a": One("a", "1")}
+    judge.actions = {"a": One("a", "1")}
     judge.queue.add(["a"])
     await judge.until_idle()
     assert seen == ["1", "2"]
 
 
 async def test_a_failure_that_displaces_an_earlier_one_is_waited_out() -> None:
-    """It came to another step while the first waited: that one's time must not be the last."""
+    """It came to another action while the first waited: that one's time must not be the last."""
     seen = []
 
-    async def do(step: One) -> None:
-        seen.append(type(step).__name__)
+    async def do(action: One) -> None:
+        seen.append(type(action).__name__)
         if len(seen) == 1:
             asyncio.get_running_loop().call_later(0.1, tell)
             raise TryAgainLater("first", after=1.0)
         if len(seen) == 2:
             raise TryAgainLater("second", after=1.5)
-        judge.steps.clear()
+        judge.actions.clear()
 
     def tell() -> None:
-        judge.steps["a"] = Other("a")
+        judge.actions["a"] = Other("a")
         judge.queue.add(["a"])
 
     judge = Judge(do)
-    judge.steps = {"a": One("a")}
+    judge.actions = {"a": One("a")}
     judge.queue.add(["a"])
     await judge.until_idle()
     assert seen == ["One", "Other", "Other"]

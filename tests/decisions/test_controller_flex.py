@@ -39,15 +39,15 @@ from tests.decisions.support_controller import (
     AN_HOUR_AGO,
     LONG_AGO,
     a,
+    action,
     affinity_of,
     node,
     on_hosts,
-    step,
 )
 from tests.decisions.support_routing import NODES, claim, facts, storage_class
 from tests.decisions.test_routing_flags import read
 
-R = TypeVar("R", bound=claims.Step)
+R = TypeVar("R", bound=claims.Action)
 
 OURS = marks.FLEX_DRIVER
 ELASTIC = marks.ELASTIC_FLEX_DRIVER
@@ -99,7 +99,7 @@ def flex(
 
 
 def test_one_that_is_on_no_node_is_never_lost() -> None:
-    found = a(Keep, step(flex(), [], LISTED))
+    found = a(Keep, action(flex(), [], LISTED))
     assert found.reason == "its affinity names no node"
 
 
@@ -111,36 +111,36 @@ def test_a_lost_nodes(driver: str, label: str | None) -> None:
     W-29.
     """
     about: dict[str, Any] = {"driver": driver, "label": label}
-    a(MarkLost, step(flex("gone", **about), [], SERVED))
+    a(MarkLost, action(flex("gone", **about), [], SERVED))
     known = flex("gone", lost=AN_HOUR_AGO, **about)
-    assert a(Report, step(known, [], SERVED)).would == "its claim is deleted"
-    a(DeleteClaim, step(known, [], LISTED))
+    assert a(Report, action(known, [], SERVED)).would == "its claim is deleted"
+    a(DeleteClaim, action(known, [], LISTED))
     released = flex("gone", lost=LONG_AGO, phase="Released", **about)
-    assert a(DeleteVolume, step(released, [], LISTED)).abandons
+    assert a(DeleteVolume, action(released, [], LISTED)).abandons
     kept = flex("gone", lost=LONG_AGO, phase="Released", policy="Retain", **about)
-    a(Report, step(kept, [], LISTED))
+    a(Report, action(kept, [], LISTED))
     going = flex("gone", lost=LONG_AGO, phase="Released", deleted=True, **about)
-    assert a(LetGo, step(going, [], LISTED)).abandons
-    a(Report, step(going, [], SERVED))
+    assert a(LetGo, action(going, [], LISTED)).abandons
+    a(Report, action(going, [], SERVED))
 
 
 def test_its_node_comes_back() -> None:
     about = flex("n1", label="n1", lost=AN_HOUR_AGO)
-    a(MarkReturned, step(about, [node("n1")], LISTED))
-    a(Keep, step(flex("n1", label="n1"), [node("n1")], LISTED))
+    a(MarkReturned, action(about, [node("n1")], LISTED))
+    a(Keep, action(flex("n1", label="n1"), [node("n1")], LISTED))
 
 
 def test_elastics_where_they_are_not_served() -> None:
     """Also in a class that is listed: whoever serves them sees to them."""
     about = flex("gone", driver=ELASTIC, lost=LONG_AGO, phase="Released")
     policy = Policy(frozenset({"flex"}))
-    assert a(Keep, step(about, [], policy)).reason == "somebody made it whom we do not serve"
+    assert a(Keep, action(about, [], policy)).reason == "somebody made it whom we do not serve"
 
 
 @pytest.mark.parametrize("driver", ["example.com/other", ""])
 def test_other_drivers(driver: str) -> None:
     about = flex("gone", driver=driver, by=OURS, label="gone", lost=LONG_AGO, phase="Released")
-    assert a(Keep, step(about, [], LISTED)).reason == "it is not a local volume"
+    assert a(Keep, action(about, [], LISTED)).reason == "it is not a local volume"
     assert not is_on_a_disk(about)
     assert not is_dynamic(about, BOTH)
 
@@ -151,23 +151,23 @@ def test_other_drivers(driver: str) -> None:
 def test_elastics_get_the_label_of_their_node() -> None:
     """elastic's driver wrote the node's name where its hostname belongs."""
     about = flex("n1", driver=ELASTIC, elastic_label="n1", finalizers=())
-    assert a(Adopt, step(about, [node("n1")], SERVED)).node_name == "n1"
-    assert a(Adopt, step(about, [node("n1", "host-1")], SERVED)).node_name == "n1"
+    assert a(Adopt, action(about, [node("n1")], SERVED)).node_name == "n1"
+    assert a(Adopt, action(about, [node("n1", "host-1")], SERVED)).node_name == "n1"
 
 
 def test_another_node_with_that_hostname() -> None:
     """Its label says on which node it is."""
     about = flex("n1", driver=ELASTIC, elastic_label="n1")
     nodes = [node("other", "n1"), node("n1", "host-1")]
-    assert a(Adopt, step(about, nodes, SERVED)).node_name == "n1"
-    found = a(Keep, step(about, [node("other", "n1")], SERVED))
+    assert a(Adopt, action(about, nodes, SERVED)).node_name == "n1"
+    found = a(Keep, action(about, [node("other", "n1")], SERVED))
     assert found.reason.startswith("not adopted: it was made on n1, which is not there")
 
 
 def test_not_adopted() -> None:
-    a(Keep, step(flex(driver=ELASTIC), [node("n1")], SERVED))
-    a(Keep, step(flex("n1", driver=ELASTIC), [node("n1")], Policy()))
-    a(Keep, step(flex("n1", label="n1"), [node("n1")], SERVED))
+    a(Keep, action(flex(driver=ELASTIC), [node("n1")], SERVED))
+    a(Keep, action(flex("n1", driver=ELASTIC), [node("n1")], Policy()))
+    a(Keep, action(flex("n1", label="n1"), [node("n1")], SERVED))
 
 
 # --- the labels of claims ------------------------------------------------------------------------
@@ -178,12 +178,12 @@ CLASSES = (
 )
 
 
-def an(kind: type[R], found: claims.Step) -> R:
+def an(kind: type[R], found: claims.Action) -> R:
     assert isinstance(found, kind), found
     return found
 
 
-def routed(about: Any, *volumes: PersistentVolume, **kwargs: Any) -> claims.Step:
+def routed(about: Any, *volumes: PersistentVolume, **kwargs: Any) -> claims.Action:
     known = facts(NODES, classes=CLASSES, volumes=volumes, **kwargs)
     return claims.decide(replace(known, flex_drivers=frozenset({OURS})), about)
 

@@ -13,6 +13,7 @@ import pytest
 from localvolume.backends.model import Abilities
 from localvolume.config.pools import DYNAMIC_PROVISIONER
 from localvolume.dynamic.model import (
+    Action,
     Ask,
     GiveBack,
     Hold,
@@ -20,7 +21,6 @@ from localvolume.dynamic.model import (
     Make,
     Publish,
     Reject,
-    Step,
     TakeAway,
 )
 from localvolume.kube.objects import DataSource, LabelSelector, TopologyRequirement, TopologyTerm
@@ -30,13 +30,13 @@ from localvolume.volumes.manifest import NodeFacts
 from tests.decisions.support_dynamic import (
     NODE,
     a,
+    action,
     bound,
     claim,
     old_pool,
     planned,
     pool,
     record,
-    step,
     storage_class,
     unwanted,
     volume,
@@ -55,7 +55,7 @@ def only_in(*zones: str) -> TopologyTerm:
 
 def test_a_claim_is_made_a_volume() -> None:
     """L46, L57, E01: our provisioner's, and our node is selected."""
-    made = a(Make, step(claim()))
+    made = a(Make, action(claim()))
     assert made.key == "pvc-1"
     assert made.fresh
     assert (made.pool.name, made.record.state, made.record.directory) == ("fast", "making", "pvc-1")
@@ -77,13 +77,13 @@ def test_a_claim_is_made_a_volume() -> None:
     ],
 )
 def test_served(served: Any) -> None:
-    a(Make, step(served))
+    a(Make, action(served))
 
 
 def test_the_annotation_of_today_counts_before_the_beta_one() -> None:
     """L53: it names another provisioner, so the claim is that one's."""
     both = claim(provisioner="other.example/a", annotations={BETA: DYNAMIC_PROVISIONER})
-    assert "other.example/a" in a(Keep, step(both)).reason
+    assert "other.example/a" in a(Keep, action(both)).reason
 
 
 @pytest.mark.parametrize("provisioner", [KUTTI, LOCAL_PATH, OPENEBS])
@@ -91,7 +91,7 @@ def test_names_of_the_provisioners_that_are_replaced_are_served(provisioner: str
     """L04, L47: additional provisioner names."""
     theirs = storage_class("theirs", provisioner)
     wanted = claim(provisioner=provisioner, class_name="theirs")
-    made = a(Make, step(wanted, theirs, pool(), old_pool(provisioner=provisioner)))
+    made = a(Make, action(wanted, theirs, pool(), old_pool(provisioner=provisioner)))
     assert made.pool.name == "old"
 
 
@@ -124,8 +124,8 @@ def test_left_to_others(not_ours: Any, why: str) -> None:
 
 def test_one_claim_served_and_another_left() -> None:
     """L01, L14, L15, defect 1: nobody's volume is made on a node the scheduler did not choose."""
-    steps = planned(claim(1), claim(2, provisioner="x.example/y"), claim(3, node="node-2"))
-    assert [type(steps[f"pvc-{one}"]) for one in (1, 2, 3)] == [Make, Keep, Keep]
+    actions = planned(claim(1), claim(2, provisioner="x.example/y"), claim(3, node="node-2"))
+    assert [type(actions[f"pvc-{one}"]) for one in (1, 2, 3)] == [Make, Keep, Keep]
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def test_one_claim_served_and_another_left() -> None:
         pytest.param("node-2", Keep, id="another-node-selected"),
     ],
 )
-def test_immediate_claims(node: str, served: type[Step]) -> None:
+def test_immediate_claims(node: str, served: type[Action]) -> None:
     """E05: no race between nodes: the controller gives each claim to one, by the label."""
-    a(served, step(claim(node=node), storage_class(immediate=True)))
+    a(served, action(claim(node=node), storage_class(immediate=True)))
 
 
 @pytest.mark.parametrize("immediate", [True, False])
@@ -146,26 +146,26 @@ def test_immediate_claims(node: str, served: type[Step]) -> None:
 def test_what_was_given_back_is_nobodys(label: str, immediate: bool) -> None:
     """It is still known for a moment, from the answer to our own write."""
     of = storage_class(immediate=immediate)
-    a(Keep, step(claim(node="", label=label), of))
-    a(Keep, step(claim(node=NODE.name, label=label), of))
+    a(Keep, action(claim(node="", label=label), of))
+    a(Keep, action(claim(node=NODE.name, label=label), of))
 
 
 def test_a_class_of_another_provisioner() -> None:
     """The class is looked at again when the claim is served; another's is left without a word."""
-    left = step(claim(class_name="theirs"), foreign_classes={"theirs"})
+    left = action(claim(class_name="theirs"), foreign_classes={"theirs"})
     assert "another provisioner" in a(Keep, left).reason
 
 
 @pytest.mark.parametrize("name", ["missing", "", None])
 def test_a_class_that_is_not_there(name: str | None) -> None:
     """L07: said on the claim, in the words of upstream."""
-    rejected = a(Reject, step(claim(class_name=name)))
+    rejected = a(Reject, action(claim(class_name=name)))
     assert rejected.reason == f'storageclass.storage.k8s.io "{name or ""}" not found'
 
 
 def test_its_volume_exists() -> None:
     """L02: there is a PersistentVolume of its name already: no second one."""
-    kept = a(Keep, step(claim(), volume(), pool(record())))
+    kept = a(Keep, action(claim(), volume(), pool(record())))
     assert kept.reason == "its PersistentVolume exists"
 
 
@@ -175,7 +175,7 @@ def test_its_volume_exists() -> None:
 def test_what_was_begun_is_ended_where_it_was_begun() -> None:
     """L19, L22, L30: also with more room elsewhere, and with parameters that changed since."""
     begun = pool(record(state="making", size_bytes=5), name="small", room=0)
-    made = a(Make, step(claim(), begun, pool(), storage_class(pools=frozenset({"fast"}))))
+    made = a(Make, action(claim(), begun, pool(), storage_class(pools=frozenset({"fast"}))))
     assert not made.fresh
     assert (made.pool.name, made.record.size_bytes) == ("small", 5)
 
@@ -183,34 +183,34 @@ def test_what_was_begun_is_ended_where_it_was_begun() -> None:
 def test_what_was_begun_is_not_given_back() -> None:
     """L30, E08: only a claim of which nothing is begun loses its node."""
     nowhere = storage_class(topologies=(only_in("b"),))
-    a(Make, step(claim(), nowhere, pool(record(state="making"), room=0)))
+    a(Make, action(claim(), nowhere, pool(record(state="making"), room=0)))
 
 
 def test_what_is_complete_is_published() -> None:
     """L17, L25, L26: a PersistentVolume that could not be created is tried again, for ever."""
-    publish = a(Publish, step(claim(), pool(record(state="made"))))
+    publish = a(Publish, action(claim(), pool(record(state="made"))))
     assert (publish.pool_id, publish.record.state) == ("id-of-fast", "made")
-    a(Publish, step(claim(), pool(record(volume_uid=""))))
+    a(Publish, action(claim(), pool(record(volume_uid=""))))
 
 
 def test_a_claim_deleted_meanwhile() -> None:
     """L24: upstream makes a volume for a claim that is gone. We ask, and take it away instead."""
     half = pool(record(state="making"))
-    a(Ask, step(claim(deleted=True), half))
-    a(Ask, step(half))
+    a(Ask, action(claim(deleted=True), half))
+    a(Ask, action(half))
 
 
 def test_a_record_that_cannot_be_read_is_not_made_again() -> None:
     """Neither there nor in another pool: the volume may be complete."""
     torn = pool(unreadable={"pvc-1": "torn"}, name="first")
-    held = a(Hold, step(claim(), torn, pool()))
+    held = a(Hold, action(claim(), torn, pool()))
     assert "torn" in held.reason
     assert held.event == "ProvisioningFailed"
 
 
 def test_a_pool_that_fails_meanwhile() -> None:
     broken = pool(record(state="making"), problem="not mounted")
-    held = a(Hold, step(claim(), broken, pool(name="other")))
+    held = a(Hold, action(claim(), broken, pool(name="other")))
     assert "not mounted" in held.reason
 
 
@@ -218,24 +218,24 @@ def test_a_pool_that_was_away_has_begun_it_too() -> None:
     """It was made in another one meanwhile, which is told of first; what nobody was told of is
     taken away."""
     twice = (pool(record(state="making")), pool(record(state="made"), name="other"))
-    assert a(Publish, step(claim(), *twice)).pool.name == "other"
+    assert a(Publish, action(claim(), *twice)).pool.name == "other"
     done = (pool(record(state="making")), pool(record(), name="other"))
     named = volume(pool="other/id-of-other")
-    taken = a(TakeAway, step(bound(), named, *done))
+    taken = a(TakeAway, action(bound(), named, *done))
     assert (taken.pool.name, taken.record.state, taken.spare) == ("fast", "making", True)
 
 
 def test_both_pools_were_told_of() -> None:
     twice = (pool(record(state="offered")), pool(record(state="offered"), name="other"))
-    assert "two pools" in a(Hold, step(claim(), *twice)).reason
+    assert "two pools" in a(Hold, action(claim(), *twice)).reason
 
 
 def test_the_record_is_another_claims() -> None:
-    assert "another claim" in a(Reject, step(claim(), pool(record(claim_uid="9")))).reason
+    assert "another claim" in a(Reject, action(claim(), pool(record(claim_uid="9")))).reason
 
 
 def test_its_volume_was_removed() -> None:
-    held = a(Hold, step(claim(), pool(record(state="removed"))))
+    held = a(Hold, action(claim(), pool(record(state="removed"))))
     assert "create it anew" in held.reason
     assert held.event == "ProvisioningFailed"
 
@@ -267,12 +267,12 @@ def unnamed(source: DataSource) -> DataSource:
 def test_data_sources(source: DataSource, field: str) -> None:
     """W-38: Defect 4: an empty volume in place of a copy is lost data that nobody sees."""
     changes: dict[str, Any] = {field: source}
-    assert "snapshots are not supported" in a(Reject, step(claim(**changes))).reason
+    assert "snapshots are not supported" in a(Reject, action(claim(**changes))).reason
 
 
 def test_no_data_source() -> None:
     """O31"""
-    a(Make, step(claim(source=None, source_ref=None)))
+    a(Make, action(claim(source=None, source_ref=None)))
 
 
 @pytest.mark.parametrize(
@@ -293,24 +293,24 @@ def test_no_data_source() -> None:
 )
 def test_rejected(asked: Any, why: str) -> None:
     """L28, L102: another node could not do better, so the selected node stays."""
-    assert why in a(Reject, step(asked)).reason
+    assert why in a(Reject, action(asked)).reason
 
 
 def test_rejected_by_its_class() -> None:
     """L102: said again only when something changes."""
-    rejected = a(Reject, step(claim(), storage_class(problem="parameter x is not known")))
+    rejected = a(Reject, action(claim(), storage_class(problem="parameter x is not known")))
     assert rejected.reason == "class local: parameter x is not known"
 
 
 def test_mount_options_need_a_local_volume() -> None:
     """Defect 4: they are not dropped: hostPath volumes have none."""
     options = ("noatime",)
-    a(Make, step(claim(), storage_class(mount_options=options)))
-    a(Make, step(claim(), storage_class(source="hostPath")))
-    rejected = a(Reject, step(claim(), storage_class(mount_options=options, source="hostPath")))
+    a(Make, action(claim(), storage_class(mount_options=options)))
+    a(Make, action(claim(), storage_class(source="hostPath")))
+    rejected = a(Reject, action(claim(), storage_class(mount_options=options, source="hostPath")))
     assert "mount options" in rejected.reason
     local = claim(annotations={"volumeType": "local"})
-    a(Make, step(local, storage_class(mount_options=options, source="hostPath")))
+    a(Make, action(local, storage_class(mount_options=options, source="hostPath")))
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_mount_options_need_a_local_volume() -> None:
 )
 def test_volume_modes(mode: str | None, abilities: Abilities, served: bool) -> None:
     """Given back, not rejected: another node may have a pool of another backend."""
-    answer = step(claim(mode=mode), pool(abilities=abilities))
+    answer = action(claim(mode=mode), pool(abilities=abilities))
     if served:
         assert a(Make, answer).record.volume_mode == (mode or "Filesystem")
     else:
@@ -342,7 +342,7 @@ def test_a_backend_that_cannot_make_devices_here_says_why() -> None:
     able = Abilities(enforce=False, why_not="this kernel has no loop devices", filesystem=False)
     unable = pool(backend="image", abilities=able, enforce=False)
     for mode, what in (("Block", "Block volumes"), ("Filesystem", "filesystems")):
-        reason = a(GiveBack, step(claim(mode=mode), unable)).reason
+        reason = a(GiveBack, action(claim(mode=mode), unable)).reason
         assert f"no {what} can be made there: this kernel has no loop devices" in reason
 
 
@@ -373,7 +373,7 @@ def test_a_backend_that_cannot_make_devices_here_says_why() -> None:
 )
 def test_allowed_topologies(topologies: tuple[TopologyTerm, ...], served: bool) -> None:
     """E08: another node is to be chosen; the reason is said on the claim."""
-    answer = step(claim(), storage_class(topologies=topologies))
+    answer = action(claim(), storage_class(topologies=topologies))
     if served:
         a(Make, answer)
     else:
@@ -384,19 +384,19 @@ def test_allowed_topologies(topologies: tuple[TopologyTerm, ...], served: bool) 
 def test_a_node_without_the_label_that_the_affinity_would_name(labels: dict[str, str]) -> None:
     """Defect 13: `In [""]` means no node, and no pod could ever use the volume."""
     bare = NodeFacts(NODE.name, NODE.uid, "", labels)
-    given = a(GiveBack, step(claim(), node=bare))
+    given = a(GiveBack, action(claim(), node=bare))
     assert given.reason == "node node-1 has no label kubernetes.io/hostname"
 
 
 def test_the_label_that_the_class_names() -> None:
-    a(Make, step(claim(), storage_class(affinity_keys=("zone",))))
+    a(Make, action(claim(), storage_class(affinity_keys=("zone",))))
     rack = storage_class(affinity_keys=("zone", "rack"))
-    assert a(GiveBack, step(claim(), rack)).reason.endswith("has no label rack")
+    assert a(GiveBack, action(claim(), rack)).reason.endswith("has no label rack")
 
 
 def test_no_pool_of_the_class_is_here() -> None:
     """L27: a node without one cannot serve it, another one may."""
-    given = a(GiveBack, step(claim(), pool(classes=("other",))))
+    given = a(GiveBack, action(claim(), pool(classes=("other",))))
     assert "no pool of class local" in given.reason
 
 
@@ -406,8 +406,8 @@ def test_no_pool_of_the_class_is_here() -> None:
 def test_older_claims_are_served_first() -> None:
     young = claim(1, created="2027-01-15T07:30:00Z")
     old = claim(2, created="2027-01-15T07:00:00Z")
-    steps = planned(young, old, pool(room=GIB))
-    assert [type(steps[name]) for name in ("pvc-1", "pvc-2")] == [GiveBack, Make]
+    actions = planned(young, old, pool(room=GIB))
+    assert [type(actions[name]) for name in ("pvc-1", "pvc-2")] == [GiveBack, Make]
 
 
 def test_nothing_is_begun_twice() -> None:
@@ -418,6 +418,6 @@ def test_nothing_is_begun_twice() -> None:
 def test_a_claim_that_names_anothers_volume_changes_nothing_about_it() -> None:
     """Tenants write spec.volumeName: it says nothing of whose the volume is."""
     thief = claim(2, volume="pvc-1", size="50Gi", created="2027-01-01T00:00:00Z")
-    a(Make, step(claim(1), thief))
-    a(Keep, step(volume(), bound(1), thief, pool(record())))
-    a(TakeAway, step(thief, pool(record(1, state="made")), **unwanted(1)))
+    a(Make, action(claim(1), thief))
+    a(Keep, action(volume(), bound(1), thief, pool(record())))
+    a(TakeAway, action(thief, pool(record(1, state="made")), **unwanted(1)))

@@ -22,6 +22,7 @@ from localvolume.dynamic.model import (
 from localvolume.volumes.capacity import GIB
 from tests.decisions.support_dynamic import (
     a,
+    action,
     adopted,
     bound,
     claim,
@@ -29,7 +30,6 @@ from tests.decisions.support_dynamic import (
     planned,
     pool,
     record,
-    step,
     volume,
 )
 from tests.suite.names import KUTTI
@@ -38,18 +38,18 @@ MORE = bound(size="3Gi")
 
 
 def test_it_has_what_it_asks_for() -> None:
-    a(Keep, step(bound(), volume(), pool(record())))
+    a(Keep, action(bound(), volume(), pool(record())))
 
 
 @pytest.mark.parametrize("room", [2 * GIB, 100 * GIB])
 def test_it_grows_where_there_is_room(room: int) -> None:
-    grow = a(Grow, step(MORE, volume(), pool(record(), room=room)))
+    grow = a(Grow, action(MORE, volume(), pool(record(), room=room)))
     assert (grow.size_bytes, grow.record.size_bytes, grow.pool.name) == (3 * GIB, GIB, "fast")
 
 
 @pytest.mark.parametrize("room", [0, 2 * GIB - 1])
 def test_it_does_not_grow_where_there_is_not(room: int) -> None:
-    held = a(Hold, step(MORE, volume(), pool(record(), room=room)))
+    held = a(Hold, action(MORE, volume(), pool(record(), room=room)))
     assert "2Gi needed" in held.reason
     assert (held.event, held.claim) == ("VolumeResizeFailed", MORE)
 
@@ -57,25 +57,25 @@ def test_it_does_not_grow_where_there_is_not(room: int) -> None:
 def test_limits_apart_from_the_size_grow_with_it() -> None:
     graced = pool(record(soft_bytes=GIB, hard_bytes=2 * GIB), room=4 * GIB)
     # Of six that it may hold then, it may hold two now; the books of `pool` know of its size alone.
-    assert "4Gi needed" in a(Hold, step(MORE, volume(), graced)).reason
+    assert "4Gi needed" in a(Hold, action(MORE, volume(), graced)).reason
     wider = pool(record(soft_bytes=GIB, hard_bytes=2 * GIB), room=5 * GIB)
-    assert a(Grow, step(MORE, volume(), wider)).size_bytes == 3 * GIB
+    assert a(Grow, action(MORE, volume(), wider)).size_bytes == 3 * GIB
 
 
 def test_two_do_not_grow_into_the_same_room() -> None:
     both = (bound(1, size="2Gi"), volume(1), bound(2, size="2Gi"), volume(2))
-    steps = planned(*both, pool(record(1), record(2), room=GIB))
-    assert sorted(type(one).__name__ for one in steps.values()) == ["Grow", "Hold"]
+    actions = planned(*both, pool(record(1), record(2), room=GIB))
+    assert sorted(type(one).__name__ for one in actions.values()) == ["Grow", "Hold"]
 
 
 def test_nor_into_the_room_of_a_new_one() -> None:
     old = bound(1, size="2Gi", created="2027-01-15T06:00:00Z")
-    steps = planned(old, volume(1), claim(2), pool(record(1), room=GIB))
-    assert [type(one).__name__ for one in steps.values()] == ["Grow", "GiveBack"]
+    actions = planned(old, volume(1), claim(2), pool(record(1), room=GIB))
+    assert [type(one).__name__ for one in actions.values()] == ["Grow", "GiveBack"]
 
 
 def test_where_sizes_mean_nothing_room_does_not_either() -> None:
-    grow = step(
+    grow = action(
         bound(size="3Gi", class_name="theirs"),
         volume(provisioner=KUTTI, pool="old/id-of-old", class_name="theirs"),
         old_pool(record(enforced=False), room=0),
@@ -92,27 +92,27 @@ def begun(size: int, *records: Any, **changes: Any) -> Pool:
 
 @pytest.mark.parametrize(("size", "room"), [(2 * GIB, 0), (3 * GIB, 0), (GIB, GIB)])
 def test_what_an_attempt_has_taken_is_not_asked_for_again(size: int, room: int) -> None:
-    a(Grow, step(MORE, volume(), begun(size, record(), room=room)))
+    a(Grow, action(MORE, volume(), begun(size, record(), room=room)))
 
 
 def test_beyond_that_it_asks_for_what_is_missing() -> None:
-    held = a(Hold, step(MORE, volume(), begun(GIB, record(), room=GIB - 1)))
+    held = a(Hold, action(MORE, volume(), begun(GIB, record(), room=GIB - 1)))
     assert "1Gi needed" in held.reason
 
 
 def test_what_an_attempt_has_taken_beyond_need_is_nobody_elses() -> None:
     old = bound(1, size="3Gi", created="2027-01-15T06:00:00Z")
-    steps = planned(old, volume(1), claim(2), begun(4 * GIB, record(1), room=GIB - 1))
-    assert [type(one) for one in steps.values()] == [Grow, GiveBack]
+    actions = planned(old, volume(1), claim(2), begun(4 * GIB, record(1), room=GIB - 1))
+    assert [type(one) for one in actions.values()] == [Grow, GiveBack]
 
 
 def test_while_it_grows_others_have_what_it_has_not_taken_yet() -> None:
     """What it has is missing from the room: it is not kept for it a second time."""
     growing = {"promised": [("fast", record(size_bytes=3 * GIB))], "busy": {"pvc-1"}}
     things = (MORE, volume(), claim(2))
-    step_2 = step(*things, begun(GIB, record(), room=2 * GIB), name="pvc-2", **growing)
+    step_2 = action(*things, begun(GIB, record(), room=2 * GIB), name="pvc-2", **growing)
     a(Make, step_2)
-    step_2 = step(*things, begun(GIB, record(), room=2 * GIB - 1), name="pvc-2", **growing)
+    step_2 = action(*things, begun(GIB, record(), room=2 * GIB - 1), name="pvc-2", **growing)
     a(GiveBack, step_2)
 
 
@@ -120,41 +120,41 @@ def test_an_overbooked_pool_of_images_has_kept_nothing_for_it() -> None:
     """How large an image is counts for nothing there, so it is not missing from the room either."""
     image = record(backend="image", directory="")
     more = {"backend": "image", "room": 0}
-    a(Grow, step(MORE, volume(), begun(2 * GIB, image, **more)))
-    a(Hold, step(MORE, volume(), begun(2 * GIB, image, overbook=1.0001, **more)))
+    a(Grow, action(MORE, volume(), begun(2 * GIB, image, **more)))
+    a(Hold, action(MORE, volume(), begun(2 * GIB, image, overbook=1.0001, **more)))
 
 
 def test_in_a_full_thin_pool_nothing_goes_on_growing() -> None:
     full = begun(2 * GIB, record())
     full = Pool(config=full.config, report=replace(full.report, data_percent=96.0))
-    a(Hold, step(MORE, volume(), full))
+    a(Hold, action(MORE, volume(), full))
 
 
 def test_done_and_not_told() -> None:
     """After a crash between growing and telling: what is on record is told, once."""
-    tell = a(TellGrown, step(MORE, volume(), pool(record(size_bytes=3 * GIB), room=0)))
+    tell = a(TellGrown, action(MORE, volume(), pool(record(size_bytes=3 * GIB), room=0)))
     assert tell.size_bytes == 3 * GIB
 
 
 def test_the_volume_was_told_and_the_claim_was_not() -> None:
     grown = (volume(size="3Gi"), pool(record(size_bytes=3 * GIB)))
-    assert a(TellGrown, step(MORE, *grown)).size_bytes == 3 * GIB
-    a(Keep, step(bound(size="3Gi", has="3Gi"), *grown))
+    assert a(TellGrown, action(MORE, *grown)).size_bytes == 3 * GIB
+    a(Keep, action(bound(size="3Gi", has="3Gi"), *grown))
 
 
 def test_what_somebody_wrote_into_the_object_is_not_told() -> None:
     """The volume has not grown: its claim must not be told that it has."""
-    a(Keep, step(MORE, volume(size="3Gi"), pool(record())))
+    a(Keep, action(MORE, volume(size="3Gi"), pool(record())))
 
 
 def test_a_claim_that_is_not_bound_yet_is_told_nothing() -> None:
     pending = bound(phase="Pending", has="")
-    a(Keep, step(pending, volume(size="1Gi"), pool(record())))
+    a(Keep, action(pending, volume(size="1Gi"), pool(record())))
 
 
 def test_more_than_was_asked_for_last_time() -> None:
     grow = a(
-        Grow, step(bound(size="4Gi"), volume(), pool(record(size_bytes=2 * GIB), room=2 * GIB))
+        Grow, action(bound(size="4Gi"), volume(), pool(record(size_bytes=2 * GIB), room=2 * GIB))
     )
     assert grow.size_bytes == 4 * GIB
 
@@ -163,7 +163,7 @@ def test_more_than_was_asked_for_last_time() -> None:
 def test_an_adopted_volume_does_not_grow(told: Any) -> None:
     """Its size is not enforced: there is nothing that could be grown."""
     there = old_pool(*told.report.records.values())
-    held = a(Hold, step(MORE, adopted(), there))
+    held = a(Hold, action(MORE, adopted(), there))
     assert "older provisioner" in held.reason
     assert held.event == "VolumeResizeFailed"
 
@@ -176,11 +176,11 @@ def test_an_adopted_volume_does_not_grow(told: Any) -> None:
     ],
 )
 def test_nothing_grows_for(nothing: Any) -> None:
-    a(Keep, step(nothing, volume(), pool(record())))
+    a(Keep, action(nothing, volume(), pool(record())))
 
 
 def test_a_volume_that_is_not_known_here() -> None:
-    a(Keep, step(MORE))
+    a(Keep, action(MORE))
 
 
 @pytest.mark.parametrize(
@@ -195,9 +195,9 @@ def test_a_volume_that_is_not_known_here() -> None:
     ],
 )
 def test_nothing_grows_that_is_not_surely_the_volume(why: Any) -> None:
-    a(Hold, step(MORE, volume(), why))
+    a(Hold, action(MORE, volume(), why))
 
 
 def test_what_is_more_pressing_goes_first() -> None:
-    a(Secure, step(MORE, volume(finalizers=()), pool(record())))
-    a(Remember, step(MORE, volume(), pool(record(volume_uid=""))))
+    a(Secure, action(MORE, volume(finalizers=()), pool(record())))
+    a(Remember, action(MORE, volume(), pool(record(volume_uid=""))))

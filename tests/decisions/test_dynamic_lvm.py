@@ -44,6 +44,7 @@ from localvolume.volumes.manifest import PublishingOptions
 from tests.decisions.support_dynamic import (
     NODE,
     a,
+    action,
     bound,
     claim,
     facts,
@@ -51,7 +52,6 @@ from tests.decisions.support_dynamic import (
     lvm_pool,
     planned,
     pool,
-    step,
     storage_class,
     volume,
 )
@@ -94,7 +94,7 @@ def serves(among: Sequence[Pool], /, **wish: Any) -> set[str]:
     """The pools in which a volume of a class with that wish may be made."""
     found = set()
     for one in among:
-        alone = step(claim(), storage_class(**wish), one)
+        alone = action(claim(), storage_class(**wish), one)
         if isinstance(alone, Make):
             found.add(alone.pool.name)
     return found
@@ -136,32 +136,32 @@ def test_a_device_class_is_the_pool_of_its_name() -> None:
     ],
 )
 def test_a_directory_is_not_what_such_classes_want(wish: dict[str, Any], reason: str) -> None:
-    assert reason in a(GiveBack, step(claim(), storage_class(**wish), pool())).reason
+    assert reason in a(GiveBack, action(claim(), storage_class(**wish), pool())).reason
     given = lvm_pool(option_classes=(("near", ()),))
-    made = a(Make, step(claim(), storage_class(**wish), given)).record
+    made = a(Make, action(claim(), storage_class(**wish), given)).record
     assert (made.discard, made.fs_type, made.option_class) == (
         wish.get("discard", False), wish.get("fs_type", ""), wish.get("option_class", ""),
     )  # fmt: skip
 
 
 def test_an_option_class_that_is_not_there_is_told() -> None:
-    answer = step(claim(), storage_class(option_class="far"), lvm_pool())
+    answer = action(claim(), storage_class(option_class="far"), lvm_pool())
     assert "there is no lvcreate-option-class far" in a(GiveBack, answer).reason
 
 
 @pytest.mark.parametrize("mode", ["Filesystem", "Block"])
 def test_both_modes_by_what_the_pool_can(mode: str) -> None:
-    made = a(Make, step(claim(mode=mode), lvm_pool())).record
+    made = a(Make, action(claim(mode=mode), lvm_pool())).record
     assert (made.volume_mode, made.backend, made.directory, made.enforced) == (
         mode, "lvm", "", True,
     )  # fmt: skip
     cannot = Abilities(enforce=True, block=mode != "Block", filesystem=mode == "Block")
-    a(GiveBack, step(claim(mode=mode), lvm_pool(abilities=cannot)))
+    a(GiveBack, action(claim(mode=mode), lvm_pool(abilities=cannot)))
 
 
 def test_a_class_that_enforces_nothing_has_its_size_all_the_same() -> None:
     wish = storage_class(enforce=False, directory="{{ .PVC.Namespace }}/{{ .PVC.Name }}")
-    made = a(Make, step(claim(), wish, lvm_pool())).record
+    made = a(Make, action(claim(), wish, lvm_pool())).record
     assert (made.enforced, made.directory) == (True, "")
 
 
@@ -219,28 +219,28 @@ ROUNDED = lv(size_bytes=104 * MIB)
 
 def test_more_than_was_asked_for_is_all_right() -> None:
     there = (volume(size="104Mi"), lvm_pool(ROUNDED))
-    a(Keep, step(bound(size=ASKED, has="104Mi"), *there))
-    a(Keep, step(bound(size="103Mi", has="104Mi"), *there))
+    a(Keep, action(bound(size=ASKED, has="104Mi"), *there))
+    a(Keep, action(bound(size="103Mi", has="104Mi"), *there))
 
 
 def test_room_is_counted_in_extents() -> None:
     """Two that ask for a byte more than 100Mi take 104Mi each."""
     two = [claim(number, size=ASKED) for number in (1, 2)]
-    steps = planned(*two, lvm_pool(room=204 * MIB))
-    assert [type(one) for one in steps.values()] == [Make, GiveBack]
-    steps = planned(*two, lvm_pool(room=208 * MIB))
-    assert [type(one) for one in steps.values()] == [Make, Make]
+    actions = planned(*two, lvm_pool(room=204 * MIB))
+    assert [type(one) for one in actions.values()] == [Make, GiveBack]
+    actions = planned(*two, lvm_pool(room=208 * MIB))
+    assert [type(one) for one in actions.values()] == [Make, Make]
     begun = lv(state="making", size_bytes=100 * MIB + 1)
     under_way = {"promised": [("fast", begun)], "busy": {"pvc-1"}}
-    a(GiveBack, step(two[1], lvm_pool(room=204 * MIB), name="pvc-2", **under_way))
+    a(GiveBack, action(two[1], lvm_pool(room=204 * MIB), name="pvc-2", **under_way))
     grows = (bound(size=ASKED), volume(size="100Mi"), lvm_pool(lv(size_bytes=100 * MIB), room=1))
-    assert "4Mi needed" in a(Hold, step(*grows)).reason
+    assert "4Mi needed" in a(Hold, action(*grows)).reason
 
 
 def test_what_was_begun_goes_on_by_the_size_that_is_reported() -> None:
     """Zeroing takes more than one call, and what was asked for is no whole extent: were it not
     known again, it would be made anew each time, for ever."""
-    made = a(Make, step(claim(size=ASKED, mode="Block"), lvm_pool()))
+    made = a(Make, action(claim(size=ASKED, mode="Block"), lvm_pool()))
     half = LogicalVolume(
         name="pvc-1",
         uuid="u",
@@ -253,14 +253,14 @@ def test_what_was_begun_goes_on_by_the_size_that_is_reported() -> None:
     seen = view_of(LvmConfig(group="vg-fast"), group, [half])
     report = report_of("fast", seen, abilities=Abilities(enforce=True, block=True))
     found = Pool(config=lvm_pool().config, report=report)
-    again = a(Make, step(claim(size=ASKED, mode="Block"), found))
+    again = a(Make, action(claim(size=ASKED, mode="Block"), found))
     assert (again.fresh, again.record.size_bytes) == (False, 104 * MIB)
     assert is_begun(seen.entries["pvc-1"], again.record)
 
 
 def test_growing_asks_for_what_the_claim_asks_for() -> None:
     there = (volume(size="104Mi"), lvm_pool(ROUNDED, room=GIB))
-    grow = a(Grow, step(bound(size=str(200 * MIB + 1), has="104Mi"), *there))
+    grow = a(Grow, action(bound(size=str(200 * MIB + 1), has="104Mi"), *there))
     assert grow.size_bytes == 200 * MIB + 1
 
 
@@ -268,11 +268,11 @@ def test_what_it_has_is_told_and_not_what_was_asked_for() -> None:
     """A crash after growing: the next plan tells the size on record, and the one after is quiet."""
     asked = str(200 * MIB + 1)
     grown = lvm_pool(lv(size_bytes=204 * MIB), room=0)
-    tell = a(TellGrown, step(bound(size=asked, has="104Mi"), volume(size="104Mi"), grown))
+    tell = a(TellGrown, action(bound(size=asked, has="104Mi"), volume(size="104Mi"), grown))
     assert tell.size_bytes == 204 * MIB
-    tell = a(TellGrown, step(bound(size=asked, has="104Mi"), volume(size="204Mi"), grown))
+    tell = a(TellGrown, action(bound(size=asked, has="104Mi"), volume(size="204Mi"), grown))
     assert tell.size_bytes == 204 * MIB
-    a(Keep, step(bound(size=asked, has="204Mi"), volume(size="204Mi"), grown))
+    a(Keep, action(bound(size=asked, has="204Mi"), volume(size="204Mi"), grown))
 
 
 # --- what is told of pools ---------------------------------------------------------------------
@@ -367,7 +367,7 @@ def test_a_class_is_told_that_no_group_matches() -> None:
             "": "no volume group matches 'vg.*' of pool fast and has the tag mine",
         }
     }
-    refused = step(claim(), pools=[], refusals=told)
+    refused = action(claim(), pools=[], refusals=told)
     assert "no volume group matches" in a(GiveBack, refused).reason
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.dynamic.model import Delete, Hold, Keep, MarkReleased, Retire, Step
+from localvolume.dynamic.model import Action, Delete, Hold, Keep, MarkReleased, Retire
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts
 from tests.decisions.support_dynamic import (
@@ -17,13 +17,13 @@ from tests.decisions.support_dynamic import (
     NODE,
     NOW,
     a,
+    action,
     adopted,
     bound,
     in_terms,
     old_pool,
     pool,
     record,
-    step,
     storage_class,
     volume,
 )
@@ -54,30 +54,30 @@ def test_not_our_provisioners(said: dict[str, Any], deleted: bool) -> None:
     source (L72, L73) is none of ours: only provisioned-by counts.
     """
     one = volume(phase="Released", deleted=deleted, **said)
-    assert "no pool of this node" in a(Hold, step(one, pool(record()))).reason
+    assert "no pool of this node" in a(Hold, action(one, pool(record()))).reason
 
 
 def test_ours() -> None:
     """L66, L70"""
-    a(Delete, step(volume(phase="Released"), pool(record())))
+    a(Delete, action(volume(phase="Released"), pool(record())))
 
 
 def test_ours_and_migrated() -> None:
     """L65, L67: the annotation takes nothing away from what we made."""
-    a(Delete, step(volume(phase="Released", annotations=MIGRATED), pool(record())))
+    a(Delete, action(volume(phase="Released", annotations=MIGRATED), pool(record())))
 
 
 @pytest.mark.parametrize("provisioner", FLAVORS)
 def test_theirs_that_we_replace(provisioner: str) -> None:
     """L72, L75, defect 3: no matter where and as which Deployment it ran that made it."""
     released = adopted(provisioner=provisioner, phase="Released")
-    a(Delete, step(released, old_pool(provisioner=provisioner)))
+    a(Delete, action(released, old_pool(provisioner=provisioner)))
 
 
 def test_only_the_pool_of_the_very_provisioner_counts() -> None:
     released = adopted(provisioner=LOCAL_PATH, phase="Released")
     both = {KUTTI, LOCAL_PATH}
-    held = a(Hold, step(released, old_pool(provisioner=KUTTI), provisioners=both))
+    held = a(Hold, action(released, old_pool(provisioner=KUTTI), provisioners=both))
     assert "lies in no pool" in held.reason
 
 
@@ -103,7 +103,7 @@ def test_only_the_pool_of_the_very_provisioner_counts() -> None:
 def test_the_affinity_means_this_node(affinity: Any, here: bool, deleted: bool) -> None:
     """E10, E11: our label may be forged, or older than the node's own."""
     one = volume(phase="Released", deleted=deleted, affinity=affinity)
-    answer = step(one, pool(record()))
+    answer = action(one, pool(record()))
     if here:
         a(Retire if deleted else Delete, answer)
     else:
@@ -113,7 +113,7 @@ def test_the_affinity_means_this_node(affinity: Any, here: bool, deleted: bool) 
 
 def test_a_node_whose_label_is_its_name() -> None:
     plain = NodeFacts("n", "u", "n", {marks.HOSTNAME_LABEL: "n"})
-    a(Delete, step(volume(phase="Released", affinity=in_terms("n")), pool(record()), node=plain))
+    a(Delete, action(volume(phase="Released", affinity=in_terms("n")), pool(record()), node=plain))
 
 
 # --- whose pool --------------------------------------------------------------------------------
@@ -133,15 +133,15 @@ def test_a_node_whose_label_is_its_name() -> None:
 @pytest.mark.parametrize("deleted", [False, True])
 def test_the_pool_is_another(said: str, why: str, deleted: bool) -> None:
     one = volume(phase="Released", pool=said, deleted=deleted)
-    assert why in a(Hold, step(one, pool(record()))).reason
+    assert why in a(Hold, action(one, pool(record()))).reason
 
 
 @pytest.mark.parametrize("deleted", [False, True])
 def test_the_record_is_of_an_earlier_object(deleted: bool) -> None:
     """Restored from a backup, say: it is nobody's to remove by that name."""
     one = volume(phase="Released", uid="restored", deleted=deleted)
-    assert "earlier object" in a(Hold, step(one, pool(record()))).reason
-    assert "earlier object" in a(Hold, step(one, pool(record(state="removed")))).reason
+    assert "earlier object" in a(Hold, action(one, pool(record()))).reason
+    assert "earlier object" in a(Hold, action(one, pool(record(state="removed")))).reason
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -149,8 +149,8 @@ def test_the_record_is_of_an_earlier_object(deleted: bool) -> None:
 def test_another_pool_has_a_record_of_it(state: str, deleted: bool) -> None:
     one = volume(phase="Released", deleted=deleted)
     other = pool(record(state=state, volume_uid=one.metadata.uid), name="other")
-    assert "has a record of it too" in a(Hold, step(one, pool(record()), other)).reason
-    assert "has a record of it too" in a(Hold, step(one, pool(), other)).reason
+    assert "has a record of it too" in a(Hold, action(one, pool(record()), other)).reason
+    assert "has a record of it too" in a(Hold, action(one, pool(), other)).reason
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -160,8 +160,8 @@ def test_another_pool_has_begun_it(state: str, deleted: bool) -> None:
     volume is."""
     one = volume(phase="Released", deleted=deleted)
     other = pool(record(state=state, volume_uid=""), name="other")
-    a(Retire if deleted else Delete, step(one, pool(record()), other))
-    assert "has a record of it too" in a(Hold, step(one, pool(), other)).reason
+    a(Retire if deleted else Delete, action(one, pool(record()), other))
+    assert "has a record of it too" in a(Hold, action(one, pool(), other)).reason
 
 
 # --- volumes that older provisioners made ------------------------------------------------------
@@ -171,7 +171,10 @@ def test_another_pool_has_begun_it(state: str, deleted: bool) -> None:
 @pytest.mark.parametrize("phase", ["Bound", "Available", "Pending"])
 def test_an_adopted_volume_is_left_as_it_is(provisioner: str, phase: str) -> None:
     """It gets no finalizer before it is to be deleted: nothing changes for it till then."""
-    a(Keep, step(adopted(provisioner=provisioner, phase=phase), old_pool(provisioner=provisioner)))
+    a(
+        Keep,
+        action(adopted(provisioner=provisioner, phase=phase), old_pool(provisioner=provisioner)),
+    )
 
 
 @pytest.mark.parametrize("provisioner", FLAVORS)
@@ -181,10 +184,10 @@ def test_an_adopted_volume_goes_with_its_claim(provisioner: str, host_path: bool
     here = old_pool(provisioner=provisioner)
     place = "ns/data"
     there: dict[str, Any] = {"path": f"/pools/old/{place}", "host_path": host_path}
-    a(Delete, step(adopted(provisioner=provisioner, phase="Released", **there), here))
+    a(Delete, action(adopted(provisioner=provisioner, phase="Released", **there), here))
     there |= {"finalizers": (marks.FINALIZER,), "deleted": True}
     one = adopted(provisioner=provisioner, phase="Released", **there)
-    retire = a(Retire, step(one, here))
+    retire = a(Retire, action(one, here))
     assert (retire.pool, retire.record, retire.directory) == (here.config, None, place)
     assert not retire.keep
 
@@ -195,14 +198,14 @@ def gone(**changes: Any) -> Any:
 
 
 def test_an_adopted_volume_with_a_policy_that_keeps_it() -> None:
-    assert a(Retire, step(gone(policy="Retain"), old_pool())).keep
-    assert a(Retire, step(gone(policy="Retain", claim_uid=None), old_pool())).keep
-    a(Keep, step(adopted(phase="Released", policy="Retain"), old_pool()))
+    assert a(Retire, action(gone(policy="Retain"), old_pool())).keep
+    assert a(Retire, action(gone(policy="Retain", claim_uid=None), old_pool())).keep
+    a(Keep, action(adopted(phase="Released", policy="Retain"), old_pool()))
 
 
 def test_an_adopted_volume_that_is_deleted_without_us() -> None:
     """L34: as it would be without us: the object goes, the data stays, an orphan."""
-    a(Keep, step(gone(finalizers=()), old_pool()))
+    a(Keep, action(gone(finalizers=()), old_pool()))
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -218,7 +221,7 @@ def test_an_adopted_volume_that_is_deleted_without_us() -> None:
     ],
 )
 def test_an_adopted_volume_whose_path_is_none_of_a_pool(path: str, why: str, deleted: bool) -> None:
-    held = a(Hold, step(gone(path=path, deleted=deleted), old_pool()))
+    held = a(Hold, action(gone(path=path, deleted=deleted), old_pool()))
     assert why in held.reason
     assert held.event == "VolumeFailedDelete"
 
@@ -243,7 +246,7 @@ def test_an_adopted_volume_whose_path_is_none_of_a_pool(path: str, why: str, del
     ],
 )
 def test_an_adopted_volume_in_doubt(here: Any, why: str, deleted: bool) -> None:
-    assert why in a(Hold, step(gone(deleted=deleted), here)).reason
+    assert why in a(Hold, action(gone(deleted=deleted), here)).reason
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -252,26 +255,26 @@ def test_an_adopted_volume_that_shares_its_place(path: str, deleted: bool) -> No
     """What is, holds or lies in it would go with it, whoever made that and whether it is used."""
     one = gone(path=path, deleted=deleted)
     other = adopted(2, path="/pools/old/ns/a", policy="Retain", phase="Released")
-    assert "another volume's" in a(Hold, step(one, old_pool(), other)).reason
-    assert "another volume's" in a(Hold, step(one, old_pool(record(2, directory="ns/a")))).reason
+    assert "another volume's" in a(Hold, action(one, old_pool(), other)).reason
+    assert "another volume's" in a(Hold, action(one, old_pool(record(2, directory="ns/a")))).reason
     beside = adopted(2, path="/pools/old/nsx")
-    a(Retire if deleted else Delete, step(one, old_pool(), beside))
+    a(Retire if deleted else Delete, action(one, old_pool(), beside))
 
 
 def test_an_adopted_volume_of_which_another_pool_has_a_record() -> None:
     other = pool(record(adopted=True, directory="pvc-1"), name="other")
-    assert "pool other has a record" in a(Hold, step(gone(), old_pool(), other)).reason
+    assert "pool other has a record" in a(Hold, action(gone(), old_pool(), other)).reason
 
 
 def test_nothing_is_written_down_in_a_pool_with_a_problem() -> None:
     there = old_pool(record(adopted=True, volume_uid=""), problem="not mounted")
-    assert "not mounted" in a(Hold, step(adopted(), there)).reason
+    assert "not mounted" in a(Hold, action(adopted(), there)).reason
 
 
 def test_an_adopted_volume_in_the_trash() -> None:
     there = record(state="removed", adopted=True)
     for policy, kept in (("Delete", False), ("Retain", True)):
-        retire = a(Retire, step(gone(policy=policy), old_pool(there)))
+        retire = a(Retire, action(gone(policy=policy), old_pool(there)))
         assert (retire.record, retire.keep) == (there, kept)
 
 
@@ -279,29 +282,29 @@ def test_an_adopted_volume_in_the_trash() -> None:
     ("wished", "then"), [(None, Hold), (0.0, Delete), (30.0, Delete), (200.0, Hold)]
 )
 def test_the_removal_of_an_adopted_volume_can_be_undone(
-    wished: float | None, then: type[Step]
+    wished: float | None, then: type[Action]
 ) -> None:
     """For as long as its class or its pool says."""
     here, theirs = old_pool(undo_seconds=100.0), storage_class("theirs", KUTTI, undo_seconds=wished)
-    a(then, step(adopted(phase="Released", since=A_MINUTE_AGO), here, theirs))
-    a(MarkReleased, step(adopted(phase="Released"), here))
+    a(then, action(adopted(phase="Released", since=A_MINUTE_AGO), here, theirs))
+    a(MarkReleased, action(adopted(phase="Released"), here))
 
 
 def test_an_adopted_volume_whose_class_is_gone() -> None:
     """Older provisioners promise nothing, and could not delete it: it goes as its pool says. What
     somebody was told meanwhile holds."""
     here, keeping = old_pool(), old_pool(undo_seconds=100.0)
-    a(Delete, step(adopted(phase="Released"), here))
-    a(MarkReleased, step(adopted(phase="Released"), keeping))
+    a(Delete, action(adopted(phase="Released"), here))
+    a(MarkReleased, action(adopted(phase="Released"), keeping))
     marked: dict[str, Any] = {"phase": "Released", "since": A_MINUTE_AGO}
     for there in (here, keeping):
-        assert "is gone" in a(Hold, step(adopted(**marked), there, now=NOW + 1e9)).reason
+        assert "is gone" in a(Hold, action(adopted(**marked), there, now=NOW + 1e9)).reason
         told = adopted(until=IN_A_MINUTE, **marked)
-        assert a(Hold, step(told, there)).again_seconds == 60.0
-        a(Delete, step(told, there, now=NOW + 60.0))
+        assert a(Hold, action(told, there)).again_seconds == 60.0
+        a(Delete, action(told, there, now=NOW + 60.0))
 
 
 def test_an_adopted_volume_whose_claim_is_there() -> None:
-    a(Keep, step(adopted(phase="Released"), old_pool(), bound()))
-    a(Keep, step(gone(), old_pool(), bound()))
-    a(Keep, step(gone(phase="Bound"), old_pool()))
+    a(Keep, action(adopted(phase="Released"), old_pool(), bound()))
+    a(Keep, action(gone(), old_pool(), bound()))
+    a(Keep, action(gone(phase="Bound"), old_pool()))

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from localvolume.backends.capacity import room
 from localvolume.backends.model import Record
 from localvolume.dynamic.model import (
+    Action,
     Ask,
     Delete,
     Facts,
@@ -34,7 +35,6 @@ from localvolume.dynamic.model import (
     Remember,
     Retire,
     Secure,
-    Step,
     TakeAway,
     TellGrown,
 )
@@ -256,50 +256,50 @@ def holders(world: Facts, name: str) -> list[PersistentVolumeClaim]:
     ]
 
 
-def destroys(step: Step) -> bool:
-    return isinstance(step, TakeAway | Purge | Delete) or (
-        isinstance(step, Retire) and not step.keep
+def destroys(action: Action) -> bool:
+    return isinstance(action, TakeAway | Purge | Delete) or (
+        isinstance(action, Retire) and not action.keep
     )
 
 
 @MANY
 @given(worlds())
 def test_nothing_that_a_claim_has_is_removed(world: Facts) -> None:
-    for step in plan(world).steps:
+    for action in plan(world).actions:
         # A spare of what a claim has lies in another pool (see the test below).
-        if destroys(step) and not (isinstance(step, TakeAway) and step.spare):
-            assert not holders(world, step.key), step
+        if destroys(action) and not (isinstance(action, TakeAway) and action.spare):
+            assert not holders(world, action.key), action
 
 
 @MANY
 @given(worlds())
 def test_an_object_goes_only_released_and_a_volume_only_after_it(world: Facts) -> None:
-    for step in plan(world).steps:
-        there = world.volumes.get(step.key)
-        if isinstance(step, Delete):
+    for action in plan(world).actions:
+        there = world.volumes.get(action.key)
+        if isinstance(action, Delete):
             assert there is not None
             assert there.status.phase == "Released"
             assert there.spec.persistent_volume_reclaim_policy == "Delete"
             assert there.spec.claim_ref is not None
             assert there.spec.claim_ref.uid
-        if isinstance(step, Retire):
-            assert there is step.volume
+        if isinstance(action, Retire):
+            assert there is action.volume
             assert there.metadata.deletion_timestamp
             assert marks.FINALIZER in there.metadata.finalizers
             assert there.status.phase != "Bound"
             policy = there.spec.persistent_volume_reclaim_policy
-            assert step.keep or policy == "Delete"
-        if isinstance(step, Purge) or (isinstance(step, TakeAway) and not step.spare):
+            assert action.keep or policy == "Delete"
+        if isinstance(action, Purge) or (isinstance(action, TakeAway) and not action.spare):
             assert there is None
 
 
 @MANY
 @given(worlds())
 def test_what_was_promised_is_kept(world: Facts) -> None:
-    for step in plan(world).steps:
-        if isinstance(step, Delete):
-            name = step.volume.spec.storage_class_name
-            notes = step.volume.metadata.annotations
+    for action in plan(world).actions:
+        if isinstance(action, Delete):
+            name = action.volume.spec.storage_class_name
+            notes = action.volume.metadata.annotations
             told = notes.get(marks.KEPT_ANNOTATION, f"{A_MINUTE_AGO} 1").split()[0]
             assert told == A_MINUTE_AGO
             assert name != "bad"
@@ -311,76 +311,81 @@ def test_what_was_promised_is_kept(world: Facts) -> None:
 @MANY
 @given(worlds())
 def test_only_what_was_never_offered_is_taken_away_and_both_say_so(world: Facts) -> None:
-    for step in plan(world).steps:
-        if isinstance(step, TakeAway) and step.spare:
-            others = [other for other in world.pools if other.config != step.pool]
-            assert any(step.record.name in other.report.records for other in others)
-            if step.record.state == "offered":
-                assert not step.record.volume_uid
-                there = world.volumes[step.record.name]
+    for action in plan(world).actions:
+        if isinstance(action, TakeAway) and action.spare:
+            others = [other for other in world.pools if other.config != action.pool]
+            assert any(action.record.name in other.report.records for other in others)
+            if action.record.state == "offered":
+                assert not action.record.volume_uid
+                there = world.volumes[action.record.name]
                 assert not there.metadata.annotations[marks.POOL_ANNOTATION].startswith(
-                    f"{step.pool.name}/"
+                    f"{action.pool.name}/"
                 )
             else:
-                assert step.record.state in ("making", "made")
-        elif isinstance(step, TakeAway):
-            one = step.record
+                assert action.record.state in ("making", "made")
+        elif isinstance(action, TakeAway):
+            one = action.record
             assert one.name in world.absent
             assert one.claim_uid in world.gone
             assert not one.adopted
             assert one.state in ("making", "made") or (
                 one.state == "offered" and not one.volume_uid
             )
-        if isinstance(step, Purge):
-            assert step.record.state == "removed"
+        if isinstance(action, Purge):
+            assert action.record.state == "removed"
 
 
 @MANY
 @given(worlds())
 def test_nothing_is_done_in_a_pool_that_is_not_surely_the_one(world: Facts) -> None:
     pools = {one.config.name: one for one in world.pools}
-    for step in plan(world).steps:
-        where = getattr(step, "pool", None)
+    for action in plan(world).actions:
+        where = getattr(action, "pool", None)
         if where is not None:
             here = pools[where.name]
-            assert not here.report.problem, step
-            assert step.key not in here.report.unreadable, step
-        if isinstance(step, Delete | Retire):
-            said = step.volume.metadata.annotations.get(marks.POOL_ANNOTATION)
+            assert not here.report.problem, action
+            assert action.key not in here.report.unreadable, action
+        if isinstance(action, Delete | Retire):
+            said = action.volume.metadata.annotations.get(marks.POOL_ANNOTATION)
             known = {f"{one.config.name}/{one.report.id}" for one in world.pools}
             assert said is None or said in known
             found = [
-                one.report.records[step.key]
+                one.report.records[action.key]
                 for one in world.pools
-                if step.key in one.report.records
+                if action.key in one.report.records
             ]
             # What is in the trash already may have got there before its object was known.
             fits = [one.volume_uid or one.state == "removed" for one in found]
             uids = {one.volume_uid for one in found if one.volume_uid}
             assert not found or any(fits)
-            assert step.volume.metadata.uid in (uids or {step.volume.metadata.uid})
+            assert action.volume.metadata.uid in (uids or {action.volume.metadata.uid})
 
 
 @MANY
 @given(worlds())
 def test_nothing_goes_with_an_adopted_volume(world: Facts) -> None:
-    for step in plan(world).steps:
-        if not isinstance(step, Retire) or step.keep or step.pool is None or not step.directory:
+    for action in plan(world).actions:
+        if (
+            not isinstance(action, Retire)
+            or action.keep
+            or action.pool is None
+            or not action.directory
+        ):
             continue
-        (here,) = (one for one in world.pools if one.config == step.pool)
+        (here,) = (one for one in world.pools if one.config == action.pool)
         others = [
-            f"/pools/{step.pool.name}/{one.directory}"
+            f"/pools/{action.pool.name}/{one.directory}"
             for one in here.report.records.values()
-            if one.name != step.key and one.state != "removed"
+            if one.name != action.key and one.state != "removed"
         ]
         others += [
             one.spec.local.path
             for name, one in world.volumes.items()
-            if name != step.key
+            if name != action.key
             and one.spec.local
             and one.metadata.annotations.get(marks.PROVISIONED_BY_ANNOTATION) == KUTTI
         ]
-        own = f"/pools/{step.pool.name}/{step.directory}/"
+        own = f"/pools/{action.pool.name}/{action.directory}/"
         for other in others:
             assert not own.startswith(f"{other}/"), (own, other)
             assert not f"{other}/".startswith(own), (own, other)
@@ -392,10 +397,10 @@ def test_nothing_goes_with_an_adopted_volume(world: Facts) -> None:
 @MANY
 @given(worlds())
 def test_one_step_for_each_name_and_none_for_what_is_under_way(world: Facts) -> None:
-    steps = plan(world).steps
-    assert not [name for name, many in Counter(one.key for one in steps).items() if many > 1]
-    assert not {one.key for one in steps} & set(world.busy)
-    named = {one.key for one in steps} | set(world.busy)
+    actions = plan(world).actions
+    assert not [name for name, many in Counter(one.key for one in actions).items() if many > 1]
+    assert not {one.key for one in actions} & set(world.busy)
+    named = {one.key for one in actions} | set(world.busy)
     assert set(world.volumes) <= named
     assert {name for one in world.pools for name in one.report.records} <= named
     for one in world.claims.values():
@@ -403,7 +408,7 @@ def test_one_step_for_each_name_and_none_for_what_is_under_way(world: Facts) -> 
 
 
 def in_extents(here: Pool, size: int) -> int:
-    """What LVM takes for it, in steps of 4 MiB; nobody else rounds."""
+    """What LVM takes for it, in actions of 4 MiB; nobody else rounds."""
     return size if here.config.lvm is None else (size + 4 * MIB - 1) // (4 * MIB) * (4 * MIB)
 
 
@@ -420,23 +425,23 @@ def test_no_more_is_promised_than_there_is_room(world: Facts) -> None:
                 size = in_extents(here, one.size_bytes)
                 left -= max(0, size - (known.size_bytes if known else 0))
         planned = 0
-        for step in plan(world).steps:
-            if isinstance(step, Make) and step.fresh and step.pool == here.config:
-                planned += in_extents(here, step.record.size_bytes)
-            if isinstance(step, Grow) and step.pool == here.config:
-                planned += in_extents(here, step.size_bytes) - step.record.size_bytes
+        for action in plan(world).actions:
+            if isinstance(action, Make) and action.fresh and action.pool == here.config:
+                planned += in_extents(here, action.record.size_bytes)
+            if isinstance(action, Grow) and action.pool == here.config:
+                planned += in_extents(here, action.size_bytes) - action.record.size_bytes
         assert planned == 0 or planned <= left
 
 
 @MANY
 @given(worlds())
 def test_no_two_volumes_have_the_same_place(world: Facts) -> None:
-    steps = plan(world).steps
+    actions = plan(world).actions
     for here in world.pools:
         name = here.config.name
         new = [
             one.record.directory
-            for one in steps
+            for one in actions
             if isinstance(one, Make) and one.fresh and one.pool == here.config
         ]
         if here.config.lvm:
@@ -460,17 +465,17 @@ def test_no_two_volumes_have_the_same_place(world: Facts) -> None:
 @MANY
 @given(worlds())
 def test_no_volume_is_made_beside_one_that_is_there(world: Facts) -> None:
-    for step in plan(world).steps:
-        if isinstance(step, Make | Publish):
-            assert step.key not in world.volumes
-            assert step.claim.metadata.deletion_timestamp is None
-            assert not step.claim.spec.volume_name
-            assert step.claim.metadata.uid == step.record.claim_uid
-        if isinstance(step, Make) and step.fresh:
-            assert step.record.size_bytes > 0
+    for action in plan(world).actions:
+        if isinstance(action, Make | Publish):
+            assert action.key not in world.volumes
+            assert action.claim.metadata.deletion_timestamp is None
+            assert not action.claim.spec.volume_name
+            assert action.claim.metadata.uid == action.record.claim_uid
+        if isinstance(action, Make) and action.fresh:
+            assert action.record.size_bytes > 0
             for here in world.pools:
-                assert step.key not in here.report.records
-                assert step.key not in here.report.unreadable
+                assert action.key not in here.report.records
+                assert action.key not in here.report.unreadable
 
 
 # --- the plan is the same for the same facts ---------------------------------------------------
@@ -497,28 +502,28 @@ def test_the_same_facts_make_the_same_plan(world: Facts, chance: Any) -> None:
 def test_planning_again_while_it_is_done_promises_nothing_more(world: Facts) -> None:
     """What is planned is under way, and promised, when the next plan is made."""
     first = plan(world)
-    making = [(one.pool.name, one.record) for one in first.steps if isinstance(one, Make)]
-    busy = {one.key for one in first.steps if not isinstance(one, Keep | Hold | Reject)}
+    making = [(one.pool.name, one.record) for one in first.actions if isinstance(one, Make)]
+    busy = {one.key for one in first.actions if not isinstance(one, Keep | Hold | Reject)}
     again = replace(
         world, busy={*world.busy, *busy}, promised=[*world.promised, *making], claims=world.claims
     )
-    for step in plan(again).steps:
+    for action in plan(again).actions:
         # With what is under way out of the way, only a better reason may come.
-        assert not destroys(step) or step.key not in busy
-        assert not (isinstance(step, Make) and step.key in busy)
+        assert not destroys(action) or action.key not in busy
+        assert not (isinstance(action, Make) and action.key in busy)
 
 
 # --- the worlds are worth it -------------------------------------------------------------------
 
 
 def test_every_kind_of_step_comes_up() -> None:
-    seen: set[type[Step]] = set()
+    seen: set[type[Action]] = set()
 
     # The same worlds in the soak, too: what others hold is up to chance.
     @settings(MANY, max_examples=600, phases=[Phase.generate], derandomize=True)
     @given(worlds())
     def look(world: Facts) -> None:
-        seen.update(type(one) for one in plan(world).steps)
+        seen.update(type(one) for one in plan(world).actions)
 
     look()
     assert seen >= {

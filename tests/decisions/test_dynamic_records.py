@@ -21,6 +21,7 @@ from localvolume.dynamic.model import (
 from localvolume.dynamic.plan.orphans import Orphan, orphans_of
 from tests.decisions.support_dynamic import (
     a,
+    action,
     adopted,
     bound,
     claim,
@@ -29,7 +30,6 @@ from tests.decisions.support_dynamic import (
     planned,
     pool,
     record,
-    step,
     storage_class,
     unwanted,
     volume,
@@ -48,17 +48,17 @@ UNPUBLISHED = [
 
 @pytest.mark.parametrize("left", UNPUBLISHED)
 def test_nothing_is_taken_away_on_the_word_of_a_cache(left: Any) -> None:
-    assert a(Ask, step(pool(left))).record == left
+    assert a(Ask, action(pool(left))).record == left
 
 
 @pytest.mark.parametrize("left", UNPUBLISHED)
 def test_both_must_have_been_heard(left: Any) -> None:
     """That the claim is gone, and that there is no PersistentVolume."""
-    a(Ask, step(pool(left), gone={"1"}))
-    a(Ask, step(pool(left), absent={"pvc-1"}))
-    a(Ask, step(pool(left), gone={"2"}, absent={"pvc-1"}))
-    a(Ask, step(pool(left), gone={"1"}, absent={"pvc-2"}))
-    take = a(TakeAway, step(pool(left), **unwanted(1)))
+    a(Ask, action(pool(left), gone={"1"}))
+    a(Ask, action(pool(left), absent={"pvc-1"}))
+    a(Ask, action(pool(left), gone={"2"}, absent={"pvc-1"}))
+    a(Ask, action(pool(left), gone={"1"}, absent={"pvc-2"}))
+    take = a(TakeAway, action(pool(left), **unwanted(1)))
     assert (take.pool.name, take.record) == ("fast", left)
 
 
@@ -73,14 +73,14 @@ def test_both_must_have_been_heard(left: Any) -> None:
 )
 def test_a_claim_that_is_not_served_here(left: Any, claimed: Any) -> None:
     """L27: what was begun for it is taken away, once that was heard from the API server."""
-    a(Ask, step(claimed, pool(left)))
-    a(TakeAway, step(claimed, pool(left), **unwanted(1)))
+    a(Ask, action(claimed, pool(left)))
+    a(TakeAway, action(claimed, pool(left), **unwanted(1)))
 
 
 @pytest.mark.parametrize("left", UNPUBLISHED)
 def test_a_claim_that_came_back(left: Any) -> None:
     """What was heard before does not count against the claim that is here."""
-    a(Make if left.state == "making" else Publish, step(claim(), pool(left), **unwanted(1)))
+    a(Make if left.state == "making" else Publish, action(claim(), pool(left), **unwanted(1)))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_claim_that_came_back(left: Any) -> None:
 def test_what_may_hold_data_is_an_orphan(left: Any) -> None:
     """Not even asked about: whatever the answer, it stays."""
     for heard in ({}, unwanted(1), {"gone": {"", "1"}, "absent": {"pvc-1"}}):
-        held = a(Hold, step(pool(left), **heard))
+        held = a(Hold, action(pool(left), **heard))
         assert "may hold data" in held.reason
         assert held.event == ""
 
@@ -102,18 +102,18 @@ def test_what_may_hold_data_is_an_orphan(left: Any) -> None:
 @pytest.mark.parametrize("left", UNPUBLISHED)
 def test_a_volume_that_is_not_in_sight(left: Any) -> None:
     """It was found when asked for: nothing is taken away, nor is it asked for without end."""
-    held = a(Hold, step(pool(left), named={"pvc-1"}, **unwanted(1)))
+    held = a(Hold, action(pool(left), named={"pvc-1"}, **unwanted(1)))
     assert "which this node is not told of" in held.reason
-    a(Ask, step(pool(left), named={"pvc-2"}))
+    a(Ask, action(pool(left), named={"pvc-2"}))
 
 
 # --- what was removed --------------------------------------------------------------------------
 
 
 def test_the_trash_is_emptied_once_the_object_is_gone() -> None:
-    assert a(Purge, step(pool(record(state="removed")))).record.state == "removed"
-    a(Purge, step(pool(record(state="removed", adopted=True))))
-    a(Purge, step(pool(record(state="removed")), claim(deleted=True)))
+    assert a(Purge, action(pool(record(state="removed")))).record.state == "removed"
+    a(Purge, action(pool(record(state="removed", adopted=True))))
+    a(Purge, action(pool(record(state="removed")), claim(deleted=True)))
 
 
 # --- somebody wants it after all ---------------------------------------------------------------
@@ -133,21 +133,21 @@ def test_the_trash_is_emptied_once_the_object_is_gone() -> None:
 )
 def test_a_claim_is_bound_to_it(state: str, holder: Any) -> None:
     """Its PersistentVolume is not in sight (its label may be gone): the volume stays."""
-    held = a(Hold, step(holder, pool(record(state=state)), **unwanted(1)))
+    held = a(Hold, action(holder, pool(record(state=state)), **unwanted(1)))
     assert "is bound to it" in held.reason
 
 
 def test_a_claim_that_only_asks_for_the_name_keeps_nothing() -> None:
     """Else anybody could keep volumes from being removed."""
     other = claim(2, volume="pvc-1")
-    a(Purge, step(other, pool(record(state="removed"))))
+    a(Purge, action(other, pool(record(state="removed"))))
 
 
 @pytest.mark.parametrize("first", ["offered", "removed"])
 def test_two_pools_have_a_record_of_it(first: str) -> None:
     twice = (pool(record(state=first, volume_uid="")), pool(record(state="offered"), name="b"))
     for pools in (twice, twice[::-1]):
-        assert "two pools" in a(Hold, step(*pools, **unwanted(1))).reason
+        assert "two pools" in a(Hold, action(*pools, **unwanted(1))).reason
 
 
 @pytest.mark.parametrize("spare", ["making", "made"])
@@ -156,7 +156,7 @@ def test_what_was_begun_in_a_pool_that_was_away(spare: str, other: str) -> None:
     """Nobody was ever told of it, and its claim has its volume in another pool."""
     twice = (pool(record(state=spare), name="b"), pool(record(state=other)))
     for pools in (twice, twice[::-1]):
-        taken = a(TakeAway, step(*pools, volume()))
+        taken = a(TakeAway, action(*pools, volume()))
         assert (taken.pool.name, taken.record.state, taken.spare) == ("b", spare, True)
 
 
@@ -164,7 +164,7 @@ def test_what_was_offered_in_a_pool_that_was_away() -> None:
     """Its PersistentVolume names another pool, which knows it: nobody can ever have had this."""
     twice = (pool(record(volume_uid=""), name="b"), pool(record()))
     for pools in (twice, twice[::-1]):
-        taken = a(TakeAway, step(*pools, volume()))
+        taken = a(TakeAway, action(*pools, volume()))
         assert (taken.pool.name, taken.record.state, taken.spare) == ("b", "offered", True)
 
 
@@ -178,39 +178,39 @@ def test_what_was_offered_in_a_pool_that_was_away() -> None:
 )
 def test_what_may_have_been_somebodys_stays(there: Record, home: Record) -> None:
     for pools in ((pool(there, name="b"), pool(home)), (pool(home), pool(there, name="b"))):
-        assert not isinstance(step(*pools, volume()), TakeAway)
+        assert not isinstance(action(*pools, volume()), TakeAway)
 
 
 def test_first_the_one_that_counts_is_remembered() -> None:
     twice = (pool(record(volume_uid=""), name="b"), pool(record(volume_uid="")))
     for pools in (twice, twice[::-1]):
-        assert a(Remember, step(*pools, volume())).pool.name == "fast"
+        assert a(Remember, action(*pools, volume())).pool.name == "fast"
 
 
 def test_of_two_that_were_offered_one_is_published() -> None:
     twice = (pool(record(volume_uid=""), name="b"), pool(record(volume_uid="")))
     for pools in (twice, twice[::-1]):
-        assert a(Publish, step(claim(), *pools)).pool.name == "fast"
-        taken = a(TakeAway, step(*pools, **unwanted(1)))
+        assert a(Publish, action(claim(), *pools)).pool.name == "fast"
+        taken = a(TakeAway, action(*pools, **unwanted(1)))
         assert not taken.spare
 
 
 def test_never_what_the_volume_itself_names() -> None:
     twice = (pool(record(state="making")), pool(record(state="offered", volume_uid=""), name="b"))
-    a(Hold, step(*twice, volume()))
+    a(Hold, action(*twice, volume()))
 
 
 def test_also_where_one_of_them_has_a_problem() -> None:
     broken = pool(record(state="made"), name="b", problem="not mounted")
     fine = pool(record(state="removed"))
-    assert isinstance(step(broken, fine, **unwanted(1)), Hold | Keep)
-    assert isinstance(step(fine, broken, **unwanted(1)), Hold | Keep)
+    assert isinstance(action(broken, fine, **unwanted(1)), Hold | Keep)
+    assert isinstance(action(fine, broken, **unwanted(1)), Hold | Keep)
 
 
 def test_each_name_is_judged_for_itself() -> None:
     left = pool(record(1, state="made"), record(2, state="removed"), record(3))
-    steps = planned(left, **unwanted(1))
-    assert [type(steps[f"pvc-{one}"]) for one in (1, 2, 3)] == [TakeAway, Purge, Hold]
+    actions = planned(left, **unwanted(1))
+    assert [type(actions[f"pvc-{one}"]) for one in (1, 2, 3)] == [TakeAway, Purge, Hold]
 
 
 # --- orphans -----------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_a_spare_that_stays_does_not_keep_its_volume_from_being_removed() -> Non
     """D9: it is tried when nothing else is to be done, and what is removed goes all the same."""
     spare = pool(record(state="made"), name="b")
     for pools in ((spare, pool(record())), (pool(record()), spare)):
-        a(Retire, step(*pools, volume(phase="Released", deleted=True)))
+        a(Retire, action(*pools, volume(phase="Released", deleted=True)))
     for pools in ((spare, pool(record(state="removed"))), (pool(record(state="removed")), spare)):
-        purged = a(Purge, step(*pools, **unwanted(1)))
+        purged = a(Purge, action(*pools, **unwanted(1)))
         assert purged.record.state == "removed"

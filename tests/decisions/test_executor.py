@@ -8,7 +8,7 @@ import pytest
 
 from localvolume.kube.errors import LookAgain, NotThere
 from localvolume.static.executor import Executor
-from localvolume.static.model import Hold, Step
+from localvolume.static.model import Action, Hold
 from localvolume.static.paces import StaticPaces
 from localvolume.static.preconditions import Superseded
 
@@ -21,7 +21,7 @@ class Overtaken:
         self.tried = self.done = 0
         self.ends = False
 
-    async def do(self, _step: Step, _around: Any) -> None:
+    async def do(self, _action: Action, _around: Any) -> None:
         self.tried += 1
         if not self.ends:
             raise self.error
@@ -36,13 +36,13 @@ async def test_what_is_overtaken_is_tried_ever_later(error: Exception) -> None:
     # Nothing is said.
     executor = Executor(acts, None, None, wake=woken.set, paces=StaticPaces())  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()
-    step = Step("disk", "it is to be done")
+    action = Action("disk", "it is to be done")
 
     async def for_seconds(seconds: float) -> int:
         """How often it is tried within that time, by a role that begins whenever it is woken."""
         before, end = acts.tried, loop.time() + seconds
         while (left := end - loop.time()) > 0:
-            executor.begin([step], None)  # type: ignore[arg-type]
+            executor.begin([action], None)  # type: ignore[arg-type]
             woken.clear()
             try:
                 await asyncio.wait_for(woken.wait(), left)
@@ -66,8 +66,8 @@ def test_what_is_read_once_more_is_not_told_again(caplog: pytest.LogCaptureFixtu
     executor = Executor(None, None, None, wake=lambda: None, paces=StaticPaces())  # type: ignore[arg-type]
     reading = Hold("/disk", "its content is still being read", "reading")
     full = Hold("/disk", "it holds data", "not-empty")
-    for step in (reading, reading, full, reading, full):
-        executor.begin([step], None)  # type: ignore[arg-type]
+    for action in (reading, reading, full, reading, full):
+        executor.begin([action], None)  # type: ignore[arg-type]
     told = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert told == [
         ("INFO", "/disk is left alone: its content is still being read"),

@@ -15,7 +15,7 @@ import pytest
 
 from localvolume.backends.model import BackendFailed, Busy
 from localvolume.dynamic.executor import Executor
-from localvolume.dynamic.model import Delete, Facts, Grow, Make, Plan, Publish, Step
+from localvolume.dynamic.model import Action, Delete, Facts, Grow, Make, Plan, Publish
 from localvolume.dynamic.paces import DynamicPaces
 from tests.decisions.support_dynamic import bound, claim, facts, pool, record, volume
 
@@ -31,15 +31,15 @@ class Failing:
     said: list[object] = field(default_factory=list)
     meanwhile: Callable[[], None] = lambda: None
 
-    async def do(self, step: Step, _facts: Facts) -> None:
-        self.tried.append(type(step).__name__)
+    async def do(self, action: Action, _facts: Facts) -> None:
+        self.tried.append(type(action).__name__)
         self.meanwhile()
         raise self.error
 
     def say_failed(self, _claim: Any, reason: str) -> str:
         return reason
 
-    def count_failure(self, _step: Step) -> None: ...
+    def count_failure(self, _action: Action) -> None: ...
 
     def say_of_claim(self, *said: object) -> None:
         self.said.append(said[-1])
@@ -54,9 +54,9 @@ class Ground:
     acts: Failing
     executor: Executor
 
-    async def begin(self, *steps: Step) -> list[str]:
+    async def begin(self, *actions: Action) -> list[str]:
         """What all was tried, once nothing is under way."""
-        self.executor.begin(Plan(steps), facts())
+        self.executor.begin(Plan(actions), facts())
         while self.executor.busy:
             await asyncio.sleep(0)
         return self.acts.tried

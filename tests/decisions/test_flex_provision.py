@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from localvolume.flexvolume.plan.provision import (
+    Action,
     ClaimFacts,
     Keep,
     Provision,
     Refuse,
-    Step,
     judge_claim,
 )
 from localvolume.kube.objects import (
@@ -35,7 +35,7 @@ from localvolume.kube.objects import (
 from localvolume.volumes import marks
 from tests.decisions.support_controller import node
 
-S = TypeVar("S", bound=Step)
+S = TypeVar("S", bound=Action)
 
 OURS = marks.FLEX_DRIVER
 ELASTIC = marks.ELASTIC_FLEX_DRIVER
@@ -92,7 +92,7 @@ def facts(
     return ClaimFacts(served=frozenset(served), storage_class=found, there=there, node=on)
 
 
-def a(kind: type[S], found: Step) -> S:
+def a(kind: type[S], found: Action) -> S:
     assert isinstance(found, kind), found
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.flexvolume.plan.provision import Keep, Step
+from localvolume.flexvolume.plan.provision import Action, Keep
 from localvolume.flexvolume.plan.release import Delete, Hold, VolumeFacts, judge_volume
 from localvolume.kube.objects import (
     ClaimRef,
@@ -61,7 +61,7 @@ def volume(
     )
 
 
-def judged(about: PersistentVolume, **facts: Any) -> Step:
+def judged(about: PersistentVolume, **facts: Any) -> Action:
     return judge_volume(VolumeFacts(**{"served": SERVED, **facts}), about)
 
 

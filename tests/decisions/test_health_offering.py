@@ -43,20 +43,20 @@ def test_an_object_that_exists_is_left_as_it_is() -> None:
 
 def test_nothing_is_made_in_a_pool_that_has_failed() -> None:
     sound = dynamic.pool()
-    dynamic.a(Make, dynamic.step(dynamic.claim(), sound))
+    dynamic.a(Make, dynamic.action(dynamic.claim(), sound))
     failed = replace(sound, report=replace(sound.report, unwell=UNWELL))
     assert room(sound.config, sound.report)
     assert room(failed.config, failed.report) == 0, "and none is published"
-    back = dynamic.a(GiveBack, dynamic.step(dynamic.claim(), failed))
+    back = dynamic.a(GiveBack, dynamic.action(dynamic.claim(), failed))
     assert UNWELL in back.reason
 
 
 def test_nothing_grows_in_it() -> None:
     more, volume = dynamic.bound(size="3Gi"), dynamic.volume()
     sound = dynamic.pool(dynamic.record())
-    dynamic.a(Grow, dynamic.step(more, volume, sound))
+    dynamic.a(Grow, dynamic.action(more, volume, sound))
     failed = replace(sound, report=replace(sound.report, unwell=UNWELL))
-    assert UNWELL in dynamic.a(Hold, dynamic.step(more, volume, failed)).reason
+    assert UNWELL in dynamic.a(Hold, dynamic.action(more, volume, failed)).reason
 
 
 def test_what_is_to_be_removed_goes_on() -> None:
@@ -64,7 +64,7 @@ def test_what_is_to_be_removed_goes_on() -> None:
     failed = replace(sound, report=replace(sound.report, unwell=UNWELL))
     released = dynamic.volume(phase="Released", deleted=True)
     for pool in (sound, failed):
-        dynamic.a(Retire, dynamic.step(released, pool))
+        dynamic.a(Retire, dynamic.action(released, pool))
 
 
 def test_an_entry_that_has_failed_is_looked_at_again_though_nothing_told_of_it() -> None:

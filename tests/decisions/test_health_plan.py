@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from localvolume.health.model import (
+    Action,
     Facts,
     Keep,
     Memory,
@@ -17,7 +18,6 @@ from localvolume.health.model import (
     Room,
     Say,
     Seen,
-    Step,
     Thin,
     Trouble,
     Wait,
@@ -76,9 +76,9 @@ def planned(
     )
 
 
-def only(made: Plan) -> Step:
-    (step,) = made.steps
-    return step
+def only(made: Plan) -> Action:
+    (action,) = made.actions
+    return action
 
 
 class TestWhatIsWrong:
@@ -178,16 +178,16 @@ class TestWhatIsWrong:
 class TestWhatIsSaid:
     def test_trouble_is_said_at_once_and_only_once(self) -> None:
         made = planned(volume(), BROKEN)
-        step = only(made)
-        assert isinstance(step, Say)
-        assert step.aloud
-        assert not step.to_claim_only
-        assert str(step.trouble) == "IOErrors: its ext4 on sda counts errors"
+        action = only(made)
+        assert isinstance(action, Say)
+        assert action.aloud
+        assert not action.to_claim_only
+        assert str(action.trouble) == "IOErrors: its ext4 on sda counts errors"
         assert made.unhealthy == {"uid": "IOErrors"}
         assert made.memory["uid"].written == 1000.0
         # After that, also for an agent that has just begun.
         for memory in (made.memory["uid"], None):
-            again = planned(volume(str(step.trouble)), BROKEN, memory=memory, now=1001)
+            again = planned(volume(str(action.trouble)), BROKEN, memory=memory, now=1001)
             assert isinstance(only(again), Keep)
             assert again.unhealthy == {"uid": "IOErrors"}
 
@@ -199,9 +199,9 @@ class TestWhatIsSaid:
     def test_it_is_over_when_it_stays_so(self) -> None:
         one = volume("IOErrors: x")
         made = planned(one, WELL)
-        step = only(made)
-        assert isinstance(step, Wait)
-        assert step.seconds == 30
+        action = only(made)
+        assert isinstance(action, Wait)
+        assert action.seconds == 30
         assert made.unhealthy == {"uid": "IOErrors"}
         later = planned(one, WELL, memory=made.memory["uid"], now=1029)
         assert isinstance(only(later), Wait)
@@ -214,10 +214,10 @@ class TestWhatIsSaid:
         for second in range(0, 600, 5):
             seen = BROKEN if second % 10 else WELL
             made = planned(one, seen, memory=memory, now=1000.0 + second)
-            step, memory = only(made), made.memory["uid"]
-            if isinstance(step, Say | Over):
+            action, memory = only(made), made.memory["uid"]
+            if isinstance(action, Say | Over):
                 writes += 1
-                one = volume(str(step.trouble) if isinstance(step, Say) else "")
+                one = volume(str(action.trouble) if isinstance(action, Say) else "")
         assert writes == 1
 
     def test_what_changes_its_reason_all_the_time_is_written_once_a_minute(self) -> None:
@@ -225,16 +225,16 @@ class TestWhatIsSaid:
         for second in range(0, 600, 5):
             seen = BROKEN if second % 10 else STOPPED
             made = planned(one, seen, memory=memory, now=1000.0 + second)
-            step, memory = only(made), made.memory["uid"]
-            if isinstance(step, Say):
+            action, memory = only(made), made.memory["uid"]
+            if isinstance(action, Say):
                 writes += 1
-                one = volume(str(step.trouble))
+                one = volume(str(action.trouble))
         assert 5 <= writes <= 10
 
     def test_another_text_for_the_same_reason_is_written_without_an_event(self) -> None:
-        step = only(planned(volume("IOErrors: before"), BROKEN))
-        assert isinstance(step, Say)
-        assert not step.aloud
+        action = only(planned(volume("IOErrors: before"), BROKEN))
+        assert isinstance(action, Say)
+        assert not action.aloud
         written = Memory(reason="IOErrors", since=990, written=990)
         assert isinstance(only(planned(volume("IOErrors: before"), BROKEN, memory=written)), Wait)
 
@@ -253,12 +253,12 @@ class TestWhatIsSaid:
                 assert set(made.unknown) == {"uid"}
 
     def test_an_object_that_is_being_deleted_is_left_alone(self) -> None:
-        assert planned(volume(deleted=True), BROKEN).steps == []
+        assert planned(volume(deleted=True), BROKEN).actions == []
 
     def test_what_somebody_else_wrote_is_put_right(self) -> None:
         for said in ("nonsense", "Nonsense: x"):
-            step = only(planned(volume(said), BROKEN))
-            assert isinstance(step, Say)
+            action = only(planned(volume(said), BROKEN))
+            assert isinstance(action, Say)
             waits = planned(volume(said), WELL)
             assert isinstance(only(waits), Wait)
 
@@ -266,15 +266,15 @@ class TestWhatIsSaid:
 class TestGone:
     def test_it_is_said_when_it_stays_so(self) -> None:
         made = planned(volume(dynamic=True), GONE)
-        step = only(made)
-        assert isinstance(step, Wait)
-        assert step.seconds == 10
+        action = only(made)
+        assert isinstance(action, Wait)
+        assert action.seconds == 10
         assert made.unhealthy == {}
         later = planned(volume(dynamic=True), GONE, memory=made.memory["uid"], now=1010)
-        step = only(later)
-        assert isinstance(step, Say)
-        assert step.trouble == Trouble("DeviceGone", GONE.gone)
-        assert not step.to_claim_only
+        action = only(later)
+        assert isinstance(action, Say)
+        assert action.trouble == Trouble("DeviceGone", GONE.gone)
+        assert not action.to_claim_only
         # In between it was there: the count begins anew.
         back = planned(volume(dynamic=True), WELL, memory=made.memory["uid"], now=1009)
         again = planned(volume(dynamic=True), GONE, memory=back.memory["uid"], now=1010)
@@ -296,9 +296,9 @@ class TestGone:
 
     def test_of_a_static_one_the_object_has_its_event_already(self) -> None:
         memory = Memory(reason="DeviceGone", since=0)
-        step = only(planned(volume(), GONE, memory=memory))
-        assert isinstance(step, Say)
-        assert step.to_claim_only
+        action = only(planned(volume(), GONE, memory=memory))
+        assert isinstance(action, Say)
+        assert action.to_claim_only
 
     def test_one_that_nobody_ever_had_is_withdrawn_not_told_of(self) -> None:
         memory = Memory(reason="DeviceGone", since=0)

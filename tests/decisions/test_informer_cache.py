@@ -158,7 +158,7 @@ NAMES = st.sampled_from("abc")
 
 @given(st.lists(st.tuples(NAMES, st.booleans()), max_size=25), st.data())
 def test_the_copy_ends_up_right_whatever_is_ours_and_whenever_it_is_listed(
-    steps: list[tuple[str, bool]], data: st.DataObject
+    actions: list[tuple[str, bool]], data: st.DataObject
 ) -> None:
     """A server's history, some of it written by us, echoed late, with lists at any moment."""
     watched = listed(version=0)
@@ -167,7 +167,7 @@ def test_the_copy_ends_up_right_whatever_is_ours_and_whenever_it_is_listed(
     history: list[tuple[str, PersistentVolume]] = []
     snapshots: list[list[PersistentVolume]] = [[]]
     echoed = 0
-    for number, (name, ours) in enumerate(steps, start=1):
+    for number, (name, ours) in enumerate(actions, start=1):
         delete = name in truth and data.draw(st.booleans())
         if delete:
             gone = truth.pop(name)

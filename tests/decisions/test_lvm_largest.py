@@ -115,8 +115,8 @@ def limited(**largest: int) -> Pool:
 
 
 def test_a_claim_that_no_volume_can_be_made_for_is_given_back() -> None:
-    steps = planned(claim(size="3Gi"), limited(none=2 * GIB))
-    given_back = a(GiveBack, steps["pvc-1"])
+    actions = planned(claim(size="3Gi"), limited(none=2 * GIB))
+    given_back = a(GiveBack, actions["pvc-1"])
     assert "10Gi of room left, of which LVM makes no volume larger than 2Gi" in given_back.reason
     a(Make, planned(claim(size="2Gi"), limited(none=2 * GIB))["pvc-1"])
 

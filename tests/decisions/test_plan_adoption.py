@@ -50,9 +50,9 @@ def test_an_older_object_for_this_volume_is_adopted_whatever_it_holds(
 ) -> None:
     entry = filesystem(content=content)
     older = upstreams(entry, phase=phase, claim="c" if phase in ("Bound", "Released") else "")
-    step = a(Adopt, only_step([entry], asked={NAME: older}))
-    assert step.volume is older
-    assert step.identity == entry.identity
+    action = a(Adopt, only_step([entry], asked={NAME: older}))
+    assert action.volume is older
+    assert action.identity == entry.identity
 
 
 def test_an_older_object_under_the_longer_name_is_adopted_too() -> None:
@@ -155,8 +155,8 @@ def test_an_object_for_another_path_is_no_object_for_this_volume() -> None:
     """It has the name alone: this volume gets its longer name, and the object stays as it is."""
     entry = filesystem()
     other = upstreams(filesystem("elsewhere"), name=NAME)
-    (step,) = plan(facts_of([entry], asked={NAME: other}))
-    assert not isinstance(step, Adopt)
+    (action,) = plan(facts_of([entry], asked={NAME: other}))
+    assert not isinstance(action, Adopt)
 
 
 def test_an_unusable_entry_adopts_nothing() -> None:
@@ -180,14 +180,14 @@ def test_a_volume_without_our_finalizer_and_identity_gets_both(phase: str) -> No
 
 def test_a_volume_with_the_finalizer_alone_gets_its_identity() -> None:
     entry = filesystem()
-    step = a(Adopt, only_step([entry], [volume_of(entry, identity=None)]))
-    assert step.identity == entry.identity
+    action = a(Adopt, only_step([entry], [volume_of(entry, identity=None)]))
+    assert action.identity == entry.identity
 
 
 def test_a_volume_with_its_identity_alone_gets_the_finalizer() -> None:
     entry = filesystem()
-    step = a(Adopt, only_step([entry], [volume_of(entry, finalized=False)]))
-    assert step.identity is None, "what it says is never written over"
+    action = a(Adopt, only_step([entry], [volume_of(entry, finalized=False)]))
+    assert action.identity is None, "what it says is never written over"
 
 
 def test_a_volume_with_everything_is_not_adopted_again() -> None:
@@ -210,7 +210,9 @@ def test_what_cannot_be_known_to_be_the_volume_is_not_written_down_as_it(
 ) -> None:
     volume = upstreams(filesystem(), phase=phase, claim="c" if phase == "Bound" else "", **changes)
     adopted = [s for s in steps_of([now], [volume]) if isinstance(s, Adopt)]
-    assert [step.identity for step in adopted] == [None], "the finalizer protects it all the same"
+    assert [action.identity for action in adopted] == [None], (
+        "the finalizer protects it all the same"
+    )
 
 
 def test_a_released_volume_is_adopted_before_it_is_reclaimed() -> None:
@@ -225,10 +227,10 @@ def test_a_released_volume_is_adopted_before_it_is_reclaimed() -> None:
 
 def test_a_bound_volume_is_adopted_first_and_marked_as_claimed_next_time() -> None:
     entry = filesystem()
-    steps = steps_of([entry], [upstreams(entry, phase="Bound", claim="c")])
-    assert [type(step) for step in steps] == [Adopt, Keep]
-    steps = steps_of([entry], [volume_of(entry, phase="Bound", claim="c")])
-    assert [type(step) for step in steps] == [MarkClaimed, Keep]
+    actions = steps_of([entry], [upstreams(entry, phase="Bound", claim="c")])
+    assert [type(action) for action in actions] == [Adopt, Keep]
+    actions = steps_of([entry], [volume_of(entry, phase="Bound", claim="c")])
+    assert [type(action) for action in actions] == [MarkClaimed, Keep]
 
 
 def test_an_object_that_is_misplaced_is_not_adopted() -> None:
@@ -246,17 +248,17 @@ def test_an_object_that_is_misplaced_is_not_adopted() -> None:
 def test_nor_is_it_while_a_claim_holds_it(changes: dict[str, Any]) -> None:
     entry = filesystem()
     foreign = upstreams(entry, phase="Bound", claim="c", **changes)
-    steps = steps_about(steps_of([entry], [foreign]), foreign)
-    assert steps
-    assert not [step for step in steps if isinstance(step, Adopt)]
+    actions = steps_about(steps_of([entry], [foreign]), foreign)
+    assert actions
+    assert not [action for action in actions if isinstance(action, Adopt)]
 
 
 @pytest.mark.parametrize("phase", ["Released", "Failed"])
 def test_what_nobody_is_to_touch_is_not_adopted_either(phase: str) -> None:
     entry = filesystem()
     volume = upstreams(entry, phase=phase, claim="c", policy="Retain")
-    steps = steps_of([entry], [volume])
-    assert not [step for step in steps if isinstance(step, Adopt)]
+    actions = steps_of([entry], [volume])
+    assert not [action for action in actions if isinstance(action, Adopt)]
 
 
 def test_a_take_over_of_a_whole_node_only_adopts() -> None:
@@ -268,11 +270,11 @@ def test_a_take_over_of_a_whole_node_only_adopts() -> None:
         upstreams(entries[2], phase="Bound", claim="c"),
         upstreams(entries[3], phase="Pending"),
     ]
-    for step in steps_of(entries, volumes):
-        assert isinstance(step, Adopt | Keep), step
+    for action in steps_of(entries, volumes):
+        assert isinstance(action, Adopt | Keep), action
     asked = {volume.metadata.name: volume for volume in volumes}
     unlabelled = steps_of([replace(entry) for entry in entries], asked=asked)
-    assert [type(step) for step in unlabelled] == [Adopt] * 4
+    assert [type(action) for action in unlabelled] == [Adopt] * 4
 
 
 def test_a_block_device_is_adopted_under_either_mode() -> None:

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from localvolume.kube.objects import ClaimRef, PersistentVolume
-from localvolume.static.model import Entry, Hold, Keep, Step, Withdraw
+from localvolume.static.model import Action, Entry, Hold, Keep, Withdraw
 from localvolume.static.plan.plan import EVENT_REPLACED, EVENT_SIZE_DIFFERS, EVENT_VANISHED
 from localvolume.volumes import marks
 from tests.decisions.support_plan import (
@@ -39,7 +39,7 @@ gone = pytest.mark.parametrize("now", GONE.values(), ids=GONE.keys())
 never_used = pytest.mark.parametrize("phase", ["Available", "Pending", ""])
 
 
-def after(seconds: float, now: list[Entry], volume: PersistentVolume) -> Step:
+def after(seconds: float, now: list[Entry], volume: PersistentVolume) -> Action:
     return only_step(now, [volume], missing={volume.metadata.uid: seconds}, grace_seconds=60.0)
 
 
@@ -52,9 +52,9 @@ def test_a_never_used_volume_is_withdrawn_after_the_grace_period(
     now: list[Entry], phase: str
 ) -> None:
     volume = volume_of(DISK, phase=phase)
-    step = a(Withdraw, after(60.0, now, volume))
-    assert step.volume is volume
-    assert "no claim ever held it" in step.reason
+    action = a(Withdraw, after(60.0, now, volume))
+    assert action.volume is volume
+    assert "no claim ever held it" in action.reason
 
 
 @gone
@@ -74,8 +74,8 @@ def test_a_volume_of_which_no_absence_is_known_has_the_whole_period() -> None:
 
 def test_the_absence_of_an_earlier_object_of_that_name_does_not_count() -> None:
     volume = volume_of(DISK)
-    step = only_step([], [volume], missing={"uid-of-the-object-before": 1e9})
-    held(step, "vanished")
+    action = only_step([], [volume], missing={"uid-of-the-object-before": 1e9})
+    held(action, "vanished")
 
 
 @gone
@@ -155,9 +155,9 @@ def test_of_a_place_that_nobody_looks_at_nobody_says_that_it_vanished(
 ) -> None:
     """For instance after the class's hostDir was changed: the old volumes are where they were."""
     volume = bound_to(DISK, **changes)
-    step = step_about(steps_of([], [volume]), volume)
-    assert getattr(step, "event", "") != EVENT_VANISHED
-    assert "does not exist" not in step.reason
+    action = step_about(steps_of([], [volume]), volume)
+    assert getattr(action, "event", "") != EVENT_VANISHED
+    assert "does not exist" not in action.reason
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_of_a_place_that_nobody_looks_at_nobody_says_that_it_vanished(
 )
 def test_an_offer_that_is_misplaced_is_told_and_not_withdrawn(changes: dict[str, Any]) -> None:
     volume = volume_of(DISK, **changes)
-    steps = steps_of([], [volume], missing={volume.metadata.uid: 1e9})
-    held(step_about(steps, volume), "misplaced")
+    actions = steps_of([], [volume], missing={volume.metadata.uid: 1e9})
+    held(step_about(actions, volume), "misplaced")
 
 
 # --- replaced ------------------------------------------------------------------------------------
@@ -191,8 +191,8 @@ others = pytest.mark.parametrize(("before", "now"), OTHERS.values(), ids=OTHERS.
 def test_a_never_used_volume_that_was_replaced_is_withdrawn(
     before: Entry, now: Entry, phase: str
 ) -> None:
-    step = a(Withdraw, only_step([now], [volume_of(before, phase=phase)]))
-    assert "not the volume that was published" in step.reason
+    action = a(Withdraw, only_step([now], [volume_of(before, phase=phase)]))
+    assert "not the volume that was published" in action.reason
 
 
 @others
@@ -222,8 +222,8 @@ def test_a_never_used_disk_that_nothing_tells_apart_is_offered_anew_after_a_rebo
     phase: str,
 ) -> None:
     before, now = renumbered()
-    step = a(Withdraw, only_step([now], [volume_of(before, mode="Block", phase=phase)]))
-    assert "may not be the volume that was published" in step.reason
+    action = a(Withdraw, only_step([now], [volume_of(before, mode="Block", phase=phase)]))
+    assert "may not be the volume that was published" in action.reason
 
 
 def test_a_bound_one_is_only_told() -> None:
@@ -260,8 +260,8 @@ def test_what_cannot_be_compared_now_is_not_called_replaced(
 def test_a_never_used_volume_of_another_size_is_withdrawn_to_return_with_its_size(
     size: int, phase: str
 ) -> None:
-    step = only_step([filesystem(size=size)], [volume_of(DISK, phase=phase)])
-    assert "published with 21474836480 bytes and now has" in a(Withdraw, step).reason
+    action = only_step([filesystem(size=size)], [volume_of(DISK, phase=phase)])
+    assert "published with 21474836480 bytes and now has" in a(Withdraw, action).reason
 
 
 @pytest.mark.parametrize("size", [5 * 2**30, 40 * 2**30])

@@ -32,8 +32,8 @@ def to_come(
     listed = list(entries)
     names = [volume_name(entry.name, NODE.name, entry.class_name) for entry in listed]
     known = dict.fromkeys(names) if asked else {}
-    steps = steps_of(listed, volumes, classes=classes, asked=known)
-    return any(is_to_come(step) for step in steps)
+    actions = steps_of(listed, volumes, classes=classes, asked=known)
+    return any(is_to_come(action) for action in actions)
 
 
 def test_what_is_to_be_offered_is_to_come() -> None:

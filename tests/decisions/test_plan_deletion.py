@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from localvolume.kube.objects import ClaimRef
-from localvolume.static.model import Clean, CleanFirst, Keep, LetGo, Reclaim, Step, Withdraw
+from localvolume.static.model import Action, Clean, CleanFirst, Keep, LetGo, Reclaim, Withdraw
 from localvolume.static.plan.plan import (
     EVENT_FAILED_DELETE,
     EVENT_UNKNOWN_POLICY,
@@ -44,8 +44,10 @@ def test_only_a_released_volume_with_policy_delete_is_reclaimed(
     phase: str, policy: str | None
 ) -> None:
     volume = released_from(DISK, phase=phase, policy=policy)
-    reclaimed = [step for step in steps_of([DISK], [volume]) if isinstance(step, TOUCHES_DATA)]
-    assert [type(step) for step in reclaimed] == (
+    reclaimed = [
+        action for action in steps_of([DISK], [volume]) if isinstance(action, TOUCHES_DATA)
+    ]
+    assert [type(action) for action in reclaimed] == (
         [Reclaim] if (phase, policy) == ("Released", "Delete") else []
     )
 
@@ -56,16 +58,16 @@ def test_without_a_deletion_no_claimed_volume_is_withdrawn_or_let_go(
 ) -> None:
     volume = released_from(DISK, phase=phase, policy=policy)
     for entries in ([DISK], []):
-        for step in steps_of(entries, [volume], missing={volume.metadata.uid: 1e9}):
-            assert not isinstance(step, Withdraw | LetGo), step
+        for action in steps_of(entries, [volume], missing={volume.metadata.uid: 1e9}):
+            assert not isinstance(action, Withdraw | LetGo), action
 
 
 def test_a_reclaim_names_the_object_and_the_volume_it_is_about() -> None:
     volume = released_from(DISK)
-    step = a(Reclaim, only_step([DISK], [volume]))
-    assert step.volume is volume
-    assert step.entry is DISK
-    assert step.key == "/mnt/disks/disk"
+    action = a(Reclaim, only_step([DISK], [volume]))
+    assert action.volume is volume
+    assert action.entry is DISK
+    assert action.key == "/mnt/disks/disk"
 
 
 def test_a_released_block_device_is_reclaimed_too() -> None:
@@ -75,8 +77,8 @@ def test_a_released_block_device_is_reclaimed_too() -> None:
 
 
 def test_retain_means_nothing_is_done_ever() -> None:
-    step = only_step([DISK], [released_from(DISK, policy="Retain")])
-    assert "Retain" in a(Keep, step).reason
+    action = only_step([DISK], [released_from(DISK, policy="Retain")])
+    assert "Retain" in a(Keep, action).reason
 
 
 def test_the_policy_on_the_object_counts_and_not_the_one_of_the_class() -> None:
@@ -128,16 +130,16 @@ def test_no_volume_at_all_calls_for_nothing() -> None:
 # --- an object that is being deleted -------------------------------------------------------------
 
 
-def deleting(**changes: Any) -> Step:
+def deleting(**changes: Any) -> Action:
     return only_step([DISK], [released_from(DISK, deleting=True, **changes)])
 
 
 @pytest.mark.parametrize("phase", ["Released", "Failed"])
 def test_what_a_claim_left_is_cleaned_before_the_object_goes(phase: str) -> None:
     volume = released_from(DISK, phase=phase, deleting=True)
-    step = a(Clean, only_step([DISK], [volume]))
-    assert step.volume is volume
-    assert step.entry is DISK
+    action = a(Clean, only_step([DISK], [volume]))
+    assert action.volume is volume
+    assert action.entry is DISK
 
 
 def test_a_second_look_while_it_is_being_cleaned_says_the_same() -> None:
@@ -147,8 +149,8 @@ def test_a_second_look_while_it_is_being_cleaned_says_the_same() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_as_long_as_a_claim_holds_it_nothing_is_done(policy: str | None) -> None:
-    step = only_step([DISK], [bound_to(DISK, policy=policy, deleting=True)])
-    assert "claim is still there" in a(Keep, step).reason
+    action = only_step([DISK], [bound_to(DISK, policy=policy, deleting=True)])
+    assert "claim is still there" in a(Keep, action).reason
 
 
 @pytest.mark.parametrize("phase", ["Available", "Pending", ""])
@@ -158,8 +160,8 @@ def test_while_it_is_being_bound_nothing_is_cleaned(phase: str) -> None:
     Soon the phase is Bound or Released; only then is it known whose the data is.
     """
     volume = volume_of(DISK, phase=phase, claim="claim-uid", deleting=True)
-    step = only_step([DISK], [volume])
-    assert not isinstance(step, Clean | LetGo), step
+    action = only_step([DISK], [volume])
+    assert not isinstance(action, Clean | LetGo), action
 
 
 @pytest.mark.parametrize("policy", ["Retain", "Recycle", "Shred", None])
@@ -167,16 +169,16 @@ def test_while_it_is_being_bound_nothing_is_cleaned(phase: str) -> None:
 def test_with_another_policy_the_object_goes_and_the_data_stays(
     policy: str | None, phase: str
 ) -> None:
-    step = a(LetGo, deleting(policy=policy, phase=phase))
-    assert "the data stays" in step.reason
+    action = a(LetGo, deleting(policy=policy, phase=phase))
+    assert "the data stays" in action.reason
 
 
 @pytest.mark.parametrize("phase", ["Available", "Pending", "", "Failed"])
 def test_what_no_claim_ever_held_goes_without_being_cleaned(phase: str) -> None:
     volume = volume_of(DISK, phase=phase, deleting=True)
-    step = a(LetGo, only_step([DISK], [volume]))
-    assert step.volume is volume
-    assert "no claim ever" in step.reason
+    action = a(LetGo, only_step([DISK], [volume]))
+    assert action.volume is volume
+    assert "no claim ever" in action.reason
 
 
 def test_what_no_claim_ever_held_goes_also_where_its_volume_is_gone() -> None:
@@ -235,5 +237,5 @@ def test_where_mounts_of_pods_cannot_be_seen_filesystems_are_held(deleting: bool
     assert unseen in hold.reason
     raw = block()
     volume = released_from(raw, deleting=deleting)
-    step = only_step([raw], [volume], pods_unseen=unseen)
-    assert isinstance(step, Clean if deleting else Reclaim)
+    action = only_step([raw], [volume], pods_unseen=unseen)
+    assert isinstance(action, Clean if deleting else Reclaim)

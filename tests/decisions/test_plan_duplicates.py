@@ -9,13 +9,13 @@ import pytest
 
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import (
+    Action,
     ClassFacts,
     CleanFirst,
     Entry,
     Keep,
     Problem,
     Publish,
-    Step,
     Withdraw,
 )
 from localvolume.static.plan.plan import EVENT_DUPLICATE
@@ -78,8 +78,8 @@ APART = {
 pairs = pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS.keys())
 
 
-def published(steps: list[Step]) -> list[str]:
-    return [step.entry.name for step in steps if isinstance(step, Publish)]
+def published(actions: list[Action]) -> list[str]:
+    return [action.entry.name for action in actions if isinstance(action, Publish)]
 
 
 # --- entries -------------------------------------------------------------------------------------
@@ -106,8 +106,8 @@ def test_the_one_that_is_offered_already_stays_the_one(pair: tuple[Entry, Entry]
     one, other = pair
     for offered, unoffered in ((one, other), (other, one)):
         for volume in (volume_of(offered), bound_to(offered), released_from(offered)):
-            steps = steps_of(pair, [volume])
-            (hold,) = [step for step in steps if step.key == unoffered.host_path]
+            actions = steps_of(pair, [volume])
+            (hold,) = [action for action in actions if action.key == unoffered.host_path]
             assert offered.host_path in held(hold, "duplicate").reason
 
 
@@ -117,24 +117,24 @@ def test_a_duplicate_is_not_cleaned_for_its_first_use(pair: tuple[Entry, Entry])
     one, other = pair
     full = replace(other, content=filesystem(content="holds").content)
     classes = [class_facts(first_use="clean")]
-    steps = steps_of([one, full], [bound_to(one)], classes=classes, online=False)
-    assert not [step for step in steps if isinstance(step, CleanFirst | Publish)]
+    actions = steps_of([one, full], [bound_to(one)], classes=classes, online=False)
+    assert not [action for action in actions if isinstance(action, CleanFirst | Publish)]
 
 
 @pairs
 def test_what_is_just_being_published_or_cleaned_comes_first(pair: tuple[Entry, Entry]) -> None:
     """Its object may exist by now and not be known here yet."""
     for working, waiting in permutations(pair):
-        steps = steps_of(pair, busy=[working.host_path])
-        (step,) = [step for step in steps if step.key == waiting.host_path]
-        assert working.host_path in held(step, "duplicate").reason
+        actions = steps_of(pair, busy=[working.host_path])
+        (action,) = [action for action in actions if action.key == waiting.host_path]
+        assert working.host_path in held(action, "duplicate").reason
 
 
 def test_what_is_busy_at_a_path_does_not_hold_that_path_itself() -> None:
     classes = [class_facts("fast"), class_facts("slow")]
     entries = [filesystem("disk", "slow"), filesystem("disk", "fast")]
-    steps = steps_of(entries, classes=classes, busy=[entries[0].host_path])
-    assert published(steps) == ["disk"]
+    actions = steps_of(entries, classes=classes, busy=[entries[0].host_path])
+    assert published(actions) == ["disk"]
 
 
 def test_a_path_in_two_classes_is_published_once() -> None:
@@ -142,24 +142,24 @@ def test_a_path_in_two_classes_is_published_once() -> None:
     classes = [class_facts("fast"), class_facts("slow")]
     entries = [filesystem("disk", "slow"), filesystem("disk", "fast")]
     for order in permutations(entries):
-        steps = steps_of(order, classes=classes)
-        assert len(published(steps)) == 1
-        (made,) = [step for step in steps if isinstance(step, Publish)]
+        actions = steps_of(order, classes=classes)
+        assert len(published(actions)) == 1
+        (made,) = [action for action in actions if isinstance(action, Publish)]
         assert made.entry.class_name == "fast", "the same one at every look"
 
 
 def test_a_path_in_two_classes_is_cleaned_once_before_its_first_use() -> None:
     classes = [class_facts("fast", first_use="clean"), class_facts("slow", first_use="clean")]
     entries = [filesystem("disk", name, content="holds") for name in ("slow", "fast")]
-    steps = steps_of(entries, classes=classes, online=False)
-    assert len([step for step in steps if isinstance(step, CleanFirst)]) == 1
+    actions = steps_of(entries, classes=classes, online=False)
+    assert len([action for action in actions if isinstance(action, CleanFirst)]) == 1
 
 
 def test_a_path_in_two_classes_belongs_to_the_one_whose_pattern_means_it() -> None:
     classes = [class_facts("fast"), class_facts("slow")]
     entries = [filesystem("disk", "fast", excluded=True), filesystem("disk", "slow")]
-    steps = steps_of(entries, classes=classes)
-    assert [s.entry.class_name for s in steps if isinstance(s, Publish)] == ["slow"]
+    actions = steps_of(entries, classes=classes)
+    assert [s.entry.class_name for s in actions if isinstance(s, Publish)] == ["slow"]
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ def test_a_path_in_two_classes_belongs_to_the_one_whose_pattern_means_it() -> No
 def test_a_path_in_two_classes_belongs_to_the_one_that_can_offer_it(unfit: ClassFacts) -> None:
     """One directory of devices and mounts, and a class of either mode: upstream practice."""
     entries = [filesystem("disk", "fast"), filesystem("disk", "slow")]
-    steps = steps_of(entries, classes=[unfit, class_facts("slow")])
-    assert [s.entry.class_name for s in steps if isinstance(s, Publish)] == ["slow"]
+    actions = steps_of(entries, classes=[unfit, class_facts("slow")])
+    assert [s.entry.class_name for s in actions if isinstance(s, Publish)] == ["slow"]
 
 
 def test_across_classes_the_first_class_has_it() -> None:
@@ -183,8 +183,8 @@ def test_across_classes_the_first_class_has_it() -> None:
     fast = filesystem("disk", "fast", host_dir="/mnt/z", device="8:0")
     slow = filesystem("disk", "slow", host_dir="/mnt/a", device="8:0")
     for order in permutations((fast, slow)):
-        steps = steps_of(order, classes=classes)
-        (made,) = [step for step in steps if isinstance(step, Publish)]
+        actions = steps_of(order, classes=classes)
+        (made,) = [action for action in actions if isinstance(action, Publish)]
         assert made.entry is fast
 
 
@@ -201,8 +201,8 @@ def test_a_rival_that_cannot_be_used_is_none_unless_it_is_offered() -> None:
     rival = replace(filesystem("a", device="8:0"), problem=problem)
     entry = filesystem("b", device="8:0")
     assert published(steps_of([rival, entry])) == ["b"]
-    steps = steps_of([rival, entry], [bound_to(rival)])
-    assert published(steps) == []
+    actions = steps_of([rival, entry], [bound_to(rival)])
+    assert published(actions) == []
 
 
 def test_of_three_paths_to_the_same_data_one_is_published() -> None:
@@ -216,9 +216,9 @@ def test_of_three_paths_to_the_same_data_one_is_published() -> None:
 
 def two_volumes(
     pair: tuple[Entry, Entry], one: PersistentVolume, other: PersistentVolume
-) -> tuple[Step, Step]:
-    steps = steps_of(pair, [one, other])
-    return step_about(steps, one), step_about(steps, other)
+) -> tuple[Action, Action]:
+    actions = steps_of(pair, [one, other])
+    return step_about(actions, one), step_about(actions, other)
 
 
 @pairs
@@ -236,9 +236,9 @@ def test_of_two_available_never_used_volumes_exactly_one_is_withdrawn(
 def test_two_available_objects_for_one_path_are_one_too_many() -> None:
     entry = filesystem()
     kept, withdrawn = volume_of(entry, name="pv-1"), volume_of(entry, name="pv-2")
-    steps = steps_of([entry], [withdrawn, kept])
-    a(Keep, step_about(steps, kept))
-    a(Withdraw, step_about(steps, withdrawn))
+    actions = steps_of([entry], [withdrawn, kept])
+    a(Keep, step_about(actions, kept))
+    a(Withdraw, step_about(actions, withdrawn))
 
 
 @pairs
@@ -254,16 +254,16 @@ def test_beside_a_volume_that_a_claim_holds_or_held_the_unused_one_goes(
         volume_of(one, name="pv-2", annotations={marks.CLAIMED_ANNOTATION: "c"}),
         released_from(one, name="pv-2", phase="Failed"),
     ):
-        steps = steps_of(pair, [unused, used])
-        a(Withdraw, step_about(steps, unused))
-        assert not isinstance(step_about(steps, used), Withdraw)
+        actions = steps_of(pair, [unused, used])
+        a(Withdraw, step_about(actions, unused))
+        assert not isinstance(step_about(actions, used), Withdraw)
 
 
 @pairs
 def test_two_volumes_that_claims_hold_are_told_and_both_stay(pair: tuple[Entry, Entry]) -> None:
     one, other = pair
-    for step in two_volumes(pair, bound_to(one), bound_to(other)):
-        hold = held(step, "duplicate")
+    for action in two_volumes(pair, bound_to(one), bound_to(other)):
+        hold = held(action, "duplicate")
         assert hold.event == EVENT_DUPLICATE
 
 
@@ -271,8 +271,8 @@ def test_two_volumes_that_claims_held_are_told_and_both_stay() -> None:
     pair = PAIRS["one filesystem mounted twice"]
     marked = {marks.CLAIMED_ANNOTATION: "c"}
     one, other = (volume_of(entry, annotations=marked) for entry in pair)
-    for step in two_volumes(pair, one, other):
-        held(step, "duplicate")
+    for action in two_volumes(pair, one, other):
+        held(action, "duplicate")
 
 
 def test_the_bound_one_comes_before_the_one_that_was_released() -> None:
@@ -285,8 +285,8 @@ def test_the_bound_one_comes_before_the_one_that_was_released() -> None:
 
 def test_volumes_that_share_no_data_do_not_yield_to_each_other() -> None:
     for pair in APART.values():
-        for step in two_volumes(pair, volume_of(pair[0]), volume_of(pair[1])):
-            a(Keep, step)
+        for action in two_volumes(pair, volume_of(pair[0]), volume_of(pair[1])):
+            a(Keep, action)
 
 
 def test_an_unused_volume_yields_to_a_bound_one_whatever_else_shares_the_data() -> None:
@@ -296,8 +296,8 @@ def test_an_unused_volume_yields_to_a_bound_one_whatever_else_shares_the_data() 
     bystander = volume_of(entries[1], name="pv-2", hostname="another-node")
     bound = bound_to(entries[2], name="pv-3")
     for order in permutations((unused, bystander, bound)):
-        steps = steps_of(entries, order)
-        a(Withdraw, step_about(steps, unused))
+        actions = steps_of(entries, order)
+        a(Withdraw, step_about(actions, unused))
 
 
 def test_of_three_unused_volumes_one_remains_in_the_end() -> None:
@@ -305,15 +305,15 @@ def test_of_three_unused_volumes_one_remains_in_the_end() -> None:
     for order in permutations(entries):
         volumes = {f"pv-{entry.name}": volume_of(entry, name=f"pv-{entry.name}") for entry in order}
         for _ in range(3):
-            for step in steps_of(order, volumes.values()):
-                if isinstance(step, Withdraw):
-                    del volumes[step.volume.metadata.name]
+            for action in steps_of(order, volumes.values()):
+                if isinstance(action, Withdraw):
+                    del volumes[action.volume.metadata.name]
         assert len(volumes) == 1
 
 
 def test_the_withdrawn_ones_entry_is_held_and_not_published_again() -> None:
     one, other = PAIRS["one filesystem mounted twice"]
-    steps = steps_of([one, other], [volume_of(one)])
-    a(Keep, steps[0])
-    held(steps[1], "duplicate")
+    actions = steps_of([one, other], [volume_of(one)])
+    a(Keep, actions[0])
+    held(actions[1], "duplicate")
     assert only_step([other]).key == other.host_path

@@ -14,12 +14,12 @@ import pytest
 
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import (
+    Action,
     ClassFacts,
     Clean,
     Entry,
     Hold,
     Reclaim,
-    Step,
 )
 from localvolume.static.plan.plan import EVENT_FAILED_DELETE, plan
 from tests.decisions.support_plan import (
@@ -232,7 +232,7 @@ CASES = {
 }
 
 
-def planned(case: Case, *, deleting: bool) -> Step:
+def planned(case: Case, *, deleting: bool) -> Action:
     volume = released_from(case.about, deleting=deleting, **case.volume)
     now = case.now(case.about)
     entries = [*case.more, *([now] if now else [])]
@@ -314,6 +314,6 @@ def test_what_lies_in_the_volume_is_no_obstacle() -> None:
 
 def test_no_obstacle_of_one_volume_keeps_another_from_being_reclaimed() -> None:
     hung, fine = released_from(filesystem("hung")), released_from(filesystem("fine"))
-    steps = plan(facts_of([broken("unknown", "hung"), filesystem("fine")], [hung, fine]))
-    a(Hold, step_about(steps, hung))
-    a(Reclaim, step_about(steps, fine))
+    actions = plan(facts_of([broken("unknown", "hung"), filesystem("fine")], [hung, fine]))
+    a(Hold, step_about(actions, hung))
+    a(Reclaim, step_about(actions, fine))

@@ -46,8 +46,8 @@ def test_who_began_a_cleaning_ends_it(
 ) -> None:
     """Whichever way the setting is turned meanwhile; a Job that failed has begun nothing."""
     jobs = [] if state is None else [job_for(DELETED, state, being_deleted=being_deleted)]
-    step = a(Clean, only_step([DISK], [DELETED], jobs=jobs, use_jobs=use_jobs))
-    assert step.by_job == (use_jobs or state in ("unfinished", "succeeded"))
+    action = a(Clean, only_step([DISK], [DELETED], jobs=jobs, use_jobs=use_jobs))
+    assert action.by_job == (use_jobs or state in ("unfinished", "succeeded"))
 
 
 @pytest.mark.parametrize("use_jobs", [False, True])
@@ -103,8 +103,8 @@ def test_a_finished_job_of_others_proves_nothing(state: State, use_jobs: bool) -
         job_for(DELETED, state, upstreams=True, path=DISK.path),
         job_for(DELETED, state, uid="an-older-object", path=DISK.path),
     ):
-        step = a(Clean, only_step([DISK], [DELETED], jobs=[job], use_jobs=use_jobs))
-        assert step.by_job == use_jobs
+        action = a(Clean, only_step([DISK], [DELETED], jobs=[job], use_jobs=use_jobs))
+        assert action.by_job == use_jobs
         a(Reclaim, only_step([DISK], [RELEASED], jobs=[job], use_jobs=use_jobs))
 
 
@@ -120,11 +120,11 @@ def test_an_entry_a_job_works_on_is_neither_offered_nor_cleaned(
     asked = {volume_of(entry).metadata.name: None}
     held(only_step([entry], classes=classes, asked=asked, jobs=[job]), "job")
     done = job_for(volume_of(block("x")), "succeeded", path=path)
-    step = only_step([entry], classes=classes, asked=asked, jobs=[done])
+    action = only_step([entry], classes=classes, asked=asked, jobs=[done])
     if content == "empty" or (content, first_use) == ("holds", "trust"):
-        a(Publish, step)
+        a(Publish, action)
     elif first_use == "clean":
-        a(CleanFirst, step)
+        a(CleanFirst, action)
 
 
 def test_a_job_on_the_same_disk_by_another_path() -> None:
@@ -133,8 +133,8 @@ def test_a_job_on_the_same_disk_by_another_path() -> None:
     volume = released_from(first)
     job = job_for(volume_of(block("x")), path=second.path)
     classes = [class_facts(), class_facts("slow", host_dir="/mnt/slow")]
-    steps = steps_of([first, second], [volume], classes=classes, jobs=[job])
-    held(step_about(steps, volume), "job")
+    actions = steps_of([first, second], [volume], classes=classes, jobs=[job])
+    held(step_about(actions, volume), "job")
 
 
 @pytest.mark.parametrize("upstreams", [False, True])
@@ -172,6 +172,6 @@ def test_nothing_is_offered_while_jobs_that_are_wanted_cannot_be_seen() -> None:
 
 
 def test_an_unmounted_volume_is_held_whatever_jobs_say() -> None:
-    step = only_step([], [DELETED], jobs=[job_for(DELETED, "succeeded")])
-    assert isinstance(step, Hold)
-    assert step.code == "not-cleaned"
+    action = only_step([], [DELETED], jobs=[job_for(DELETED, "succeeded")])
+    assert isinstance(action, Hold)
+    assert action.code == "not-cleaned"

@@ -40,8 +40,8 @@ def offered_again(
 ) -> list[Publish | CleanFirst]:
     entries = [entry, *([old] if old else [])]
     classes = changes.pop("classes", [class_facts(first_use=first_use)])
-    steps = steps_of(entries, [volume], classes=classes, online=False, **changes)
-    return [step for step in steps if isinstance(step, Publish | CleanFirst)]
+    actions = steps_of(entries, [volume], classes=classes, online=False, **changes)
+    return [action for action in actions if isinstance(action, Publish | CleanFirst)]
 
 
 @pytest.mark.parametrize("first_use", FIRST_USES)
@@ -97,8 +97,8 @@ def test_disks_that_nothing_tells_apart_are_not_taken_for_one() -> None:
     nameless = {"kind": "block", "sizeBytes": "1000", "model": "Virtual"}
     one = replace(block("one"), identity=nameless)
     other = replace(block("other"), identity=nameless)
-    steps = steps_of([one, other], [volume_of(one, phase="Bound", claim="c")])
-    assert [type(step) for step in steps if step.key == other.host_path] == [Publish]
+    actions = steps_of([one, other], [volume_of(one, phase="Bound", claim="c")])
+    assert [type(action) for action in actions if action.key == other.host_path] == [Publish]
 
 
 def test_two_parts_of_one_disk_are_two_volumes() -> None:
@@ -112,8 +112,8 @@ def test_two_parts_of_one_disk_are_two_volumes() -> None:
     )
     for first, second in pairs:
         one, other = replace(block("one"), identity=first), replace(block("two"), identity=second)
-        steps = steps_of([one, other], [volume_of(one, phase="Bound", claim="c")])
-        assert [type(step) for step in steps if step.key == other.host_path] == [Publish]
+        actions = steps_of([one, other], [volume_of(one, phase="Bound", claim="c")])
+        assert [type(action) for action in actions if action.key == other.host_path] == [Publish]
 
 
 def test_a_disk_is_not_offered_beside_a_part_of_it() -> None:
@@ -132,6 +132,6 @@ def test_a_never_used_volume_is_withdrawn_from_its_old_place_and_then_offered_in
     assert offered_again(entry, volume, None, "require-empty") == []
     uid = volume.metadata.uid
     later = steps_of([entry], [volume], missing={uid: 61.0})
-    assert [step.volume for step in later if isinstance(step, Withdraw)] == [volume]
+    assert [action.volume for action in later if isinstance(action, Withdraw)] == [volume]
     (last,) = steps_of([entry])
     a(Publish, last)

@@ -36,8 +36,8 @@ def test_where_a_volume_of_this_node_has_the_name_the_longer_one_is_taken() -> N
 
 def test_where_a_foreign_volume_has_the_name_the_longer_one_is_taken() -> None:
     foreign = volume_of(filesystem("elsewhere"), name=SHORT, hostname="another-node")
-    step = a(Publish, only_step([filesystem(ONE)], asked={SHORT: foreign}))
-    assert step.name == LONGER_ONE
+    action = a(Publish, only_step([filesystem(ONE)], asked={SHORT: foreign}))
+    assert action.name == LONGER_ONE
 
 
 def test_the_foreign_volume_that_made_it_longer_is_not_asked_for_again() -> None:
@@ -52,8 +52,8 @@ def test_cleaning_before_first_use_asks_for_the_name_it_will_have() -> None:
     foreign = volume_of(filesystem("elsewhere"), name=SHORT, hostname="another-node")
     entry, classes = filesystem(ONE, content="holds"), [class_facts(first_use="clean")]
     a(Ask, only_step([entry], asked={SHORT: foreign}, classes=classes))
-    step = only_step([entry], asked={SHORT: foreign, LONGER_ONE: None}, classes=classes)
-    assert a(CleanFirst, step).name == LONGER_ONE
+    action = only_step([entry], asked={SHORT: foreign, LONGER_ONE: None}, classes=classes)
+    assert a(CleanFirst, action).name == LONGER_ONE
 
 
 def test_where_both_names_are_taken_the_volume_is_held_and_says_so() -> None:
@@ -67,11 +67,11 @@ def test_where_both_names_are_taken_the_volume_is_held_and_says_so() -> None:
 def test_where_both_names_are_taken_it_gets_one_that_nobody_could_know() -> None:
     elsewhere = filesystem("elsewhere")
     taken = {name: volume_of(elsewhere, name=name) for name in (SHORT, LONGER_ONE)}
-    steps = [
+    actions = [
         a(Publish, only_step([filesystem(ONE)], asked=taken, salt=salt)) for salt in ("a", "a", "b")
     ]
-    assert all(step.spare for step in steps)
-    first, again, other = (step.name for step in steps)
+    assert all(action.spare for action in actions)
+    first, again, other = (action.name for action in actions)
     assert first == again
     assert len({first, other, *taken}) == 4
     assert not a(Publish, only_step([filesystem(ONE)], salt="a")).spare
@@ -81,8 +81,8 @@ def test_where_both_names_are_taken_nothing_is_cleaned_first() -> None:
     elsewhere = filesystem("elsewhere")
     taken = {name: volume_of(elsewhere, name=name) for name in (SHORT, LONGER_ONE)}
     classes = [class_facts(first_use="clean")]
-    step = only_step([filesystem(ONE, content="holds")], asked=taken, classes=classes)
-    held(step, "name-taken")
+    action = only_step([filesystem(ONE, content="holds")], asked=taken, classes=classes)
+    held(action, "name-taken")
 
 
 def test_two_entries_of_one_pass_that_hash_alike_get_two_names() -> None:
@@ -98,6 +98,6 @@ def test_the_parts_of_two_classes_may_join_to_the_same_name() -> None:
     ]
     one = filesystem("x", "test-nodey", host_dir="/mnt/one")
     other = filesystem("xtest-node", "y", host_dir="/mnt/two")
-    first, second = (a(Publish, step) for step in steps_of([one, other], classes=classes))
+    first, second = (a(Publish, action) for action in steps_of([one, other], classes=classes))
     assert volume_name("x", NODE.name, "test-nodey") == volume_name("xtest-node", NODE.name, "y")
     assert first.name != second.name

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from localvolume.cleaning.jobs import CleaningJob
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import (
+    Action,
     Adopt,
     Ask,
     ClassFacts,
@@ -34,7 +35,6 @@ from localvolume.static.model import (
     MarkClaimed,
     Publish,
     Reclaim,
-    Step,
     Withdraw,
 )
 from localvolume.static.plan.plan import plan
@@ -243,16 +243,16 @@ def share_data(one: Entry, other: Entry) -> bool:
     return within(one.root, other.root) or within(other.root, one.root)
 
 
-def begun(steps: Iterable[Step]) -> Iterator[tuple[Publish | CleanFirst, Entry]]:
+def begun(actions: Iterable[Action]) -> Iterator[tuple[Publish | CleanFirst, Entry]]:
     """Every entry that this plan would offer, or clean in order to offer it."""
-    for step in steps:
-        if isinstance(step, Publish | CleanFirst):
-            yield step, step.entry
+    for action in actions:
+        if isinstance(action, Publish | CleanFirst):
+            yield action, action.entry
 
 
 # --- the laws ------------------------------------------------------------------------------------
 
-Law = Callable[[Facts, list[Step]], None]
+Law = Callable[[Facts, list[Action]], None]
 LAWS: list[Law] = []
 
 
@@ -263,28 +263,28 @@ def law(holds: Law) -> Law:
 
 
 @law
-def every_entry_and_every_volume_gets_an_answer(facts: Facts, steps: list[Step]) -> None:
-    told = {id(step.volume) for step in steps if hasattr(step, "volume")}
+def every_entry_and_every_volume_gets_an_answer(facts: Facts, actions: list[Action]) -> None:
+    told = {id(action.volume) for action in actions if hasattr(action, "volume")}
     assert all(id(volume) in told for volume in facts.volumes.values())
     offered = [path_of(volume) for volume in facts.volumes.values()]
-    keys = {step.key for step in steps}
+    keys = {action.key for action in actions}
     for entry in facts.entries:
         assert entry.host_path in keys or any(same_path(p, entry.host_path) for p in offered)
-    assert all(step.reason for step in steps)
-    assert [step.key for step in steps] == sorted(step.key for step in steps)
+    assert all(action.reason for action in actions)
+    assert [action.key for action in actions] == sorted(action.key for action in actions)
 
 
 @law
-def the_same_facts_always_call_for_the_same(facts: Facts, steps: list[Step]) -> None:
-    assert plan(facts) == steps
+def the_same_facts_always_call_for_the_same(facts: Facts, actions: list[Action]) -> None:
+    assert plan(facts) == actions
 
 
 @law
-def no_volume_is_cleaned_while_there_is_an_obstacle(facts: Facts, steps: list[Step]) -> None:
-    for step in steps:
-        if not isinstance(step, Clean | Reclaim):
+def no_volume_is_cleaned_while_there_is_an_obstacle(facts: Facts, actions: list[Action]) -> None:
+    for action in actions:
+        if not isinstance(action, Clean | Reclaim):
             continue
-        volume, entry = step.volume, step.entry
+        volume, entry = action.volume, action.entry
         assert World(facts).obstacle(volume) is None
         config = facts.classes[volume.spec.storage_class_name].config
         assert facts.classes[config.name].problem is None
@@ -300,70 +300,72 @@ def no_volume_is_cleaned_while_there_is_an_obstacle(facts: Facts, steps: list[St
 
 
 @law
-def only_what_a_claim_left_under_policy_delete_is_cleaned(facts: Facts, steps: list[Step]) -> None:
-    for step in steps:
-        if isinstance(step, Clean | Reclaim):
-            volume = step.volume
+def only_what_a_claim_left_under_policy_delete_is_cleaned(
+    facts: Facts, actions: list[Action]
+) -> None:
+    for action in actions:
+        if isinstance(action, Clean | Reclaim):
+            volume = action.volume
             assert volume.spec.persistent_volume_reclaim_policy == "Delete"
             assert ever_claimed(volume) or volume.status.phase == "Released"
             assert marks.FINALIZER in volume.metadata.finalizers
-            assert (volume.metadata.deletion_timestamp is None) == isinstance(step, Reclaim)
-            assert isinstance(step, Clean) or volume.status.phase == "Released"
+            assert (volume.metadata.deletion_timestamp is None) == isinstance(action, Reclaim)
+            assert isinstance(action, Clean) or volume.status.phase == "Released"
 
 
 @law
-def a_bound_volume_is_only_told_marked_or_adopted(facts: Facts, steps: list[Step]) -> None:
-    for step in steps:
-        volume = getattr(step, "volume", None)
+def a_bound_volume_is_only_told_marked_or_adopted(facts: Facts, actions: list[Action]) -> None:
+    for action in actions:
+        volume = getattr(action, "volume", None)
         if volume is not None and volume.status.phase == "Bound":
-            assert isinstance(step, Keep | Hold | Adopt | MarkClaimed), step
+            assert isinstance(action, Keep | Hold | Adopt | MarkClaimed), action
 
 
 @law
-def a_retained_volume_never_loses_its_data(facts: Facts, steps: list[Step]) -> None:
-    for step in steps:
-        volume = getattr(step, "volume", None)
+def a_retained_volume_never_loses_its_data(facts: Facts, actions: list[Action]) -> None:
+    for action in actions:
+        volume = getattr(action, "volume", None)
         if volume is None or volume.spec.persistent_volume_reclaim_policy != "Retain":
             continue
-        assert not isinstance(step, Clean | Reclaim), step
-        if isinstance(step, LetGo):
+        assert not isinstance(action, Clean | Reclaim), action
+        if isinstance(action, LetGo):
             assert volume.metadata.deletion_timestamp is not None
-        if isinstance(step, Withdraw):
+        if isinstance(action, Withdraw):
             assert not ever_claimed(volume)
 
 
 @law
-def only_a_volume_that_no_claim_ever_held_is_withdrawn(facts: Facts, steps: list[Step]) -> None:
-    for step in steps:
-        if isinstance(step, Withdraw):
-            assert not ever_claimed(step.volume)
-            assert step.volume.status.phase in ("", "Pending", "Available")
-            assert step.volume.metadata.deletion_timestamp is None
+def only_a_volume_that_no_claim_ever_held_is_withdrawn(facts: Facts, actions: list[Action]) -> None:
+    for action in actions:
+        if isinstance(action, Withdraw):
+            assert not ever_claimed(action.volume)
+            assert action.volume.status.phase in ("", "Pending", "Available")
+            assert action.volume.metadata.deletion_timestamp is None
 
 
 @law
-def only_an_object_that_is_being_deleted_is_let_go(facts: Facts, steps: list[Step]) -> None:
-    for step in steps:
-        if isinstance(step, LetGo):
-            assert step.volume.metadata.deletion_timestamp is not None
-            assert marks.FINALIZER in step.volume.metadata.finalizers
+def only_an_object_that_is_being_deleted_is_let_go(facts: Facts, actions: list[Action]) -> None:
+    for action in actions:
+        if isinstance(action, LetGo):
+            assert action.volume.metadata.deletion_timestamp is not None
+            assert marks.FINALIZER in action.volume.metadata.finalizers
 
 
 @law
-def one_place_has_one_thing_done_to_its_data(facts: Facts, steps: list[Step]) -> None:
+def one_place_has_one_thing_done_to_its_data(facts: Facts, actions: list[Action]) -> None:
     touched = Counter(
-        posixpath.normpath(step.key)
-        for step in steps
-        if isinstance(step, Publish | CleanFirst | Clean | Reclaim)
+        posixpath.normpath(action.key)
+        for action in actions
+        if isinstance(action, Publish | CleanFirst | Clean | Reclaim)
     )
     assert all(count == 1 for count in touched.values()), touched
 
 
 @law
 def what_an_object_offers_is_not_offered_or_cleaned_beside_it(
-    facts: Facts, steps: list[Step]
+    facts: Facts, actions: list[Action]
 ) -> None:
-    for _, entry in begun(steps):
+    for _, entry in begun(actions):
         for volume in facts.volumes.values():
             assert not same_path(path_of(volume), entry.host_path)
             for other in facts.entries:
@@ -375,16 +377,16 @@ def what_an_object_offers_is_not_offered_or_cleaned_beside_it(
 
 @law
 def two_entries_that_share_their_data_are_never_both_offered(
-    facts: Facts, steps: list[Step]
+    facts: Facts, actions: list[Action]
 ) -> None:
-    entries = [entry for _, entry in begun(steps)]
+    entries = [entry for _, entry in begun(actions)]
     for one, other in combinations(entries, 2):
         assert not share_data(one, other)
 
 
 @law
-def two_volumes_never_get_the_same_name(facts: Facts, steps: list[Step]) -> None:
-    names = [step.name for step in steps if isinstance(step, Publish | CleanFirst)]
+def two_volumes_never_get_the_same_name(facts: Facts, actions: list[Action]) -> None:
+    names = [action.name for action in actions if isinstance(action, Publish | CleanFirst)]
     assert len(names) == len(set(names))
     for name in names:
         assert name not in facts.volumes
@@ -392,17 +394,17 @@ def two_volumes_never_get_the_same_name(facts: Facts, steps: list[Step]) -> None
 
 
 @law
-def what_is_offered_is_empty_or_trusted(facts: Facts, steps: list[Step]) -> None:
-    for step, entry in begun(steps):
+def what_is_offered_is_empty_or_trusted(facts: Facts, actions: list[Action]) -> None:
+    for action, entry in begun(actions):
         config = facts.classes[entry.class_name].config
         assert entry.problem is None
         assert not entry.excluded
         assert facts.classes[entry.class_name].exists
         assert entry.content is not None
-        if isinstance(step, CleanFirst):
+        if isinstance(action, CleanFirst):
             assert entry.content.state in ("holds", "formatted", "unfinished")
             assert config.first_use == "clean"
-            assert not facts.online or step.name in facts.asked
+            assert not facts.online or action.name in facts.asked
         elif entry.content.state == "formatted" and config.first_use == "require-empty":
             assert (config.volume_mode, config.fs_type) == ("Filesystem", entry.content.fs_type)
         elif entry.content.state != "empty":
@@ -411,37 +413,39 @@ def what_is_offered_is_empty_or_trusted(facts: Facts, steps: list[Step]) -> None
 
 
 @law
-def no_entry_of_a_class_that_cannot_be_listed_is_destroyed(facts: Facts, steps: list[Step]) -> None:
-    for step in steps:
-        if isinstance(step, Clean | Reclaim | Withdraw):
-            known = facts.classes.get(step.volume.spec.storage_class_name)
+def no_entry_of_a_class_that_cannot_be_listed_is_destroyed(
+    facts: Facts, actions: list[Action]
+) -> None:
+    for action in actions:
+        if isinstance(action, Clean | Reclaim | Withdraw):
+            known = facts.classes.get(action.volume.spec.storage_class_name)
             assert known is None or known.problem is None
 
 
 @law
-def nothing_is_cleaned_or_offered_beside_a_job(facts: Facts, steps: list[Step]) -> None:
-    for step in steps:
-        if not isinstance(step, Publish | CleanFirst | Clean | Reclaim):
+def nothing_is_cleaned_or_offered_beside_a_job(facts: Facts, actions: list[Action]) -> None:
+    for action in actions:
+        if not isinstance(action, Publish | CleanFirst | Clean | Reclaim):
             continue
         assert facts.jobs_unknown is None
-        volume = getattr(step, "volume", None)
+        volume = getattr(action, "volume", None)
         for job in facts.jobs:
             if job.state != "unfinished":
                 continue
             own = volume is not None and job.ours and job.volume_uid == volume.metadata.uid
-            assert own or job.path not in (step.entry.path, step.entry.host_path)
+            assert own or job.path not in (action.entry.path, action.entry.host_path)
             assert own or volume is None or job.volume_name != volume.metadata.name
 
 
 @law
-def who_began_a_cleaning_ends_it(facts: Facts, steps: list[Step]) -> None:
-    for step in steps:
-        if isinstance(step, Clean):
+def who_began_a_cleaning_ends_it(facts: Facts, actions: list[Action]) -> None:
+    for action in actions:
+        if isinstance(action, Clean):
             begun = any(
-                job.ours and job.volume_uid == step.volume.metadata.uid and job.state != "failed"
+                job.ours and job.volume_uid == action.volume.metadata.uid and job.state != "failed"
                 for job in facts.jobs
             )
-            assert step.by_job == (begun or facts.use_jobs)
+            assert action.by_job == (begun or facts.use_jobs)
 
 
 @settings(
@@ -453,16 +457,16 @@ def who_began_a_cleaning_ends_it(facts: Facts, steps: list[Step]) -> None:
 @given(any_facts())
 def test_every_law_holds_for_any_facts(facts: Facts) -> None:
     """One test for all of them: drawing the facts takes far longer than looking at them."""
-    steps = plan(facts)
+    actions = plan(facts)
     for holds in LAWS:
-        holds(facts, steps)
+        holds(facts, actions)
 
 
 @pytest.mark.parametrize(
     "kind",
     [Adopt, Ask, Clean, CleanFirst, Hold, Keep, LetGo, MarkClaimed, Publish, Reclaim, Withdraw],
 )
-def test_the_drawn_facts_reach_every_kind_of_step(kind: type[Step]) -> None:
+def test_the_drawn_facts_reach_every_kind_of_step(kind: type[Action]) -> None:
     """Otherwise the properties above would say nothing of it."""
     without_shrinking = settings(
         max_examples=3000,
@@ -474,6 +478,6 @@ def test_the_drawn_facts_reach_every_kind_of_step(kind: type[Step]) -> None:
     # Raises NoSuchExample where there is none.
     find(
         any_facts(),
-        lambda facts: any(isinstance(step, kind) for step in plan(facts)),
+        lambda facts: any(isinstance(action, kind) for action in plan(facts)),
         settings=without_shrinking,
     )

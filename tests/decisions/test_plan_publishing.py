@@ -34,10 +34,10 @@ NAME = volume_name("disk", NODE.name, "fast")
 
 def test_an_empty_mounted_filesystem_is_published_under_upstreams_name() -> None:
     entry = filesystem("mount1", "sc1")
-    step = a(Publish, only_step([entry], classes=[class_facts("sc1")]))
-    assert step.entry is entry
-    assert step.name == "local-pv-aaaafef5"
-    assert step.key == "/mnt/disks/mount1", "as the host sees it, not as this process does"
+    action = a(Publish, only_step([entry], classes=[class_facts("sc1")]))
+    assert action.entry is entry
+    assert action.name == "local-pv-aaaafef5"
+    assert action.key == "/mnt/disks/mount1", "as the host sees it, not as this process does"
 
 
 @pytest.mark.parametrize("mode", ["Block", "Filesystem"])
@@ -66,8 +66,8 @@ def test_an_entry_found_later_is_published_beside_the_one_that_is_offered() -> N
 def test_a_second_pass_publishes_nothing_more() -> None:
     entries = [filesystem("one"), block("two")]
     volumes = [volume_of(entry) for entry in entries]
-    for step in steps_of(entries, volumes):
-        a(Keep, step)
+    for action in steps_of(entries, volumes):
+        a(Keep, action)
 
 
 def test_a_path_that_any_object_offers_is_not_offered_again() -> None:
@@ -98,13 +98,13 @@ def test_a_path_written_in_another_way_is_still_that_path(
     other = volume_of(
         entry, name="made-by-hand", path=path, phase="Bound", claim="c", identity=identity
     )
-    steps = steps_of(
+    actions = steps_of(
         [entry],
         [other],
         classes=[class_facts(first_use=first_use)],
         asked={NAME: None},
     )
-    assert not [step for step in steps if isinstance(step, Publish | CleanFirst)]
+    assert not [action for action in actions if isinstance(action, Publish | CleanFirst)]
 
 
 # --- what is held, and harms nobody else ---------------------------------------------------------
@@ -132,8 +132,8 @@ def test_the_good_siblings_of_a_bad_entry_are_published(bad: ProblemCode) -> Non
 
 
 def test_a_name_that_the_pattern_does_not_mean_is_left_alone_in_silence() -> None:
-    step = only_step([filesystem(excluded=True)])
-    assert "namePattern" in a(Keep, step).reason
+    action = only_step([filesystem(excluded=True)])
+    assert "namePattern" in a(Keep, action).reason
 
 
 def test_a_directory_under_a_block_class_is_held_and_devices_beside_it_are_published() -> None:
@@ -170,13 +170,13 @@ def test_a_class_that_does_not_exist_cleans_nothing_before_first_use_either() ->
 
 
 def test_a_name_that_the_api_cannot_say_is_held_and_its_siblings_are_published() -> None:
-    steps = steps_of([filesystem("disk-\udcff"), filesystem("disk-ä"), filesystem("a\nb c")])
-    assert [getattr(step, "code", type(step).__name__) for step in steps] == [
+    actions = steps_of([filesystem("disk-\udcff"), filesystem("disk-ä"), filesystem("a\nb c")])
+    assert [getattr(action, "code", type(action).__name__) for action in actions] == [
         "Publish",
         "Publish",
         "name",
     ]
-    assert "UTF-8" in steps[-1].reason
+    assert "UTF-8" in actions[-1].reason
 
 
 def test_a_name_that_the_api_cannot_say_is_not_cleaned_either() -> None:
@@ -187,7 +187,7 @@ def test_a_name_that_the_api_cannot_say_is_not_cleaned_either() -> None:
 
 def test_every_step_stands_in_the_order_of_the_paths() -> None:
     entries = [filesystem(name) for name in ("c", "a", "b")]
-    assert [step.key for step in steps_of(entries)] == [
+    assert [action.key for action in steps_of(entries)] == [
         "/mnt/disks/a",
         "/mnt/disks/b",
         "/mnt/disks/c",
@@ -206,8 +206,8 @@ def looked_at(content: State | None, first_use: FirstUse, known: Known, entry: E
         asked={NAME: None} if known == "asked" else {},
         online=known != "offline",
     )
-    (step,) = plan(facts)
-    return getattr(step, "code", type(step).__name__)
+    (action,) = plan(facts)
+    return getattr(action, "code", type(action).__name__)
 
 
 def entry_with(content: State | None, kind: str) -> Entry:
@@ -278,8 +278,8 @@ def test_an_empty_filesystem_is_offered_by_a_class_of_its_type(
 ) -> None:
     cls = class_facts(first_use=first_use, mode=mode, fs_type=fs_type)
     facts = facts_of([block(content="formatted")], classes=[cls], asked={NAME: None})
-    (step,) = plan(facts)
-    assert getattr(step, "code", type(step).__name__) == wanted
+    (action,) = plan(facts)
+    assert getattr(action, "code", type(action).__name__) == wanted
 
 
 def test_a_volume_that_is_not_empty_says_what_was_found_and_what_to_do() -> None:
@@ -292,11 +292,11 @@ def test_a_volume_that_is_not_empty_says_what_was_found_and_what_to_do() -> None
 def test_cleaning_before_first_use_says_what_was_found_and_who_asked_for_it() -> None:
     classes = [class_facts(first_use="clean")]
     entry = filesystem(content="holds")
-    step = a(CleanFirst, only_step([entry], classes=classes, asked={NAME: None}))
-    assert step.entry is entry
-    assert step.name == NAME
-    assert "report.txt" in step.reason
-    assert "firstUse: clean" in step.reason
+    action = a(CleanFirst, only_step([entry], classes=classes, asked={NAME: None}))
+    assert action.entry is entry
+    assert action.name == NAME
+    assert "report.txt" in action.reason
+    assert "firstUse: clean" in action.reason
 
 
 @pytest.mark.parametrize("content", ["holds", "unfinished"])
@@ -318,28 +318,28 @@ def test_no_command_of_another_is_run_on_a_device_that_no_object_names(
     )
     assert why in hold.reason
     # Files are deleted by ourselves, whatever the command.
-    step = only_step([filesystem(content="holds")], classes=classes, asked={NAME: None})
-    assert isinstance(step, CleanFirst)
+    action = only_step([filesystem(content="holds")], classes=classes, asked={NAME: None})
+    assert isinstance(action, CleanFirst)
 
 
 def test_our_own_methods_clean_a_device_that_no_object_names() -> None:
     facts = class_facts(first_use="clean")
     config = replace(facts.config, block_cleaner_command=("/scripts/dd_zero.sh",))
-    step = only_step(
+    action = only_step(
         [block(content="holds")], classes=[replace(facts, config=config)], asked={NAME: None}
     )
-    assert isinstance(step, CleanFirst)
+    assert isinstance(action, CleanFirst)
 
 
 def test_before_anything_is_done_to_data_the_api_server_is_asked_by_name() -> None:
-    step = a(Ask, only_step([filesystem(content="holds")]))
-    assert step.name == NAME
+    action = a(Ask, only_step([filesystem(content="holds")]))
+    assert action.name == NAME
 
 
 def test_what_is_held_for_its_content_is_looked_at_again() -> None:
     for content in ("holds", "busy", "unknown"):
         entry = filesystem(content=content)
-        step = only_step([entry], asked={NAME: None})
-        assert getattr(step, "again_seconds", 0.0) > 0
+        action = only_step([entry], asked={NAME: None})
+        assert getattr(action, "again_seconds", 0.0) > 0
     hold = held(only_step([filesystem(content=None)]), "unknown")
     assert hold.again_seconds == 1.0, "soon: only the look is missing"

@@ -9,6 +9,7 @@ import pytest
 
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import (
+    Action,
     Clean,
     Entry,
     Hold,
@@ -17,7 +18,6 @@ from localvolume.static.model import (
     MarkClaimed,
     Publish,
     Reclaim,
-    Step,
     StopJob,
     Withdraw,
 )
@@ -47,8 +47,8 @@ def recorded(entry: Entry, record: Recorded) -> Entry:
     return replace(entry, recorded=record)
 
 
-def kinds(steps: list[Step]) -> list[type[Step]]:
-    return [type(step) for step in steps]
+def kinds(actions: list[Action]) -> list[type[Action]]:
+    return [type(action) for action in actions]
 
 
 def released(entry: Entry, **changes: Any) -> PersistentVolume:
@@ -76,8 +76,8 @@ def test_a_release_is_kept_where_it_does_not(record: Recorded, deleting: bool) -
 def test_a_job_that_came_back_with_its_object_is_stopped() -> None:
     entry = recorded(filesystem(), OTHERS)
     volume = released(entry, deleting=True)
-    steps = steps_of([entry], [volume], jobs=[job_for(volume)], use_jobs=True)
-    assert kinds(steps) == [Hold, StopJob]
+    actions = steps_of([entry], [volume], jobs=[job_for(volume)], use_jobs=True)
+    assert kinds(actions) == [Hold, StopJob]
 
 
 @pytest.mark.parametrize("record", [OTHERS, Record("g2"), None])
@@ -112,16 +112,16 @@ def test_what_cannot_be_read_withdraws_nothing() -> None:
 )
 def test_a_claim_takes_what_no_other_holds(record: Recorded, written: bool) -> None:
     entry = recorded(filesystem(), record)
-    steps = steps_of([entry], [bound_to(entry, "a", annotations=G1)])
-    assert (MarkClaimed in kinds(steps)) == written
+    actions = steps_of([entry], [bound_to(entry, "a", annotations=G1)])
+    assert (MarkClaimed in kinds(actions)) == written
 
 
 def test_the_claim_before_it_is_known_to_the_object() -> None:
     entry = recorded(filesystem(), Record("g1", claim="former"))
     own = {**G1, marks.CLAIMED_ANNOTATION: "former"}
     volume = volume_of(entry, phase="Bound", claim="a", annotations=own)
-    steps = steps_of([entry], [volume])
-    assert kinds(steps) == [MarkClaimed, Keep]
+    actions = steps_of([entry], [volume])
+    assert kinds(actions) == [MarkClaimed, Keep]
 
 
 @pytest.mark.parametrize(

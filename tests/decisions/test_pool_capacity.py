@@ -158,14 +158,14 @@ sizes = st.integers(min_value=0, max_value=20 * GIB)
     total=sizes,
     reserve=sizes,
     overbook=st.sampled_from([1.0, 1.0, 0.5, 1.5, 4.0]),
-    steps=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.booleans()), max_size=30),
+    actions=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.booleans()), max_size=30),
 )
 def test_who_promises_within_the_room_never_promises_too_much(
-    total: int, reserve: int, overbook: float, steps: list[tuple[float, float, bool]]
+    total: int, reserve: int, overbook: float, actions: list[tuple[float, float, bool]]
 ) -> None:
     known = config(reserve_bytes=reserve, overbook=overbook)
     seen = report(total, total)
-    for number, (share, fill, remove) in enumerate(steps):
+    for number, (share, fill, remove) in enumerate(actions):
         size = int(room(known, seen) * share)
         assert 0 <= size <= room(known, seen)
         one = record(f"v{number}", size)

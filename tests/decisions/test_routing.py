@@ -24,10 +24,10 @@ from tests.decisions.support_routing import (
     BETA_CLASS,
     OURS,
     a,
+    action,
     capacity,
     claim,
     made,
-    step,
     storage_class,
 )
 from tests.suite.names import LOCAL_PATH
@@ -59,7 +59,7 @@ from tests.suite.units import GIB
     ],
 )
 def test_ours(about: dict[str, Any], served: tuple[str, ...]) -> None:
-    assert a(Route, step(claim(selected="n2", **about), served=served)).key == "n2"
+    assert a(Route, action(claim(selected="n2", **about), served=served)).key == "n2"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_ours(about: dict[str, Any], served: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("label", [None, "n1"])
 def test_not_ours(about: dict[str, Any], label: str | None) -> None:
     """Not touched, not even where it has our label."""
-    found = a(Keep, step(claim(selected="n2", label=label, **about)))
+    found = a(Keep, action(claim(selected="n2", label=label, **about)))
     assert not found.here
 
 
@@ -104,41 +104,41 @@ def test_not_ours(about: dict[str, Any], label: str | None) -> None:
 @pytest.mark.parametrize("label", [None, "n1", "gone"])
 def test_the_selected_node_decides(mode: str, label: str | None) -> None:
     """E01, E03, E04: whatever label it had; also where the class is Immediate."""
-    found = a(Route, step(claim(mode, selected="n2", label=label)))
+    found = a(Route, action(claim(mode, selected="n2", label=label)))
     assert (found.key, found.gone) == ("n2", "")
 
 
 def test_what_is_right_stays() -> None:
-    assert a(Keep, step(claim(selected="n2", label="n2"))).here == "n2"
+    assert a(Keep, action(claim(selected="n2", label="n2"))).here == "n2"
 
 
 def test_a_long_name_makes_a_key() -> None:
     name = "n" * 70
     key = marks.node_key(name)
     assert key != name
-    assert a(Route, step(claim(selected=name), [node(name)])).key == key
-    assert a(Keep, step(claim(selected=name, label=key), [node(name)])).here == key
+    assert a(Route, action(claim(selected=name), [node(name)])).key == key
+    assert a(Keep, action(claim(selected=name, label=key), [node(name)])).here == key
 
 
 @pytest.mark.parametrize("selected", [None, ""])
 def test_none_selected(selected: str | None) -> None:
     """E02, L56."""
-    assert not a(Keep, step(claim(selected=selected))).here
-    a(Unroute, step(claim(selected=selected, label="n1")))
+    assert not a(Keep, action(claim(selected=selected))).here
+    a(Unroute, action(claim(selected=selected, label="n1")))
 
 
 @pytest.mark.parametrize("mode", ["late", "now"])
 @pytest.mark.parametrize("label", [None, "n9", "n1"])
 def test_the_selected_node_is_gone(mode: str, label: str | None) -> None:
     """E09, and what the library did in v11: the scheduler chooses again."""
-    found = a(Reschedule, step(claim(mode, selected="n9", label=label)))
+    found = a(Reschedule, action(claim(mode, selected="n9", label=label)))
     assert found.node == "n9"
     assert "n9 does not exist" in found.reason
 
 
 def test_a_hostname_is_no_node() -> None:
     """Defect 2, the other way round: the annotation has the Node's name."""
-    a(Reschedule, step(claim(selected="host"), [node("n1", hostname="host")]))
+    a(Reschedule, action(claim(selected="host"), [node("n1", hostname="host")]))
 
 
 RACK = (
@@ -150,27 +150,27 @@ RACK = (
 def test_allowed_topologies_match() -> None:
     """E07."""
     there = [node("n1", rack="b"), node("n2", rack="c")]
-    assert a(Route, step(claim(selected="n1"), there, classes=RACK)).key == "n1"
+    assert a(Route, action(claim(selected="n1"), there, classes=RACK)).key == "n1"
 
 
 @pytest.mark.parametrize("labels", [{"rack": "c"}, {}])
 @pytest.mark.parametrize("mode", ["late", "now"])
 def test_allowed_topologies_do_not_match(labels: dict[str, str], mode: str) -> None:
     """E08: another node must be chosen."""
-    found = step(claim(mode, selected="n1"), [node("n1", **labels)], classes=RACK)
+    found = action(claim(mode, selected="n1"), [node("n1", **labels)], classes=RACK)
     assert "allowedTopologies" in a(Reschedule, found).reason
 
 
 def test_a_selected_node_is_not_asked_for_room() -> None:
     """The scheduler has seen to it, or the agent says no."""
     there = [capacity("n1", "1Mi", class_name="late")]
-    found = step(claim(selected="n1", size="1Ti"), capacities=there)
+    found = action(claim(selected="n1", size="1Ti"), capacities=there)
     assert a(Route, found).key == "n1"
 
 
 def test_a_node_that_was_selected_again_gets_it_again() -> None:
     about = claim(selected="n1", refused="n1 2027-01-15T07:59:00Z")
-    assert a(Route, step(about)).key == "n1"
+    assert a(Route, action(about)).key == "n1"
 
 
 # --- Immediate -----------------------------------------------------------------------------------
@@ -180,53 +180,55 @@ ROOMS = (capacity("n1", "2Gi"), capacity("n2", "9Gi"), capacity("n3", "5Gi"))
 
 def test_the_most_room() -> None:
     """E05, but that nobody is selected: our label alone says where."""
-    found = a(Route, step(claim("now"), capacities=ROOMS))
+    found = a(Route, action(claim("now"), capacities=ROOMS))
     assert (found.key, found.gone) == ("n2", "")
 
 
 def test_no_room_anywhere() -> None:
     """E06: nothing is touched; people are told why of each node."""
-    found = a(Nowhere, step(claim("now", size="10Gi"), capacities=ROOMS))
+    found = a(Nowhere, action(claim("now", size="10Gi"), capacities=ROOMS))
     assert found.reason == (
         "no node takes 10Gi: n1: at most 2Gi fit; n2: at most 9Gi fit; n3: at most 5Gi fit"
     )
 
 
 def test_nobody_publishes_room() -> None:
-    found = a(Nowhere, step(claim("now")))
+    found = a(Nowhere, action(claim("now")))
     assert found.reason == "no node publishes room for its class, of 1Gi that it asks for"
 
 
 def test_the_binding_mode_is_immediate_unless_said() -> None:
     classes = (storage_class("now", None),)
-    assert a(Route, step(claim("now"), capacities=ROOMS, classes=classes)).key == "n2"
+    assert a(Route, action(claim("now"), capacities=ROOMS, classes=classes)).key == "n2"
 
 
 def test_a_routed_claim_stays_where_it_is() -> None:
     """Its volume may be in the making, and the room less for that very reason."""
     full = (capacity("n1", "0"), capacity("n2", "9Gi"))
     for there in (ROOMS, full, ()):
-        assert a(Keep, step(claim("now", label="n1"), capacities=there)).here == "n1"
+        assert a(Keep, action(claim("now", label="n1"), capacities=there)).here == "n1"
 
 
 def test_a_node_that_gave_it_back_is_not_asked_for_five_minutes() -> None:
     for label in (None, "n2"):
-        found = step(claim("now", label=label, refused="n2 2027-01-15T07:55:01Z"), capacities=ROOMS)
+        found = action(
+            claim("now", label=label, refused="n2 2027-01-15T07:55:01Z"), capacities=ROOMS
+        )
         assert a(Route, found).key == "n3"
-    found = step(claim("now", refused="n2 2027-01-15T07:55:00Z"), capacities=ROOMS)
+    found = action(claim("now", refused="n2 2027-01-15T07:55:00Z"), capacities=ROOMS)
     assert a(Route, found).key == "n2"
 
 
 def test_a_clock_that_runs_ahead_refuses_for_a_while_only() -> None:
     soon = claim("now", refused="n2 2027-01-15T08:01:00Z")
-    assert a(Route, step(soon, capacities=ROOMS)).key == "n3"
+    assert a(Route, action(soon, capacities=ROOMS)).key == "n3"
     far = claim("now", refused="n2 2027-01-15T09:00:00Z")
-    assert a(Route, step(far, capacities=ROOMS)).key == "n2"
+    assert a(Route, action(far, capacities=ROOMS)).key == "n2"
 
 
 @pytest.mark.parametrize("text", ["", "n2", "n2 ", " 2027-01-15T07:59:00Z", "n2 soon", "n2 9"])
 def test_a_refusal_that_cannot_be_read_is_none(text: str) -> None:
-    assert a(Route, step(claim("now", refused=text), capacities=ROOMS)).key == "n2"
+    assert a(Route, action(claim("now", refused=text), capacities=ROOMS)).key == "n2"
 
 
 @pytest.mark.parametrize(
@@ -250,12 +252,12 @@ def test_all_gave_it_back() -> None:
     since = 1_800_000_000.0 - 60
     refused = dict.fromkeys(("n1", "n2"), Refusal(since))
     refused["n3"] = Refusal(since, "pool fast: its disk is away")
-    found = step(claim("now"), capacities=ROOMS, refused=refused)
+    found = action(claim("now"), capacities=ROOMS, refused=refused)
     assert a(Nowhere, found).reason.endswith(
         "n1: it gave the claim back; n2: it gave the claim back; "
         "n3: it gave the claim back: pool fast: its disk is away"
     )
-    found = step(claim("now", label="n2"), capacities=ROOMS, refused=refused)
+    found = action(claim("now", label="n2"), capacities=ROOMS, refused=refused)
     assert a(Unroute, found).gone == ""
 
 
@@ -281,7 +283,7 @@ def test_pools_that_cannot_serve_the_class(
     """Also while it waits for its first pod, before which no provisioner is asked: the scheduler
     will say of no pool why."""
     there = [msgspec.structs.replace(one, storage_class_name=name) for one in rooms]
-    found = a(Nowhere, step(claim(name, provisioner=asked), capacities=there))
+    found = a(Nowhere, action(claim(name, provisioner=asked), capacities=there))
     assert (found.reason, found.lack) == (f"no node takes 1Gi: {said}", lack)
 
 
@@ -289,28 +291,28 @@ def test_what_waits_is_left_to_the_scheduler_where_a_node_has_room_or_none_has_a
     full = capacity("n1", "1Mi", class_name="late")
     unable = capacity("n1", "0", class_name="late", problem=UNABLE)
     for there in ([], [full], [unable, capacity("n2", "9Gi", class_name="late")]):
-        found = a(Keep, step(claim(), capacities=there))
+        found = a(Keep, action(claim(), capacities=there))
         assert found.reason == "no node is selected for it yet"
-        a(Keep, step(claim(provisioner=None), capacities=there))
+        a(Keep, action(claim(provisioner=None), capacities=there))
     others = [capacity("n1", "0", class_name="others", problem=UNABLE)]
-    a(Keep, step(claim("others", provisioner=None), capacities=others))
+    a(Keep, action(claim("others", provisioner=None), capacities=others))
     # A label that it was left with goes first.
-    a(Unroute, step(claim(label="n1"), capacities=[unable]))
+    a(Unroute, action(claim(label="n1"), capacities=[unable]))
 
 
 def test_the_node_it_was_routed_to_is_gone() -> None:
     """That it really is, is asked for live."""
-    found = a(Route, step(claim("now", label="n9"), capacities=ROOMS))
+    found = a(Route, action(claim("now", label="n9"), capacities=ROOMS))
     assert (found.key, found.gone) == ("n2", "n9")
-    assert a(Unroute, step(claim("now", label="n9"))).gone == "n9"
+    assert a(Unroute, action(claim("now", label="n9"))).gone == "n9"
 
 
 def test_what_is_on_its_way_is_not_there_any_more() -> None:
     taken = {(OURS, "n2"): 5 * GIB, (LOCAL_PATH, "n3"): 5 * GIB}
-    assert a(Route, step(claim("now"), capacities=ROOMS, taken=taken)).key == "n3"
+    assert a(Route, action(claim("now"), capacities=ROOMS, taken=taken)).key == "n3"
     taken = {(OURS, "n2"): 8 * GIB, (OURS, "n3"): 5 * GIB, (OURS, "n1"): 2 * GIB}
-    assert a(Route, step(claim("now"), capacities=ROOMS, taken=taken)).key == "n2"
-    found = step(claim("now", size="2Gi"), capacities=ROOMS, taken=taken)
+    assert a(Route, action(claim("now"), capacities=ROOMS, taken=taken)).key == "n2"
+    found = action(claim("now", size="2Gi"), capacities=ROOMS, taken=taken)
     assert "n2: 1Gi are left besides what is being made" in a(Nowhere, found).reason
 
 
@@ -335,8 +337,8 @@ def bound(label: str | None = None, **more: Any) -> Any:
 )
 def test_a_bound_claim_has_its_volumes_label(label: str | None, volume: Any) -> None:
     served = (OURS, LOCAL_PATH)
-    assert a(Route, step(bound(label), volumes=[volume], served=served)).key == "n1"
-    right = a(Keep, step(bound("n1"), volumes=[volume], served=served))
+    assert a(Route, action(bound(label), volumes=[volume], served=served)).key == "n1"
+    right = a(Keep, action(bound("n1"), volumes=[volume], served=served))
     assert not right.here, "it takes no more room"
 
 
@@ -354,8 +356,8 @@ def test_a_bound_claim_has_its_volumes_label(label: str | None, volume: Any) -> 
     ],
 )
 def test_a_claim_bound_elsewhere_loses_the_label(volume: Any) -> None:
-    a(Unroute, step(bound("n1"), volumes=[volume]))
-    a(Keep, step(bound(), volumes=[volume]))
+    a(Unroute, action(bound("n1"), volumes=[volume]))
+    a(Keep, action(bound(), volumes=[volume]))
 
 
 @pytest.mark.parametrize(
@@ -370,8 +372,8 @@ def test_a_claim_bound_elsewhere_loses_the_label(volume: Any) -> None:
 )
 @pytest.mark.parametrize("label", [None, "n2"])
 def test_what_is_not_sure_changes_nothing(volumes: Any, label: str | None) -> None:
-    a(Keep, step(bound(label), volumes=volumes))
+    a(Keep, action(bound(label), volumes=volumes))
 
 
 def test_a_claim_that_goes_is_left_alone() -> None:
-    a(Keep, step(bound("n2", deleted=True), volumes=[made()]))
+    a(Keep, action(bound("n2", deleted=True), volumes=[made()]))

@@ -18,6 +18,7 @@ from localvolume.dynamic.plan.neighbours import with_neighbours
 from localvolume.dynamic.plan.plan import plan
 from tests.decisions.support_dynamic import (
     a,
+    action,
     bound,
     claim,
     facts,
@@ -25,7 +26,6 @@ from tests.decisions.support_dynamic import (
     planned,
     pool,
     record,
-    step,
     storage_class,
     volume,
 )
@@ -72,9 +72,9 @@ def replace_filesystem(one: Pool, filesystem: str = "") -> Pool:
 def test_claims_through_both_pools_cannot_exceed_the_room_together() -> None:
     """Nor those of one plan, of which nothing is on record."""
     wanted = (in_class(1, "a", "6Gi"), in_class(2, "b", "6Gi"))
-    steps = planned(*wanted, on_disk("a"), on_disk("b"), *CLASSES)
-    a(Make, steps["pvc-1"])
-    given_back = a(GiveBack, steps["pvc-2"])
+    actions = planned(*wanted, on_disk("a"), on_disk("b"), *CLASSES)
+    a(Make, actions["pvc-1"])
+    given_back = a(GiveBack, actions["pvc-2"])
     assert (
         "pool b: 4Gi of room left on the filesystem that it shares with pool a, 6Gi asked for"
         in given_back.reason
@@ -85,7 +85,7 @@ def test_claims_through_both_pools_cannot_exceed_the_room_together() -> None:
 
 def test_what_is_being_made_in_one_has_its_room_in_both() -> None:
     making = [("a", record(1, "making", size_bytes=6 * GIB))]
-    answer = step(
+    answer = action(
         in_class(2, "b", "6Gi"), on_disk("a"), on_disk("b"), *CLASSES, name="pvc-2", promised=making
     )
     assert "4Gi of room left on the filesystem" in a(GiveBack, answer).reason
@@ -96,7 +96,7 @@ def test_a_volume_grows_only_into_what_the_other_pool_has_left(promised: int, gr
     other = on_disk("b", record(2, size_bytes=promised, class_name="b"))
     home = on_disk("a", record(size_bytes=GIB, class_name="a"))
     it = volume(class_name="a", pool="a/id-of-a")
-    answer = step(bound(size="6Gi", class_name="a"), it, home, other, *CLASSES)
+    answer = action(bound(size="6Gi", class_name="a"), it, home, other, *CLASSES)
     if grows:
         a(Grow, answer)
     else:
@@ -144,13 +144,13 @@ def test_where_nobody_can_tell_what_was_promised_nothing_more_is() -> None:
     dark = on_disk("a", problem="it cannot be read", uncounted="Input/output error")
     made = facts(in_class(2, "b", "1Gi"), dark, on_disk("b"), *CLASSES)
     text = "what pool a has promised of the same filesystem cannot be told: Input/output error"
-    (answer,) = plan(made).steps
+    (answer,) = plan(made).actions
     assert f"pool b: {text}" in a(GiveBack, answer).reason
     assert rooms(made) == {"a": 0, "b": 0}
     assert text in plan(made).unfit["b"]
     home = on_disk("b", record(size_bytes=GIB, class_name="b"))
     it = volume(class_name="b", pool="b/id-of-b")
-    growing = step(bound(size="2Gi", class_name="b"), it, dark, home, *CLASSES)
+    growing = action(bound(size="2Gi", class_name="b"), it, dark, home, *CLASSES)
     assert text in a(Hold, growing).reason
 
 
@@ -246,15 +246,15 @@ def test_what_is_priced_is_worth_no_less(backend: BackendName, size: int) -> Non
 @given(
     total=sizes,
     kinds=st.lists(backends, min_size=2, max_size=4),
-    steps=st.lists(st.tuples(st.integers(0, 3), st.floats(0, 1), st.floats(0, 1)), max_size=30),
+    actions=st.lists(st.tuples(st.integers(0, 3), st.floats(0, 1), st.floats(0, 1)), max_size=30),
 )
 def test_who_promises_within_the_room_never_promises_too_much_together(
-    total: int, kinds: list[BackendName], steps: list[tuple[int, float, float]]
+    total: int, kinds: list[BackendName], actions: list[tuple[int, float, float]]
 ) -> None:
     """Whatever is promised in whichever pool: everybody can have all of it, written or not."""
     configs = [config(f"p{number}", kind) for number, kind in enumerate(kinds)]
     reports = [report(total, total) for _ in configs]
-    for number, (which, share, fill) in enumerate(steps):
+    for number, (which, share, fill) in enumerate(actions):
         which %= len(configs)
         mine, seen = configs[which], reports[which]
         others = [

@@ -37,7 +37,7 @@ from localvolume.kube.podmounts import PodMounts
 from localvolume.kube.workloads import Job
 from localvolume.static.facts.known import Changes
 from localvolume.static.facts.survey import Survey
-from localvolume.static.model import Ask, Clean, Facts, Hold, Keep, Publish, Step
+from localvolume.static.model import Action, Ask, Clean, Facts, Hold, Keep, Publish
 from localvolume.static.plan.offer import offer
 from localvolume.static.plan.plan import names_of, plan
 from localvolume.static.plan.surroundings import Surroundings, surroundings
@@ -196,8 +196,8 @@ async def online_rows(
     facts = await _look(around, volumes, configuration.groups)
     facts = await _with_jobs(client, facts, namespace, configuration.use_job_for_cleaning)
     # What lies outside our label is asked for by name, as the agent would.
-    while questions := [step for step in plan(facts) if isinstance(step, Ask | Publish)]:
-        names = {step.name for step in questions} - facts.asked.keys()
+    while questions := [action for action in plan(facts) if isinstance(action, Ask | Publish)]:
+        names = {action.name for action in questions} - facts.asked.keys()
         if not names:
             break
         answers = {name: await _maybe(client, name) for name in names}
@@ -207,8 +207,8 @@ async def online_rows(
 
 async def _with_others(client: Client, facts: Facts) -> Facts:
     """With why what is to be published may be somebody's: the agent asks right before."""
-    steps = [step for step in plan(facts) if isinstance(step, Publish)]
-    if not steps:
+    actions = [action for action in plan(facts) if isinstance(action, Publish)]
+    if not actions:
         return facts
     workers = Workers()
     try:
@@ -216,10 +216,10 @@ async def _with_others(client: Client, facts: Facts) -> Facts:
     finally:
         workers.close()
     others = {}
-    for step in steps:
-        own = names_of(step.entry, facts.node.name)
-        if why := named.why_not_offered(step.entry, own):
-            others[step.key] = why
+    for action in actions:
+        own = names_of(action.entry, facts.node.name)
+        if why := named.why_not_offered(action.entry, own):
+            others[action.key] = why
     return dataclasses.replace(facts, others=others)
 
 
@@ -307,37 +307,37 @@ def _of_environment(read: Callable[[Mapping[str, str]], str | None]) -> str | No
 
 
 def _described(facts: Facts) -> list[dict[str, Any]]:
-    """One row per step, and one per class that cannot be listed."""
+    """One row per action, and one per class that cannot be listed."""
     rows = [
         {"class": name, "path": class_facts.config.host_dir, "verdict": "hold"}
         | {"reason": class_facts.problem}
         for name, class_facts in facts.classes.items()
         if class_facts.problem
     ]
-    return rows + [_row(step, facts) for step in plan(facts)]
+    return rows + [_row(action, facts) for action in plan(facts)]
 
 
-def _row(step: Step, facts: Facts) -> dict[str, Any]:
-    volume = getattr(step, "volume", None)
-    entry = getattr(step, "entry", None)
+def _row(action: Action, facts: Facts) -> dict[str, Any]:
+    volume = getattr(action, "volume", None)
+    entry = getattr(action, "entry", None)
     row: dict[str, Any] = {
         "class": volume.spec.storage_class_name if volume else entry.class_name if entry else "",
-        "path": step.key,
-        "verdict": VERDICTS[type(step).__name__],
-        "reason": step.reason,
+        "path": action.key,
+        "verdict": VERDICTS[type(action).__name__],
+        "reason": action.reason,
     }
-    if isinstance(step, Hold):
-        row["code"] = step.code
-    if isinstance(step, Keep) and entry is not None and entry.excluded:
+    if isinstance(action, Hold):
+        row["code"] = action.code
+    if isinstance(action, Keep) and entry is not None and entry.excluded:
         row["verdict"] = "skip"
-    if isinstance(step, Clean) and step.by_job:
+    if isinstance(action, Clean) and action.by_job:
         row["verdict"] = "clean by a Job"
-    name = getattr(step, "name", "") or (volume.metadata.name if volume else "")
+    name = getattr(action, "name", "") or (volume.metadata.name if volume else "")
     if name:
         row["persistentVolume"] = name
     if entry is not None and entry.kind != "none":
         row |= {"kind": entry.kind, "bytes": entry.size_bytes, "identity": dict(entry.identity)}
-    if isinstance(step, Publish):
-        class_facts = facts.classes[step.entry.class_name]
-        row["manifest"] = offer(step.name, step.entry, class_facts, facts.node, facts.options)
+    if isinstance(action, Publish):
+        class_facts = facts.classes[action.entry.class_name]
+        row["manifest"] = offer(action.name, action.entry, class_facts, facts.node, facts.options)
     return row

@@ -1,4 +1,4 @@
-"""Has the steps of one leadership done, so many at a time, and their objects judged again.
+"""Has the actions of one leadership done, so many at a time, and their objects judged again.
 
 In memory and for one leadership alone: it says when to try again, never whether something is due.
 """
@@ -39,10 +39,11 @@ LONGEST_WAIT: Final = 60.0
 
 
 class Executor(Generic[S]):
-    """Starts steps; objects that are busy, or have to wait, are judged again when they may be done.
+    """Starts actions; objects that are busy, or have to wait, are judged again when they may be
+    done.
 
-    `do(step)` does one. With `state_of(step)`, the resourceVersion that a step was decided from,
-    nothing waits for the watch: `do` makes known what it did, what was asked for meanwhile is
+    `do(action)` does one. With `state_of(action)`, the resourceVersion that an action was decided
+    from, nothing waits for the watch: `do` makes known what it did, what was asked for meanwhile is
     judged when it is done, and after a conflict whatever is decided from a later state may begin.
     """
 
@@ -62,7 +63,7 @@ class Executor(Generic[S]):
             self._act(do),
             failed=self._tell_failed,
             ended=self._ended,
-            kind=lambda step: type(step).__name__,
+            kind=lambda action: type(action).__name__,
             backoff=lambda: Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT),
             at_a_time=at_a_time,
         )
@@ -71,26 +72,26 @@ class Executor(Generic[S]):
         self.refused = ""
         """What the API server does not let us do; "" while the last act was allowed."""
 
-    def begin(self, name: str, step: S) -> None:
+    def begin(self, name: str, action: S) -> None:
         """Do it, unless the object is busy or waits. What finds no place is judged anew then."""
-        failing = self._runner.known(name, step)
-        if failing is not None and self._is_news(failing, step):
+        failing = self._runner.known(name, action)
+        if failing is not None and self._is_news(failing, action):
             failing.not_before = 0.0
-        match self._runner.offer(name, step):
+        match self._runner.offer(name, action):
             case Answer.BUSY:
                 self._asked.add(name)
             case Answer.EARLY:
                 # What is asked for at an earlier time may have displaced the request for this one.
-                self._queue.later(name, self._runner.left(name, step) + _ALSO)
+                self._queue.later(name, self._runner.left(name, action) + _ALSO)
             case Answer.FULL:
                 self._waiting[name] = None
 
-    def _is_news(self, failing: Failing, step: S) -> bool:
+    def _is_news(self, failing: Failing, action: S) -> bool:
         """Whether it is decided from a later state than the one that turned out to be outdated."""
         return (
             self._state_of is not None
             and failing.note is not None
-            and failing.note != self._state_of(step)
+            and failing.note != self._state_of(action)
         )
 
     def forget(self, name: str) -> None:
@@ -108,13 +109,13 @@ class Executor(Generic[S]):
         await self._runner.stop(0.0)
 
     def _act(self, do: Callable[[S], Awaitable[None]]) -> Callable[[S], Awaitable[None]]:
-        async def act(step: S) -> None:
-            await do(step)
+        async def act(action: S) -> None:
+            await do(action)
             self.refused = ""
 
         return act
 
-    def _ended(self, name: str, _step: S, wait: float | None) -> None:
+    def _ended(self, name: str, _action: S, wait: float | None) -> None:
         self._wake_one()
         asked = name in self._asked
         self._asked.discard(name)
@@ -125,7 +126,7 @@ class Executor(Generic[S]):
         elif self._state_of is None:
             self._queue.later(name, self._settle_seconds)
 
-    def _tell_failed(self, name: str, step: S, error: Exception, failing: Failing) -> float:
+    def _tell_failed(self, name: str, action: S, error: Exception, failing: Failing) -> float:
         failing.note = None
         asked = error.after if isinstance(error, TryAgainLater) else None
         wait = failing.again(max(self._settle_seconds, asked or 0.0))
@@ -135,7 +136,7 @@ class Executor(Generic[S]):
             case Superseded() | Refrained() | LookAgain() | NotThere():
                 log.debug("%s: %s", name, error)
                 if self._state_of is not None:
-                    failing.note = self._state_of(step)
+                    failing.note = self._state_of(action)
             case ApiError():
                 if isinstance(error, TellTheAdministrator) and error.status in (401, 403):
                     self.refused = str(error)

@@ -33,7 +33,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Action:
     """What should happen about one PersistentVolume, and why (a clause for people)."""
 
     volume: PersistentVolume
@@ -41,26 +41,26 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Adopt(Step):
+class Adopt(Action):
     """Add the label of the node whose agent is to serve it, and change nothing else."""
 
     node_name: str
 
 
 @dataclass(frozen=True, slots=True)
-class MarkLost(Step):
+class MarkLost(Action):
     """Write down since when its node is missing, and tell people; `then` is what follows."""
 
     then: str
 
 
 @dataclass(frozen=True, slots=True)
-class MarkReturned(Step):
+class MarkReturned(Action):
     """A node that can serve it is there again: forget since when none was, and tell people."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report(Step):
+class Report(Action):
     """Do nothing about a volume whose node is lost; `would` says what deleting would do.
 
     Empty where nothing would be done in any case.
@@ -70,19 +70,19 @@ class Report(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Wait(Step):
+class Wait(Action):
     """Not yet: look again after so many seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteClaim(Step):
+class DeleteClaim(Action):
     """Delete the claim that holds it, so that its pod can be given a volume elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteVolume(Step):
+class DeleteVolume(Action):
     """Delete the PersistentVolume and let the object go, uncleaned.
 
     `abandons` says that a tenant's data may be on the disk still, wherever that is now.
@@ -92,12 +92,12 @@ class DeleteVolume(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo(Step):
+class LetGo(Action):
     """It is being deleted already: take our finalizer away, as no agent can."""
 
     abandons: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Keep(Step):
+class Keep(Action):
     """All is as it should be, or it is none of our business."""

@@ -10,12 +10,12 @@ from prometheus_client import Counter, Gauge
 from localvolume.controller.caches.cluster import Cluster
 from localvolume.controller.caches.demand import Demand
 from localvolume.controller.model import (
+    Action,
     DeleteClaim,
     DeleteVolume,
     LetGo,
     MarkLost,
     Report,
-    Step,
     Wait,
 )
 from localvolume.process.metrics import OURS, ProcessMetrics
@@ -122,15 +122,15 @@ class ControllerMetrics(ProcessMetrics):
                 self._lost.remove(*known)
             self._actions.clear()
 
-    def judged(self, name: str, step: Step | None) -> bool:
+    def judged(self, name: str, action: Action | None) -> bool:
         """Count the volume where it stands now (None: it is gone); whether its node is lost."""
-        action = _action(step) if step is not None else ""
+        fate = _action(action) if action is not None else ""
         before = self._actions.pop(name, None)
         if before is not None:
             self._lost.labels(*before).dec()
-        if step is None or not action:
+        if action is None or not fate:
             return False
-        now = self._actions[name] = (step.volume.spec.storage_class_name, action)
+        now = self._actions[name] = (action.volume.spec.storage_class_name, fate)
         self._lost.labels(*now).inc()
         return True
 
@@ -139,9 +139,9 @@ def _count(items: Mapping[str, object]) -> float:
     return float(len(items))
 
 
-def _action(step: Step) -> str:
+def _action(action: Action) -> str:
     """What is done about a volume whose nodes are all gone; "" for any other."""
-    match step:
+    match action:
         case MarkLost():
             return "noticed"
         case Wait():
@@ -149,5 +149,5 @@ def _action(step: Step) -> str:
         case DeleteClaim() | DeleteVolume() | LetGo():
             return "deleting"
         case Report():
-            return "would-delete" if step.would else "kept"
+            return "would-delete" if action.would else "kept"
     return ""

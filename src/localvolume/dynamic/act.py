@@ -1,4 +1,4 @@
-"""Does one step about one dynamic volume: writes to the pool and to the API server, decides
+"""Does one action about one dynamic volume: writes to the pool and to the API server, decides
 nothing.
 
 Every write to the API server names the very object and the state in which it was seen; what
@@ -19,6 +19,7 @@ from localvolume.dynamic import patches
 from localvolume.dynamic.classes.parameters import read_claim
 from localvolume.dynamic.manifest import persistent_volume
 from localvolume.dynamic.model import (
+    Action,
     Ask,
     Delete,
     Facts,
@@ -32,7 +33,6 @@ from localvolume.dynamic.model import (
     Remember,
     Retire,
     Secure,
-    Step,
     TakeAway,
     TellGrown,
 )
@@ -60,7 +60,7 @@ _PROGRESS_SECONDS = 30.0
 
 @dataclass(eq=False, kw_only=True)
 class Acts:
-    """The steps, one method each; `saw_volume` and `saw_claim` are told what the server says.
+    """The actions, one method each; `saw_volume` and `saw_claim` are told what the server says.
 
     `written_now` is the time at which a volume is written down as released.
     """
@@ -80,99 +80,99 @@ class Acts:
         """Purges end between two files; they are begun again by the next agent."""
         self.pools.stop_purges()
 
-    async def do(self, step: Step, facts: Facts) -> None:
+    async def do(self, action: Action, facts: Facts) -> None:
         """Raises Superseded, BackendFailed, Hung, OSError and the errors of kube.errors."""
-        match step:
+        match action:
             case Make():
-                await self._make(step, facts)
+                await self._make(action, facts)
             case Publish():
-                await self._publish(step, facts, time.monotonic())
+                await self._publish(action, facts, time.monotonic())
             case GiveBack():
-                await self._give_back(step.claim, step.reason)
+                await self._give_back(action.claim, action.reason)
             case Reject():
-                self.failed(step.claim, step.reason)
+                self.failed(action.claim, action.reason)
             case Ask():
-                await self.live.ask(step.record)
+                await self.live.ask(action.record)
             case TakeAway():
-                await self._take_away(step)
+                await self._take_away(action)
             case Remember():
-                uid = step.volume.metadata.uid
-                await self.pools.offered(step.pool, step.record, uid, step.given)
+                uid = action.volume.metadata.uid
+                await self.pools.offered(action.pool, action.record, uid, action.given)
             case Secure():
-                await self._patch_volume(step.volume, secured(step.volume))
+                await self._patch_volume(action.volume, secured(action.volume))
             case MarkReleased():
-                since = None if step.again else self.written_now()
-                patch = patches.released(step.volume, since, step.period)
-                await self._patch_volume(step.volume, patch)
-                if not step.again:
-                    self.say_of_volume(step.volume, "Normal", "VolumeReleased", step.reason)
-                log.info("%s", step.reason, extra=log_fields(step))
+                since = None if action.again else self.written_now()
+                patch = patches.released(action.volume, since, action.period)
+                await self._patch_volume(action.volume, patch)
+                if not action.again:
+                    self.say_of_volume(action.volume, "Normal", "VolumeReleased", action.reason)
+                log.info("%s", action.reason, extra=log_fields(action))
             case Grow():
-                await self._grow(step)
+                await self._grow(action)
             case TellGrown():
-                await self._tell_grown(step.claim, step.volume, step.size_bytes)
+                await self._tell_grown(action.claim, action.volume, action.size_bytes)
             case Delete():
-                await self._delete(step)
+                await self._delete(action)
             case Retire():
-                await self._retire(step)
+                await self._retire(action)
             case Purge():
-                await self._purge(step)
+                await self._purge(action)
 
     # --- making --------------------------------------------------------------------------------
 
-    async def _make(self, step: Make, facts: Facts) -> None:
-        claim, began = step.claim, time.monotonic()
-        if step.fresh:
+    async def _make(self, action: Make, facts: Facts) -> None:
+        claim, began = action.claim, time.monotonic()
+        if action.fresh:
             text = f'provisioning volume for claim "{key_of(claim)}"'
             self.say_of_claim(claim, "Normal", "Provisioning", text)
         try:
-            record = await self.pools.make(step.pool, step.record)
+            record = await self.pools.make(action.pool, action.record)
         except NoRoom as error:
-            await self.pools.take_away(step.pool, step.record)
-            text = f"node {self.node_name}: pool {step.pool.name}: {error}"
+            await self.pools.take_away(action.pool, action.record)
+            text = f"node {self.node_name}: pool {action.pool.name}: {error}"
             await self._give_back(claim, text)
             return
-        log.info("made %s", quantity(record.size_bytes), extra=log_fields(step))
+        log.info("made %s", quantity(record.size_bytes), extra=log_fields(action))
         publish = Publish(
-            key=step.key,
-            reason=step.reason,
+            key=action.key,
+            reason=action.reason,
             claim=claim,
-            pool=step.pool,
-            pool_id=self.pools.id_of(step.pool),
+            pool=action.pool,
+            pool_id=self.pools.id_of(action.pool),
             record=record,
         )
         await self._publish(publish, facts, began)
 
-    async def _publish(self, step: Publish, facts: Facts, began: float) -> None:
+    async def _publish(self, action: Publish, facts: Facts, began: float) -> None:
         """`began`: when it was begun to be made, or only to be published (time.monotonic)."""
-        claim, class_facts = step.claim, facts.classes.get(claims.class_of(step.claim))
+        claim, class_facts = action.claim, facts.classes.get(claims.class_of(action.claim))
         if class_facts is None:
             raise Superseded(f"the class of {key_of(claim)} is gone")
-        record = step.record
+        record = action.record
         body = persistent_volume(
             record,
             claim=claim,
             class_facts=class_facts,
-            pool=step.pool,
-            pool_id=step.pool_id,
-            host_path=self.pools.host_path(step.pool, record),
+            pool=action.pool,
+            pool_id=action.pool_id,
+            host_path=self.pools.host_path(action.pool, record),
             source=read_claim(claim, class_facts),
             node=facts.node,
             options=self.options(),
         )
         # Written down first: from the request on, a tenant may have it.
-        record = await self.pools.offered(step.pool, record, "")
+        record = await self.pools.offered(action.pool, record, "")
         try:
             made = await self.client.create(PERSISTENT_VOLUMES, body)
         except AlreadyThere:
             made = await self._same(body)
         self.saw_volume(made)
         self.live.forget(record.name)
-        await self.pools.offered(step.pool, record, made.metadata.uid)
+        await self.pools.offered(action.pool, record, made.metadata.uid)
         text = f"successfully provisioned volume {record.name}"
         self.say_of_claim(claim, "Normal", "ProvisioningSucceeded", text)
         self.telemetry.made(record.class_name, time.monotonic() - began)
-        log.info("published", extra=log_fields(step))
+        log.info("published", extra=log_fields(action))
 
     async def _same(self, body: dict[str, Any]) -> PersistentVolume:
         """The object that has the name already, if it is the very one that was to be created."""
@@ -204,16 +204,16 @@ class Acts:
         self.telemetry.failed(claims.class_of(claim))
         log.warning("%s", self.say_failed(claim, reason), extra={"claim": key_of(claim)})
 
-    def count_failure(self, step: Step) -> None:
+    def count_failure(self, action: Action) -> None:
         """As sig-storage's provisioner does: each attempt to make or to remove that was in vain,
         and to grow."""
-        match step:
+        match action:
             case Make() | Publish():
-                self.telemetry.failed(claims.class_of(step.claim))
+                self.telemetry.failed(claims.class_of(action.claim))
             case Delete() | Retire():
-                self.telemetry.not_removed(step.volume.spec.storage_class_name)
+                self.telemetry.not_removed(action.volume.spec.storage_class_name)
             case Grow():
-                self.telemetry.not_grown(claims.class_of(step.claim))
+                self.telemetry.not_grown(claims.class_of(action.claim))
 
     def cannot_grow(self, claim: PersistentVolumeClaim, reason: str) -> None:
         """Count it, and tell the claim's owner why its volume is as large as it was."""
@@ -226,29 +226,29 @@ class Acts:
         self.say_of_claim(claim, "Warning", "ProvisioningFailed", text)
         return text
 
-    async def _take_away(self, step: TakeAway) -> None:
-        if not step.spare:
-            await self.live.ask(step.record)
+    async def _take_away(self, action: TakeAway) -> None:
+        if not action.spare:
+            await self.live.ask(action.record)
             names, uids, _ = self.live.unwanted()
-            if step.record.name not in names or step.record.claim_uid not in uids:
-                raise Superseded(f"{step.record.name} is wanted after all")
-        await self.pools.take_away(step.pool, step.record)
-        log.info("taken away: %s", step.reason, extra=log_fields(step))
+            if action.record.name not in names or action.record.claim_uid not in uids:
+                raise Superseded(f"{action.record.name} is wanted after all")
+        await self.pools.take_away(action.pool, action.record)
+        log.info("taken away: %s", action.reason, extra=log_fields(action))
 
     # --- growing -------------------------------------------------------------------------------
 
-    async def _grow(self, step: Grow) -> None:
-        claim, size = step.claim, step.size_bytes
-        text = f"growing volume {step.key} to {quantity(size)}"
+    async def _grow(self, action: Grow) -> None:
+        claim, size = action.claim, action.size_bytes
+        text = f"growing volume {action.key} to {quantity(size)}"
         self.say_of_claim(claim, "Normal", "Resizing", text)
         patch = patches.resizing(claim, size, time.time())
         if patch is not None:
             claim = await self._patch_status(claim, patch)
-        grown = await self.pools.grow(step.pool, step.record, size)
+        grown = await self.pools.grow(action.pool, action.record, size)
         # What it has, not what was asked for: the size of a logical volume is rounded up.
         size = grown.size_bytes
-        log.info("grown to %s", quantity(size), extra=log_fields(step))
-        await self._tell_grown(claim, step.volume, size)
+        log.info("grown to %s", quantity(size), extra=log_fields(action))
+        await self._tell_grown(claim, action.volume, size)
 
     async def _tell_grown(
         self, claim: PersistentVolumeClaim, volume: PersistentVolume, size: int
@@ -271,8 +271,8 @@ class Acts:
 
     # --- removing ------------------------------------------------------------------------------
 
-    async def _delete(self, step: Delete) -> None:
-        live = await self.live.to_be_deleted(step.volume)
+    async def _delete(self, action: Delete) -> None:
+        live = await self.live.to_be_deleted(action.volume)
         if not is_finalized(live):
             live = await self._patch_volume(live, secured(live))
         meta = live.metadata
@@ -282,12 +282,12 @@ class Acts:
             )
         except NotThere:
             raise Superseded(f"{meta.name} is gone") from None
-        log.info("deleting: %s", step.reason, extra=log_fields(step))
+        log.info("deleting: %s", action.reason, extra=log_fields(action))
 
-    async def _retire(self, step: Retire) -> None:
+    async def _retire(self, action: Retire) -> None:
         began = time.monotonic()
-        live = await self.live.to_be_retired(step.volume)
-        removed = await self._move_away(step, live)
+        live = await self.live.to_be_retired(action.volume)
+        removed = await self._move_away(action, live)
         try:
             patch = without_finalizer(live)
             self.saw_volume(await self.client.patch(PERSISTENT_VOLUMES, live.metadata.name, patch))
@@ -296,33 +296,33 @@ class Acts:
         if removed:
             self.telemetry.removed(live.spec.storage_class_name, time.monotonic() - began)
 
-    async def _move_away(self, step: Retire, live: PersistentVolume) -> bool:
+    async def _move_away(self, action: Retire, live: PersistentVolume) -> bool:
         """Whether it was, and not only let go with its data where that is."""
-        record = step.record
-        if step.pool is None:
-            log.warning("let go: %s", step.reason, extra=log_fields(step))
+        record = action.record
+        if action.pool is None:
+            log.warning("let go: %s", action.reason, extra=log_fields(action))
             return False
-        if step.keep:
+        if action.keep:
             if record is not None:
-                await self.pools.forget(step.pool, record)
-            log.warning("let go, and its data kept, as its policy says", extra=log_fields(step))
+                await self.pools.forget(action.pool, record)
+            log.warning("let go, and its data kept, as its policy says", extra=log_fields(action))
             return False
         if record is None:
-            record = await self.pools.adopt(step.pool, step.directory, live)
-        await self.pools.retire(step.pool, record)
-        log.info("removed", extra=log_fields(step))
+            record = await self.pools.adopt(action.pool, action.directory, live)
+        await self.pools.retire(action.pool, record)
+        log.info("removed", extra=log_fields(action))
         return True
 
-    async def _purge(self, step: Purge) -> None:
+    async def _purge(self, action: Purge) -> None:
         def report(files: int, size: int) -> None:
-            self.telemetry.purging(step.key, files, size)
+            self.telemetry.purging(action.key, files, size)
 
         began = time.monotonic()
         try:
-            await self.pools.purge(step.pool, step.record, report)
+            await self.pools.purge(action.pool, action.record, report)
         finally:
-            self.telemetry.purge_over(step.key)
-        log.info("purged in %.1f s", time.monotonic() - began, extra=log_fields(step))
+            self.telemetry.purge_over(action.key)
+        log.info("purged in %.1f s", time.monotonic() - began, extra=log_fields(action))
 
     # --- common --------------------------------------------------------------------------------
 
@@ -342,13 +342,13 @@ class Acts:
         self.events.event(ObjectRef.of_volume(volume.metadata), type_, reason, text)
 
 
-def log_fields(step: Step) -> dict[str, str]:
-    """What a log record about a step says of it, as fields."""
-    about = {"persistentvolume": step.key, "reason": step.reason}
-    claim: PersistentVolumeClaim | None = getattr(step, "claim", None)
-    record: Record | None = getattr(step, "record", None)
-    pool: PoolConfig | None = getattr(step, "pool", None)
-    volume: PersistentVolume | None = getattr(step, "volume", None)
+def log_fields(action: Action) -> dict[str, str]:
+    """What a log record about an action says of it, as fields."""
+    about = {"persistentvolume": action.key, "reason": action.reason}
+    claim: PersistentVolumeClaim | None = getattr(action, "claim", None)
+    record: Record | None = getattr(action, "record", None)
+    pool: PoolConfig | None = getattr(action, "pool", None)
+    volume: PersistentVolume | None = getattr(action, "volume", None)
     if volume is not None:
         about["class"] = volume.spec.storage_class_name
     elif record is not None:

@@ -17,12 +17,12 @@ from typing import NoReturn
 
 from localvolume.dynamic.paces import CapacityPaces
 from localvolume.dynamic.plan.capacity import (
+    Action,
     CapacityFacts,
     Create,
     Delete,
     Desired,
     Patch,
-    Step,
     desired_objects,
     manifest,
     notes,
@@ -67,7 +67,7 @@ class _Class:
 class _Writes:
     """All that one class asks for at a time, and what is published of it then."""
 
-    steps: Sequence[Step]
+    actions: Sequence[Action]
     desired: Desired | None
     node: NodeFacts
 
@@ -140,10 +140,10 @@ class CapacityRole:
             return 0.0
         facts, now = self._facts, time.monotonic()
         # One that we have just deleted may be among them still: its turn is a second away.
-        steps = plan_objects(facts, self.informer.items.values(), self._taken)
+        actions = plan_objects(facts, self.informer.items.values(), self._taken)
         wanted = desired_objects(facts.classes)
         keys, soonest = set(), 0.0
-        for key, group in groupby(steps, key=lambda step: step.key):
+        for key, group in groupby(actions, key=lambda action: action.key):
             keys.add(key)
             known = self._classes.setdefault(key, _Class())
             if key in self._runner.busy:
@@ -166,10 +166,10 @@ class CapacityRole:
         return soonest
 
     async def _act(self, writes: _Writes) -> None:
-        key = writes.steps[0].key
-        for step in writes.steps:
-            log.info("storage capacity of class %s: %s", key, step.reason)
-            await self._write(step, writes.node)
+        key = writes.actions[0].key
+        for action in writes.actions:
+            log.info("storage capacity of class %s: %s", key, action.reason)
+            await self._write(action, writes.node)
         known = self._classes[key]
         known.written, known.written_at, known.refused = writes.desired, time.monotonic(), ""
 
@@ -186,26 +186,26 @@ class CapacityRole:
         log.log(level, "storage capacity of %s: again in %.1f s: %s", key, wait, error)
         return wait
 
-    async def _write(self, step: Step, node: NodeFacts) -> None:
+    async def _write(self, action: Action, node: NodeFacts) -> None:
         """Raises ApiError; LookAgain and NotThere where the objects are no longer as they were."""
-        if isinstance(step, Delete):
-            meta = step.object.metadata
+        if isinstance(action, Delete):
+            meta = action.object.metadata
             bound = {"uid": meta.uid, "resource_version": meta.resource_version}
             await self.client.delete(STORAGE_CAPACITIES, meta.name, self.namespace, **bound)
-        elif isinstance(step, Patch):
-            meta = step.object.metadata
+        elif isinstance(action, Patch):
+            meta = action.object.metadata
             bound = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-            said = {marks.PROBLEM_ANNOTATION: None, **notes(step.desired)}
+            said = {marks.PROBLEM_ANNOTATION: None, **notes(action.desired)}
             metadata = {**bound, "annotations": said}
-            patch = MergePatch({"metadata": metadata, **step.desired.sizes})
+            patch = MergePatch({"metadata": metadata, **action.desired.sizes})
             made = await self.client.patch(STORAGE_CAPACITIES, meta.name, patch, self.namespace)
             self.informer.apply_own_write(made)
-        elif isinstance(step, Create):
-            body = manifest(step, node, self.namespace)
+        elif isinstance(action, Create):
+            body = manifest(action, node, self.namespace)
             try:
                 made = await self.client.create(STORAGE_CAPACITIES, body)
             except AlreadyThere as error:
-                await self._see_at(step.name, node)
+                await self._see_at(action.name, node)
                 raise LookAgain(error.message) from error
             self.informer.apply_own_write(made)
 

@@ -1,4 +1,4 @@
-"""Has the steps of a plan done, and says what fails, is refused or is held: each once.
+"""Has the actions of a plan done, and says what fails, is refused or is held: each once.
 
 A failure is waited out per volume and kind of act: a growth that failed delays no removal.
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from localvolume.backends.model import BackendFailed, Busy, GoesOn, Impossible, Record
 from localvolume.dynamic.act import Acts, log_fields
 from localvolume.dynamic.model import (
+    Action,
     Ask,
     Delete,
     Facts,
@@ -26,7 +27,6 @@ from localvolume.dynamic.model import (
     Purge,
     Reject,
     Retire,
-    Step,
 )
 from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.plan.claims import EVENT_RESIZE_FAILED
@@ -45,25 +45,26 @@ _GOES_ON_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A step, the facts that it was planned from, and how often the users had changed by then."""
+    """An action, the facts that it was planned from, and how often the users had changed by
+    then."""
 
-    step: Step
+    action: Action
     facts: Facts
     users: int
 
 
 class Executor:
-    """Starts the steps of a plan, and knows which are running or waiting for another attempt."""
+    """Starts the actions of a plan, and knows which are running or waiting for another attempt."""
 
     def __init__(self, acts: Acts, *, wake: Callable[[], None], paces: DynamicPaces) -> None:
         self._acts = acts
         self._paces = paces
         self._wake = wake
         self._runner = Runner[_Planned](
-            lambda planned: acts.do(planned.step, planned.facts),
+            lambda planned: acts.do(planned.action, planned.facts),
             failed=self._tell_failed,
             ended=self._ended,
-            kind=lambda planned: _kind(planned.step),
+            kind=lambda planned: _kind(planned.action),
             backoff=lambda: Backoff(paces.first_wait, paces.longest_wait, spread=0.5),
         )
         self._said: dict[str, tuple[str, str]] = {}
@@ -79,26 +80,26 @@ class Executor:
     def promised(self) -> Iterator[tuple[str, Record]]:
         """What is being made or grown, as it will be, with the name of its pool."""
         for planned in self._runner.under_way():
-            match planned.step:
-                case Make() | Publish() as step:
-                    yield step.pool.name, step.record
-                case Grow() as step:
-                    yield step.pool.name, _grown(step.record, step.size_bytes)
+            match planned.action:
+                case Make() | Publish() as action:
+                    yield action.pool.name, action.record
+                case Grow() as action:
+                    yield action.pool.name, _grown(action.record, action.size_bytes)
 
     def begin(self, plan: Plan, facts: Facts) -> None:
         """Start what is to be done, say what is refused or held."""
         names = set(self._runner.busy)
-        for step in plan.steps:
-            names.add(step.key)
-            match step:
+        for action in plan.actions:
+            names.add(action.key)
+            match action:
                 case Hold() | Reject():
-                    self._say(step)
+                    self._say(action)
                 case Keep():
-                    self._said.pop(step.key, None)
-                    self._runner.forget(step.key)
+                    self._said.pop(action.key, None)
+                    self._runner.forget(action.key)
                 case _:
-                    self._said.pop(step.key, None)
-                    self._runner.offer(step.key, _Planned(step, facts, self._users_changed))
+                    self._said.pop(action.key, None)
+                    self._runner.offer(action.key, _Planned(action, facts, self._users_changed))
         for gone in self._said.keys() - names:
             del self._said[gone]
         self._runner.forget_but(names)
@@ -122,7 +123,7 @@ class Executor:
         await self._runner.stop()
 
     def _ended(self, key: str, planned: _Planned, wait: float | None) -> None:
-        if wait is None and isinstance(planned.step, Ask):
+        if wait is None and isinstance(planned.action, Ask):
             wait = self._paces.unwanted
             self._runner.wait(key, planned, wait)
         if wait is not None:
@@ -133,7 +134,7 @@ class Executor:
         self, key: str, planned: _Planned, error: Exception, failing: Failing
     ) -> float:
         """Say what failed; after how many seconds it is tried again."""
-        step = planned.step
+        action = planned.action
         failing.note = error
         match error:
             case Superseded() | LookAgain() | NotThere():
@@ -145,82 +146,82 @@ class Executor:
             case BackendFailed():
                 never = isinstance(error, Impossible)
                 wait = self._paces.longest_wait if never else failing.again()
-                self._failed(step, str(error), wait)
+                self._failed(action, str(error), wait)
                 if isinstance(error, Busy) and planned.users != self._users_changed:
                     # Who used it may have let go while it was being tried.
                     return min(wait, self._paces.first_wait)
             case Hung():
                 wait = failing.again()
-                self._failed(step, str(error), wait)
+                self._failed(action, str(error), wait)
             case OSError():
                 wait = failing.again()
                 text = f"{error.strerror or error}: {error.filename or 'the pool'}"
-                self._failed(step, text, wait)
+                self._failed(action, text, wait)
             case TryAgainLater():
                 # An API server that is away is no news about a volume.
                 wait = max(failing.again(), error.after or 0.0)
-                self._acts.count_failure(step)
+                self._acts.count_failure(action)
                 log.warning("%s: tried again in %.1f s: %s", key, wait, error)
             case ApiError():
                 wait = failing.again()
-                self._failed(step, str(error), wait)
+                self._failed(action, str(error), wait)
             case _:  # a mistake of ours about one volume must not end the others
                 wait = failing.again()
                 log.error("%s: tried again in %.1f s: unexpected", key, wait, exc_info=error)
         return wait
 
-    def _failed(self, step: Step, reason: str, wait: float) -> None:
+    def _failed(self, action: Action, reason: str, wait: float) -> None:
         # Without the time: Events that say the same are counted as one.
         text = f"{reason}; it is tried again"
-        self._acts.count_failure(step)
-        match step:
+        self._acts.count_failure(action)
+        match action:
             case Make() | Publish():
-                text = self._acts.say_failed(step.claim, text)
+                text = self._acts.say_failed(action.claim, text)
             case Delete() | Retire():
                 text = f"not removed: {text}"
-                self._acts.say_of_volume(step.volume, "Warning", "VolumeFailedDelete", text)
+                self._acts.say_of_volume(action.volume, "Warning", "VolumeFailedDelete", text)
             case Grow():
-                text = f"volume {step.key} cannot grow to {quantity(step.size_bytes)}: {text}"
-                self._acts.say_of_claim(step.claim, "Warning", EVENT_RESIZE_FAILED, text)
+                text = f"volume {action.key} cannot grow to {quantity(action.size_bytes)}: {text}"
+                self._acts.say_of_claim(action.claim, "Warning", EVENT_RESIZE_FAILED, text)
             case Purge():
                 text = f"not purged: {text}"
-        fields = log_fields(step) | {"reason": reason}
-        log.error("%s: %s in %.0f s", step.key, text, wait, extra=fields)
+        fields = log_fields(action) | {"reason": reason}
+        log.error("%s: %s in %.0f s", action.key, text, wait, extra=fields)
 
     def _wake_in(self, seconds: float) -> None:
         asyncio.get_running_loop().call_later(seconds + 0.001, self._wake)
 
-    def _say(self, step: Hold | Reject) -> None:
+    def _say(self, action: Hold | Reject) -> None:
         # What was held in silence is said aloud once somebody waits for it, for the same reason.
-        saying = step.reason, step.event if isinstance(step, Hold) else ""
-        if self._said.get(step.key) == saying:
+        saying = action.reason, action.event if isinstance(action, Hold) else ""
+        if self._said.get(action.key) == saying:
             return
-        self._said[step.key] = saying
-        if isinstance(step, Reject):
-            self._acts.failed(step.claim, step.reason)
+        self._said[action.key] = saying
+        if isinstance(action, Reject):
+            self._acts.failed(action.claim, action.reason)
             return
         log.log(
-            logging.WARNING if step.event else logging.INFO,
+            logging.WARNING if action.event else logging.INFO,
             "%s is left alone: %s",
-            step.key,
-            step.reason,
-            extra=log_fields(step),
+            action.key,
+            action.reason,
+            extra=log_fields(action),
         )
-        if not step.event:
+        if not action.event:
             return
-        if step.event == "ProvisioningFailed" and step.claim is not None:
-            self._acts.failed(step.claim, step.reason)
-        elif step.event == EVENT_RESIZE_FAILED and step.claim is not None:
-            self._acts.cannot_grow(step.claim, step.reason)
-        elif step.claim is not None:
-            self._acts.say_of_claim(step.claim, "Warning", step.event, step.reason)
-        elif step.volume is not None:
-            self._acts.say_of_volume(step.volume, "Warning", step.event, step.reason)
+        if action.event == "ProvisioningFailed" and action.claim is not None:
+            self._acts.failed(action.claim, action.reason)
+        elif action.event == EVENT_RESIZE_FAILED and action.claim is not None:
+            self._acts.cannot_grow(action.claim, action.reason)
+        elif action.claim is not None:
+            self._acts.say_of_claim(action.claim, "Warning", action.event, action.reason)
+        elif action.volume is not None:
+            self._acts.say_of_volume(action.volume, "Warning", action.event, action.reason)
 
 
-def _kind(step: Step) -> str:
+def _kind(action: Action) -> str:
     """What failed of one kind says nothing about another. To publish is the last part of making."""
-    return Make.__name__ if isinstance(step, Publish) else type(step).__name__
+    return Make.__name__ if isinstance(action, Publish) else type(action).__name__
 
 
 def _grown(record: Record, size_bytes: int) -> Record:

@@ -111,7 +111,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Action:
     """What should happen about one volume, and why. `key` is the PersistentVolume's name."""
 
     key: str
@@ -119,7 +119,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Make(Step):
+class Make(Action):
     """Make the volume in the pool and publish it. Also ends what a crash left half made."""
 
     claim: PersistentVolumeClaim
@@ -129,7 +129,7 @@ class Make(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Publish(Step):
+class Publish(Action):
     """The volume is complete: create its PersistentVolume."""
 
     claim: PersistentVolumeClaim
@@ -139,28 +139,28 @@ class Publish(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reject(Step):
+class Reject(Action):
     """Say on the claim why it is not served; judged again when something changes."""
 
     claim: PersistentVolumeClaim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GiveBack(Step):
+class GiveBack(Action):
     """This node cannot serve the claim: say so, and have another one chosen."""
 
     claim: PersistentVolumeClaim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask(Step):
+class Ask(Action):
     """Whether the claim and the PersistentVolume are gone must be asked of the API server."""
 
     record: Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeAway(Step):
+class TakeAway(Action):
     """No PersistentVolume ever named the volume, or nobody ever wrote to it: it goes at once.
 
     `spare`: the same claim has its volume in another pool; this one was begun and never offered.
@@ -172,7 +172,7 @@ class TakeAway(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remember(Step):
+class Remember(Action):
     """The PersistentVolume exists, and its record does not say so yet; or not that the volume was
     `given` to another claim."""
 
@@ -183,7 +183,7 @@ class Remember(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Secure(Step):
+class Secure(Action):
     """A volume that we made lacks our finalizer: without it, deleting the object leaks the
     volume.
     """
@@ -192,7 +192,7 @@ class Secure(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grow(Step):
+class Grow(Action):
     """The claim asks for more than it has."""
 
     claim: PersistentVolumeClaim
@@ -203,7 +203,7 @@ class Grow(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TellGrown(Step):
+class TellGrown(Action):
     """The volume has grown, and PersistentVolume or claim do not say so yet."""
 
     claim: PersistentVolumeClaim
@@ -212,7 +212,7 @@ class TellGrown(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delete(Step):
+class Delete(Action):
     """The claim is gone and the policy is Delete: delete the object; our finalizer holds it.
 
     An adopted volume is given our finalizer first.
@@ -222,7 +222,7 @@ class Delete(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkReleased(Step):
+class MarkReleased(Action):
     """The claim is gone: write down since when, for the time in which that can be undone.
 
     `period` is that time, in seconds. `again` True: it was written down, and a claim has the volume
@@ -235,7 +235,7 @@ class MarkReleased(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retire(Step):
+class Retire(Action):
     """The object is being deleted and nobody holds it: volume to the trash, then let the object go.
 
     `record` None: an adopted volume that has none yet; `directory` is then where it lies.
@@ -250,7 +250,7 @@ class Retire(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Purge(Step):
+class Purge(Action):
     """Its PersistentVolume is gone: delete what is in the trash."""
 
     pool: PoolConfig
@@ -258,7 +258,7 @@ class Purge(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold(Step):
+class Hold(Action):
     """Nothing can or may be done now; say so on `volume` (or the claim), and look again.
 
     `event` is the reason of the Event, "" for none. `again_seconds` None: when something changes.
@@ -271,20 +271,20 @@ class Hold(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keep(Step):
+class Keep(Action):
     """All is as it should be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps, and what room the pools of each class have once they are done (bytes).
+    """The actions, and what room the pools of each class have once they are done (bytes).
 
     Pools on one filesystem have one room. `largest` is the largest volume that fits into any of
     these pools, in bytes.
     `unfit` says of each class why some of its pools cannot serve it, "" where all can.
     """
 
-    steps: Sequence[Step]
+    actions: Sequence[Action]
     room: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     largest: Mapping[str, int] = field(default_factory=dict)
     unfit: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Asks the API server again, at the moment of acting, what a step relies on."""
+"""Asks the API server again, at the moment of acting, what an action relies on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ for again: nothing says that it will ever go."""
 
 
 class Superseded(Exception):
-    """What the step was planned for is no longer so: plan again."""
+    """What the action was planned for is no longer so: plan again."""
 
 
 @dataclass(eq=False)

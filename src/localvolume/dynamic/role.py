@@ -211,7 +211,7 @@ class DynamicRole:
             # Else it is the other agent's to say, and the two would take turns.
             self.capacities.update(CapacityFacts(node, rooms))
         self._executor.begin(made, facts)
-        waits = [step.again_seconds for step in made.steps if isinstance(step, Hold)]
+        waits = [action.again_seconds for action in made.actions if isinstance(action, Hold)]
         if self._pools.unexpanded or any(pool.report.problem for pool in pools):
             waits.append(PROBLEM_SECONDS)
         return min([wait for wait in (*waits, again) if wait], default=0.0)
@@ -294,7 +294,7 @@ class DynamicRole:
         self._alerts.tell(pools)
         self._tell_of_usage(pools, facts)
         orphans = orphans_of(pools, facts.volumes, facts.claims.values())
-        self.telemetry.tell(pools, orphans, made.steps, unable)
+        self.telemetry.tell(pools, orphans, made.actions, unable)
 
     def _tell_of_usage(self, pools: list[Pool], facts: Facts) -> None:
         """What a tenant does that its volume's limit does not cover is said once, on the volume."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from localvolume.backends.capacity import room
-from localvolume.dynamic.model import Hold, Pool, Reject, Step
+from localvolume.dynamic.model import Action, Hold, Pool, Reject
 from localvolume.dynamic.plan.orphans import Orphan
 from localvolume.process.metrics import BUCKETS, OURS
 
@@ -134,7 +134,7 @@ class DynamicTelemetry:
         self,
         pools: Sequence[Pool],
         orphans: Iterable[Orphan],
-        steps: Iterable[Step],
+        actions: Iterable[Action],
         unable: Collection[str] = (),
     ) -> None:
         """After a look: the pools, their orphans, and what is held. `unable` are the names of those
@@ -163,7 +163,7 @@ class DynamicTelemetry:
         for orphan in orphans:
             self._orphans.labels(orphan.pool).inc()
         self.looks.inc()
-        self._held.set(sum(isinstance(step, Hold | Reject) for step in steps))
+        self._held.set(sum(isinstance(action, Hold | Reject) for action in actions))
 
     def _tell(self, pool: Pool, *, unable: bool) -> None:
         name, report = pool.config.name, pool.report

@@ -1,4 +1,4 @@
-"""Does one step of a plan: one patch of the PersistentVolume, then the Events. Decides nothing.
+"""Does one action of a plan: one patch of the PersistentVolume, then the Events. Decides nothing.
 
 The object first: an agent that dies in between says nothing twice. Volumes are never touched.
 """
@@ -31,24 +31,24 @@ class Acts:
         self._events = events
         self._saw = saw
 
-    async def do(self, step: Say | Over) -> None:
+    async def do(self, action: Say | Over) -> None:
         """Raises the errors of kube.errors; the object may have changed since it was looked at."""
-        volume = step.volume
-        text = str(step.trouble) if isinstance(step, Say) else None
+        volume = action.volume
+        text = str(action.trouble) if isinstance(action, Say) else None
         patch = bound_to(volume, annotations={marks.HEALTH_ANNOTATION: text})
         self._saw(await self._client.patch(PERSISTENT_VOLUMES, volume.metadata.name, patch))
-        if isinstance(step, Over):
-            self._tell(volume, "Normal", EVENT_HEALTHY, step.reason)
-            log.info("%s: %s", volume.metadata.name, step.reason)
-        elif step.aloud:
+        if isinstance(action, Over):
+            self._tell(volume, "Normal", EVENT_HEALTHY, action.reason)
+            log.info("%s: %s", volume.metadata.name, action.reason)
+        elif action.aloud:
             self._tell(
                 volume,
                 "Warning",
                 EVENT_UNHEALTHY,
-                str(step.trouble),
-                to_claim_only=step.to_claim_only,
+                str(action.trouble),
+                to_claim_only=action.to_claim_only,
             )
-            log.warning("%s: %s", volume.metadata.name, step.trouble)
+            log.warning("%s: %s", volume.metadata.name, action.trouble)
 
     def _tell(
         self,

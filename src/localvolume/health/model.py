@@ -144,7 +144,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Action:
     """What should happen about one volume, and why."""
 
     volume: PersistentVolume
@@ -152,7 +152,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Say(Step):
+class Say(Action):
     """Write the trouble on the object, and say it where `aloud`: in Events.
 
     `to_claim_only`: another Event tells it of the PersistentVolume already.
@@ -164,27 +164,27 @@ class Say(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Over(Step):
+class Over(Action):
     """Take it off the object, and say that it is over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wait(Step):
+class Wait(Action):
     """Look again in so many seconds, if nothing happens before."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Keep(Step):
+class Keep(Action):
     """Nothing is to be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The steps; what to remember; what is wrong, by the volume's UID, for the metric."""
+    """The actions; what to remember; what is wrong, by the volume's UID, for the metric."""
 
-    steps: list[Step]
+    actions: list[Action]
     memory: dict[str, Memory]
     unhealthy: dict[str, str]
     unknown: dict[str, str]

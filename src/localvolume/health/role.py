@@ -99,7 +99,7 @@ class HealthRole:
         )
         self._tell(made, volumes, time.monotonic() - began)
         again = self._patience.look * (0.75 + random.random() / 2)  # noqa: S311 - jitter
-        waits = [step.seconds for step in made.steps if isinstance(step, Wait)]
+        waits = [action.seconds for action in made.actions if isinstance(action, Wait)]
         if not await self._write(made):
             waits.append(self._patience.retry)
         self._memory = made.memory
@@ -108,19 +108,19 @@ class HealthRole:
     async def _write(self, made: Plan) -> bool:
         """One after the other, also where a thousand volumes fail at once; whether all is done."""
         away, complete = False, True
-        for step in made.steps:
-            if not isinstance(step, Say | Over):
+        for action in made.actions:
+            if not isinstance(action, Say | Over):
                 continue
             try:
                 if not away:
-                    await self._acts.do(step)
+                    await self._acts.do(action)
                     continue
             except ApiError as error:
                 # Most often another role has written to it meanwhile.
-                log.info("%s: its health is not said yet: %s", step.volume.metadata.name, error)
+                log.info("%s: its health is not said yet: %s", action.volume.metadata.name, error)
                 away = isinstance(error, TryAgainLater)
             complete = False
-            uid = step.volume.metadata.uid
+            uid = action.volume.metadata.uid
             before = self._memory.get(uid, Memory())
             made.memory[uid] = replace(made.memory[uid], written=before.written)
         return complete

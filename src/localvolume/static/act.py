@@ -1,6 +1,6 @@
-"""Does one step of a plan: writes to the API server and to disks, and decides nothing.
+"""Does one action of a plan: writes to the API server and to disks, and decides nothing.
 
-Whatever a step relies on is asked again at the moment of acting: of the API server by
+Whatever an action relies on is asked again at the moment of acting: of the API server by
 preconditions (UID and resourceVersion), of the disk by reading it anew. Where the answer differs,
 nothing is done and the whole is planned again.
 """
@@ -32,6 +32,7 @@ from localvolume.static.asked import Asked
 from localvolume.static.facts.survey import Survey
 from localvolume.static.jobs.watch import JobWatch
 from localvolume.static.model import (
+    Action,
     Adopt,
     Ask,
     Clean,
@@ -42,7 +43,6 @@ from localvolume.static.model import (
     MarkClaimed,
     Publish,
     Reclaim,
-    Step,
     StopJob,
     Withdraw,
 )
@@ -75,7 +75,7 @@ PROGRESS_SECONDS = 30.0
 
 @dataclass(eq=False, kw_only=True)
 class Acts:
-    """The steps, one method each; `saw(volume)` is told what the API server returned.
+    """The actions, one method each; `saw(volume)` is told what the API server returned.
 
     `class_now` gives a class as the configuration has it that is in force now, if it does.
     """
@@ -100,7 +100,8 @@ class Acts:
         """Deleting takes a thread for minutes: discovery must not wait for one."""
         self._limits = DeviceLimits()
         self.stops = Stops()
-        """Of cleanings: what stops between two steps is begun anew later, if it is wanted still."""
+        """Of cleanings: what stops between two of its steps is begun anew later, if it is wanted
+        still."""
         self._clean_target = self.clean
 
     @cached_property
@@ -117,44 +118,44 @@ class Acts:
             self.paces,
         )
 
-    async def do(self, step: Step, around: Surroundings) -> None:
+    async def do(self, action: Action, around: Surroundings) -> None:
         """Raises Superseded, CleaningFailed, CleaningStopped, and the errors of kube.errors."""
-        match step:
+        match action:
             case Publish():
-                await self._publish(step, around)
+                await self._publish(action, around)
             case Ask():
-                await self._ask(step.name)
+                await self._ask(action.name)
             case Adopt():
                 # Forgotten first: where the patch is refused, the object is looked at anew.
-                self.asked.forget(step.volume.metadata.name)
-                patch = patches.adoption(step.volume, around.node.name, step.identity)
-                await self._patch(step.volume, patch)
-                log.info("adopted", extra=log_fields(step))
+                self.asked.forget(action.volume.metadata.name)
+                patch = patches.adoption(action.volume, around.node.name, action.identity)
+                await self._patch(action.volume, patch)
+                log.info("adopted", extra=log_fields(action))
             case KeepRecord():
-                if generation := await self._record.complete(step.volume, step.entry):
-                    await self._patch(step.volume, patches.recorded(step.volume, generation))
+                if generation := await self._record.complete(action.volume, action.entry):
+                    await self._patch(action.volume, patches.recorded(action.volume, generation))
             case MarkClaimed():
-                if step.entry is not None:
-                    await self._record.take(step.volume, step.entry)
-                await self._patch(step.volume, patches.claimed(step.volume))
+                if action.entry is not None:
+                    await self._record.take(action.volume, action.entry)
+                await self._patch(action.volume, patches.claimed(action.volume))
             case Withdraw() | Reclaim():
-                await self._delete(step.volume)
-                log.info("deleting", extra=log_fields(step))
+                await self._delete(action.volume)
+                log.info("deleting", extra=log_fields(action))
             case StopJob():
-                await self._by_job.remove(step.job)
+                await self._by_job.remove(action.job)
             case LetGo():
-                await self._confirm.let_go(step.volume)
-                log.info("let go", extra=log_fields(step))
+                await self._confirm.let_go(action.volume)
+                log.info("let go", extra=log_fields(action))
             case Clean():
-                await self._clean_released(step, around)
+                await self._clean_released(action, around)
             case CleanFirst():
-                await self._clean_first(step, around)
+                await self._clean_first(action, around)
 
     # --- the API server ------------------------------------------------------------------------
 
-    async def _publish(self, step: Publish, around: Surroundings) -> None:
+    async def _publish(self, action: Publish, around: Surroundings) -> None:
         began = time.monotonic()
-        entry = await self._confirm.still(step.entry)
+        entry = await self._confirm.still(action.entry)
         class_facts = around.classes[entry.class_name]
         if entry.unwell:
             raise Superseded(f"{entry.path}: {entry.unwell}")
@@ -173,22 +174,22 @@ class Acts:
         if isinstance(entry.recorded, Record) and entry.recorded.claim:
             await self._confirm.mounted_by_none(entry)
         generation = await self._record.offer(entry)
-        body = offer(step.name, entry, class_facts, around.node, around.options, generation)
+        body = offer(action.name, entry, class_facts, around.node, around.options, generation)
         try:
             created = await self.client.create(PERSISTENT_VOLUMES, body)
         except AlreadyThere:
-            await self._ask(step.name)
-            raise Superseded(f"{step.name} exists already") from None
-        self.asked.forget(step.name)
+            await self._ask(action.name)
+            raise Superseded(f"{action.name} exists already") from None
+        self.asked.forget(action.name)
         if class_facts.config.selector:
             await self._only_one_offers(created, entry, around)
         self.saw(created)
         self.telemetry.discovered.labels(mode).inc()
         self.telemetry.discovery_seconds.labels(mode).observe(time.monotonic() - began)
-        log.info("published", extra=log_fields(step) | {"persistentvolume": step.name})
-        if step.spare:
+        log.info("published", extra=log_fields(action) | {"persistentvolume": action.name})
+        if action.spare:
             text = f"other volumes have its names {own[0]} and {own[1]}: it got one of its own"
-            log.warning("%s", text, extra={"persistentvolume": step.name})
+            log.warning("%s", text, extra={"persistentvolume": action.name})
             about = ObjectRef.of_volume(created.metadata)
             self.events.event(about, "Warning", EVENT_NAMES_TAKEN, text)
 
@@ -235,19 +236,19 @@ class Acts:
 
     # --- the disk ------------------------------------------------------------------------------
 
-    async def _clean_released(self, step: Clean, around: Surroundings) -> None:
-        volume = await self._confirm.still_to_be_cleaned(step.volume)
-        mode, by = volume.spec.volume_mode or "Filesystem", "job" if step.by_job else "process"
+    async def _clean_released(self, action: Clean, around: Surroundings) -> None:
+        volume = await self._confirm.still_to_be_cleaned(action.volume)
+        mode, by = volume.spec.volume_mode or "Filesystem", "job" if action.by_job else "process"
         began = time.monotonic()
-        clean_by = self._in_a_job if step.by_job else self._in_this_process
+        clean_by = self._in_a_job if action.by_job else self._in_this_process
         try:
-            method = cleaning_method(step.entry, mode, around)
+            method = cleaning_method(action.entry, mode, around)
             with self.stops.of(volume) as stop:
-                said = await clean_by(volume, step.entry, method, around, stop)
+                said = await clean_by(volume, action.entry, method, around, stop)
         except CleaningFailed:
             self.telemetry.delete_failed.labels(mode, by).inc()
             raise
-        await self._record.end(volume, await self._confirm.still(step.entry, offered=True))
+        await self._record.end(volume, await self._confirm.still(action.entry, offered=True))
         self.events.event(ObjectRef.of_volume(volume.metadata), "Normal", "VolumeCleaned", said)
         # A Job that began only now would find what is then the next tenant's.
         await self._confirm.let_go_once_clean(volume, self._by_job.check_none_is_left)
@@ -305,26 +306,26 @@ class Acts:
     def _say_begun(self, volume: PersistentVolume, text: str) -> None:
         self.events.event(ObjectRef.of_volume(volume.metadata), "Normal", "VolumeDelete", text)
 
-    async def _clean_first(self, step: CleanFirst, around: Surroundings) -> None:
-        config = around.classes[step.entry.class_name].config
+    async def _clean_first(self, action: CleanFirst, around: Surroundings) -> None:
+        config = around.classes[action.entry.class_name].config
 
         async def still_unknown() -> None:
-            if await self._ask(step.name) is not None:
-                raise Superseded(f"{step.name} exists")
+            if await self._ask(action.name) is not None:
+                raise Superseded(f"{action.name} exists")
 
         async def still_wanted() -> None:
             await still_unknown()
-            await self._confirm.named_by_none(step.entry, around.node)
+            await self._confirm.named_by_none(action.entry, around.node)
             # At the very last: it may have waited for hours, and this word can be taken back.
-            if self.class_now(step.entry.class_name) != config:
-                raise Superseded(f"the class {step.entry.class_name} is not what it was any more")
+            if self.class_now(action.entry.class_name) != config:
+                raise Superseded(f"the class {action.entry.class_name} is not what it was any more")
 
         await still_unknown()
-        method = cleaning_method(step.entry, config.volume_mode, around)
-        log.warning("cleaning before first use", extra=log_fields(step))
+        method = cleaning_method(action.entry, config.volume_mode, around)
+        log.warning("cleaning before first use", extra=log_fields(action))
         with self.stops.of(None) as stop:
-            await self._clean(None, step.entry, method, around, stop, still_wanted, step.name)
-        await self._record.end(None, await self._confirm.still(step.entry, offered=True))
+            await self._clean(None, action.entry, method, around, stop, still_wanted, action.name)
+        await self._record.end(None, await self._confirm.still(action.entry, offered=True))
 
     async def _clean(
         self,
@@ -423,10 +424,10 @@ def _log_about(name: str, entry: Entry) -> dict[str, Any]:
     return {"persistentvolume": name, "class": entry.class_name, "path": entry.path}
 
 
-def log_fields(step: Step) -> dict[str, str]:
-    """What a log record about a step says of it, as fields."""
-    about = {"path": step.key, "reason": step.reason}
-    volume, entry = getattr(step, "volume", None), getattr(step, "entry", None)
+def log_fields(action: Action) -> dict[str, str]:
+    """What a log record about an action says of it, as fields."""
+    about = {"path": action.key, "reason": action.reason}
+    volume, entry = getattr(action, "volume", None), getattr(action, "entry", None)
     if volume is None and entry is not None:
         about["class"] = entry.class_name
     if volume is not None:

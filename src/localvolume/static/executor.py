@@ -1,4 +1,4 @@
-"""Has the steps of a plan done, one path at a time, and says what fails or is held: each once."""
+"""Has the actions of a plan done, one path at a time, and says what fails or is held: each once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.objects import PersistentVolume
 from localvolume.reconcile.runner import Failing, Runner
 from localvolume.static.act import Acts, log_fields
-from localvolume.static.model import Clean, Hold, Keep, Publish, Step
+from localvolume.static.model import Action, Clean, Hold, Keep, Publish
 from localvolume.static.paces import StaticPaces
 from localvolume.static.plan.plan import EVENT_FAILED_DELETE, EVENT_NOT_RECORDED
 from localvolume.static.plan.surroundings import Surroundings
@@ -33,19 +33,19 @@ LONGEST_API_WAIT = 15.0
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """The steps of one path, and what they were planned with."""
+    """The actions of one path, and what they were planned with."""
 
-    steps: Sequence[Step]
+    actions: Sequence[Action]
     around: Surroundings
 
     @property
     def only_publishes(self) -> bool:
-        return all(isinstance(step, Publish) for step in self.steps)
+        return all(isinstance(action, Publish) for action in self.actions)
 
 
 @dataclass(eq=False)
 class Executor:
-    """Starts the steps of a plan, and knows which are running or waiting for another attempt."""
+    """Starts the actions of a plan, and knows which are running or waiting for another attempt."""
 
     acts: Acts
     events: EventRecorder
@@ -72,18 +72,18 @@ class Executor:
         """The keys at which something is under way or waits for its turn."""
         return self._runner.busy
 
-    def begin(self, steps: Sequence[Step], around: Surroundings) -> None:
-        """Start what is to be done, say what is held; steps are sorted by key."""
+    def begin(self, actions: Sequence[Action], around: Surroundings) -> None:
+        """Start what is to be done, say what is held; actions are sorted by key."""
         keys = set()
-        for key, group in groupby(steps, key=lambda step: step.key):
+        for key, group in groupby(actions, key=lambda action: action.key):
             keys.add(key)
             todo, held = [], False
-            for step in group:
-                if isinstance(step, Hold):
+            for action in group:
+                if isinstance(action, Hold):
                     held = True
-                    self._say(step, around)
-                elif not isinstance(step, Keep):
-                    todo.append(step)
+                    self._say(action, around)
+                elif not isinstance(action, Keep):
+                    todo.append(action)
             if not held:
                 self._said.pop(key, None)
             if todo:
@@ -105,14 +105,14 @@ class Executor:
         self._said.clear()
 
     async def stop(self) -> None:
-        """Let acts under way come to a stop; a cleaning stops between two steps."""
+        """Let acts under way come to a stop; a cleaning stops between two actions."""
         self.acts.stops.end()
         await self._runner.stop()
         self.acts.cleaners.close()
 
     async def _act(self, planned: _Planned) -> None:
-        for step in planned.steps:
-            await self.acts.do(step, planned.around)
+        for action in planned.actions:
+            await self.acts.do(action, planned.around)
 
     def _ended(self, _key: str, planned: _Planned, wait: float | None) -> None:
         if wait is not None:
@@ -125,7 +125,7 @@ class Executor:
         self, key: str, planned: _Planned, error: Exception, failing: Failing
     ) -> float:
         """Say what failed; after how many seconds it is tried again."""
-        steps = planned.steps
+        actions = planned.actions
         match error:
             case Superseded() | LookAgain() | NotThere():
                 log.debug("%s: %s", key, error)
@@ -135,10 +135,10 @@ class Executor:
                 return 1.0
             case CleaningFailed():
                 wait = failing.again()
-                self._failed(key, steps, error, wait)
+                self._failed(key, actions, error, wait)
             case NotRecorded():
                 wait = failing.again()
-                self._not_recorded(key, steps, error, wait)
+                self._not_recorded(key, actions, error, wait)
             case ApiError() | Hung():
                 # An API server that is back should not wait long for us; a disk may.
                 wait = min(LONGEST_API_WAIT, failing.again() / 5)
@@ -150,46 +150,51 @@ class Executor:
                 log.error("%s: tried again in %.1f s: unexpected", key, wait, exc_info=error)
         return wait
 
-    def _failed(self, key: str, steps: Sequence[Step], error: CleaningFailed, wait: float) -> None:
+    def _failed(
+        self, key: str, actions: Sequence[Action], error: CleaningFailed, wait: float
+    ) -> None:
         # Without the time: Events that say the same are counted as one.
         text = f"cleaning failed, it is tried again: {error.reason}"
-        fields = log_fields(steps[-1]) | {"reason": error.reason}
+        fields = log_fields(actions[-1]) | {"reason": error.reason}
         log.error(
             "%s: cleaning failed, tried again in %.0f s: %s", key, wait, error.reason, extra=fields
         )
-        for step in steps:
-            if isinstance(step, Clean):
+        for action in actions:
+            if isinstance(action, Clean):
                 self.events.event(
-                    ObjectRef.of_volume(step.volume.metadata), "Warning", EVENT_FAILED_DELETE, text
+                    ObjectRef.of_volume(action.volume.metadata),
+                    "Warning",
+                    EVENT_FAILED_DELETE,
+                    text,
                 )
 
     def _not_recorded(
-        self, key: str, steps: Sequence[Step], error: NotRecorded, wait: float
+        self, key: str, actions: Sequence[Action], error: NotRecorded, wait: float
     ) -> None:
-        log.error("%s: tried again in %.0f s: %s", key, wait, error, extra=log_fields(steps[-1]))
-        if volume := getattr(steps[-1], "volume", None):
+        log.error("%s: tried again in %.0f s: %s", key, wait, error, extra=log_fields(actions[-1]))
+        if volume := getattr(actions[-1], "volume", None):
             about = ObjectRef.of_volume(volume.metadata)
             self.events.event(about, "Warning", EVENT_NOT_RECORDED, str(error))
 
-    def _say(self, step: Hold, around: Surroundings) -> None:
-        said = self._said.get(step.key)
+    def _say(self, action: Hold, around: Surroundings) -> None:
+        said = self._said.get(action.key)
         # What is read once more is most often what it was.
-        if said == step.reason or (said and step.code == "reading"):
+        if said == action.reason or (said and action.code == "reading"):
             return
-        self._said[step.key] = step.reason
-        quiet = step.code in ("vanished", "reading") and not step.event
+        self._said[action.key] = action.reason
+        quiet = action.code in ("vanished", "reading") and not action.event
         level = logging.INFO if quiet else logging.WARNING
         log.log(
             level,
             "%s is left alone: %s",
-            step.key,
-            step.reason,
-            extra={"persistentvolume": "", **log_fields(step), "code": step.code},
+            action.key,
+            action.reason,
+            extra={"persistentvolume": "", **log_fields(action), "code": action.code},
         )
-        if step.volume and step.event:
+        if action.volume and action.event:
             self.events.event(
-                ObjectRef.of_volume(step.volume.metadata), "Warning", step.event, step.reason
+                ObjectRef.of_volume(action.volume.metadata), "Warning", action.event, action.reason
             )
-            if step.event == EVENT_FAILED_DELETE:
-                mode = step.volume.spec.volume_mode or "Filesystem"
+            if action.event == EVENT_FAILED_DELETE:
+                mode = action.volume.spec.volume_mode or "Filesystem"
                 self.telemetry.delete_failed.labels(mode, "job" if around.jobs else "process").inc()

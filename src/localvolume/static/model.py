@@ -102,7 +102,7 @@ class Facts:
     a live look at names outside that label found (None: no such object), `others` why what is at a
     path on the host may be somebody's, as such a look found. `missing_seconds` says
     for how long each PersistentVolume (by UID) has been without its volume. `busy` are the paths
-    on the host at which an earlier plan's step is under way or waits for its turn.
+    on the host at which an earlier plan's action is under way or waits for its turn.
     """
 
     node: NodeFacts
@@ -131,7 +131,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Action:
     """What should happen about one place on the node, and why. `key` is the path on the host."""
 
     key: str
@@ -139,7 +139,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Publish(Step):
+class Publish(Action):
     """Create the PersistentVolume `name` for the entry; `spare`: others have both its own names."""
 
     entry: Entry
@@ -148,7 +148,7 @@ class Publish(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class CleanFirst(Step):
+class CleanFirst(Action):
     """Clean a volume no PersistentVolume names, because its class says `firstUse: clean`.
 
     Always in this process: a Job belongs to the UID of a PersistentVolume.
@@ -159,7 +159,7 @@ class CleanFirst(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask(Step):
+class Ask(Action):
     """Look at one PersistentVolume by name: it may exist without our label."""
 
     entry: Entry
@@ -167,7 +167,7 @@ class Ask(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Adopt(Step):
+class Adopt(Action):
     """Add our label, finalizer and (where it is known) identity, and change nothing else."""
 
     volume: PersistentVolume
@@ -175,7 +175,7 @@ class Adopt(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class MarkClaimed(Step):
+class MarkClaimed(Action):
     """Write down that a claim holds the volume, so that this is known after the claim is gone.
 
     On its record first, where `entry` is what the object was made for; then on the object.
@@ -186,7 +186,7 @@ class MarkClaimed(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class KeepRecord(Step):
+class KeepRecord(Action):
     """Make a record for an object of before there were any, and name its generation on it."""
 
     volume: PersistentVolume
@@ -194,14 +194,14 @@ class KeepRecord(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Withdraw(Step):
+class Withdraw(Action):
     """Delete the PersistentVolume of a volume that no claim ever used."""
 
     volume: PersistentVolume
 
 
 @dataclass(frozen=True, slots=True)
-class Reclaim(Step):
+class Reclaim(Action):
     """Delete a Released PersistentVolume; our finalizer keeps it until the volume is clean."""
 
     volume: PersistentVolume
@@ -209,7 +209,7 @@ class Reclaim(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Clean(Step):
+class Clean(Action):
     """Clean the volume of a PersistentVolume that is being deleted, then let the object go.
 
     `by_job`: in a Job, or by taking over the Job that does it or has done it already.
@@ -221,7 +221,7 @@ class Clean(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class StopJob(Step):
+class StopJob(Action):
     """Delete the Job that cleans a volume which is not to be cleaned any more."""
 
     volume: PersistentVolume
@@ -229,14 +229,14 @@ class StopJob(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo(Step):
+class LetGo(Action):
     """Remove our finalizer without touching the volume."""
 
     volume: PersistentVolume
 
 
 @dataclass(frozen=True, slots=True)
-class Hold(Step):
+class Hold(Action):
     """Do nothing, and say so: as an Event on the volume where there is one, in logs and metrics.
 
     `code` is a short word for the metric; `event` the reason of the Event, empty where the log is
@@ -251,7 +251,7 @@ class Hold(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Keep(Step):
+class Keep(Action):
     """All is as it should be."""
 
     volume: PersistentVolume | None = None

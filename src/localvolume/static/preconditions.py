@@ -1,6 +1,6 @@
-"""Asks again, at the moment of acting, what a step relies on: the API server and the disk.
+"""Asks again, at the moment of acting, what an action relies on: the API server and the disk.
 
-Where the answer differs from what the plan was made of, `Superseded` ends the step, and the whole
+Where the answer differs from what the plan was made of, `Superseded` ends the action, and the whole
 is planned again.
 """
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Superseded(Exception):
-    """What the step was planned for is no longer so: plan again."""
+    """What the action was planned for is no longer so: plan again."""
 
 
 @dataclass(eq=False)

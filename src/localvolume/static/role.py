@@ -30,7 +30,7 @@ from localvolume.static.executor import Executor
 from localvolume.static.facts.known import Changes
 from localvolume.static.facts.survey import READERS, Survey
 from localvolume.static.jobs.watch import JobWatch
-from localvolume.static.model import ClassFacts, Facts, Hold, Step
+from localvolume.static.model import Action, ClassFacts, Facts, Hold
 from localvolume.static.paces import StaticPaces
 from localvolume.static.plan.plan import is_to_come, plan
 from localvolume.static.plan.surroundings import Surroundings, surroundings
@@ -172,7 +172,7 @@ class StaticRole:
     # --- the loop ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Never returns; on cancellation stops cleanings between two steps and waits for them."""
+        """Never returns; on cancellation stops cleanings between two actions and waits for them."""
         try:
             for informer in (self.volumes, self.storage_classes, self.nodes):
                 await informer.synced.wait()
@@ -224,12 +224,12 @@ class StaticRole:
             pods_unseen=found.pods_unseen,
             salt=self._salt,
         )
-        steps = plan(dataclasses.replace(facts, missing_seconds=self._missing(facts)))
-        self._tell(around, facts, steps)
-        self._executor.begin(steps, around)
-        again = [step.again_seconds for step in steps if isinstance(step, Hold)]
+        actions = plan(dataclasses.replace(facts, missing_seconds=self._missing(facts)))
+        self._tell(around, facts, actions)
+        self._executor.begin(actions, around)
+        again = [action.again_seconds for action in actions if isinstance(action, Hold)]
         self.telemetry.look_seconds.set(time.monotonic() - began)
-        if not self._problems and not any(is_to_come(step) for step in steps):
+        if not self._problems and not any(is_to_come(action) for action in actions):
             self.complete.set()
         return min((seconds for seconds in again if seconds), default=0.0)
 
@@ -269,7 +269,7 @@ class StaticRole:
         }
         return {uid: now - since for uid, since in self._missing_since.items()}
 
-    def _tell(self, around: Surroundings, facts: Facts, steps: Sequence[Step]) -> None:
+    def _tell(self, around: Surroundings, facts: Facts, actions: Sequence[Action]) -> None:
         problems = {name: _problem_of(facts) for name, facts in around.classes.items()}
         for name, text in problems.items():
             if text and self._problems.get(name) != text:
@@ -282,7 +282,7 @@ class StaticRole:
             if self._problems.get("") != problems[""]:
                 log.error(problems[""])
         self._problems = {name: text for name, text in problems.items() if text}
-        self.telemetry.tell(facts.volumes.values(), steps)
+        self.telemetry.tell(facts.volumes.values(), actions)
         self.telemetry.looks.inc()
 
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from localvolume.cleaning.receipt import Progress
 from localvolume.kube.objects import PersistentVolume
 from localvolume.process.metrics import BUCKETS, OURS
-from localvolume.static.model import Hold, Step
+from localvolume.static.model import Action, Hold
 from localvolume.volumes.capacity import GIB, bytes_of
 
 UPSTREAM = "local_volume_provisioner"
@@ -105,7 +105,7 @@ class Telemetry:
         )
         self._labels: dict[Gauge, set[tuple[str, ...]]] = {}
 
-    def tell(self, volumes: Iterable[PersistentVolume], steps: Iterable[Step]) -> None:
+    def tell(self, volumes: Iterable[PersistentVolume], actions: Iterable[Action]) -> None:
         """The state of the node after one look."""
         capacity: Tally[tuple[str, ...]] = Tally({("Filesystem",): 0, ("Block",): 0})
         phases: Tally[tuple[str, ...]] = Tally()
@@ -114,7 +114,7 @@ class Telemetry:
             capacity[(volume.spec.volume_mode or "Filesystem",)] += size
             phases[volume.spec.storage_class_name, volume.status.phase or "Pending"] += 1
         held: Tally[tuple[str, ...]] = Tally(
-            (_class_of(step), step.code) for step in steps if isinstance(step, Hold)
+            (_class_of(action), action.code) for action in actions if isinstance(action, Hold)
         )
         self._set_all(self.capacity, capacity)
         self._set_all(self.volumes, phases)
@@ -145,7 +145,7 @@ class Telemetry:
         self._labels[metric] = set(values)
 
 
-def _class_of(step: Hold) -> str:
-    if step.volume is not None:
-        return step.volume.spec.storage_class_name
-    return step.entry.class_name if step.entry else ""
+def _class_of(action: Hold) -> str:
+    if action.volume is not None:
+        return action.volume.spec.storage_class_name
+    return action.entry.class_name if action.entry else ""

@@ -1,4 +1,4 @@
-"""Does one step about one claim: patches our label, and decides nothing.
+"""Does one action about one claim: patches our label, and decides nothing.
 
 Before anything is done because a Node does not exist, it is asked for once more, live: a Node that
 joined a moment ago may not have come by the watch yet.
@@ -14,7 +14,7 @@ from localvolume.config.syntax.names import fault_of_object_name
 from localvolume.controller import patches
 from localvolume.controller.caches.trimmed import NODES, KnownNode
 from localvolume.controller.caches.trimmedclaims import CLAIMS, KnownClaim
-from localvolume.controller.plan.claims import Reschedule, Route, Step, Unroute
+from localvolume.controller.plan.claims import Action, Reschedule, Route, Unroute
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.volumes.preconditions import Superseded
@@ -36,24 +36,24 @@ class RouteActs:
 
     client: Client
     metrics: ControllerMetrics
-    again: Callable[[PersistentVolumeClaim, Nodes], Step]
+    again: Callable[[PersistentVolumeClaim, Nodes], Action]
     saw: Callable[[KnownClaim], object]
     told: Callable[[Reschedule], None]
 
-    async def do(self, step: Due) -> None:
+    async def do(self, action: Due) -> None:
         """Raises Superseded, NotLeading, and the errors of kube.errors."""
-        if isinstance(step, Reschedule):
-            await self._reschedule(step)
+        if isinstance(action, Reschedule):
+            await self._reschedule(action)
             return
-        await self._must_be_gone(step.claim, step.gone)
-        if isinstance(step, Route):
-            await self._patch(step, patches.routed(step.claim, step.key), "routed")
+        await self._must_be_gone(action.claim, action.gone)
+        if isinstance(action, Route):
+            await self._patch(action, patches.routed(action.claim, action.key), "routed")
         else:
-            await self._patch(step, patches.routed(step.claim, None), "unrouted")
+            await self._patch(action, patches.routed(action.claim, None), "unrouted")
 
-    async def _reschedule(self, step: Reschedule) -> None:
-        node = await self._node(step.node)
-        again = self.again(step.claim, Nodes([] if node is None else [node]))
+    async def _reschedule(self, action: Reschedule) -> None:
+        node = await self._node(action.node)
+        again = self.again(action.claim, Nodes([] if node is None else [node]))
         match again:
             case Reschedule():
                 await self._patch(again, patches.rescheduled(again.claim), "rescheduled")
@@ -62,7 +62,7 @@ class RouteActs:
                 # The Node is there, and only the watch has not told of it yet.
                 await self._patch(again, patches.routed(again.claim, again.key), "routed")
             case _:
-                log.debug("%s: %s", key_of(step.claim), again.reason)
+                log.debug("%s: %s", key_of(action.claim), again.reason)
 
     async def _must_be_gone(self, claim: PersistentVolumeClaim, name: str) -> None:
         """Another node may be making the volume: only if that is really not there."""
@@ -77,8 +77,8 @@ class RouteActs:
         except NotThere:
             return None
 
-    async def _patch(self, step: Step, patch: MergePatch, result: str) -> None:
-        meta = step.claim.metadata
+    async def _patch(self, action: Action, patch: MergePatch, result: str) -> None:
+        meta = action.claim.metadata
         self.saw(await self.client.patch(CLAIMS, meta.name, patch, meta.namespace))
         self.metrics.routed.labels(result).inc()
-        log.info("%s %s: %s", result, key_of(step.claim), step.reason)
+        log.info("%s %s: %s", result, key_of(action.claim), action.reason)

@@ -18,13 +18,13 @@ from localvolume.controller.leading import Leading, Means
 from localvolume.controller.plan.capacity import REFUSED_SECONDS
 from localvolume.controller.plan.claims import (
     EVENT_FAILED,
+    Action,
     Facts,
     Keep,
     Nowhere,
     Refusal,
     Reschedule,
     Route,
-    Step,
     Unroute,
     decide,
     refusal,
@@ -58,7 +58,7 @@ class Routes(Leading[Due]):
             acts.do,
             self._queue,
             at_a_time=AT_A_TIME,
-            state_of=lambda step: step.claim.metadata.resource_version,
+            state_of=lambda action: action.claim.metadata.resource_version,
         )
         self._ledger = Ledger()
         self._refused: dict[str, dict[str, Refusal]] = {}
@@ -117,44 +117,44 @@ class Routes(Leading[Due]):
         claim = self._demand.claims.items.get(name)
         held = self._ledger.take_out(name)
         try:
-            step = None if claim is None else decide(self._facts(claim), claim)
+            action = None if claim is None else decide(self._facts(claim), claim)
         except Exception:  # a mistake of ours about one claim must not end the others
             log.exception("%s cannot be judged", name)
             return
-        self._place(name, step, held)
-        if isinstance(step, Nowhere):
-            self._nowhere[name] = claims.class_of(step.claim)
-            self._say_nowhere(name, step)
+        self._place(name, action, held)
+        if isinstance(action, Nowhere):
+            self._nowhere[name] = claims.class_of(action.claim)
+            self._say_nowhere(name, action)
         else:
             self._nowhere.pop(name, None)
             self._nowhere_since.pop(name, None)
             self._said.pop(name, None)
-        match step:
+        match action:
             case Route() | Unroute() | Reschedule():
-                self._executor.begin(name, step)
+                self._executor.begin(name, action)
             case _:
                 self._executor.forget(name)
         if claim is None or claim.spec.volume_name:
             self._refused.pop(name, None)
 
-    def _place(self, name: str, step: Step | None, held: Held | None) -> None:
+    def _place(self, name: str, action: Action | None, held: Held | None) -> None:
         """Remember at which node it is about to take room, or which one was selected for it."""
         key = ""
-        match step:
+        match action:
             case Keep():
-                key = step.here
-            case Route() if not step.claim.spec.volume_name:
-                key = step.key
+                key = action.here
+            case Route() if not action.claim.spec.volume_name:
+                key = action.key
             case Reschedule():
-                self._placed[name] = step.node
-        if step is not None and key:
-            now, claim = time.monotonic(), step.claim
+                self._placed[name] = action.node
+        if action is not None and key:
+            now, claim = time.monotonic(), action.claim
             provisioner = claims.provisioner_of(claim)
             size = claims.requested_bytes(claim) or 0
             since = held.since if held is not None and held.key == key else now
             self._ledger.put_in(name, Held(provisioner, key, size, since), now)
             self._placed[name] = key
-        elif not isinstance(step, Reschedule):
+        elif not isinstance(action, Reschedule):
             self._placed.pop(name, None)
         if held is not None and held.key != key:
             self._queue.add(self._nowhere)
@@ -172,7 +172,7 @@ class Routes(Leading[Due]):
             now=time.time(),
         )
 
-    def _again(self, claim: PersistentVolumeClaim, nodes: Nodes) -> Step:
+    def _again(self, claim: PersistentVolumeClaim, nodes: Nodes) -> Action:
         return decide(self._facts(claim, nodes), claim)
 
     def _refusals(self, claim: PersistentVolumeClaim) -> dict[str, Refusal]:
@@ -189,11 +189,11 @@ class Routes(Leading[Due]):
 
     # --- telling -------------------------------------------------------------------------------
 
-    def _told(self, step: Reschedule) -> None:
-        text = f"{step.reason}: it is taken away, so that another one is chosen"
-        self._event(step.claim, text)
+    def _told(self, action: Reschedule) -> None:
+        text = f"{action.reason}: it is taken away, so that another one is chosen"
+        self._event(action.claim, text)
 
-    def _say_nowhere(self, name: str, step: Nowhere) -> None:
+    def _say_nowhere(self, name: str, action: Nowhere) -> None:
         now = time.monotonic()
         since = self._nowhere_since.get(name)
         if since is None:
@@ -201,7 +201,7 @@ class Routes(Leading[Due]):
             loop = asyncio.get_running_loop()
             loop.call_later(self._pace.nowhere + 0.001, self._queue.add, [name])
         if now - (now if since is None else since) >= self._pace.nowhere:
-            self._say(step.claim, step.reason)
+            self._say(action.claim, action.reason)
 
     def _say(self, claim: KnownClaim | PersistentVolumeClaim, text: str) -> None:
         name = key_of(claim)

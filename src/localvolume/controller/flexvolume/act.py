@@ -1,7 +1,7 @@
-"""Does one step about a FlexVolume claim or PersistentVolume, after a last live look at it.
+"""Does one action about a FlexVolume claim or PersistentVolume, after a last live look at it.
 
-The caches keep little of a claim, and a watch may be late: what a step rests on is read whole from
-the API server, and the same rules must still call for it.
+The caches keep little of a claim, and a watch may be late: what an action rests on is read whole
+from the API server, and the same rules must still call for it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from localvolume.controller.volumes.preconditions import Superseded
 from localvolume.flexvolume.plan.absence import is_proven
 from localvolume.flexvolume.plan.provision import (
     EVENT_FAILED,
+    Action,
     Claim,
     Provision,
     Refuse,
-    Step,
     is_made_for,
 )
 from localvolume.flexvolume.plan.release import EVENT_FAILED_DELETE, Delete, Hold
@@ -49,22 +49,22 @@ class FlexActs:
     client: Client
     events: EventRecorder
     metrics: ControllerMetrics
-    claim_again: Callable[[Claim], Step]
-    volume_again: Callable[[KnownVolume, Claim | None], Step]
+    claim_again: Callable[[Claim], Action]
+    volume_again: Callable[[KnownVolume, Claim | None], Action]
     saw: Callable[[KnownVolume], object]
     cannot: Callable[[Refuse | Hold], None]
 
-    async def do(self, step: Due) -> None:
+    async def do(self, action: Due) -> None:
         """Raises Superseded, NotLeading, and the errors of kube.errors."""
-        if isinstance(step, Provision):
-            await self._provision(step)
+        if isinstance(action, Provision):
+            await self._provision(action)
         else:
-            await self._delete(step)
+            await self._delete(action)
 
     # --- claims --------------------------------------------------------------------------------
 
-    async def _provision(self, step: Provision) -> None:
-        meta = step.claim.metadata
+    async def _provision(self, action: Provision) -> None:
+        meta = action.claim.metadata
         try:
             claim = await self.client.get(CLAIMS, meta.name, meta.namespace)
         except NotThere:
@@ -79,12 +79,12 @@ class FlexActs:
             case _:
                 raise Superseded(f"{key_of(claim)}: {again.reason}")
 
-    async def _create(self, step: Provision) -> None:
-        claim, name = step.claim, step.body["metadata"]["name"]
+    async def _create(self, action: Provision) -> None:
+        claim, name = action.claim, action.body["metadata"]["name"]
         key, class_name = key_of(claim), claims.class_of(claim)
         self.say_of_claim(claim, "Normal", "Provisioning", f'provisioning volume for claim "{key}"')
         try:
-            volume = await self.client.create(VOLUMES, step.body)
+            volume = await self.client.create(VOLUMES, action.body)
         except AlreadyThere:
             volume = await self._there(name)
             if not is_made_for(volume, claim):
@@ -103,7 +103,7 @@ class FlexActs:
         self.metrics.provisioned.labels(class_name, _SOURCE).inc()
         text = f"successfully provisioned volume {name}"
         self.say_of_claim(claim, "Normal", "ProvisioningSucceeded", text)
-        log.info("made for %s: %s", key, step.reason, extra={"persistentvolume": name})
+        log.info("made for %s: %s", key, action.reason, extra={"persistentvolume": name})
 
     async def _there(self, name: str) -> KnownVolume:
         try:
@@ -113,8 +113,8 @@ class FlexActs:
 
     # --- volumes -------------------------------------------------------------------------------
 
-    async def _delete(self, step: Delete) -> None:
-        seen = step.volume.metadata
+    async def _delete(self, action: Delete) -> None:
+        seen = action.volume.metadata
         try:
             volume = await self.client.get(VOLUMES, seen.name)
         except NotThere:
@@ -142,10 +142,10 @@ class FlexActs:
             return None
         return claim if claim.metadata.uid == ref.uid else None
 
-    async def _remove(self, volume: KnownVolume, step: Delete) -> None:
+    async def _remove(self, volume: KnownVolume, action: Delete) -> None:
         name, class_name = volume.metadata.name, volume.spec.storage_class_name
         try:
-            if step.secure:
+            if action.secure:
                 volume = await self.client.patch(VOLUMES, name, secured(volume))
                 self.saw(volume)
             await self.client.delete(
@@ -164,7 +164,7 @@ class FlexActs:
             self.say_of_volume(volume, "Warning", EVENT_FAILED_DELETE, text)
             raise
         self.metrics.flex_deleted.labels(class_name).inc()
-        log.info("deleted: %s", step.reason, extra={"persistentvolume": name})
+        log.info("deleted: %s", action.reason, extra={"persistentvolume": name})
 
     # --- telling -------------------------------------------------------------------------------
 

@@ -18,12 +18,12 @@ from localvolume.controller.leading import Leading, Means
 from localvolume.controller.plan.capacity import allows
 from localvolume.flexvolume.plan.provision import (
     EVENT_FAILED,
+    Action,
     Claim,
     ClaimFacts,
     Keep,
     Provision,
     Refuse,
-    Step,
     judge_claim,
 )
 from localvolume.flexvolume.plan.release import (
@@ -107,23 +107,23 @@ class FlexVolumes(Leading[Due]):
 
     def _judge(self, name: str) -> None:
         try:
-            step = self._decide(name)
+            action = self._decide(name)
         except Exception:  # a mistake of ours about one object must not end the others
             log.exception("%s cannot be judged", name)
             return
-        match step:
+        match action:
             case None:
                 self._close(name)
                 self._executor.forget(name)
             case Provision() | Delete():
-                self._executor.begin(name, step)
+                self._executor.begin(name, action)
             case Refuse() | Hold():
                 self._executor.forget(name)
-                self._cannot(step)
+                self._cannot(action)
             case _:
                 self._executor.forget(name)
 
-    def _decide(self, name: str) -> Step | None:
+    def _decide(self, name: str) -> Action | None:
         """What is due; None where that changes only with the object itself."""
         if "/" in name:
             claim = self._demand.claims.items.get(name)
@@ -134,11 +134,11 @@ class FlexVolumes(Leading[Due]):
         volume = self._cluster.volumes.items.get(name)
         if volume is None or volume.spec.flex_volume is None:
             return None
-        step = self._judge_volume(volume, None)
-        if isinstance(step, Keep) and volume.status.phase != "Released":
+        action = self._judge_volume(volume, None)
+        if isinstance(action, Keep) and volume.status.phase != "Released":
             return None
         self._keep_open(name, "")
-        return step
+        return action
 
     def _keep_open(self, name: str, volume: str) -> None:
         """`volume`: what happens to that name concerns this claim too."""
@@ -152,7 +152,7 @@ class FlexVolumes(Leading[Due]):
         self._namesakes.pop(self._open.pop(name, ""), None)
         self._said.pop(name, None)
 
-    def _judge_claim(self, claim: Claim) -> Step:
+    def _judge_claim(self, claim: Claim) -> Action:
         storage_class = self._demand.classes.items.get(claims.class_of(claim))
         node = self._cluster.nodes_now().by_name(claims.selected_node(claim))
         if node is not None and storage_class is not None and not allows(storage_class, node):
@@ -166,7 +166,7 @@ class FlexVolumes(Leading[Due]):
         )
         return judge_claim(facts, claim)
 
-    def _judge_volume(self, volume: KnownVolume, claim: Claim | None) -> Step:
+    def _judge_volume(self, volume: KnownVolume, claim: Claim | None) -> Action:
         nodes, why_not = self._cluster.nodes_now(), ""
         if affinity.required_terms(volume) and marks.NODE_LABEL not in volume.metadata.labels:
             maker = nodes.maker(volume)
@@ -181,25 +181,25 @@ class FlexVolumes(Leading[Due]):
 
     # --- telling -------------------------------------------------------------------------------
 
-    def _cannot(self, step: Refuse | Hold) -> None:
+    def _cannot(self, action: Refuse | Hold) -> None:
         """Said once, and again after a while: Events expire."""
-        if isinstance(step, Refuse):
-            about, reason = ObjectRef.of_claim(step.claim.metadata), EVENT_FAILED
-            name, class_name = key_of(step.claim), claims.class_of(step.claim)
+        if isinstance(action, Refuse):
+            about, reason = ObjectRef.of_claim(action.claim.metadata), EVENT_FAILED
+            name, class_name = key_of(action.claim), claims.class_of(action.claim)
         else:
-            about, reason = ObjectRef.of_volume(step.volume.metadata), EVENT_FAILED_DELETE
-            name, class_name = about.name, step.volume.spec.storage_class_name
-        if self._said.get(name) == step.reason:
+            about, reason = ObjectRef.of_volume(action.volume.metadata), EVENT_FAILED_DELETE
+            name, class_name = about.name, action.volume.spec.storage_class_name
+        if self._said.get(name) == action.reason:
             return
-        self._said[name] = step.reason
-        if isinstance(step, Refuse):
+        self._said[name] = action.reason
+        if isinstance(action, Refuse):
             self._metrics.not_provisioned.labels(class_name, "").inc()
         else:
             self._metrics.flex_not_deleted.labels(class_name).inc()
-        self._events.event(about, "Warning", reason, step.reason)
+        self._events.event(about, "Warning", reason, action.reason)
 
 
-def _state_of(step: Due) -> str:
-    """The resourceVersion that a step was decided from."""
-    about = step.claim if isinstance(step, Provision) else step.volume
+def _state_of(action: Due) -> str:
+    """The resourceVersion that an action was decided from."""
+    about = action.claim if isinstance(action, Provision) else action.volume
     return about.metadata.resource_version

@@ -1,8 +1,8 @@
 """Which node must serve a claim, and why: pure.
 
 A table of rules, as in plan.py: the first answer counts. A claim is routed by our label alone; only
-a selected node that does not exist is ever taken away. What a step rests on beyond the claim (that
-a Node is really not there) is asked of the API server before it is done.
+a selected node that does not exist is ever taken away. What an action rests on beyond the claim
+(that a Node is really not there) is asked of the API server before it is done.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Action:
     """What should happen about one claim, and why (a clause for people)."""
 
     claim: PersistentVolumeClaim
@@ -67,7 +67,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Route(Step):
+class Route(Action):
     """Write this node's key as our label. `gone` names a node that must really not exist first."""
 
     key: str
@@ -75,14 +75,14 @@ class Route(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Unroute(Step):
+class Unroute(Action):
     """Take our label away. `gone` as for Route."""
 
     gone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Reschedule(Step):
+class Reschedule(Action):
     """Take the selected node away (with our label), so that the scheduler chooses another one.
 
     Said on the claim. `node` is looked up before that, live.
@@ -92,32 +92,32 @@ class Reschedule(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Nowhere(Step):
+class Nowhere(Action):
     """No node can take it now: say why, and look again when rooms or nodes change."""
 
     lack: Lack
 
 
 @dataclass(frozen=True, slots=True)
-class Keep(Step):
+class Keep(Action):
     """It is as it should be, or none of our business. `here` is the node key it is routed to
     while it is not bound: that much room will be taken there."""
 
     here: str = ""
 
 
-def decide(facts: Facts, claim: PersistentVolumeClaim) -> Step:
-    """The one step that these facts call for."""
+def decide(facts: Facts, claim: PersistentVolumeClaim) -> Action:
+    """The one action that these facts call for."""
     return next(answer for rule in RULES if (answer := rule(facts, claim)))
 
 
-def going(_facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+def going(_facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
     if claim.metadata.deletion_timestamp is None:
         return None
     return Keep(claim, "it is being deleted")
 
 
-def bound(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+def bound(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
     """A bound claim belongs where its volume is, so that the agent there sees it grow."""
     name = claim.spec.volume_name
     if not name:
@@ -141,7 +141,7 @@ def bound(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
     return Keep(claim, "its volume is none of the dynamic ones")
 
 
-def asked_of_nobody(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+def asked_of_nobody(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
     """Before its first pod no provisioner is asked to serve it: people are only told."""
     class_ = facts.classes.get(claims.class_of(claim))
     if claims.provisioner_of(claim) or class_ is None:
@@ -150,7 +150,7 @@ def asked_of_nobody(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
     return _in_vain(facts, claim) if waits and class_.provisioner in facts.provisioners else None
 
 
-def not_ours(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+def not_ours(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
     """Whose it is: the annotation of kube-controller-manager and the class must say the same."""
     provisioner = claims.provisioner_of(claim)
     if not provisioner:
@@ -166,7 +166,7 @@ def not_ours(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
     return None
 
 
-def selected(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+def selected(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
     """A node that was selected decides, in either binding mode."""
     name = claims.selected_node(claim)
     if not name:
@@ -186,12 +186,12 @@ def selected(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
     return Route(claim, f"{name} is selected", key)
 
 
-def flex(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+def flex(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
     """Its PersistentVolume is made here (flexvolumes.py), and bound to a node then or later."""
     return Keep(claim, "no agent makes its volume") if _is_flex(facts, claim) else None
 
 
-def waits(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+def waits(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
     if facts.classes[claims.class_of(claim)].volume_binding_mode != "WaitForFirstConsumer":
         return None
     if _label(claim):
@@ -199,7 +199,7 @@ def waits(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
     return _in_vain(facts, claim) or Keep(claim, "no node is selected for it yet")
 
 
-def routed(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
+def routed(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
     """Somebody may be making its volume there: it stays, unless that node said no or is gone."""
     key = _label(claim)
     node = facts.nodes.by_key(key)
@@ -208,7 +208,7 @@ def routed(facts: Facts, claim: PersistentVolumeClaim) -> Step | None:
     return Keep(claim, f"it was routed to {node.metadata.name}", here=key)
 
 
-def immediate(facts: Facts, claim: PersistentVolumeClaim) -> Step:
+def immediate(facts: Facts, claim: PersistentVolumeClaim) -> Action:
     label = _label(claim)
     # A key that is not a name cannot be looked up; what it stands for may be told by the caches.
     gone = label if label and facts.nodes.by_key(label) is None else ""
@@ -237,7 +237,7 @@ def _best(facts: Facts, claim: PersistentVolumeClaim) -> Offer | Nowhere:
     return Nowhere(claim, why, lack(offers, refused))
 
 
-RULES: tuple[Callable[[Facts, PersistentVolumeClaim], Step | None], ...] = (
+RULES: tuple[Callable[[Facts, PersistentVolumeClaim], Action | None], ...] = (
     going,
     bound,
     asked_of_nobody,

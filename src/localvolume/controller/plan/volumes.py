@@ -1,8 +1,8 @@
 """What should happen about one PersistentVolume in the cluster, and why: pure.
 
-A table of rules, each of which answers with a step or with None; the first answer counts. Nothing
-else in the project decides what is done for nodes that are lost, and none of this ever touches a
-disk: what was on a lost node went with it, or comes back with it.
+A table of rules, each of which answers with an action or with None; the first answer counts.
+Nothing else in the project decides what is done for nodes that are lost, and none of this ever
+touches a disk: what was on a lost node went with it, or comes back with it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localvolume.controller.model import (
+    Action,
     Adopt,
     DeleteClaim,
     DeleteVolume,
@@ -20,7 +21,6 @@ from localvolume.controller.model import (
     MarkReturned,
     Policy,
     Report,
-    Step,
     Wait,
 )
 from localvolume.controller.plan.nodes import Nodes
@@ -49,12 +49,12 @@ class Facts:
     witnessed: Witnessed = NOBODY
 
 
-def decide(facts: Facts, volume: PersistentVolume) -> Step:
-    """The one step that these facts call for."""
+def decide(facts: Facts, volume: PersistentVolume) -> Action:
+    """The one action that these facts call for."""
     return next(answer for rule in RULES if (answer := rule(facts, volume)))
 
 
-def not_ours(facts: Facts, volume: PersistentVolume) -> Step | None:
+def not_ours(facts: Facts, volume: PersistentVolume) -> Action | None:
     if not is_on_a_disk(volume):
         return Keep(volume, "it is not a local volume")
     if marks.NODE_LABEL in volume.metadata.labels or is_dynamic(volume, facts.policy.makers):
@@ -69,7 +69,7 @@ def not_ours(facts: Facts, volume: PersistentVolume) -> Step | None:
     return Keep(volume, "neither an agent nor upstream made it, and its class is not listed")
 
 
-def served(facts: Facts, volume: PersistentVolume) -> Step | None:
+def served(facts: Facts, volume: PersistentVolume) -> Action | None:
     """A node is there that can serve it: whether it is the old one is for its agent to find out.
 
     The node of our own label counts too, where its hostname label is another now: it has the data.
@@ -84,7 +84,7 @@ def served(facts: Facts, volume: PersistentVolume) -> Step | None:
     return to_adopt(facts, volume) or Keep(volume, f"the node {name} is there")
 
 
-def to_adopt(facts: Facts, volume: PersistentVolume) -> Step | None:
+def to_adopt(facts: Facts, volume: PersistentVolume) -> Action | None:
     """Another provisioner made it: with our label, its node's agent sees it and serves it."""
     if marks.NODE_LABEL in volume.metadata.labels:
         return None
@@ -100,7 +100,7 @@ def to_adopt(facts: Facts, volume: PersistentVolume) -> Step | None:
     return Adopt(volume, f"{provisioner} made it", owner.metadata.name)
 
 
-def never_said_where(facts: Facts, volume: PersistentVolume) -> Step | None:
+def never_said_where(facts: Facts, volume: PersistentVolume) -> Action | None:
     """Without a hostname there is no node to be lost; others may come that its terms mean.
 
     But a dynamic volume was made on one node, whatever label its affinity names.
@@ -113,18 +113,18 @@ def never_said_where(facts: Facts, volume: PersistentVolume) -> Step | None:
     return Keep(volume, "its affinity names no node")
 
 
-def newly_lost(facts: Facts, volume: PersistentVolume) -> Step | None:
+def newly_lost(facts: Facts, volume: PersistentVolume) -> Action | None:
     if lost_since(volume) is not None:
         return None
     then = _then(facts, volume)
     return MarkLost(volume, f"no node is there that can serve it ({named(volume)})", follows(then))
 
 
-def lost(facts: Facts, volume: PersistentVolume) -> Step | None:
+def lost(facts: Facts, volume: PersistentVolume) -> Action | None:
     return _then(facts, volume)
 
 
-RULES: tuple[Callable[[Facts, PersistentVolume], Step | None], ...] = (
+RULES: tuple[Callable[[Facts, PersistentVolume], Action | None], ...] = (
     not_ours,
     served,
     never_said_where,
@@ -133,11 +133,11 @@ RULES: tuple[Callable[[Facts, PersistentVolume], Step | None], ...] = (
 )
 
 
-def follows(step: Step) -> str:
+def follows(action: Action) -> str:
     """What people are told that comes of a lost volume, also where it is not done."""
-    if isinstance(step, Report) and step.would:
-        return f"{step.reason}; otherwise {step.would}"
-    return step.reason
+    if isinstance(action, Report) and action.would:
+        return f"{action.reason}; otherwise {action.would}"
+    return action.reason
 
 
 def lost_since(volume: PersistentVolume) -> float | None:
@@ -158,28 +158,28 @@ def named(volume: PersistentVolume) -> str:
     return "; ".join(sorted(asked))
 
 
-def _then(facts: Facts, volume: PersistentVolume) -> Step:
+def _then(facts: Facts, volume: PersistentVolume) -> Action:
     """What follows for a volume whose nodes are all gone, once the time for it has come."""
-    after, step = _due(facts, volume)
-    if isinstance(step, Report | Keep):
-        return step
+    after, action = _due(facts, volume)
+    if isinstance(action, Report | Keep):
+        return action
     if any(not affinity.hostnames_of(term) for term in affinity.required_terms(volume)):
         return Report(volume, "other nodes may come that its selector means")
     if volume.spec.storage_class_name not in facts.policy.delete_classes:
-        return Report(volume, "its class is not listed for deleting", would=step.reason)
+        return Report(volume, "its class is not listed for deleting", would=action.reason)
     since = lost_since(volume)
     if since is None:  # without a mark no time has passed
-        return Wait(volume, f"{step.reason} after {after:.0f} s", after) if after else step
+        return Wait(volume, f"{action.reason} after {after:.0f} s", after) if after else action
     left = periods.left(since, since + after, facts.now, facts.witnessed)
     if left <= 0:
-        return step
-    text = f"{step.reason} after {after:.0f} s"
+        return action
+    text = f"{action.reason} after {after:.0f} s"
     doubt = periods.doubt(since + after, facts.now)
     return Wait(volume, f"{text}; {doubt}" if doubt else text, left)
 
 
-def _due(facts: Facts, volume: PersistentVolume) -> tuple[float, Step]:
-    """The step, with how many seconds after the loss it is due."""
+def _due(facts: Facts, volume: PersistentVolume) -> tuple[float, Action]:
+    """The action, with how many seconds after the loss it is due."""
     phase, policy = phase_of(volume), volume.spec.persistent_volume_reclaim_policy
     going = is_being_deleted(volume)
     if is_held_by_claim(volume):

@@ -1,4 +1,4 @@
-"""Does one step about one PersistentVolume: writes to the API server, and decides nothing.
+"""Does one action about one PersistentVolume: writes to the API server, and decides nothing.
 
 Every write names the very object it is meant for, and the state in which it was seen. Before
 anything is deleted or let go, all that this rests on is read once more (live.py).
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from localvolume.controller import patches
 from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
 from localvolume.controller.model import (
+    Action,
     Adopt,
     DeleteClaim,
     DeleteVolume,
     LetGo,
     MarkLost,
     MarkReturned,
-    Step,
 )
 from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.volumes.counting import Counting
@@ -39,12 +39,12 @@ _ATTEMPTS = 3
 
 
 class Refrained(Exception):
-    """The step is called for, but what it is about to delete is not what it is meant for."""
+    """The action is called for, but what it is about to delete is not what it is meant for."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Acts:
-    """The steps, one method each; `saw(volume)` is told what the API server returned."""
+    """The actions, one method each; `saw(volume)` is told what the API server returned."""
 
     client: Client
     reporter: Reporter
@@ -52,49 +52,49 @@ class Acts:
     counting: Counting
     saw: Callable[[KnownVolume], object]
 
-    async def do(self, step: Step) -> None:
+    async def do(self, action: Action) -> None:
         """Raises Superseded, Refrained, NotLeading, and the errors of kube.errors."""
-        volume = step.volume
+        volume = action.volume
         await self.reporter.room()
-        match step:
+        match action:
             case Adopt():
-                await self._patch(volume, patches.adopted(volume, step.node_name))
+                await self._patch(volume, patches.adopted(volume, action.node_name))
                 self.metrics.adopted.inc()
-                log.info("adopted for %s", step.node_name, extra=_about(step))
+                log.info("adopted for %s", action.node_name, extra=_about(action))
             case MarkLost():
-                await self._mark_lost(step)
+                await self._mark_lost(action)
             case MarkReturned():
                 await self._patch(volume, patches.returned(volume))
-                self.reporter.returned(step)
-                log.info("%s", step.reason, extra=_about(step))
+                self.reporter.returned(action)
+                log.info("%s", action.reason, extra=_about(action))
             case DeleteClaim():
-                await self._delete_claim(step)
+                await self._delete_claim(action)
             case DeleteVolume():
-                await self._delete_volume(step)
+                await self._delete_volume(action)
             case LetGo():
-                await self._let_go(step)
+                await self._let_go(action)
 
-    async def _mark_lost(self, step: MarkLost) -> None:
+    async def _mark_lost(self, action: MarkLost) -> None:
         # Asked live, as before a deletion: a copy of the Nodes that is behind is no lost node.
-        found = await look(self.client, step)
+        found = await look(self.client, action)
         if found is None:
             return
-        step = still(found, step, self.counting)
-        await self._patch(step.volume, patches.lost(step.volume, self.counting.latest()))
-        self.reporter.lost(step)
-        log.warning("%s: %s", step.reason, step.then, extra=_about(step))
+        action = still(found, action, self.counting)
+        await self._patch(action.volume, patches.lost(action.volume, self.counting.latest()))
+        self.reporter.lost(action)
+        log.warning("%s: %s", action.reason, action.then, extra=_about(action))
 
     async def _patch(self, volume: PersistentVolume, patch: MergePatch | JsonPatch) -> None:
         self.saw(await self.client.patch(VOLUMES, volume.metadata.name, patch))
 
     # --- claims --------------------------------------------------------------------------------
 
-    async def _delete_claim(self, step: DeleteClaim) -> None:
-        found = await look(self.client, step)
+    async def _delete_claim(self, action: DeleteClaim) -> None:
+        found = await look(self.client, action)
         if found is None:
             return
-        step = still(found, step, self.counting)
-        name, ref = step.volume.metadata.name, step.volume.spec.claim_ref
+        action = still(found, action, self.counting)
+        name, ref = action.volume.metadata.name, action.volume.spec.claim_ref
         if ref is None:
             raise Refrained(f"{name}: it is bound, and does not say to which claim")
         try:
@@ -121,16 +121,16 @@ class Acts:
             self.metrics.claims_failed.inc()
             raise
         self.metrics.claims_deleted.inc()
-        log.warning("deleted the claim %s/%s", ref.namespace, ref.name, extra=_about(step))
+        log.warning("deleted the claim %s/%s", ref.namespace, ref.name, extra=_about(action))
 
     # --- volumes -------------------------------------------------------------------------------
 
-    async def _delete_volume(self, step: DeleteVolume) -> None:
-        found = await look(self.client, step)
+    async def _delete_volume(self, action: DeleteVolume) -> None:
+        found = await look(self.client, action)
         if found is None:
             return
-        step = still(found, step, self.counting)
-        meta, phase = step.volume.metadata, phase_of(step.volume)
+        action = still(found, action, self.counting)
+        meta, phase = action.volume.metadata, phase_of(action.volume)
         try:
             await self.client.delete(
                 VOLUMES, meta.name, uid=meta.uid, resource_version=meta.resource_version
@@ -143,14 +143,14 @@ class Acts:
             self.metrics.volumes_failed.labels(phase).inc()
             raise
         self.metrics.volumes_deleted.labels(phase).inc()
-        log.warning("deleted: %s", step.reason, extra=_about(step))
-        if step.abandons:
-            self.reporter.abandoned(step)
+        log.warning("deleted: %s", action.reason, extra=_about(action))
+        if action.abandons:
+            self.reporter.abandoned(action)
         # Its deletion has others write to it too: they take their own finalizers away.
         left = _ATTEMPTS
         while True:
             try:
-                await self._let_go(LetGo(step.volume, step.reason, step.abandons))
+                await self._let_go(LetGo(action.volume, action.reason, action.abandons))
             except LookAgain:
                 left -= 1
                 if not left:
@@ -158,24 +158,24 @@ class Acts:
             else:
                 return
 
-    async def _let_go(self, step: LetGo) -> None:
-        found = await look(self.client, step)
+    async def _let_go(self, action: LetGo) -> None:
+        found = await look(self.client, action)
         if found is None or not (is_being_deleted(found.volume) and is_finalized(found.volume)):
             return
-        step = still(found, step, self.counting)
+        action = still(found, action, self.counting)
         try:
             await self._patch(found.volume, without_finalizer(found.volume))
         except NotThere:
             return
-        log.warning("let go: %s", step.reason, extra=_about(step))
-        if step.abandons:
-            self.reporter.abandoned(step)
+        log.warning("let go: %s", action.reason, extra=_about(action))
+        if action.abandons:
+            self.reporter.abandoned(action)
 
 
-def _about(step: Step) -> dict[str, str]:
+def _about(action: Action) -> dict[str, str]:
     return {
-        "persistentvolume": step.volume.metadata.name,
-        "storageclass": step.volume.spec.storage_class_name,
+        "persistentvolume": action.volume.metadata.name,
+        "storageclass": action.volume.spec.storage_class_name,
     }
 
 

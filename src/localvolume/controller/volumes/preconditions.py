@@ -1,7 +1,7 @@
 """The last look before something is deleted: asked of the API server, not of a cache.
 
 A watch may be late or stuck without a word. So what a decision rests on (the volume, and that none
-of its nodes is there) is read once more, and the same rules must still call for the same step.
+of its nodes is there) is read once more, and the same rules must still call for the same action.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.controller.caches.trimmed import NODES, VOLUMES, KnownNode, KnownVolume
-from localvolume.controller.model import Step
+from localvolume.controller.model import Action
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.plan.volumes import decide
 from localvolume.controller.volumes.counting import Counting
@@ -19,28 +19,28 @@ from localvolume.kube.client import Client
 from localvolume.kube.errors import NotThere
 from localvolume.volumes import affinity, marks
 
-Kind = TypeVar("Kind", bound=Step)
+Kind = TypeVar("Kind", bound=Action)
 
 
 class Superseded(Exception):
-    """What the step was planned for is no longer so: judge again."""
+    """What the action was planned for is no longer so: judge again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a step rests on, as it is now: the volume, and the Nodes that its affinity names."""
+    """What an action rests on, as it is now: the volume, and the Nodes that its affinity names."""
 
     volume: KnownVolume
     nodes: Nodes
 
 
-async def look(client: Client, step: Step) -> Look | None:
+async def look(client: Client, action: Action) -> Look | None:
     """Read it all; None where the volume is gone already.
 
     Raises Superseded where another object has its name, and ApiError where anything cannot be
     known: that counts as a node that exists.
     """
-    meta = step.volume.metadata
+    meta = action.volume.metadata
     try:
         volume = await client.get(VOLUMES, meta.name)
     except NotThere:
@@ -50,11 +50,11 @@ async def look(client: Client, step: Step) -> Look | None:
     return Look(volume, await _nodes(client, volume))
 
 
-def still(found: Look, step: Kind, counting: Counting) -> Kind:
-    """The same kind of step, from what was just read; raises Superseded where another is due."""
+def still(found: Look, action: Kind, counting: Counting) -> Kind:
+    """The same kind of action, from what was just read; raises Superseded where another is due."""
     again = decide(counting.facts(found.nodes, found.volume), found.volume)
-    if not isinstance(again, type(step)):
-        raise Superseded(f"{step.volume.metadata.name}: {again.reason}")
+    if not isinstance(again, type(action)):
+        raise Superseded(f"{action.volume.metadata.name}: {again.reason}")
     return again
 
 

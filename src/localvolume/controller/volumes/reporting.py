@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from localvolume.controller.model import (
+    Action,
     DeleteVolume,
     LetGo,
     MarkLost,
     MarkReturned,
     Report,
-    Step,
     Wait,
 )
 from localvolume.controller.plan.volumes import follows, named
@@ -42,30 +42,32 @@ class Reporter:
             await self._events.flush(_ROOM_SECONDS)
             self._unwritten = 0
 
-    def lost(self, step: MarkLost) -> None:
+    def lost(self, action: MarkLost) -> None:
         """Its node was just missed; what follows needs no second Event."""
-        self._said[step.volume.metadata.name] = step.then
-        self._tell(step, EVENT_LOST, f"{step.reason}: {step.then}")
+        self._said[action.volume.metadata.name] = action.then
+        self._tell(action, EVENT_LOST, f"{action.reason}: {action.then}")
 
-    def held(self, step: Report | Wait) -> None:
+    def held(self, action: Report | Wait) -> None:
         """What is not done, or not yet, and why."""
-        name, then = step.volume.metadata.name, follows(step)
+        name, then = action.volume.metadata.name, follows(action)
         if self._said.get(name) == then:
             return
         self._said[name] = then
-        names = named(step.volume)
-        self._tell(step, EVENT_LOST, f"no node is there that can serve it ({names}): {then}")
+        names = named(action.volume)
+        self._tell(action, EVENT_LOST, f"no node is there that can serve it ({names}): {then}")
 
-    def returned(self, step: MarkReturned) -> None:
-        self.quiet(step.volume.metadata.name)
-        self._tell(step, EVENT_RETURNED, step.reason, "Normal")
+    def returned(self, action: MarkReturned) -> None:
+        self.quiet(action.volume.metadata.name)
+        self._tell(action, EVENT_RETURNED, action.reason, "Normal")
 
-    def abandoned(self, step: DeleteVolume | LetGo) -> None:
+    def abandoned(self, action: DeleteVolume | LetGo) -> None:
         text = "its node is lost: removed without being cleaned; a tenant's data may be on the disk"
-        uid = step.volume.metadata.uid
+        uid = action.volume.metadata.uid
         if uid not in self._abandoned:  # said when it was deleted; letting it go may be tried twice
             self._abandoned.add(uid)
-            self._event(ObjectRef.of_volume(step.volume.metadata), "Warning", EVENT_ABANDONED, text)
+            self._event(
+                ObjectRef.of_volume(action.volume.metadata), "Warning", EVENT_ABANDONED, text
+            )
 
     def quiet(self, name: str) -> None:
         """There is nothing to be said of this volume any more."""
@@ -76,11 +78,11 @@ class Reporter:
         self._said.clear()
         self._abandoned.clear()
 
-    def _tell(self, step: Step, reason: str, text: str, type_: EventType = "Warning") -> None:
-        claim = step.volume.spec.claim_ref
-        if claim is not None and claim.uid and is_held_by_claim(step.volume):
+    def _tell(self, action: Action, reason: str, text: str, type_: EventType = "Warning") -> None:
+        claim = action.volume.spec.claim_ref
+        if claim is not None and claim.uid and is_held_by_claim(action.volume):
             self._event(ObjectRef.of_claim(claim), type_, reason, text)
-        self._event(ObjectRef.of_volume(step.volume.metadata), type_, reason, text)
+        self._event(ObjectRef.of_volume(action.volume.metadata), type_, reason, text)
 
     def _event(self, about: ObjectRef, type_: EventType, reason: str, text: str) -> None:
         self._unwritten += 1

@@ -1,4 +1,4 @@
-"""What the leader does: judges volumes as they or their nodes change, and has the steps done.
+"""What the leader does: judges volumes as they or their nodes change, and has the actions done.
 
 Level-triggered: an event only says which volumes to judge again, with all that is known then. What
 was missed, doubled or out of order changes nothing but the time.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from localvolume.controller.executor import Executor
 from localvolume.controller.leading import Leading, Means
-from localvolume.controller.model import Keep, Report, Step, Wait
+from localvolume.controller.model import Action, Keep, Report, Wait
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.plan.volumes import decide
 from localvolume.controller.volumes.act import Acts
@@ -22,7 +22,7 @@ from localvolume.controller.volumes.reporting import Reporter
 log = logging.getLogger(__name__)
 
 
-class Role(Leading[Step]):
+class Role(Leading[Action]):
     """The volumes: adopted, let go, reported or removed."""
 
     def __init__(self, means: Means) -> None:
@@ -36,7 +36,7 @@ class Role(Leading[Step]):
             counting=self._counting,
             saw=means.cluster.volumes.apply_own_write,
         )
-        self._executor = Executor[Step](acts.do, self._queue, at_a_time=means.pace.at_a_time)
+        self._executor = Executor[Action](acts.do, self._queue, at_a_time=means.pace.at_a_time)
         self._lost: set[str] = set()
 
     async def run(self) -> None:
@@ -78,22 +78,22 @@ class Role(Leading[Step]):
         if volume is None:
             self._counting.forget(name)
         try:
-            step = None if volume is None else decide(self._counting.facts(nodes, volume), volume)
+            action = None if volume is None else decide(self._counting.facts(nodes, volume), volume)
         except Exception:  # a mistake of ours about one volume must not end the others
             log.exception("%s cannot be judged", name)
             return
-        if self._metrics.judged(name, step):
+        if self._metrics.judged(name, action):
             self._lost.add(name)
         else:
             self._lost.discard(name)
-        match step:
+        match action:
             case None | Keep():
                 self._reporter.quiet(name)
                 self._executor.forget(name)
             case Report() | Wait():
                 self._executor.forget(name)
-                self._reporter.held(step)
-                if isinstance(step, Wait):
-                    self._queue.later(name, step.seconds)
+                self._reporter.held(action)
+                if isinstance(action, Wait):
+                    self._queue.later(name, action.seconds)
             case _:
-                self._executor.begin(name, step)
+                self._executor.begin(name, action)

@@ -74,7 +74,7 @@ class Desired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Action:
     """What should happen to one object, and why. `key` is the class: one is under way at a time."""
 
     key: str
@@ -82,7 +82,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Create(Step):
+class Create(Action):
     """Make the object under that name."""
 
     name: str
@@ -90,7 +90,7 @@ class Create(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patch(Step):
+class Patch(Action):
     """Correct the sizes of this very object."""
 
     object: CSIStorageCapacity
@@ -98,7 +98,7 @@ class Patch(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delete(Step):
+class Delete(Action):
     """Take this very object away, unless it changed."""
 
     object: CSIStorageCapacity
@@ -134,13 +134,13 @@ def desired_objects(classes: Sequence[ClassRoom]) -> dict[str, Desired]:
 
 def plan_objects(
     facts: CapacityFacts, existing: Collection[CSIStorageCapacity], taken: Collection[str] = ()
-) -> list[Step]:
-    """Every step, by class; those of one class are to be done in their order.
+) -> list[Action]:
+    """Every action, by class; those of one class are to be done in their order.
 
     `existing` are the objects seen in the agent's namespace; `taken` are names at which there are
     others that are not to be seen there.
     """
-    node, steps = facts.node, list[Step]()
+    node, actions = facts.node, list[Action]()
     wanted = desired_objects(facts.classes)
     found: dict[str, list[CSIStorageCapacity]] = {key: [] for key in wanted}
     # Who has a name: one of our classes, or nobody of ours.
@@ -152,8 +152,8 @@ def plan_objects(
         else:
             holders[thing.metadata.name] = None
     for key, things in sorted(found.items()):
-        steps += _of_class(key, wanted.get(key), things, node, holders)
-    return steps
+        actions += _of_class(key, wanted.get(key), things, node, holders)
+    return actions
 
 
 def _of_class(
@@ -162,17 +162,17 @@ def _of_class(
     things: list[CSIStorageCapacity],
     node: NodeFacts,
     holders: Mapping[str, str | None],
-) -> list[Step]:
+) -> list[Action]:
     if desired is None:
         reason = "no pool of this node serves the class"
         return [Delete(key=key, reason=reason, object=thing) for thing in _sorted(things, "")]
-    steps, fit = list[Step](), list[CSIStorageCapacity]()
+    actions, fit = list[Action](), list[CSIStorageCapacity]()
     for thing in _sorted(things, object_name(node.name, key)):
         wrong = _mismatch(thing, desired, node)
         if not wrong and fit:
             wrong = f"{fit[0].metadata.name} says the same"
         if wrong:
-            steps.append(Delete(key=key, reason=wrong, object=thing))
+            actions.append(Delete(key=key, reason=wrong, object=thing))
         else:
             fit.append(thing)
     if not fit:
@@ -181,10 +181,10 @@ def _of_class(
         while holders.get(name := object_name(node.name, key, number), key) != key:
             number += 1
         reason = "the class is served here and has no such object"
-        return [*steps, Create(key=key, reason=reason, name=name, desired=desired)]
+        return [*actions, Create(key=key, reason=reason, name=name, desired=desired)]
     if difference := _difference(fit[0], desired):
-        steps.append(Patch(key=key, reason=difference, object=fit[0], desired=desired))
-    return steps
+        actions.append(Patch(key=key, reason=difference, object=fit[0], desired=desired))
+    return actions
 
 
 def shrinks(before: Desired | None, after: Desired | None) -> bool:

@@ -14,6 +14,7 @@ from localvolume.backends.model import Record
 from localvolume.config.foreign.openebs import limit_bytes
 from localvolume.dynamic.classes.parameters import read_claim
 from localvolume.dynamic.model import (
+    Action,
     ClassFacts,
     GiveBack,
     Grow,
@@ -23,7 +24,6 @@ from localvolume.dynamic.model import (
     Pool,
     Publish,
     Reject,
-    Step,
     TellGrown,
     Wish,
 )
@@ -41,8 +41,8 @@ Claim = PersistentVolumeClaim
 EVENT_RESIZE_FAILED = "VolumeResizeFailed"
 
 
-def judge_claim(world: World, claim: Claim) -> Step:
-    """The one step that a claim calls for."""
+def judge_claim(world: World, claim: Claim) -> Action:
+    """The one action that a claim calls for."""
     if claim.spec.volume_name:
         return _bound(world, claim)
     return next(answer for rule in _RULES if (answer := rule(world, claim)))
@@ -67,18 +67,18 @@ def _give_back(claim: Claim, reason: str) -> GiveBack:
 # --- is it ours to serve? ----------------------------------------------------------------------
 
 
-def not_ours(world: World, claim: Claim) -> Step | None:
+def not_ours(world: World, claim: Claim) -> Action | None:
     provisioner = claims.provisioner_of(claim)
     if provisioner in world.facts.provisioners:
         return None
     return _keep(claim, f"its provisioner is {provisioner or 'nobody'}")
 
 
-def going(_world: World, claim: Claim) -> Step | None:
+def going(_world: World, claim: Claim) -> Action | None:
     return _keep(claim, "the claim is being deleted") if is_being_deleted(claim) else None
 
 
-def without_class(world: World, claim: Claim) -> Step | None:
+def without_class(world: World, claim: Claim) -> Action | None:
     name = claims.class_of(claim)
     if name in world.facts.classes:
         return None
@@ -87,7 +87,7 @@ def without_class(world: World, claim: Claim) -> Step | None:
     return _reject(claim, f'storageclass.storage.k8s.io "{name}" not found')
 
 
-def elsewhere(world: World, claim: Claim) -> Step | None:
+def elsewhere(world: World, claim: Claim) -> Action | None:
     immediate = (
         world.facts.classes[claims.class_of(claim)].object.volume_binding_mode
         != "WaitForFirstConsumer"
@@ -100,7 +100,7 @@ def elsewhere(world: World, claim: Claim) -> Step | None:
     return _keep(claim, "no node is selected for it yet")
 
 
-def served(world: World, claim: Claim) -> Step | None:
+def served(world: World, claim: Claim) -> Action | None:
     if _key(claim) in world.facts.volumes:
         return _keep(claim, "its PersistentVolume exists")
     return None
@@ -109,7 +109,7 @@ def served(world: World, claim: Claim) -> Step | None:
 # --- what was begun is ended before anything is asked anew -------------------------------------
 
 
-def begun(world: World, claim: Claim) -> Step | None:
+def begun(world: World, claim: Claim) -> Action | None:
     for one in world.facts.pools:
         if why := one.report.unreadable.get(_key(claim)):
             reason = f"pool {one.config.name} has a record of it that cannot be read: {why}"
@@ -153,24 +153,24 @@ def begun(world: World, claim: Claim) -> Step | None:
 # --- can it be served as it asks? --------------------------------------------------------------
 
 
-def invalid(world: World, claim: Claim) -> Step | None:
+def invalid(world: World, claim: Claim) -> Action | None:
     problem = world.facts.classes[claims.class_of(claim)].problem
     return _reject(claim, f"class {claims.class_of(claim)}: {problem}") if problem else None
 
 
-def impossible(_world: World, claim: Claim) -> Step | None:
+def impossible(_world: World, claim: Claim) -> Action | None:
     reason = claims.fault_of(claim)
     return _reject(claim, reason) if reason else None
 
 
-def wrong_topology(world: World, claim: Claim) -> Step | None:
+def wrong_topology(world: World, claim: Claim) -> Action | None:
     class_facts = world.facts.classes[claims.class_of(claim)]
     if world.allows(class_facts.object.allowed_topologies):
         return None
     return _give_back(claim, f"class {class_facts.name} does not allow node {_node(world)}")
 
 
-def unlabelled(world: World, claim: Claim) -> Step | None:
+def unlabelled(world: World, claim: Claim) -> Action | None:
     """Without the label its affinity would name no node, and no pod could ever use it."""
     class_facts = world.facts.classes[claims.class_of(claim)]
     missing = [
@@ -184,7 +184,7 @@ def unlabelled(world: World, claim: Claim) -> Step | None:
 # --- where? ------------------------------------------------------------------------------------
 
 
-def others_turn(world: World, claim: Claim) -> Step | None:
+def others_turn(world: World, claim: Claim) -> Action | None:
     """As long as an earlier agent of this node is there, the claim is in its hands."""
     class_facts = world.facts.classes[claims.class_of(claim)]
     for pool in world.facts.pools:
@@ -194,7 +194,7 @@ def others_turn(world: World, claim: Claim) -> Step | None:
     return None
 
 
-def to_be_made(world: World, claim: Claim) -> Step:
+def to_be_made(world: World, claim: Claim) -> Action:
     class_facts = world.facts.classes[claims.class_of(claim)]
     size = claims.requested_bytes(claim) or 0
     most = most_bytes(size, *_limits(class_facts, size))
@@ -247,7 +247,7 @@ def _why_no_pool(world: World, class_facts: ClassFacts) -> str:
     return refusal or f"no pool of class {class_facts.name} is configured"
 
 
-def _make(world: World, claim: Claim, class_facts: ClassFacts, pool: Pool, size: int) -> Step:
+def _make(world: World, claim: Claim, class_facts: ClassFacts, pool: Pool, size: int) -> Action:
     config, wish, key = pool.config, class_facts.wish, _key(claim)
     try:
         source = read_claim(claim, class_facts)
@@ -392,7 +392,7 @@ def _node(world: World) -> str:
     return world.facts.node.name
 
 
-_RULES: tuple[Callable[[World, Claim], Step | None], ...] = (
+_RULES: tuple[Callable[[World, Claim], Action | None], ...] = (
     not_ours,
     going,
     without_class,
@@ -411,7 +411,7 @@ _RULES: tuple[Callable[[World, Claim], Step | None], ...] = (
 # --- claims that have their volume: growing ----------------------------------------------------
 
 
-def _bound(world: World, claim: Claim) -> Step:
+def _bound(world: World, claim: Claim) -> Action:
     key = claim.spec.volume_name
     volume = world.facts.volumes.get(key)
     if volume is None or claim_of(volume) != claim.metadata.uid or is_being_deleted(claim):
@@ -453,7 +453,7 @@ def _resized(world: World, key: str, size: int) -> bool:
     return any(record.size_bytes >= size for _, record in world.records_of(key))
 
 
-def _grow(world: World, claim: Claim, found: Found, asked: int) -> Step:
+def _grow(world: World, claim: Claim, found: Found, asked: int) -> Action:
     pool, record = found
     key = record.name
     if why := pool.report.problem or pool.report.unwell or pool.beside.unknown:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from localvolume.dynamic.model import Ask, ClassFacts, Facts, Hold, Keep, Plan, Pool, Step
+from localvolume.dynamic.model import Action, Ask, ClassFacts, Facts, Hold, Keep, Plan, Pool
 from localvolume.dynamic.plan.claims import is_counted, is_for, judge_claim, unfit
 from localvolume.dynamic.plan.records import judge_record, judge_spares
 from localvolume.dynamic.plan.volumes import judge_volume
@@ -17,30 +17,30 @@ UNCOUNTED = 1 << 60
 
 
 def plan(facts: Facts) -> Plan:
-    """One step for each claim, PersistentVolume and record, at most one of which is no Keep for a
+    """One action for each claim, PersistentVolume and record, at most one of which is no Keep for a
     name; what is under way (`busy`) is left out. Older claims are served first.
     """
     world = World(facts)
-    steps: dict[str, Step] = {}
+    actions: dict[str, Action] = {}
     # What goes first makes room first, and what its object says counts before what a claim wants.
     for name, volume in facts.volumes.items():
-        steps[name] = judge_volume(world, volume)
+        actions[name] = judge_volume(world, volume)
     for claim in sorted(facts.claims.values(), key=_age):
         if _name_of(claim) in facts.busy:
             continue
-        step = judge_claim(world, claim)
-        if isinstance(steps.get(step.key, step), Keep) or step.key not in steps:
-            steps[step.key] = step
+        action = judge_claim(world, claim)
+        if isinstance(actions.get(action.key, action), Keep) or action.key not in actions:
+            actions[action.key] = action
     for found in world.all_records():
         name = found.record.name
-        if name not in steps or (isinstance(steps[name], Keep) and _is_left(world, name)):
-            steps[name] = judge_record(world, found)
-    for name, step in list(steps.items()):
+        if name not in actions or (isinstance(actions[name], Keep) and _is_left(world, name)):
+            actions[name] = judge_record(world, found)
+    for name, action in list(actions.items()):
         # Never in place of what is to be done: one that cannot be taken away would block that.
-        idle = isinstance(step, Ask | Hold | Keep)
+        idle = isinstance(action, Ask | Hold | Keep)
         if idle and (spare := judge_spares(world, name)) is not None:
-            steps[name] = spare
-    chosen = [steps[name] for name in sorted(steps) if name not in facts.busy]
+            actions[name] = spare
+    chosen = [actions[name] for name in sorted(actions) if name not in facts.busy]
     return Plan(chosen, room_of_classes(world), largest_of_classes(world), unfit_of_classes(world))
 
 

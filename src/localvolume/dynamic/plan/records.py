@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localvolume.backends.model import Record
-from localvolume.dynamic.model import Ask, Hold, Keep, Purge, Step, TakeAway
+from localvolume.dynamic.model import Action, Ask, Hold, Keep, Purge, TakeAway
 from localvolume.dynamic.plan.world import Found, World, pool_of
 from localvolume.kube.cache import key_of
 
@@ -15,8 +15,9 @@ _STATES = ("making", "made", "removed", "offered")
 ORPHAN = "no PersistentVolume names it, and it may hold data"
 
 
-def judge_record(world: World, found: Found) -> Step:
-    """The one step that a record without a PersistentVolume and without a claim of ours calls for.
+def judge_record(world: World, found: Found) -> Action:
+    """The one action that a record without a PersistentVolume and without a claim of ours calls
+    for.
 
     Nothing is taken away on the word of a cache: that the claim is gone and that there is no
     PersistentVolume must have been heard from the API server itself. What is in the trash already
@@ -59,7 +60,7 @@ def never_published(record: Record) -> bool:
     )
 
 
-def judge_spares(world: World, name: str) -> Step | None:
+def judge_spares(world: World, name: str) -> Action | None:
     """What a pool that was away while its volume was made elsewhere still has of it.
 
     Nobody was ever told of what was not offered. What was offered may be taken away, as long as

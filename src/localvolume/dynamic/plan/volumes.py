@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from localvolume.dynamic.model import (
+    Action,
     Delete,
     Hold,
     Keep,
@@ -19,7 +20,6 @@ from localvolume.dynamic.model import (
     Remember,
     Retire,
     Secure,
-    Step,
 )
 from localvolume.dynamic.plan.given import newly_given, set_back
 from localvolume.dynamic.plan.places import conflicts
@@ -41,8 +41,8 @@ Volume = PersistentVolume
 EVENT_FAILED_DELETE = "VolumeFailedDelete"
 
 
-def judge_volume(world: World, volume: Volume) -> Step:
-    """The one step that a PersistentVolume calls for."""
+def judge_volume(world: World, volume: Volume) -> Action:
+    """The one action that a PersistentVolume calls for."""
     return next(answer for rule in _RULES if (answer := rule(world, volume)))
 
 
@@ -58,7 +58,7 @@ def _keep(volume: Volume, reason: str) -> Keep:
     return Keep(key=volume.metadata.name, reason=reason)
 
 
-def not_ours(world: World, volume: Volume) -> Step | None:
+def not_ours(world: World, volume: Volume) -> Action | None:
     provisioner = volume.metadata.annotations.get(marks.PROVISIONED_BY_ANNOTATION, "")
     if provisioner not in world.facts.provisioners:
         return _hold(volume, f"no pool of this node is for the provisioner {provisioner!r}")
@@ -67,7 +67,7 @@ def not_ours(world: World, volume: Volume) -> Step | None:
     return None
 
 
-def other_pool(world: World, volume: Volume) -> Step | None:
+def other_pool(world: World, volume: Volume) -> Action | None:
     """The pool it was made in must be there, and be that very one."""
     said = pool_of(volume)
     if said is None:
@@ -86,7 +86,7 @@ def other_pool(world: World, volume: Volume) -> Step | None:
     return None
 
 
-def other_volume(world: World, volume: Volume) -> Step | None:
+def other_volume(world: World, volume: Volume) -> Action | None:
     """What is on record under its name must be this object's."""
     said = pool_of(volume)
     for pool, record in _without_spares(world, volume):
@@ -107,7 +107,7 @@ def _without_spares(world: World, volume: Volume) -> list[Found]:
     return [one for one in found if not home or one in home or not never_published(one.record)]
 
 
-def to_be_remembered(world: World, volume: Volume) -> Step | None:
+def to_be_remembered(world: World, volume: Volume) -> Action | None:
     for pool, record in _without_spares(world, volume):
         if pool.report.problem:
             return _hold(volume, f"pool {pool.config.name}: {pool.report.problem}")
@@ -128,7 +128,7 @@ def to_be_remembered(world: World, volume: Volume) -> Step | None:
     return None
 
 
-def going(world: World, volume: Volume) -> Step | None:
+def going(world: World, volume: Volume) -> Action | None:
     if not is_being_deleted(volume):
         return None
     if not is_finalized(volume):
@@ -146,7 +146,7 @@ def never_bound(volume: Volume, claim: PersistentVolumeClaim) -> bool:
     return phase_of(volume) in ("Pending", "Available") and not claim.spec.volume_name
 
 
-def _retire(world: World, volume: Volume) -> Step:
+def _retire(world: World, volume: Volume) -> Action:
     # Also where claimRef was emptied: it was made for a claim, which may have left data.
     kept = volume.spec.persistent_volume_reclaim_policy != "Delete"
     if pool_of(volume) is None:
@@ -174,7 +174,7 @@ def _retire(world: World, volume: Volume) -> Step:
     )
 
 
-def _retire_adopted(world: World, volume: Volume, *, keep: bool) -> Step:
+def _retire_adopted(world: World, volume: Volume, *, keep: bool) -> Action:
     home = _home_of_adopted(world, volume)
     if isinstance(home, str):
         return _hold(volume, home)
@@ -212,7 +212,7 @@ def _home_of_adopted(world: World, volume: Volume) -> tuple[Pool, str] | str:
     return home
 
 
-def released(world: World, volume: Volume) -> Step | None:
+def released(world: World, volume: Volume) -> Action | None:
     policy, phase = volume.spec.persistent_volume_reclaim_policy, phase_of(volume)
     if phase not in ("Released", "Failed"):
         return None
@@ -237,7 +237,7 @@ def released(world: World, volume: Volume) -> Step | None:
     )
 
 
-def _in_time(world: World, volume: Volume) -> Step | None:
+def _in_time(world: World, volume: Volume) -> Action | None:
     """While its removal can still be undone, and where nobody can tell for how long."""
     class_facts = world.facts.classes.get(volume.spec.storage_class_name)
     undo = undo_of(volume, class_facts, _pool_seconds(world, volume))
@@ -277,7 +277,7 @@ def _pool_seconds(world: World, volume: Volume) -> float:
     return 0.0 if isinstance(home, str) else home[0].config.undo_seconds
 
 
-def claimed_again(_world: World, volume: Volume) -> Step | None:
+def claimed_again(_world: World, volume: Volume) -> Action | None:
     if not marks.OF_RELEASED & volume.metadata.annotations.keys():
         return None
     if phase_of(volume) == "Released":
@@ -287,7 +287,7 @@ def claimed_again(_world: World, volume: Volume) -> Step | None:
     )
 
 
-def unsecured(_world: World, volume: Volume) -> Step | None:
+def unsecured(_world: World, volume: Volume) -> Action | None:
     if pool_of(volume) is None or is_finalized(volume):
         return None
     return Secure(
@@ -295,11 +295,11 @@ def unsecured(_world: World, volume: Volume) -> Step | None:
     )
 
 
-def as_it_should_be(_world: World, volume: Volume) -> Step:
+def as_it_should_be(_world: World, volume: Volume) -> Action:
     return _keep(volume, "nothing is to be done for it")
 
 
-_RULES: tuple[Callable[[World, Volume], Step | None], ...] = (
+_RULES: tuple[Callable[[World, Volume], Action | None], ...] = (
     not_ours,
     other_pool,
     other_volume,

@@ -31,26 +31,26 @@ EVENT_FAILED = "ProvisioningFailed"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Action:
     """What is due, and why (a clause for people)."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Keep(Step):
+class Keep(Action):
     """Nothing, now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse(Step):
+class Refuse(Action):
     """Nothing can be made for the claim: say so on it (EVENT_FAILED)."""
 
     claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
-class Provision(Step):
+class Provision(Action):
     """Create this PersistentVolume."""
 
     claim: Claim
@@ -68,30 +68,30 @@ class ClaimFacts:
     node: Node | None
 
 
-def judge_claim(facts: ClaimFacts, claim: Claim) -> Step:
-    """The one step that a claim calls for: Keep, Refuse or Provision.
+def judge_claim(facts: ClaimFacts, claim: Claim) -> Action:
+    """The one action that a claim calls for: Keep, Refuse or Provision.
 
     A claim of which only a part is known may be one to refuse still: judge it again whole.
     """
     return next(answer for rule in _CLAIM_RULES if (answer := rule(facts, claim)))
 
 
-def bound(_facts: ClaimFacts, claim: Claim) -> Step | None:
+def bound(_facts: ClaimFacts, claim: Claim) -> Action | None:
     return Keep(f"it has {claim.spec.volume_name}") if claim.spec.volume_name else None
 
 
-def not_ours(facts: ClaimFacts, claim: Claim) -> Step | None:
+def not_ours(facts: ClaimFacts, claim: Claim) -> Action | None:
     provisioner = claims.provisioner_of(claim)
     if provisioner in facts.served:
         return None
     return Keep(f"its provisioner is {provisioner or 'nobody'}")
 
 
-def going(_facts: ClaimFacts, claim: Claim) -> Step | None:
+def going(_facts: ClaimFacts, claim: Claim) -> Action | None:
     return Keep("the claim is being deleted") if is_being_deleted(claim) else None
 
 
-def made(facts: ClaimFacts, claim: Claim) -> Step | None:
+def made(facts: ClaimFacts, claim: Claim) -> Action | None:
     if facts.there is None:
         return None
     if is_made_for(facts.there, claim):
@@ -100,7 +100,7 @@ def made(facts: ClaimFacts, claim: Claim) -> Step | None:
     return Refuse(f"another PersistentVolume has the name {name} already", claim)
 
 
-def without_class(facts: ClaimFacts, claim: Claim) -> Step | None:
+def without_class(facts: ClaimFacts, claim: Claim) -> Action | None:
     name = claims.class_of(claim)
     if facts.storage_class is None:
         return Refuse(f'storageclass.storage.k8s.io "{name}" not found', claim)
@@ -109,7 +109,7 @@ def without_class(facts: ClaimFacts, claim: Claim) -> Step | None:
     return None
 
 
-def impossible(_facts: ClaimFacts, claim: Claim) -> Step | None:
+def impossible(_facts: ClaimFacts, claim: Claim) -> Action | None:
     if reason := claims.fault_of(claim):
         return Refuse(reason, claim)
     if claim.spec.volume_mode == "Block":
@@ -121,7 +121,7 @@ def impossible(_facts: ClaimFacts, claim: Claim) -> Step | None:
     return None
 
 
-def unplaced(facts: ClaimFacts, claim: Claim) -> Step | None:
+def unplaced(facts: ClaimFacts, claim: Claim) -> Action | None:
     """A node that was selected decides, in either binding mode."""
     storage_class, name = _class(facts), claims.selected_node(claim)
     if name and facts.node is None:
@@ -139,7 +139,7 @@ def unplaced(facts: ClaimFacts, claim: Claim) -> Step | None:
     return None
 
 
-def to_be_made(facts: ClaimFacts, claim: Claim) -> Step:
+def to_be_made(facts: ClaimFacts, claim: Claim) -> Action:
     storage_class = _class(facts)
     wish = read_class(storage_class)
     if isinstance(wish, list):
@@ -151,7 +151,7 @@ def to_be_made(facts: ClaimFacts, claim: Claim) -> Step:
     return Provision(reason, claim, persistent_volume(claim, storage_class, wish, node))
 
 
-_CLAIM_RULES: tuple[Callable[[ClaimFacts, Claim], Step | None], ...] = (
+_CLAIM_RULES: tuple[Callable[[ClaimFacts, Claim], Action | None], ...] = (
     bound,
     not_ours,
     going,

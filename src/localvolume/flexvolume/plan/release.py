@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from localvolume.flexvolume.plan.provision import Keep, Step
+from localvolume.flexvolume.plan.provision import Action, Keep
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import affinity, marks
 from localvolume.volumes.objects import claim_of, is_being_deleted, is_finalized, phase_of
@@ -20,14 +20,14 @@ EVENT_FAILED_DELETE = "VolumeFailedDelete"
 
 
 @dataclass(frozen=True, slots=True)
-class Hold(Step):
+class Hold(Action):
     """Nothing can be done about the volume: say so on it (EVENT_FAILED_DELETE)."""
 
     volume: Volume
 
 
 @dataclass(frozen=True, slots=True)
-class Delete(Step):
+class Delete(Action):
     """Delete the object; first, where `secure`, hold it by our finalizer for its agent."""
 
     volume: Volume
@@ -46,12 +46,12 @@ class VolumeFacts:
     claim: PersistentVolumeClaim | None = None
 
 
-def judge_volume(facts: VolumeFacts, volume: Volume) -> Step:
-    """The one step that a PersistentVolume calls for: Keep, Hold or Delete."""
+def judge_volume(facts: VolumeFacts, volume: Volume) -> Action:
+    """The one action that a PersistentVolume calls for: Keep, Hold or Delete."""
     return next(answer for rule in _VOLUME_RULES if (answer := rule(facts, volume)))
 
 
-def of_others(facts: VolumeFacts, volume: Volume) -> Step | None:
+def of_others(facts: VolumeFacts, volume: Volume) -> Action | None:
     provisioner = volume.metadata.annotations.get(marks.PROVISIONED_BY_ANNOTATION, "")
     source = volume.spec.flex_volume
     if source is None or provisioner not in facts.served:
@@ -61,11 +61,11 @@ def of_others(facts: VolumeFacts, volume: Volume) -> Step | None:
     return None
 
 
-def on_its_way(_facts: VolumeFacts, volume: Volume) -> Step | None:
+def on_its_way(_facts: VolumeFacts, volume: Volume) -> Action | None:
     return Keep("it is being deleted") if is_being_deleted(volume) else None
 
 
-def wanted(facts: VolumeFacts, volume: Volume) -> Step | None:
+def wanted(facts: VolumeFacts, volume: Volume) -> Action | None:
     phase, policy = phase_of(volume), volume.spec.persistent_volume_reclaim_policy
     if phase not in ("Released", "Failed"):
         return Keep(f"its phase is {phase}")
@@ -80,7 +80,7 @@ def wanted(facts: VolumeFacts, volume: Volume) -> Step | None:
     return None
 
 
-def unwanted(facts: VolumeFacts, volume: Volume) -> Step:
+def unwanted(facts: VolumeFacts, volume: Volume) -> Action:
     reason = "its claim is gone"
     if marks.NODE_LABEL in volume.metadata.labels:
         if not facts.node:
@@ -93,7 +93,7 @@ def unwanted(facts: VolumeFacts, volume: Volume) -> Step:
     return Keep("its node's agent does not know it yet")
 
 
-_VOLUME_RULES: tuple[Callable[[VolumeFacts, Volume], Step | None], ...] = (
+_VOLUME_RULES: tuple[Callable[[VolumeFacts, Volume], Action | None], ...] = (
     of_others,
     on_its_way,
     wanted,

@@ -1,4 +1,4 @@
-"""What is to be said of the health of a node's volumes, and why: pure, from facts to steps.
+"""What is to be said of the health of a node's volumes, and why: pure, from facts to actions.
 
 What was said last stands on the object, so an agent that begins anew neither repeats nor forgets
 it. Nothing here, and nothing that follows from here, touches a volume: health is said, not mended.
@@ -14,6 +14,7 @@ from typing import Final
 
 from localvolume.health.model import (
     REASONS,
+    Action,
     Facts,
     Keep,
     Memory,
@@ -24,7 +25,6 @@ from localvolume.health.model import (
     Room,
     Say,
     Seen,
-    Step,
     Thin,
     Trouble,
     Wait,
@@ -49,8 +49,8 @@ _FULL_HEALTH: Final = frozenset({"out_of_data", "metadata_read_only", "failed"})
 
 
 def plan(facts: Facts) -> Plan:
-    """A step for each volume, in the order of their names."""
-    made = Plan(steps=[], memory={}, unhealthy={}, unknown={})
+    """An action for each volume, in the order of their names."""
+    made = Plan(actions=[], memory={}, unhealthy={}, unknown={})
     for uid, volume in sorted(facts.volumes.items(), key=lambda item: item[1].metadata.name):
         place, seen = facts.places.get(uid), facts.seen.get(uid)
         if is_being_deleted(volume):
@@ -58,20 +58,20 @@ def plan(facts: Facts) -> Plan:
         memory = facts.memory.get(uid, Memory(since=facts.now))
         unknown = _unknown(volume, place, seen)
         if place is None or seen is None or unknown:
-            step: Step = Keep(volume, "nobody can tell")
+            action: Action = Keep(volume, "nobody can tell")
             made.unknown[uid] = unknown
         else:
             trouble = judge(place, seen, said_reason(volume))
             reason = trouble.reason if trouble else ""
             if reason != memory.reason or uid not in facts.memory:
                 memory = Memory(reason=reason, since=facts.now, written=memory.written)
-            step = _step(volume, trouble, memory, facts)
-        if isinstance(step, Say | Over):
+            action = _action(volume, trouble, memory, facts)
+        if isinstance(action, Say | Over):
             memory = Memory(reason=memory.reason, since=memory.since, written=facts.now)
         made.memory[uid] = memory
-        made.steps.append(step)
-        now = step.trouble.reason if isinstance(step, Say) else said_reason(volume)
-        if now and not isinstance(step, Over):
+        made.actions.append(action)
+        now = action.trouble.reason if isinstance(action, Say) else said_reason(volume)
+        if now and not isinstance(action, Over):
             made.unhealthy[uid] = now
     return made
 
@@ -143,7 +143,9 @@ def _thin(thin: Thin, before: str) -> Trouble | None:
     return None
 
 
-def _step(volume: PersistentVolume, trouble: Trouble | None, memory: Memory, facts: Facts) -> Step:
+def _action(
+    volume: PersistentVolume, trouble: Trouble | None, memory: Memory, facts: Facts
+) -> Action:
     """What to do about what was seen: at once, or once it has lasted."""
     before, patience = said_reason(volume), facts.patience
     lasted = facts.now - memory.since

@@ -1,4 +1,5 @@
-"""The PersistentVolume that a Publish step would create: the same for the agent and for `plan`."""
+"""The PersistentVolume that a Publish action would create: the same for the agent and for
+`plan`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What should happen to the static volumes of a node, and why: pure functions from facts to steps.
+"""What should happen to the static volumes of a node, and why: pure functions from facts to
+actions.
 
 `plan` looks at every PersistentVolume of the node and at every entry of its discovery directories
-that none of them offers. Each rule of the two tables answers with the steps it wants or with
+that none of them offers. Each rule of the two tables answers with the actions it wants or with
 None; the first answer counts. Nothing else in the project decides what happens to a static volume.
 
 Whatever is not known for certain ends in a `Hold`: the data stays, the reason is said, and the
@@ -17,6 +18,7 @@ from localvolume.cleaning.method import MethodInvalid
 from localvolume.config.model import ClassConfig
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.model import (
+    Action,
     Adopt,
     Ask,
     Clean,
@@ -31,7 +33,6 @@ from localvolume.static.model import (
     MarkClaimed,
     Publish,
     Reclaim,
-    Step,
     StopJob,
     Withdraw,
 )
@@ -70,27 +71,27 @@ EVENT_NOT_RECORDED = "VolumeNotRecorded"
 EVENT_WAITS = "VolumeCleaningWaits"
 EVENT_NAMES_TAKEN = "VolumeNamesTaken"
 
-Answer = Sequence[Step] | None
+Answer = Sequence[Action] | None
 
 
-def plan(facts: Facts) -> list[Step]:
-    """Every step that these facts call for, in the order of the paths they are about."""
+def plan(facts: Facts) -> list[Action]:
+    """Every action that these facts call for, in the order of the paths they are about."""
     world = World(facts)
-    steps: list[Step] = []
+    actions: list[Action] = []
     for volume in facts.volumes.values():
-        steps += next(answer for rule in VOLUME_RULES if (answer := rule(world, volume)))
+        actions += next(answer for rule in VOLUME_RULES if (answer := rule(world, volume)))
     for entry in facts.entries:
         if not world.offers_of(entry.host_path):
-            steps += next(answer for rule in ENTRY_RULES if (answer := rule(world, entry)))
-    return sorted(steps, key=lambda step: step.key)
+            actions += next(answer for rule in ENTRY_RULES if (answer := rule(world, entry)))
+    return sorted(actions, key=lambda action: action.key)
 
 
-def is_to_come(step: Step) -> bool:
+def is_to_come(action: Action) -> bool:
     """Whether the node's volumes are not all known yet: one is to be offered, or looked into."""
-    if isinstance(step, Hold) and step.volume is None and step.entry is not None:
-        problem = step.entry.problem
-        return problem.code == "reading" if problem else step.entry.content is None
-    return isinstance(step, Publish | CleanFirst | Ask)
+    if isinstance(action, Hold) and action.volume is None and action.entry is not None:
+        problem = action.entry.problem
+        return problem.code == "reading" if problem else action.entry.content is None
+    return isinstance(action, Publish | CleanFirst | Ask)
 
 
 # --- PersistentVolumes -------------------------------------------------------------------------
@@ -152,16 +153,16 @@ def bound(world: World, volume: PersistentVolume) -> Answer:
     """A claim holds it: nothing is ever changed but our own marks, and its health is told."""
     if phase_of(volume) != "Bound":
         return None
-    steps: list[Step] = []
+    actions: list[Action] = []
     entry, same = world.entry_of(volume), _known_same(world, volume)
     if world.misplaced(volume):
         pass  # Our finalizer on what is not ours would keep it from ever being deleted.
     elif needs := _adoption(volume, same, complete=True) or _record(world, volume, same):
-        steps.append(needs)
+        actions.append(needs)
     elif _is_to_be_marked(volume, same):
-        steps.append(MarkClaimed(path_of(volume), "a claim holds it", volume, same))
+        actions.append(MarkClaimed(path_of(volume), "a claim holds it", volume, same))
     health = _health(world, volume, entry)
-    return [*steps, health or Keep(path_of(volume), "a claim holds it", volume, entry)]
+    return [*actions, health or Keep(path_of(volume), "a claim holds it", volume, entry)]
 
 
 def offered(world: World, volume: PersistentVolume) -> Answer:
@@ -228,7 +229,7 @@ def _wait_for_job(world: World, volume: PersistentVolume) -> Hold | None:
     return None
 
 
-def _stop_job(world: World, volume: PersistentVolume, why: str) -> list[Step]:
+def _stop_job(world: World, volume: PersistentVolume, why: str) -> list[Action]:
     """What ends a Job of ours that cleans what is not to be cleaned any more; nothing without."""
     job = world.own_job(volume)
     if job is None or job.state != "unfinished":

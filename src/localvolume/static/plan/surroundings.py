@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What every step of one plan has in common."""
+    """What every action of one plan has in common."""
 
     node: NodeFacts
     options: PublishingOptions

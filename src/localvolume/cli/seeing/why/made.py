@@ -41,12 +41,12 @@ def flex(facts: Facts, claim: Claim) -> Verdict | None:
         there=(facts.volumes or {}).get(claims.volume_name(claim.metadata.uid)),
         node=node if node is not None and allows(class_, node) else None,
     )
-    step = judge_claim(known, claim)
-    if isinstance(step, Refuse):
-        return _refused(step.reason)
+    action = judge_claim(known, claim)
+    if isinstance(action, Refuse):
+        return _refused(action.reason)
     if not claims.selected_node(claim) and is_for_first_pod(class_):
         return waits_for_pod(facts, claim)
-    text = f"a FlexVolume PersistentVolume is made for it by the controller: {step.reason}"
+    text = f"a FlexVolume PersistentVolume is made for it by the controller: {action.reason}"
     then = "its volume is made on the node when it is mounted first"
     return Verdict(code="flexvolume", text=text, then=then, who=controller_or_you(facts))
 
@@ -80,41 +80,43 @@ def _routed(facts: Facts, claim: Claim, class_: StorageClass) -> Verdict:
         refused={told[0]: told[1]} if told else {},
         now=facts.now,
     )
-    step = decide(known, claim)
-    if isinstance(step, Keep) and step.here:
+    action = decide(known, claim)
+    if isinstance(action, Keep) and action.here:
         return _at_node(facts, claim)
-    if isinstance(step, Reschedule):
+    if isinstance(action, Reschedule):
         then = "the controller takes the node out of the claim, and the scheduler chooses another"
-        return Verdict(code="node-unfit", text=step.reason, then=then, who=controller_or_you(facts))
-    if isinstance(step, Route | Unroute):
+        return Verdict(
+            code="node-unfit", text=action.reason, then=then, who=controller_or_you(facts)
+        )
+    if isinstance(action, Route | Unroute):
         said = _newest_warning(facts, claim) if told else None
         if said is not None:
             # The claim names one node alone, and that one may have been the last of several.
             then = "nodes that did not give it back are asked, and those that did after 5 minutes"
             who = "you: put right what it says"
             return Verdict(code="given-back", text=said.message, then=then, who=who)
-        text = f"no agent was told of it yet: {step.reason}"
+        text = f"no agent was told of it yet: {action.reason}"
         then = "the controller labels it for a node, whose agent makes its volume"
         return Verdict(code="to-route", text=text, then=then, who=controller_or_you(facts))
-    if isinstance(step, Nowhere):
+    if isinstance(action, Nowhere):
         if facts.capacities is None:
             why = f"what room there is could not be read: {facts.unknown['csistoragecapacities']}"
             return Verdict(
                 code="unknown", text=why, then="unknown", who="you: ask with more rights"
             )
-        found = _nowhere(step, class_)
+        found = _nowhere(action, class_)
         if is_for_first_pod(class_):
             return replace(found, then=f"{found.then}, and a pod uses it")
         return found
     if is_for_first_pod(class_):
         return waits_for_pod(facts, claim)
-    text = f"the controller leaves it alone: {step.reason}"
+    text = f"the controller leaves it alone: {action.reason}"
     return Verdict(code="left", text=text, then="it waits", who="Kubernetes")
 
 
-def _nowhere(step: Nowhere, class_: StorageClass) -> Verdict:
-    text = step.reason
-    match step.lack:
+def _nowhere(action: Nowhere, class_: StorageClass) -> Verdict:
+    text = action.reason
+    match action.lack:
         case "room":
             then = "it gets its volume as soon as a node has room"
             who = "you: make room, add a pool, or ask for less"

@@ -71,12 +71,12 @@ def not_adopted(facts: Facts, volume: Volume) -> Verdict | None:
         return None
     policy = Policy(provisioners=facts.provisioners, flex_drivers=marks.FLEX_DRIVERS)
     known = controller.Facts(facts.known_nodes, policy)
-    step = controller.decide(known, volume)
-    if isinstance(step, Adopt):
-        text = f"it is not adopted yet, and will be: {step.reason}"
-        then = f"the controller labels it for {step.node_name}, whose agent then serves it"
+    action = controller.decide(known, volume)
+    if isinstance(action, Adopt):
+        text = f"it is not adopted yet, and will be: {action.reason}"
+        then = f"the controller labels it for {action.node_name}, whose agent then serves it"
         return Verdict(code="to-adopt", text=text, then=then, who=controller_or_you(facts))
-    text = f"no agent serves it: {step.reason}"
+    text = f"no agent serves it: {action.reason}"
     who = "you: see the page of the tool that made it"
     return Verdict(code="not-adopted", text=text, then="nothing is done to it", who=who)
 

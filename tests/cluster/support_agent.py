@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import localvolume
-from localvolume.agent.agent import Agent, AgentOptions
+from localvolume.agent.agent import Agent
 from localvolume.agent.deeds import Deeds
+from localvolume.agent.options import AgentOptions
 from localvolume.agent.paces import Paces
 from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.run import clean

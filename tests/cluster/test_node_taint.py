@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localvolume.agent import taint
-from localvolume.agent.agent import AgentOptions
+from localvolume.agent.options import AgentOptions
 from localvolume.config.environment import ListenAddress
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, JsonPatch

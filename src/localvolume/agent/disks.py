@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from localvolume.agent.deeds import Deeds
 from localvolume.agent.shared import Shared
 from localvolume.config.model import Configuration
 from localvolume.disks.act import carry_out
 from localvolume.disks.role import DisksRole
 
 
-def begin(shared: Shared, configuration: Configuration, deeds: Deeds) -> DisksRole:
-    """Make the role. The caller runs it, and wakes it up when block devices change."""
-    return DisksRole(
+def begin(shared: Shared, configuration: Configuration) -> DisksRole:
+    """Make the role. The caller runs it."""
+    options = shared.options
+    role = DisksRole(
         events=shared.events,
         workers=shared.workers,
         registry=shared.registry,
         volumes=shared.volumes,
         own_pod=shared.own_pod,
-        node_name=shared.node_name,
+        node_name=options.node_name,
         configuration=configuration,
-        recheck_seconds=shared.paces.disks_recheck,
-        carry_out=deeds.carry_out or carry_out,
+        recheck_seconds=options.paces.disks_recheck,
+        carry_out=options.deeds.carry_out or carry_out,
     )
+    for wake in (shared.wakes.pod, shared.wakes.devices):
+        wake.append(role.changed)
+    shared.loops["disks"] = role.loop
+    return role

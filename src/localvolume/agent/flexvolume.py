@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from localvolume.agent.shared import Shared
+from localvolume.agent.shared import Shared, Wake
 from localvolume.config.model import Configuration
 from localvolume.flexvolume.collecting import CollectorMetrics
 from localvolume.flexvolume.paces import FlexPaces
@@ -15,26 +15,13 @@ from localvolume.flexvolume.role import FlexRole
 from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import CLAIMS
-from localvolume.volumes import marks
 
 
-def begin(
-    shared: Shared,
-    tasks: asyncio.TaskGroup,
-    configuration: Configuration,
-) -> FlexRole:
-    """Make the role and start its informer.
-
-    The caller runs the role, and wakes it up when volumes, the Node or mounts change.
-    """
-    role: FlexRole | None = None
-
-    def changed(*_: object) -> None:
-        if role is not None:
-            role.changed()
-
-    own = f"{marks.NODE_LABEL}={marks.node_key(shared.node_name)}"
-    claims = Informer(shared.client, CLAIMS, label_selector=own, on_change=changed)
+def begin(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configuration) -> FlexRole:
+    """Make the role and start its informer. The caller runs it."""
+    options, wakes = shared.options, shared.wakes
+    wake = Wake()
+    claims = Informer(shared.client, CLAIMS, label_selector=shared.own, on_change=wake)
     role = FlexRole(
         client=shared.client,
         events=shared.events,
@@ -44,9 +31,13 @@ def begin(
         volumes=shared.volumes,
         claims=claims,
         nodes=shared.nodes,
-        node_name=shared.node_name,
+        node_name=options.node_name,
         configuration=configuration,
-        paces=shared.paces.flexvolume or FlexPaces(),
+        paces=options.paces.flexvolume or FlexPaces(),
     )
+    for one in (wake, wakes.volumes, wakes.node):
+        one.append(role.changed)
+    shared.loops["flexvolume"] = role.loop
+    shared.problems.append(lambda: role.problems)
     tasks.create_task(claims.run())
     return role

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
+from localvolume.agent.shared import Shared
 from localvolume.config.model import Configuration
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, JsonPatch
@@ -22,6 +23,7 @@ from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.http.transport import LONGEST_WAIT_SECONDS
 from localvolume.kube.kinds import NODES
 from localvolume.kube.objects import Node
+from localvolume.static.role import StaticRole
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,24 @@ def without_taints(node: Node, key: str) -> JsonPatch | None:
             {"op": "remove", "path": path},
         ]
     return JsonPatch(operations)
+
+
+def begin(shared: Shared, static: StaticRole, configuration: Configuration) -> NotReadyTaint:
+    """Make what removes it once the static volumes are offered. The caller runs it."""
+    paces = shared.options.paces
+    taint = NotReadyTaint(
+        client=shared.client,
+        events=shared.events,
+        nodes=shared.nodes.items,
+        node_name=shared.options.node_name,
+        complete=static.complete,
+        look=static.objects_changed,
+        configuration=configuration,
+        first_wait=paces.taint_first_wait,
+        longest_wait=paces.taint_longest_wait,
+    )
+    shared.wakes.node.append(taint.node_changed)
+    return taint
 
 
 @dataclass(eq=False, kw_only=True)

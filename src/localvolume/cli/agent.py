@@ -6,8 +6,9 @@ import argparse
 import os
 import sys
 
-from localvolume.agent.agent import Agent, AgentOptions
+from localvolume.agent.agent import Agent
 from localvolume.agent.deeds import Deeds
+from localvolume.agent.options import AgentOptions
 from localvolume.agent.paces import Paces
 from localvolume.cli.logs import add_log_arguments, set_up
 from localvolume.cli.process import run_process

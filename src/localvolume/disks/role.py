@@ -78,7 +78,7 @@ class DisksRole:
         self._tried: dict[str, float] = {}
         self._carried_out: set[str] = set()
 
-    def changed(self) -> None:
+    def changed(self, *_: object) -> None:
         """A block device came, went or changed."""
         self.loop.wake()
 

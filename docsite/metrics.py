@@ -13,7 +13,7 @@ from docsite.environment import SOURCE
 from docsite.markdown import Missing, code, page, table, text
 from localvolume.agent.telemetry import ProcessTelemetry
 from localvolume.controller.telemetry import ControllerMetrics
-from localvolume.disks.telemetry import DiskTelemetry
+from localvolume.disks.role import DiskTelemetry
 from localvolume.dynamic.telemetry import DynamicTelemetry
 from localvolume.flexvolume.collecting import CollectorMetrics
 from localvolume.flexvolume.telemetry import FlexTelemetry
@@ -26,7 +26,7 @@ ON_A_REGISTRY: Mapping[str, Callable[[CollectorRegistry], Any]] = {
     "flexvolume/telemetry.py": FlexTelemetry,
     "flexvolume/collecting.py": CollectorMetrics,
     "health/telemetry.py": HealthTelemetry,
-    "disks/telemetry.py": DiskTelemetry,
+    "disks/role.py": DiskTelemetry,
 }
 """What adds metrics to the agent's registry, by the module."""
 
@@ -37,7 +37,7 @@ _TITLES = {
     "flexvolume/telemetry.py": "Agent: FlexVolume",
     "flexvolume/collecting.py": "Agent: what FlexVolume removes",
     "health/telemetry.py": "Agent: health",
-    "disks/telemetry.py": "Agent: raw disks",
+    "disks/role.py": "Agent: raw disks",
 }
 _MAKERS = {"Counter", "Gauge", "Histogram", "Summary", "Info", "Enum"}
 

@@ -15,7 +15,6 @@ from localvolume.backends.lvm.record import fields_of, is_begun
 from localvolume.backends.lvm.view import report_of, view_of
 from localvolume.backends.model import Abilities
 from localvolume.config.pools import DYNAMIC_PROVISIONER, LvmConfig, PoolConfig
-from localvolume.dynamic.alerts import Alerts
 from localvolume.dynamic.classes.parameters import read_class
 from localvolume.dynamic.manifest import persistent_volume
 from localvolume.dynamic.model import (
@@ -33,6 +32,7 @@ from localvolume.dynamic.patterns import Patterns, unmatched
 from localvolume.dynamic.plan.orphans import orphans_of
 from localvolume.dynamic.plan.places import relative_place
 from localvolume.dynamic.plan.plan import plan
+from localvolume.dynamic.role import Alerts
 from localvolume.dynamic.telemetry import DynamicTelemetry
 from localvolume.host.lvm.commands import LogicalVolume, VolumeGroup
 from localvolume.host.process.workers import Workers

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.host.filesystem.extrest import UNPROVEN, why_not_at_rest
+from localvolume.host.filesystem.extempty import UNPROVEN, why_not_at_rest
 from localvolume.host.filesystem.extsuper import SUPER_BYTES, parse_super
 from tests.suite.units import GIB, MIB
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.backends.lvm.layout import free_bytes, largest_by_class, largest_extents
+from localvolume.backends.lvm.view import free_bytes, largest_by_class, largest_extents
 from localvolume.config.lvcreateoptions import allocation_of
 from localvolume.config.pools import LvmConfig
 from localvolume.dynamic.model import GiveBack, Make, Pool

@@ -2,8 +2,7 @@
 
 import pytest
 
-from localvolume.kube.access.auth import Access
-from localvolume.kube.access.proxy import proxy_from_environment
+from localvolume.kube.access.auth import Access, proxy_from_environment
 
 
 def test_a_server_with_a_path_keeps_it() -> None:

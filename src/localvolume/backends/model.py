@@ -47,7 +47,7 @@ class Record:
     or image file, or a subvolume's id, so that nothing else at its place is ever taken for it.
     `project` is the quota project's id, 0 for none. `claim` is `namespace/name` and `claim_uid`
     its UID, "" for a volume that another provisioner made; `given` are the UIDs of claims that it
-    was given to after that one, the last ones in their order (dynamic/plan/given.py).
+    was given to after that one, the last ones in their order (dynamic/plan/volumes.py).
     `volume_uid` is the PersistentVolume's, once known.
     """
 

@@ -10,19 +10,20 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from localvolume.config.model import Configuration
 from localvolume.disks.act import CarryOut, Outcome, PlanChanged, carry_out, mount_again
 from localvolume.disks.facts import look
-from localvolume.disks.model import DiskPlan, Judged
+from localvolume.disks.model import DiskPlan, Judged, Verdict
 from localvolume.disks.plan.naming import stable, written
 from localvolume.disks.plan.owners import identities
 from localvolume.disks.plan.plan import plan
-from localvolume.disks.telemetry import DiskTelemetry
 from localvolume.host.block.disklist import BY_ID
 from localvolume.host.process.workers import Workers
 from localvolume.kube.correlate import EventType
@@ -30,9 +31,36 @@ from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.ownpod import OwnPod
+from localvolume.process.metrics import OURS
 from localvolume.reconcile.loop import CannotLook, Loop, Rest
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.objects import path_of
+
+VERDICTS: Final[tuple[str, ...]] = get_args(Verdict)
+
+
+# The metrics of disks: how many have which verdict.
+
+
+class DiskTelemetry:
+    """All of them, on one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._disks = Gauge(
+            f"{OURS}_disks",
+            "Disks and partitions of this node by what the plan says of them: format and link "
+            "(once approved), mount, done, hold (a filter means it, and something is against it), "
+            "skip (no filter means it)",
+            ("verdict",),
+            registry=registry,
+        )
+
+    def looked(self, rows: Iterable[Judged]) -> None:
+        """After a look at all disks; none, where there are no filters any more."""
+        counted = Counter(row.verdict for row in rows)
+        for verdict in VERDICTS:
+            self._disks.labels(verdict).set(counted[verdict])  # type: ignore[index]
+
 
 log = logging.getLogger(__name__)
 

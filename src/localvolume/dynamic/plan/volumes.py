@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
+from localvolume.backends.model import Record
 from localvolume.dynamic.model import (
     Action,
     Delete,
@@ -21,7 +23,6 @@ from localvolume.dynamic.model import (
     Retire,
     Secure,
 )
-from localvolume.dynamic.plan.given import newly_given, set_back
 from localvolume.dynamic.plan.places import conflicts
 from localvolume.dynamic.plan.records import never_published
 from localvolume.dynamic.plan.undoing import Undo, undo_of
@@ -35,6 +36,49 @@ from localvolume.volumes.objects import (
     is_held_by_claim,
     phase_of,
 )
+
+# Whose a volume was, as its pool remembers it: against an API server that was set back. Pure.
+#
+# A volume outlives its claim where that is undone, or where somebody empties claimRef. Its record
+# has all claims that it was given to, in their order. An object that names an earlier one comes
+# from a backup of etcd, and what it says of the end of that claim says nothing of what lies there
+# now.
+
+NOBODY: Final = "nobody"
+"""In place of a claim's UID: it is kept for whoever claims it next."""
+
+
+def newly_given(world: World, volume: PersistentVolume, record: Record) -> str:
+    """To whom the volume was given that its record does not have as the last one yet; or ""."""
+    known, uid = _known(record), claim_of(volume)
+    # What goes needs no such note, and must go where there is no room to write one.
+    if not known or is_being_deleted(volume):
+        return ""
+    if not uid:
+        return NOBODY if phase_of(volume) == "Available" and known[-1] != NOBODY else ""
+    if not is_held_by_claim(volume) or uid == known[-1]:
+        return ""
+    # An API server that was set back has an earlier claim again: it counts once it is seen.
+    return uid if uid not in known or world.claim_with(uid) is not None else ""
+
+
+def set_back(volume: PersistentVolume, record: Record) -> str:
+    """Why the claim that the object names is not the last one that had the volume; or ""."""
+    known, uid = _known(record), claim_of(volume)
+    if uid not in known or uid == known[-1]:
+        return ""
+    what = "kept for" if known[-1] == NOBODY else "given to"
+    return (
+        f"it was {what} another claim since, as its pool remembers: the API server may have"
+        " been set back; keep it with localvolume undo, or delete the PersistentVolume to have its"
+        " volume removed now"
+    )
+
+
+def _known(record: Record) -> tuple[str, ...]:
+    """The UIDs in their order; empty for a volume that another provisioner made."""
+    return (record.claim_uid, *record.given) if record.claim_uid else ()
+
 
 Volume = PersistentVolume
 

@@ -2,11 +2,91 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.why.explanation import Verdict
-from localvolume.cli.seeing.why.fitting import misfit, summed_up
-from localvolume.kube.objects import PersistentVolumeClaim
-from localvolume.volumes import claims
+from localvolume.kube.objects import (
+    LabelSelector,
+    NodeSelectorTerm,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from localvolume.volumes import affinity, claims
+from localvolume.volumes.capacity import bytes_of, quantity
+from localvolume.volumes.objects import is_being_deleted, phase_of
+
+# Why a prepared PersistentVolume is not what a claim asks for: pure, as the binder matches them.
+#
+# Source: the Kubernetes documentation of persistent volumes ("Binding", "Selector", "Access
+# modes").
+
+_NAMED = 3
+"""Of how many volumes each reason names examples."""
+
+
+def misfit(
+    claim: PersistentVolumeClaim,
+    volume: PersistentVolume,
+    node: tuple[str, Mapping[str, str]] | None = None,
+) -> str:
+    """The first reason why the claim cannot have the volume, "" where it can.
+
+    `node`: name and labels of the node that the claim is to be served on, where one is selected.
+    """
+    spec, wanted = volume.spec, claim.spec
+    if is_being_deleted(volume):
+        return "it is being deleted"
+    ref = spec.claim_ref
+    mine = ref is not None and (ref.namespace, ref.name) == _name(claim)
+    if ref is not None and not mine:
+        return "another claim has it, or it is kept for one"
+    if mine and ref is not None and ref.uid not in ("", claim.metadata.uid):
+        return "an earlier claim of this name had it"
+    if phase_of(volume) not in ("Available", "Pending", "Bound"):
+        return f"it is {phase_of(volume)}"
+    if spec.storage_class_name != claims.class_of(claim):
+        return f"its class is {spec.storage_class_name or 'none'}"
+    mode = wanted.volume_mode or "Filesystem"
+    if (spec.volume_mode or "Filesystem") != mode:
+        return f"its volumeMode is {spec.volume_mode or 'Filesystem'}, not {mode}"
+    if missing := sorted(set(wanted.access_modes) - set(spec.access_modes)):
+        return f"it does not have access mode {', '.join(missing)}"
+    asked, has = claims.requested_bytes(claim) or 0, bytes_of(spec.capacity.get("storage", "")) or 0
+    if has < asked:
+        return f"it is too small: less than {quantity(asked)}"
+    if not selects(wanted.selector, volume.metadata.labels):
+        return "the claim's selector does not match its labels"
+    terms = affinity.required_terms(volume)
+    if node and terms and not any(affinity.matches(term, *node) for term in terms):
+        return f"it is not on the selected node {node[0]}"
+    return ""
+
+
+def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    """Whether a label selector matches; none matches all."""
+    if selector is None:
+        return True
+    if any(labels.get(key) != value for key, value in selector.match_labels.items()):
+        return False
+    rest = NodeSelectorTerm(match_expressions=selector.match_expressions)
+    return not rest.match_expressions or affinity.matches(rest, "", labels)
+
+
+def summed_up(reasons: Iterable[tuple[str, str]]) -> Sequence[str]:
+    """`3: it is too small: less than 1Gi (a, b, c)`: pairs of a volume and why not, most first."""
+    groups: dict[str, list[str]] = {}
+    for name, reason in reasons:
+        groups.setdefault(reason, []).append(name)
+    found = []
+    for reason, names in sorted(groups.items(), key=lambda one: (-len(one[1]), one[0])):
+        more = ", …" if len(names) > _NAMED else ""
+        found.append(f"{len(names)}: {reason} ({', '.join(sorted(names)[:_NAMED])}{more})")
+    return found
+
+
+def _name(claim: PersistentVolumeClaim) -> tuple[str, str]:
+    return claim.metadata.namespace, claim.metadata.name
 
 
 def prepared(facts: Facts, claim: PersistentVolumeClaim) -> Verdict | None:

@@ -10,7 +10,7 @@ from localvolume.backends.model import PoolReport, Progress, Record
 
 
 class Store(Protocol):
-    """One pool of this node: ``pool.PoolStore`` or ``lvmstore.LvmStore``.
+    """One pool of this node: ``pool.pool.PoolStore`` or ``lvm.store.LvmStore``.
 
     Every method blocks; those for different volumes may run at once, and each may be repeated after
     a crash in its midst. All but `look` raise BackendFailed (or a subclass), and nothing else for

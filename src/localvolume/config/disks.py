@@ -1,5 +1,4 @@
-"""What the key `disks` says: which raw disks may be formatted, for which class, and what of it was
-approved."""
+"""What the key `disks` says: which raw disks may become volumes of which class."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Does one action about one dynamic volume: writes to the pool and to the API server, decides
-nothing.
+"""Does one action about one dynamic volume, in its pool and at the API server. Decides nothing.
 
 Every write to the API server names the very object and the state in which it was seen; what
-destroys is asked once more right before (live.py).
+destroys is asked once more right before (``preconditions``).
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The PersistentVolume of a dynamic volume: what the external-provisioner contract asks for, what
-the provisioner that is replaced wrote, and our own marks."""
+"""The PersistentVolume of a dynamic volume: as external-provisioner wants it, with our marks."""
 
 from __future__ import annotations
 

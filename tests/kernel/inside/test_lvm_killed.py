@@ -1,6 +1,6 @@
 """Killed LVM commands: whatever they leave in the kernel, recovery makes the group usable again.
 
-The states that deaths were seen to leave (``lvmrecovery`` says how they were found) are made here
+The states that deaths were seen to leave (``recovery`` says how they were found) are made here
 one by one; and commands are killed early and late, in the soak at any moment.
 """
 

@@ -104,7 +104,7 @@ class LvmSession:
                 self._tools.active(volume)
 
     def take(self, seen: View, act: Callable[[View], None], more: int) -> None:
-        """See ``lvmtools.Take``."""
+        """See ``tools.Take``."""
         with self._taking:
             if seen.turn != self._turn:
                 seen = self._read()

@@ -1,6 +1,6 @@
 """A pool of logical volumes, thick ones of a volume group or thin ones of a thin pool in it.
 
-What a volume is, is written in its tags and nowhere else (lvmrecord.py). The pool's id is the UUID
+What a volume is, is written in its tags and nowhere else (``record``). The pool's id is the UUID
 of the group, or of the thin pool.
 """
 

@@ -1,8 +1,8 @@
 """Which node must serve a claim, and why: pure.
 
-A table of rules, as in plan.py: the first answer counts. A claim is routed by our label alone; only
-a selected node that does not exist is ever taken away. What an action rests on beyond the claim
-(that a Node is really not there) is asked of the API server before it is done.
+A table of rules, as in ``volumes``: the first answer counts. A claim is routed by our label alone;
+only a selected node that does not exist is ever taken away. What an action rests on beyond the
+claim (that a Node is really not there) is asked of the API server before it is done.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def selected(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
 
 
 def flex(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
-    """Its PersistentVolume is made here (flexvolumes.py), and bound to a node then or later."""
+    """Its PersistentVolume is made here (``provision``), and bound to a node then or later."""
     return Keep(claim, "no agent makes its volume") if _is_flex(facts, claim) else None
 
 

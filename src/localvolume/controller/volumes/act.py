@@ -1,7 +1,7 @@
 """Does one action about one PersistentVolume: writes to the API server, and decides nothing.
 
 Every write names the very object it is meant for, and the state in which it was seen. Before
-anything is deleted or let go, all that this rests on is read once more (live.py).
+anything is deleted or let go, all that this rests on is read once more (``preconditions``).
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What becomes of the volumes that are ours: kept, noted as gone, or removed. Pure: facts in, one
-action for each volume out.
+"""What becomes of the volumes that are ours: kept, noted as gone, or removed. Pure.
 
 Data goes only by `Remove`, and every doubt is a reason for `Keep`.
 """

@@ -79,7 +79,7 @@ class BlockDevice(NamedTuple):
     device: str
     size_bytes: int
     read_only: bool
-    #: See ``blockidentity.identity_of``.
+    #: See ``identity.identity_of``.
     identity: dict[str, str]
     #: What it holds; left None by the probe, ``signatures.read_signature`` reads it.
     signature: Signature | None

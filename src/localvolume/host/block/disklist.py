@@ -63,7 +63,7 @@ class RawDisk(NamedTuple):
     virtual: bool
     removable: bool
     read_only: bool
-    #: See ``blockidentity.identity_of``, as sorted pairs.
+    #: See ``identity.identity_of``, as sorted pairs.
     identity: tuple[tuple[str, str], ...]
     partitions: tuple[str, ...]
     #: Devices made from it; ``parent_holders`` those made from the whole disk of a partition.

@@ -94,7 +94,7 @@ def identity_of_mount(mount: Mount, filesystem: Filesystem) -> dict[str, str]:
     ``kind``, ``fsType`` and ``root`` always; ``uuid`` when the filesystem has one; without one,
     ``source`` where that is a name and not a device path (``server:/export``, ``pool/dataset``).
     An identity with neither cannot tell two filesystems apart and proves nothing. A copy has the
-    UUID too, so what tells its device apart belongs to it (``blockidentity.identity_below``).
+    UUID too, so what tells its device apart belongs to it (``block.identity.identity_below``).
     """
     identity = {"kind": "filesystem", "fsType": mount.fs_type, "root": mount.root}
     if filesystem.uuid is not None:

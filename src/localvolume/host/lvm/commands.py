@@ -1,7 +1,7 @@
 """LVM's commands, typed: volume groups and logical volumes are looked at, made, grown, removed.
 
 Each method runs one command, so LVM commits it as a whole or not at all; what a killed command
-leaves in the kernel `recover` puts right (``lvmrecovery`` says what that is). Call it for each
+leaves in the kernel `recover` puts right (``recovery`` says what that is). Call it for each
 group when the agent starts, for the last one may have been killed, and after LvmUnfinished, before
 anything else is done there. Everything blocks; use it in workers (``commandsync.Run``).
 """
@@ -80,7 +80,7 @@ _BIG_ENOUGH: Final = re.compile(r"matches existing size|not larger than existing
 
 class Lvm:
     """`prefix` goes before every command, to use the host's own LVM (nsenter ...). `discovery` are
-    the directories whose devices tenants are given: LVM is not shown these (``lvmsight``).
+    the directories whose devices tenants are given: LVM is not shown these (``devicefilter``).
 
     All methods raise LvmFailed (or a subclass), BadReport, and OSError. Sizes are bytes; LVM rounds
     up to whole extents, and the caller learns the size by looking again. A command that changes

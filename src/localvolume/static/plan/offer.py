@@ -1,5 +1,4 @@
-"""The PersistentVolume that a Publish action would create: the same for the agent and for
-`plan`."""
+"""The PersistentVolume that a Publish would create: the same for the agent and for `plan`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What should happen to the static volumes of a node, and why: pure functions from facts to
-actions.
+"""What should happen to the static volumes of a node, and why: pure, from facts to actions.
 
 `plan` looks at every PersistentVolume of the node and at every entry of its discovery directories
 that none of them offers. Each rule of the two tables answers with the actions it wants or with

@@ -13,7 +13,7 @@ from localvolume.config.model import ClassConfig, Configuration
 from localvolume.config.pools import PoolConfig
 from localvolume.config.sources import Others, loader
 from localvolume.kube.podmounts import PodMounts
-from localvolume.volumes.places import misplaced
+from localvolume.volumes.hostdirs import misplaced
 from tests.chart.support_helm import agent_of, pod_of, render, understood
 from tests.chart.support_manifests import INSTALL, installed
 from tests.chart.support_sets import FULL, PLAIN, REPLACED

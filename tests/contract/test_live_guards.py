@@ -14,7 +14,7 @@ import pytest
 
 from localvolume.backends.model import Record
 from localvolume.dynamic.paces import DynamicPaces
-from localvolume.dynamic.plan.places import is_surely_elsewhere
+from localvolume.dynamic.plan.paths import is_surely_elsewhere
 from localvolume.dynamic.preconditions import NAMED_SECONDS, Live, Superseded
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from localvolume.config.pools import Flavor
 from localvolume.dynamic.classes.parameters import READERS, read_claim, read_class
 from localvolume.dynamic.model import ClassFacts, Wish
-from localvolume.dynamic.plan.places import Unsafe, directory_of, owner_of
+from localvolume.dynamic.plan.paths import Unsafe, directory_of, owner_of
 from localvolume.kube.objects import Meta, PersistentVolumeClaim, StorageClass
 
 PATTERN = "{{ .PVC.Namespace }}/{{ .PVC.Name }}"

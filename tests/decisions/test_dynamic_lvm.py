@@ -30,7 +30,7 @@ from localvolume.dynamic.model import (
 )
 from localvolume.dynamic.patterns import Patterns, unmatched
 from localvolume.dynamic.plan.orphans import orphans_of
-from localvolume.dynamic.plan.places import relative_place
+from localvolume.dynamic.plan.paths import relative_place
 from localvolume.dynamic.plan.plan import plan
 from localvolume.dynamic.role import Alerts
 from localvolume.dynamic.telemetry import DynamicTelemetry

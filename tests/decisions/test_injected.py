@@ -38,7 +38,7 @@ REMAINING = {
     "host/test_beneath.py": _OLDER,
     "host/test_blockdev.py": _ELSEWHERE,
     "host/test_deletion.py": _OLDER,
-    "host/test_pool_places.py": _OLDER,
+    "host/test_pool_directories.py": _OLDER,
     "kernel/inside/test_flex_lvm_pools.py": _ORDER,
     "kernel/inside/test_lvm_store_kill.py": _MISTAKE,
     "kernel/inside/test_projectquota.py": _OLDER,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from localvolume.config.pools import Flavor, PoolConfig
 from localvolume.dynamic.classes.parameters import read_class
 from localvolume.dynamic.model import Wish
-from localvolume.dynamic.plan.places import (
+from localvolume.dynamic.plan.paths import (
     Unsafe,
     conflicts,
     directory_of,

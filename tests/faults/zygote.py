@@ -99,8 +99,8 @@ def _die_at_write(point: Point, wanted: str) -> None:
 #: Steps of dynamic volumes, by the module and the name in it.
 _CALLS = {
     "renameat2": ("localvolume.host.tree.trees", "_renameat2"),
-    "place": ("localvolume.backends.pool.places", "put_into_place"),
-    "back": ("localvolume.backends.pool.places", "back_to_making"),
+    "place": ("localvolume.backends.pool.directories", "put_into_place"),
+    "back": ("localvolume.backends.pool.directories", "back_to_making"),
     "make": ("localvolume.backends.directory.backend", "DirectoryBackend.make"),
     "unmake": ("localvolume.backends.directory.backend", "DirectoryBackend.unmake"),
     "grow": ("localvolume.backends.directory.backend", "DirectoryBackend.grow"),

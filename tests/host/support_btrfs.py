@@ -13,7 +13,7 @@ from pathlib import Path
 
 from localvolume.backends.btrfs.backend import BtrfsBackend
 from localvolume.backends.model import Record, Usage
-from localvolume.backends.pool import places
+from localvolume.backends.pool import directories
 from localvolume.host.btrfs import quota, subvolumes
 from tests.host.support_devices import filesystem
 from tests.suite.units import MIB
@@ -49,7 +49,7 @@ class Pool:
     def make(self, name: str, **more: object) -> Record:
         """Make a volume and put it into its place."""
         record = self.backend.make(self.fd, self.path, self.record(name, **more))
-        places.put_into_place(self.fd, record, self.backend.identity)
+        directories.put_into_place(self.fd, record, self.backend.identity)
         return dataclasses.replace(record, state="made")
 
     def usage(self, record: Record) -> Usage:

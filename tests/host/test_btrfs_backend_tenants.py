@@ -286,7 +286,6 @@ for number in range(1_000_000):
 DIES = """
 import fcntl, os, sys, threading
 import msgspec
-from localvolume.backends.pool import places
 from localvolume.backends.btrfs.backend import BtrfsBackend
 from localvolume.backends.model import Record
 

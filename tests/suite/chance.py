@@ -25,7 +25,7 @@ settings.load_profile("suite")
 def examples(count: int) -> int:
     """How many examples a property is tried with: all in the soak, and a quarter of them before.
 
-    Of the mutants of dynamic/plan/places.py a quarter finds the same as all.
+    Of the mutants of dynamic/plan/paths.py a quarter finds the same as all.
     """
     return count if _SECONDS in os.environ else count // 4
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry
 
 from localvolume.agent.options import AgentOptions
-from localvolume.health.plan.places import Pools
+from localvolume.health.plan.paths import Pools
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder

@@ -44,10 +44,10 @@ from localvolume.static.plan.surroundings import Surroundings, surroundings
 from localvolume.static.recording import Records
 from localvolume.static.strangers import Strangers
 from localvolume.volumes import marks
+from localvolume.volumes.hostdirs import misplaced
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.nodes import node_facts
 from localvolume.volumes.objects import is_static, path_of
-from localvolume.volumes.places import misplaced
 
 if TYPE_CHECKING:
     from localvolume.config.pools import LvmConfig

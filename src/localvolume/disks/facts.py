@@ -37,8 +37,8 @@ from localvolume.host.process.commands import CommandMissing, CommandTimedOut
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.host.tree.entries import device_number
 from localvolume.kube.podmounts import PodMounts
+from localvolume.volumes.hostdirs import misplaced
 from localvolume.volumes.identity import Identity
-from localvolume.volumes.places import misplaced
 
 LISTING_SECONDS: Final = 30.0
 LOOKING_SECONDS: Final = 60.0

@@ -24,7 +24,7 @@ from localvolume.dynamic.patterns import unmatched
 from localvolume.dynamic.plan.capacity import CapacityFacts, ClassRoom
 from localvolume.dynamic.plan.inability import inabilities
 from localvolume.dynamic.plan.orphans import orphans_of
-from localvolume.dynamic.plan.places import is_surely_elsewhere
+from localvolume.dynamic.plan.paths import is_surely_elsewhere
 from localvolume.dynamic.plan.plan import plan
 from localvolume.dynamic.plan.undoing import marks_of
 from localvolume.dynamic.pools import Pools
@@ -39,11 +39,11 @@ from localvolume.kube.objects import Node, PersistentVolume, PersistentVolumeCla
 from localvolume.kube.ownpod import OwnPod
 from localvolume.reconcile.loop import CannotLook, Loop
 from localvolume.volumes import marks
+from localvolume.volumes.hostdirs import misplaced
 from localvolume.volumes.manifest import PublishingOptions
 from localvolume.volumes.nodes import node_facts
 from localvolume.volumes.objects import is_dynamic
 from localvolume.volumes.periods import Clock, Moment, Witness
-from localvolume.volumes.places import misplaced
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from localvolume.config.model import Configuration
 from localvolume.health.act import Acts
 from localvolume.health.facts import Survey
 from localvolume.health.model import Facts, Memory, Over, Patience, Plan, Say, Wait
-from localvolume.health.plan.places import Pools, place_of, thin_of, well_placed
+from localvolume.health.plan.paths import Pools, place_of, thin_of, well_placed
 from localvolume.health.plan.plan import plan
 from localvolume.health.telemetry import HealthTelemetry
 from localvolume.host.process.workers import Workers

@@ -37,7 +37,7 @@ from localvolume.backends.model import (
     Record,
     Usage,
 )
-from localvolume.backends.pool import places
+from localvolume.backends.pool import directories
 from localvolume.backends.pool.layout import MAKING
 from localvolume.host.btrfs import limits
 from localvolume.host.btrfs import limits as btrfslimits
@@ -279,7 +279,7 @@ class BtrfsBackend:
         """See that it is there, and that its limit is (still) the record's."""
         most = limit_of(record)
         with _readable(pool) as fd:
-            with places.in_place(fd, record, self.identity):
+            with directories.in_place(fd, record, self.identity):
                 pass
             if read_limit(fd, record.inode) == most:
                 return
@@ -294,7 +294,7 @@ class BtrfsBackend:
         return []
 
     def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
-        return places.host_path(host_dir, record)
+        return directories.host_path(host_dir, record)
 
     def grow(self, pool: int, path: str, record: Record, size_bytes: int) -> Record:
         if size_bytes < record.size_bytes:
@@ -334,13 +334,13 @@ class BtrfsBackend:
     def retire(self, pool: int, path: str, record: Record) -> None:
         with _readable(pool) as fd:
             try:
-                with places.the_volume(fd, record.directory, record, self.identity) as volume:
+                with directories.the_volume(fd, record.directory, record, self.identity) as volume:
                     # Its tenant may have made it read-only or immutable: neither can be moved.
                     unlock_subvolume(volume)
                     unlock(volume)
             except FileNotFoundError:
                 pass
-            places.to_trash(fd, path, record, self.identity)
+            directories.to_trash(fd, path, record, self.identity)
             commit(fd)
 
     def purge(
@@ -357,8 +357,8 @@ class BtrfsBackend:
         with _readable(pool) as fd:
             removed: Sequence[int] = ()
             try:
-                place = places.in_trash(record)
-                with places.the_volume(fd, place, record, self.identity) as volume:
+                place = directories.in_trash(record)
+                with directories.the_volume(fd, place, record, self.identity) as volume:
                     removed = remove_subvolume(fd, volume, record.inode, stop, progress)
             except FileNotFoundError:
                 pass
@@ -367,7 +367,7 @@ class BtrfsBackend:
 
     def is_untouched(self, pool: int, path: str, record: Record) -> bool:
         with _readable(pool) as fd:
-            return places.is_empty(fd, record, self.identity)
+            return directories.is_empty(fd, record, self.identity)
 
 
 _COUNTING: Final = (

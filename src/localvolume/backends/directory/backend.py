@@ -24,7 +24,7 @@ from localvolume.backends.model import (
     Record,
     Usage,
 )
-from localvolume.backends.pool import places
+from localvolume.backends.pool import directories
 from localvolume.backends.pool.layout import MAKING, TRASH
 from localvolume.backends.pool.overwriting import can_overwrite, check_overwriting
 from localvolume.host.filesystem import projectquota
@@ -47,7 +47,7 @@ class DirectoryBackend:
 
     def identity(self, fd: int) -> int:
         """What makes a directory that one and no other."""
-        return places.inode_of(fd)
+        return directories.inode_of(fd)
 
     def free_project(self, pool: int, record: Record, taken: Collection[int]) -> int:
         """A quota project for a new volume, 0 where it needs none; raises as `make`."""
@@ -95,12 +95,12 @@ class DirectoryBackend:
 
     def unmake(self, pool: int, path: str, record: Record) -> None:
         """Take it away from where it was made, where it is empty, and free its quota."""
-        places.remove_empty(pool, places.in_making(record))
+        directories.remove_empty(pool, directories.in_making(record))
         _free(pool, record)
 
     def attach(self, pool: int, path: str, record: Record) -> None:
         """See that it is there, and that its quota is as recorded."""
-        with places.in_place(pool, record, self.identity) as fd:
+        with directories.in_place(pool, record, self.identity) as fd:
             if record.project:
                 _limit(fd, record)
 
@@ -110,12 +110,12 @@ class DirectoryBackend:
 
     def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
         """The directory, as the host sees it."""
-        return places.host_path(host_dir, record)
+        return directories.host_path(host_dir, record)
 
     def grow(self, pool: int, path: str, record: Record, size_bytes: int) -> Record:
         """Raise its limits, those set apart from the size in proportion."""
         grown = grown_to(record, size_bytes)
-        with places.in_place(pool, record, self.identity) as fd:
+        with directories.in_place(pool, record, self.identity) as fd:
             if record.project:
                 _limit(fd, grown)
         return grown
@@ -145,7 +145,7 @@ class DirectoryBackend:
 
     def retire(self, pool: int, path: str, record: Record) -> None:
         """Move it into the trash."""
-        places.to_trash(pool, path, record, self.identity)
+        directories.to_trash(pool, path, record, self.identity)
 
     def purge(
         self,
@@ -160,7 +160,7 @@ class DirectoryBackend:
         """Delete it from the trash with all that is in it, and free its quota."""
         with suppress(FileNotFoundError):
             # Adopted or not: what is there was put there by us.
-            with places.the_volume(pool, places.in_trash(record), record, self.identity):
+            with directories.the_volume(pool, directories.in_trash(record), record, self.identity):
                 pass
             delete_directory(
                 pool,
@@ -175,7 +175,7 @@ class DirectoryBackend:
 
     def is_untouched(self, pool: int, path: str, record: Record) -> bool:
         """Whether it is certainly this volume, and there is nothing in it."""
-        return places.is_empty(pool, record, self.identity)
+        return directories.is_empty(pool, record, self.identity)
 
 
 def _escape(pool: int, record: Record) -> str:
@@ -187,7 +187,7 @@ def _escape(pool: int, record: Record) -> str:
     if record.state == "removed":
         return ""
     try:
-        with places.in_place(pool, record, places.inode_of) as fd:
+        with directories.in_place(pool, record, directories.inode_of) as fd:
             found = projectquota.membership(fd)
     except NotThisVolume:
         # On its way to the trash, or lost; that is no matter of its limit.

@@ -15,8 +15,8 @@ import msgspec
 
 from localvolume.backends.image.links import one_name
 from localvolume.backends.model import OURS, BackendFailed, NotThisVolume, Record
+from localvolume.backends.pool.directories import move_for_good
 from localvolume.backends.pool.layout import IMAGES, MARKER, TRASH
-from localvolume.backends.pool.places import move_for_good
 from localvolume.host.tree.beneath import LeadsOutside, open_beneath
 from localvolume.host.tree.trees import opened, read_file, sync_directory
 

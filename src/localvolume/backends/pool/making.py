@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from localvolume.backends.directory.projects import ProjectTaken
 from localvolume.backends.model import Backend, BackendFailed, Impossible, NotThisVolume, Record
-from localvolume.backends.pool import places
+from localvolume.backends.pool import directories
 from localvolume.backends.pool.layout import (
     check_directory,
     fault_of_volume_name,
@@ -98,7 +98,7 @@ def complete(using: OpenPool, backend: Backend, record: Record) -> Record:
             raise
         # Before it is in its place: from now on what lies there is known for ours.
         using.records.write(record, durable=False)
-        places.put_into_place(pool, record, backend.identity)
+        directories.put_into_place(pool, record, backend.identity)
     record = replace(record, state="made")
     using.records.write(record)
     return record
@@ -113,7 +113,7 @@ def unmake(using: OpenPool, backend: Backend, record: Record) -> None:
     if is_in_place(pool, record, backend.identity):
         # What an attempt before left there; then the volume itself, out of everybody's reach.
         backend.unmake(pool, path, record)
-        places.back_to_making(pool, path, record, backend.identity)
+        directories.back_to_making(pool, path, record, backend.identity)
     backend.unmake(pool, path, record)
     tidy(using, record)
     using.records.delete(record.name)
@@ -168,7 +168,7 @@ def is_in_place(pool: int, record: Record, identity: Callable[[int], int]) -> bo
     if not record.inode or not is_placed(record):
         return False
     try:
-        with places.the_volume(pool, record.directory, record, None) as fd:
+        with directories.the_volume(pool, record.directory, record, None) as fd:
             return identity(fd) == record.inode
     except FileNotFoundError:
         return False

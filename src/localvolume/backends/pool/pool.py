@@ -20,7 +20,7 @@ from localvolume.backends.model import (
     Usage,
     as_offered,
 )
-from localvolume.backends.pool import places
+from localvolume.backends.pool import directories
 from localvolume.backends.pool.layout import check_directory, overlapping, trash_name
 from localvolume.backends.pool.making import begin, complete, is_begun, take_away, tidy, unmake
 from localvolume.backends.pool.orphans import orphans
@@ -49,8 +49,8 @@ def adopted(using: OpenPool, name: str, directory: str, fields: dict[str, Any]) 
         other = overlapping(directory, using.others(name).values())
         if other is not None:
             raise NotThisVolume(f"{directory} is, or is in, or holds {other.name}")
-        with places.in_place(using.root.pool, record, places.inode_of) as fd:
-            record = replace(record, inode=places.inode_of(fd))
+        with directories.in_place(using.root.pool, record, directories.inode_of) as fd:
+            record = replace(record, inode=directories.inode_of(fd))
         using.records.write(record)
     return record
 

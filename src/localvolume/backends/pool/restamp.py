@@ -20,7 +20,7 @@ from typing import Final
 
 from localvolume.backends.image import store
 from localvolume.backends.model import OURS, NotThisVolume, Record
-from localvolume.backends.pool import places
+from localvolume.backends.pool import directories
 from localvolume.backends.pool.copied import Answer, Seen, judge
 from localvolume.backends.pool.layout import MARKER, RECORDS, RESTAMPING, trash_name
 from localvolume.backends.pool.records import Records
@@ -158,7 +158,7 @@ def _seen(pool: int, record: Record) -> Seen:
 def _places(record: Record) -> list[tuple[str, str]]:
     """Where it may lie, with its name in the trash where that is there."""
     if record.state == "removed":
-        return [(places.in_trash(record), record.trash)]
+        return [(directories.in_trash(record), record.trash)]
     image = f"{store.IMAGES_PLACE}/{store.image_name(record)}"
     place = record.directory or image
     if record.state == "making":
@@ -174,12 +174,12 @@ def _identity(pool: int, place: str, record: Record) -> int:
             parent, _, name = place.rpartition("/")
             fd = stack.enter_context(store.the_image(pool, parent, name, None))
         else:
-            fd = stack.enter_context(places.the_volume(pool, place, record, None))
+            fd = stack.enter_context(directories.the_volume(pool, place, record, None))
         if record.backend == "btrfs":
             from localvolume.backends.btrfs.backend import BtrfsBackend
 
             return BtrfsBackend().identity(fd)
-        return places.inode_of(fd)
+        return directories.inode_of(fd)
 
 
 # --- the other pools of this node -------------------------------------------------------------

@@ -18,8 +18,8 @@ from localvolume.config.syntax.durations import parse_duration
 from localvolume.config.syntax.readers import did_you_mean, one_line, quoted
 from localvolume.dynamic.classes import templates
 from localvolume.dynamic.model import ClassFacts, SourceType, Wish
-from localvolume.dynamic.plan import places
-from localvolume.dynamic.plan.places import Unsafe
+from localvolume.dynamic.plan import paths
+from localvolume.dynamic.plan.paths import Unsafe
 from localvolume.kube.objects import Meta, PersistentVolumeClaim, StorageClass
 
 CSI_FS_TYPE: Final = "csi.storage.k8s.io/fstype"
@@ -102,7 +102,7 @@ def _path_pattern(value: str) -> Field:
     if not value:
         raise ValueError("is empty; leave it out for the provisioner's own names")
     path = _probe(value).removesuffix("/")
-    if fault := places.fault_of_path(path):
+    if fault := paths.fault_of_path(path):
         raise ValueError(f"{quoted(value)} makes paths like {quoted(path)}, which {fault}")
     return "directory", value
 
@@ -111,7 +111,7 @@ def mode(value: str) -> Field:
     """A template of permission bits."""
     template = templates.parse(value)
     if all(part.source == "text" for part in template):
-        places.read_mode(value)
+        paths.read_mode(value)
     return "mode", value
 
 
@@ -121,7 +121,7 @@ def owner(field: str) -> Reader:
     def read(value: str) -> Field:
         template = templates.parse(value)
         if all(part.source == "text" for part in template):
-            places.read_id(value, "owner" if field == "uid" else "group")
+            paths.read_id(value, "owner" if field == "uid" else "group")
         return field, value
 
     return read

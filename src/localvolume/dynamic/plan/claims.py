@@ -27,7 +27,7 @@ from localvolume.dynamic.model import (
     TellGrown,
     Wish,
 )
-from localvolume.dynamic.plan.places import Unsafe, conflicts, directory_of, owner_of
+from localvolume.dynamic.plan.paths import Unsafe, conflicts, directory_of, owner_of
 from localvolume.dynamic.plan.records import most_advanced_last, never_published
 from localvolume.dynamic.plan.world import Found, World, begun_bytes, mode_of, pool_of, rounded
 from localvolume.kube.cache import key_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from localvolume.backends.model import Record
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.model import Pool
-from localvolume.dynamic.plan.places import conflicts, relative_place
+from localvolume.dynamic.plan.paths import conflicts, relative_place
 from localvolume.dynamic.plan.world import pool_of
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 

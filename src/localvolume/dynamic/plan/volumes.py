@@ -23,7 +23,7 @@ from localvolume.dynamic.model import (
     Retire,
     Secure,
 )
-from localvolume.dynamic.plan.places import conflicts
+from localvolume.dynamic.plan.paths import conflicts
 from localvolume.dynamic.plan.records import never_published
 from localvolume.dynamic.plan.undoing import Undo, undo_of
 from localvolume.dynamic.plan.world import Found, World, pool_of

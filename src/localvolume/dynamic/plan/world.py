@@ -9,7 +9,7 @@ from localvolume.backends.capacity import most_of, price, room, worth
 from localvolume.backends.limits import grown_to
 from localvolume.backends.model import Record
 from localvolume.dynamic.model import ClassFacts, Facts, Pool
-from localvolume.dynamic.plan.places import relative_place
+from localvolume.dynamic.plan.paths import relative_place
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, TopologyTerm
 from localvolume.volumes import affinity, claims, marks
 

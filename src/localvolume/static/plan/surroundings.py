@@ -10,8 +10,8 @@ from localvolume.config.model import ClassConfig, Configuration
 from localvolume.kube.objects import StorageClass
 from localvolume.kube.podmounts import PodMounts
 from localvolume.static.model import ClassFacts
+from localvolume.volumes.hostdirs import misplaced
 from localvolume.volumes.manifest import NodeFacts, PublishingOptions
-from localvolume.volumes.places import misplaced
 
 if TYPE_CHECKING:
     from localvolume.cleaning.jobs import JobSettings

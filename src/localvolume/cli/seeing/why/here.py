@@ -24,8 +24,8 @@ from localvolume.dynamic.plan.orphans import orphans_of
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
 from localvolume.kube.podmounts import PodMounts
+from localvolume.volumes.hostdirs import misplaced
 from localvolume.volumes.identity import is_within
-from localvolume.volumes.places import misplaced
 
 _NEXT: Final = {
     "publish": ("a PersistentVolume is created for it", "nobody: the agent does it"),

@@ -10,7 +10,7 @@ from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.model import ClassConfig, Configuration
 from localvolume.config.pools import LvmConfig, PoolConfig
 from localvolume.health.model import Image, Place
-from localvolume.health.plan.places import Pools, place_of, thin_of, well_placed
+from localvolume.health.plan.paths import Pools, place_of, thin_of, well_placed
 from localvolume.kube.objects import (
     FlexVolumeSource,
     HostPathSource,

@@ -7,8 +7,8 @@ import pytest
 from localvolume.config.model import ClassConfig, Configuration
 from localvolume.kube.podmounts import PodMounts
 from localvolume.static.plan.surroundings import surroundings
+from localvolume.volumes.hostdirs import misplaced
 from localvolume.volumes.manifest import NodeFacts
-from localvolume.volumes.places import misplaced
 from tests.suite.podmounts import host, pod, scratch
 
 FITS = {

@@ -12,9 +12,9 @@ from localvolume.health.model import Image, Place, Thin
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.podmounts import PodMounts
 from localvolume.volumes import marks
+from localvolume.volumes.hostdirs import misplaced
 from localvolume.volumes.identity import is_within
 from localvolume.volumes.objects import is_flexvolume, is_static, path_of, recorded_identity
-from localvolume.volumes.places import misplaced
 
 if TYPE_CHECKING:
     # An agent without pools need not carry what they are made of.

@@ -3,7 +3,9 @@ and tried again."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,8 @@ import pytest
 
 from localvolume.flexvolume.adopt import Adoption
 from localvolume.flexvolume.binding import Binding
+from localvolume.flexvolume.driver import Owned
+from localvolume.flexvolume.drivers.bindmount import BindDriver
 from localvolume.flexvolume.plan.collect import Keep, NoteGone, Remove
 from localvolume.flexvolume.protocol import Refused
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
@@ -62,6 +66,48 @@ async def test_a_removal_that_fails_is_counted_said_and_tried_again(
     assert setting.has_data()
     assert isinstance(await setting.sweep(), Remove)
     assert (setting.counted("remove_failed_total"), setting.counted("removed_total")) == (1, 1)
+
+
+async def test_a_mistake_of_ours_about_one_volume_is_said_and_waits(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Mistaken(BindDriver):
+        def remove(self, volume: Owned) -> None:
+            raise ZeroDivisionError("a mistake")
+
+    setting.driver = Mistaken(str(setting.root / "volumes"))
+    setting.begin()
+    await due(setting)
+    for _ in range(2):
+        assert isinstance(await setting.sweep(), Remove)
+        assert caplog.text.count("not removed: unexpected") == 1
+    assert (setting.counted("remove_failed_total"), setting.counted("removed_total")) == (1, 0)
+    assert setting.has_data()
+
+
+async def test_its_end_waits_for_a_removal_that_is_with_the_host(setting: Setting) -> None:
+    """Another configuration's driver must not work on that volume meanwhile."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    class Slow(BindDriver):
+        def remove(self, volume: Owned) -> None:
+            begun.set()
+            assert goes_on.wait(60)
+            super().remove(volume)
+
+    setting.driver = Slow(str(setting.root / "volumes"))
+    setting.begin()
+    await due(setting)
+    await setting.collector.sweep({})
+    assert await asyncio.to_thread(begun.wait, 60)
+    stopping = asyncio.create_task(setting.collector.stop())
+    done, _ = await asyncio.wait({stopping}, timeout=0.3)
+    assert not done
+    assert setting.has_data()
+    goes_on.set()
+    async with asyncio.timeout(60):
+        await stopping
+    assert not setting.has_data()
 
 
 # --- adoption ------------------------------------------------------------------------------------

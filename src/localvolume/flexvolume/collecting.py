@@ -42,10 +42,12 @@ from localvolume.flexvolume.plan.collect import (
 )
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Hung, Workers
+from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.process.metrics import OURS
+from localvolume.reconcile.runner import Failing, Runner
 from localvolume.volumes.objects import is_being_deleted
 
 
@@ -88,6 +90,10 @@ REMOVALS: Final = 4
 """How many volumes are removed at the same time: fewer than there are workers. They share those
 of all the rest, where a call that is left behind keeps its volume from the next one."""
 
+MISTAKEN_SECONDS: Final = 30.0
+MISTAKEN_LONGEST: Final = 600.0
+"""Bounds of the first and the longest wait after a removal that failed by a mistake of ours."""
+
 log = logging.getLogger(__name__)
 
 
@@ -114,18 +120,29 @@ class Collector:
         self._noted: set[tuple[str, str]] = set()
         """Name and id of those of which this process wrote that down."""
         self._said: dict[str, str] = {}
-        self._removing: set[str] = set()
-        """The names of volumes whose removal is under way, or waits for its turn."""
-        self._removals = asyncio.Semaphore(REMOVALS)
+        self.removals = Runner[Remove](
+            self._remove,
+            failed=self._not_removed,
+            ended=lambda *_: None,
+            backoff=lambda: Backoff(MISTAKEN_SECONDS, MISTAKEN_LONGEST, spread=0.5),
+            at_a_time=REMOVALS,
+            queued=True,
+        )
+        """Those under way, and those that wait for their turn, by the volume's name."""
 
-    async def sweep(self, there: Mapping[str, str], tasks: asyncio.TaskGroup) -> list[Action]:
+    async def stop(self) -> None:
+        """Begin no removal any more. One that is with the host is waited for: nobody else may work
+        on its volume before."""
+        await self.removals.stop(0, None)
+
+    async def sweep(self, there: Mapping[str, str]) -> list[Action]:
         """Look at every volume of ours once, and do what is due; what was decided.
 
-        Removals are only begun, as `tasks`. `there` are the UIDs of the PersistentVolumes that the
+        Removals are only begun. `there` are the UIDs of the PersistentVolumes that the
         caller has seen, by name: they are believed to be there, and never the contrary.
         """
         # What ends meanwhile may still be listed.
-        removing = set(self._removing)
+        removing = set(self.removals.busy)
         try:
             volumes = await self.workers.call(
                 "flexvolume volumes", LOOK_SECONDS, self.driver.list_volumes
@@ -160,8 +177,7 @@ class Collector:
             if name in removing:
                 continue  # its turn is taken
             if isinstance(action, Remove):
-                self._removing.add(name)
-                tasks.create_task(self._do_removal(action))
+                self.removals.offer(name, action)
             else:
                 await self._do(action)
         return actions
@@ -218,7 +234,7 @@ class Collector:
 
     # --- doing ---------------------------------------------------------------------------------
 
-    async def _do(self, action: Action) -> None:
+    async def _do(self, action: Keep | NoteGone | ForgetGone) -> None:
         volume = action.volume
         try:
             match action:
@@ -233,19 +249,8 @@ class Collector:
                 case ForgetGone(_, reason):
                     await self._forget_gone(volume)
                     self._say(volume.name, logging.INFO, f"kept: {reason}", volume)
-                case Remove():
-                    await self._remove(action)
         except (DriverFailed, Hung, OSError) as error:
-            if isinstance(action, Remove):
-                self.metrics.failed.inc()
             self._say(volume.name, logging.WARNING, f"not done: {error}", volume)
-
-    async def _do_removal(self, action: Remove) -> None:
-        try:
-            async with self._removals:
-                await self._do(action)
-        finally:
-            self._removing.discard(action.volume.name)
 
     async def _note(self, volume: Owned, since: str) -> None:
         async with self.turns.of(volume.name, NOTE_SECONDS) as turn:
@@ -271,6 +276,15 @@ class Collector:
         self._said.pop(volume.name, None)
         log.info("removed: %s", action.reason, extra=_about(volume))
 
+    def _not_removed(self, name: str, action: Remove, error: Exception, failing: Failing) -> float:
+        """Say what failed; the next sweep tries it again."""
+        self.metrics.failed.inc()
+        if not isinstance(error, (DriverFailed, Hung, OSError)):
+            log.error("not removed: unexpected", exc_info=error, extra=_about(action.volume))
+            return failing.again()
+        self._say(name, logging.WARNING, f"not done: {error}", action.volume)
+        return 0.0
+
     def _forget_but(self, volumes: Sequence[Owned]) -> None:
         """What is no more needs no memory."""
         present = {(volume.name, volume.id) for volume in volumes}
@@ -278,6 +292,7 @@ class Collector:
         self._noted &= present
         self._gone = {name: one for name, one in self._gone.items() if name in names}
         self._said = {name: text for name, text in self._said.items() if name in names}
+        self.removals.forget_but(names)
 
     def _say(self, name: str, level: int, text: str, volume: Owned | None = None) -> None:
         """Once, until there is something else to say."""

@@ -53,7 +53,6 @@ class _Served:
     keeping: Keeping
     adoption: Adoption
     collector: Collector
-    tasks: asyncio.TaskGroup
 
 
 @dataclass(eq=False, kw_only=True)
@@ -169,18 +168,21 @@ class FlexRole:
             node=lambda: node_facts(self.node_name, self.nodes.items.get(self.node_name)),
         )
         self._server = server = Server(config.socket, calls.routes)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(server.run())
-            # Not before: another agent of this node may still be at work.
-            await server.serving.wait()
-            self.serving.set()
-            tasks.create_task(self._install_forever(config))
-            for one in (self.volumes, self.claims, self.nodes):
-                await one.synced.wait()
-            self._served = _Served(config, keeping, adoption, collector, tasks)
-            self._adopted = False
-            self.loop.wake()
-            tasks.create_task(self.loop.run())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(server.run())
+                # Not before: another agent of this node may still be at work.
+                await server.serving.wait()
+                self.serving.set()
+                tasks.create_task(self._install_forever(config))
+                for one in (self.volumes, self.claims, self.nodes):
+                    await one.synced.wait()
+                self._served = _Served(config, keeping, adoption, collector)
+                self._adopted = False
+                self.loop.wake()
+                tasks.create_task(self.loop.run())
+        finally:
+            await collector.stop()
 
     async def _node(self) -> Node:
         """This node's object. Raises ApiError."""
@@ -246,7 +248,7 @@ class FlexRole:
         there = {
             name: one.metadata.uid for name, one in volumes.items() if not is_being_deleted(one)
         }
-        actions = await served.collector.sweep(there, served.tasks)
+        actions = await served.collector.sweep(there)
         wait = self.paces.resync * (1 + random.random())  # noqa: S311 - jitter
         if any(
             isinstance(one, NoteGone) or (isinstance(one, Keep) and one.waiting) for one in actions

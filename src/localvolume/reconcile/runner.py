@@ -155,14 +155,17 @@ class Runner(Generic[A]):
             del self._busy[key]
         self._waiting.clear()
 
-    async def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Begin nothing that waits, let actions under way end for so long, then cancel them."""
+    async def stop(
+        self, seconds: float = STOP_SECONDS, cancelled_seconds: float | None = STOP_SECONDS
+    ) -> None:
+        """Begin nothing that waits, let actions under way end for so long, then cancel them, and
+        wait for that as long as is said; None: until all have ended."""
         self.forget_waiting()
         tasks = [task for task, _ in self._busy.values() if task is not None]
         late = await _ended(tasks, seconds) if seconds else set(tasks)
         for task in late:
             task.cancel()
-        await _ended(late, STOP_SECONDS)
+        await _ended(late, cancelled_seconds)
 
     def _start(self, key: str, action: A) -> None:
         self._busy[key] = asyncio.create_task(self._do(key, action)), action
@@ -190,7 +193,9 @@ class Runner(Generic[A]):
             self._start(key, self._busy[key][1])
 
 
-async def _ended(tasks: Iterable[asyncio.Task[None]], seconds: float) -> set[asyncio.Task[None]]:
+async def _ended(
+    tasks: Iterable[asyncio.Task[None]], seconds: float | None
+) -> set[asyncio.Task[None]]:
     """Those that have not ended after so long."""
     waited_for = set(tasks)
     if not waited_for:

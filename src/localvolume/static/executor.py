@@ -105,7 +105,7 @@ class Executor:
         self._said.clear()
 
     async def stop(self) -> None:
-        """Let acts under way come to a stop; a cleaning stops between two actions."""
+        """Let acts under way come to a stop; a cleaning stops between two of its steps."""
         self.acts.stops.end()
         await self._runner.stop()
         self.acts.cleaners.close()

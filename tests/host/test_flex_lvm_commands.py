@@ -99,6 +99,11 @@ class Scripted:
     def fails(self, command: str, said: str = "  something bad\n", nth: int = 0) -> None:
         self._file(command, nth, ".fails").write_text(said)
 
+    def exchanged(self, *rows: dict[str, str]) -> None:
+        """The same of another group that has got the name."""
+        group = {"vg_name": self.group, "vg_uuid": "another"}
+        self._report("lvs", "lv", [{**row, **group} for row in rows])
+
     def says(self, command: str, said: str) -> None:
         self._file(command, 0).write_text(said)
 
@@ -303,6 +308,14 @@ def test_thick_where_no_pool_is_named(host: Scripted) -> None:
         assert f"--addtag {tag} " in line
 
 
+def test_nothing_goes_on_where_the_group_was_exchanged_meanwhile(host: Scripted) -> None:
+    """What is there by that name is somebody else's."""
+    opened = host.opened()
+    host.exchanged(lv("pvc-1", **MINE))
+    with pytest.raises(DriverFailed, match="was u, and is another now: its disks were exchanged"):
+        opened.make(volume(), [])
+
+
 def test_thin_in_the_pool_that_there_is_or_is_made(tmp_path: Path) -> None:
     """E-FV-38, E-FV-42, E-FV-44: GetOrCreateThinPool, both branches, and a thin volume in it."""
     host = Scripted(tmp_path, thin_pool="tp")
@@ -482,12 +495,15 @@ def test_purging(host: Scripted) -> None:
         "another object's by now",
     ],
 )
-def test_what_is_not_certainly_it_stays(host: Scripted, row: dict[str, str]) -> None:
+@pytest.mark.parametrize("looks", [1, 2], ids=["at once", "meanwhile"])
+def test_what_is_not_certainly_it_stays(host: Scripted, row: dict[str, str], looks: int) -> None:
     """W-01: elastic's daemon ran `lvremove -f` on whatever had no PersistentVolume."""
     host.has(row)
+    if looks == 2:
+        host.has(gone_row(), nth=1)
     with pytest.raises(DriverFailed):
         host.driver().remove(owned())
-    assert host.asked() == [f"lvs {host.group}"]
+    assert host.asked() == [f"lvs {host.group}"] * looks
 
 
 def test_only_what_is_ours_is_listed(host: Scripted) -> None:

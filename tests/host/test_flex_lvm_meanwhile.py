@@ -18,6 +18,7 @@ from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.flexvolume.driver import DriverFailed, Owned
 from localvolume.flexvolume.drivers.lvm.content import Device
 from localvolume.flexvolume.drivers.lvm.driver import LvmDriver
+from localvolume.flexvolume.drivers.lvm.marks import POOL_TAGS
 from localvolume.flexvolume.drivers.lvm.steps import Steps
 from localvolume.host.locks import lock_device
 from localvolume.host.lvm.commands import LogicalVolume
@@ -151,6 +152,36 @@ def test_a_failure_in_a_full_pool_is_explained_by_that(tmp_path: Path) -> None:
 def test_without_a_volume_group_there_is_no_such_driver() -> None:
     with pytest.raises(ValueError, match="need a volume group"):
         LvmDriver(FlexVolumeConfig(driver="lvm", lvm=None), run_here)
+
+
+# --- what is made anew ---------------------------------------------------------------------------
+
+
+def test_a_thin_volume_that_somebody_ends_meanwhile_is_not_made_anew(tmp_path: Path) -> None:
+    """Its pool did not know of it, until another agent had made it, or its filesystem."""
+    host = Scripted(tmp_path, thin_pool="tp")
+    thin = {"lv_layout": "thin,sparse", "pool_lv": "tp"}
+    pool = lv("tp", **POOL)
+    for nth in (1, 2):
+        host.has(lv("pvc-1", **thin, **tagged(state="making")), pool, nth=nth)
+    host.has(lv("pvc-1", **thin, **tagged(state="made", fs="ext4")), pool)
+    host.fails("lvchange", "  device-mapper: reload ioctl failed: No data available\n")
+    with pytest.raises(DriverFailed, match="has changed meanwhile: ask again"):
+        host.driver().mount(volume(), str(tmp_path / "target"))
+    assert not any(line.startswith(("lvremove", "lvcreate")) for line in host.asked())
+
+
+def test_half_of_a_thin_pool_that_somebody_ends_meanwhile_stays(
+    tmp_path: Path, device: LoopDevice
+) -> None:
+    host = Scripted(tmp_path, thin_pool="tp")
+    half = {"lv_tags": ",".join(sorted(POOL_TAGS))}
+    for nth in (1, 2):
+        host.has(lv("tp", **active(device, **half)), nth=nth)
+    host.has(lv("tp", **{**POOL, **half}))
+    with pytest.raises(DriverFailed, match="has changed meanwhile: ask again"):
+        host.driver().mount(volume(), str(tmp_path / "target"))
+    assert not any(line.startswith(("lvremove", "lvcreate")) for line in host.asked())
 
 
 # --- its removal ---------------------------------------------------------------------------------

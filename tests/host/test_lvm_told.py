@@ -84,14 +84,25 @@ class TestMeanwhile:
         store.purge(gone, stop=threading.Event())
         assert not any("lvremove" in line for line in lvm.asked)
 
-    def test_another_of_its_name_is_left_alone(self, thin: Told) -> None:
+    @pytest.mark.parametrize("uuid", ["lv_uuid", "vg_uuid"])
+    def test_another_of_its_name_is_left_alone(self, thin: Told, uuid: str) -> None:
+        """Also where the group is another: a copy of a disk has volumes of the same UUIDs."""
         store, lvm = thin
         made = store.make(raw())
         before = lvm.tags("pvc-1")
-        at_look(lvm, 2, lambda: lvm.rows["pvc-1"].update(lv_uuid="another"))
+        at_look(lvm, 2, lambda: lvm.rows["pvc-1"].update({uuid: "another"}))
         with pytest.raises(NotThisVolume, match="not the volume any more that it was"):
             store.forget(made)
         assert lvm.tags("pvc-1") == before
+
+    @pytest.mark.parametrize("uuid", ["lv_uuid", "vg_uuid"])
+    def test_another_of_its_name_is_not_removed(self, thin: Told, uuid: str) -> None:
+        store, lvm = thin
+        gone = store.retire(store.make(raw()))
+        at_look(lvm, 2, lambda: lvm.rows["pvc-1"].update({uuid: "another"}))
+        with pytest.raises(NotThisVolume, match="is another volume: it is left alone"):
+            store.purge(gone, stop=threading.Event())
+        assert "pvc-1" in lvm.rows
 
     @pytest.mark.parametrize("down", ["inactive", "suspended"])
     def test_what_nobody_can_use_is_removed_all_the_same(self, thin: Told, down: str) -> None:

@@ -105,9 +105,7 @@ class Engine:
             return
         check(found, volumes)
         if not _is_same(found, volume):
-            raise NotThisVolume(
-                f"{found.full_name} is not what was to be removed: it is left alone"
-            )
+            raise NotThisVolume(f"{found.full_name} is another volume: it is left alone")
         if found.kind == "pool":
             raise NotThisVolume(f"{found.full_name} is a thin pool: it is left alone")
         if found.open:

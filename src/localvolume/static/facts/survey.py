@@ -27,7 +27,7 @@ from localvolume.host.mount.mounts import Mount, MountSnapshot, MountTable
 from localvolume.host.process.commands import CommandMissing, CommandTimedOut
 from localvolume.host.process.commandsync import on_loop
 from localvolume.host.process.workers import Hung, Workers
-from localvolume.host.tree.entries import scan
+from localvolume.host.tree import entries as host_entries
 from localvolume.static.facts.known import Changes, Known
 from localvolume.static.facts.probe import probe
 from localvolume.static.facts.readings import Readings
@@ -104,6 +104,8 @@ class Survey:
         self._classes: Mapping[str, ClassConfig] = {}
         self._groups: Sequence[LvmConfig] = ()
         self._names: dict[str, list[str]] = {}
+        self._inodes: dict[str, _Inode] = {}
+        """Which directory it was that was listed, by the class's name."""
         self._problems: dict[str, str] = {}
         self._table = MountTable([])
         self._snapshot: MountSnapshot | None = None
@@ -154,11 +156,29 @@ class Survey:
                 else:
                     unread.append((entry, mount))
         entries.extend(await self._read_all(unread, offered))
+        problems = dict(self._problems)
+        for name in {entry.class_name for entry in entries if _is_gone(entry)}:
+            if not await self._is_in_place(classes[name]):
+                # What is gone then is the directory. It is listed anew at the next look.
+                del self._names[name]
+                entries = [entry for entry in entries if entry.class_name != name]
+                directory = classes[name].mount_dir
+                problems[name] = f"the discovery directory {directory} was moved during the look"
+                self._look_again()
         there = {(entry.class_name, entry.name) for entry in entries}
         for key in self._known.keys() - there:
             del self._known[key]
         unseen = await self._pods_unseen(self._table)
-        return Found([self._as_recorded(entry) for entry in entries], self._problems, unseen)
+        return Found([self._as_recorded(entry) for entry in entries], problems, unseen)
+
+    async def _is_in_place(self, config: ClassConfig) -> bool:
+        """Whether the directory is still the one that was listed."""
+        directory = config.mount_dir
+        try:
+            found = await self._workers.call(directory, self._paces.directory, _inode_of, directory)
+        except (OSError, Hung):
+            return False
+        return found == self._inodes[config.name]
 
     def _as_recorded(self, entry: Entry) -> Entry:
         """The entry with what is on record now: an act may have written that while others were
@@ -173,7 +193,9 @@ class Survey:
         for config in classes.values():
             directory = config.mount_dir
             try:
-                listed = await self._workers.call(directory, self._paces.directory, scan, directory)
+                self._inodes[config.name], listed = await self._workers.call(
+                    directory, self._paces.directory, _listed, directory
+                )
             except (OSError, Hung) as error:
                 self._problems[config.name] = _directory_problem(config, error)
             else:
@@ -415,6 +437,24 @@ def _may_be_empty(signature: Signature, config: ClassConfig) -> bool:
     """Whether there is a filesystem that can be looked into, and its class wants to know."""
     wants = config.first_use == "require-empty" and config.volume_mode == "Filesystem"
     return wants and signature.type in EXT
+
+
+def _is_gone(entry: Entry) -> bool:
+    return entry.problem is not None and entry.problem.code in ("gone", "wrong-kind")
+
+
+_Inode = tuple[int, int]
+"""Device and inode of a directory."""
+
+
+def _inode_of(directory: str) -> _Inode:
+    found = os.stat(directory)
+    return found.st_dev, found.st_ino
+
+
+def _listed(directory: str) -> tuple[_Inode, list[host_entries.Entry]]:
+    """Which directory it is, and what lies in it. Raises OSError."""
+    return _inode_of(directory), host_entries.scan(directory)
 
 
 def _directory_problem(config: ClassConfig, error: OSError | Hung) -> str:

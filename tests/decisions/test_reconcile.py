@@ -131,6 +131,18 @@ async def test_a_look_that_does_not_end_is_known_to_be_stuck() -> None:
         assert not loop.stuck(3600.0)
 
 
+async def test_a_loop_that_was_ended_during_a_look_is_not_stuck() -> None:
+    """As FlexVolume's is where it is configured no more: the agent would be restarted for it."""
+
+    async def look() -> float:
+        await asyncio.Event().wait()
+        return 0.0
+
+    async with running(Loop("x", look)) as loop:
+        await until_async(lambda: loop.looking_since is not None)
+    assert not loop.stuck(0.0)
+
+
 # --- the runner --------------------------------------------------------------------------------
 
 
@@ -234,7 +246,7 @@ async def test_a_stop_lets_what_is_under_way_end_and_then_cancels_it() -> None:
     doer.runner.offer("a", "quick")
     doer.runner.offer("b", "never")
     await asyncio.sleep(0)
-    asyncio.get_running_loop().call_later(0.05, doer._doors["quick"].set)
-    await doer.runner.stop(0.3)
+    asyncio.get_running_loop().call_soon(doer._doors["quick"].set)
+    await doer.runner.stop(1.0)
     assert doer.ended == [("a", None)]
     assert not doer.runner.busy

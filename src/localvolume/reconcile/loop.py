@@ -123,8 +123,11 @@ class Loop:
             self._wake.clear()
             settle = self.settle
             began = self.looking_since = time.monotonic()
-            seconds = await self._once()
-            self.looking_since = None
+            try:
+                seconds = await self._once()
+            finally:
+                # Also where it is cancelled: a loop that does not run is not stuck.
+                self.looking_since = None
             self.wake_in(seconds)
             await asyncio.sleep(self._rest.after(time.monotonic() - began))
 

@@ -237,7 +237,7 @@ async def test_or_waits_for_its_turn_and_only_what_is_counted_does() -> None:
     doer.runner.offer("c", "c")
     doer.runner.forget_waiting()
     assert set(doer.runner.busy) == {"b", "clean"}
-    await doer.runner.stop(0.0)
+    await doer.runner.end()
     assert not doer.runner.busy
 
 
@@ -250,3 +250,38 @@ async def test_a_stop_lets_what_is_under_way_end_and_then_cancels_it() -> None:
     await doer.runner.stop(1.0)
     assert doer.ended == [("a", None)]
     assert not doer.runner.busy
+
+
+async def test_an_end_waits_for_what_takes_its_time_to_end_also_where_it_is_cancelled() -> None:
+    """A call to the host cannot be taken back: nobody else may work on its volume before."""
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def act(_action: str) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            while not over.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await over.wait()
+
+    runner = Runner[str](
+        act,
+        failed=lambda *_: 0.0,
+        ended=lambda *_: None,
+        backoff=Backoff,
+    )
+    runner.offer("a", "slow")
+    await begun.wait()
+    ending = asyncio.create_task(runner.end())
+    try:
+        await asyncio.sleep(0.01)
+        ending.cancel()
+        await asyncio.sleep(0.01)
+        assert not ending.done()
+        assert set(runner.busy) == {"a"}
+    finally:
+        over.set()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert not runner.busy

@@ -106,7 +106,7 @@ class Executor(Generic[S]):
     async def stop(self) -> None:
         """Give up all that is under way: whoever leads next finds what there is to do."""
         self._waiting.clear()
-        await self._runner.stop(0.0)
+        await self._runner.end()
 
     def _act(self, do: Callable[[S], Awaitable[None]]) -> Callable[[S], Awaitable[None]]:
         async def act(action: S) -> None:

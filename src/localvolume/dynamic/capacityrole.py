@@ -132,7 +132,7 @@ class CapacityRole:
             await self.informer.synced.wait()
             await self.loop.run()
         finally:
-            await self._runner.stop(0.0)
+            await self._runner.end()
 
     async def _look(self) -> float:
         """In how many seconds the next write is due, 0: none."""

@@ -133,7 +133,7 @@ class Collector:
     async def stop(self) -> None:
         """Begin no removal any more. One that is with the host is waited for: nobody else may work
         on its volume before."""
-        await self.removals.stop(0, None)
+        await self.removals.end()
 
     async def sweep(self, there: Mapping[str, str]) -> list[Action]:
         """Look at every volume of ours once, and do what is due; what was decided.

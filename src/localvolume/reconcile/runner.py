@@ -15,6 +15,7 @@ from enum import Enum, auto
 from typing import Any, Final, Generic, TypeVar
 
 from localvolume.kube.backoff import Backoff
+from localvolume.kube.ending import ended
 
 A = TypeVar("A")
 
@@ -155,17 +156,23 @@ class Runner(Generic[A]):
             del self._busy[key]
         self._waiting.clear()
 
-    async def stop(
-        self, seconds: float = STOP_SECONDS, cancelled_seconds: float | None = STOP_SECONDS
-    ) -> None:
+    async def stop(self, seconds: float = STOP_SECONDS) -> None:
         """Begin nothing that waits, let actions under way end for so long, then cancel them, and
-        wait for that as long as is said; None: until all have ended."""
-        self.forget_waiting()
-        tasks = [task for task, _ in self._busy.values() if task is not None]
-        late = await _ended(tasks, seconds) if seconds else set(tasks)
+        wait for that at most as long again as a stop takes."""
+        tasks = self._under_way()
+        late = await _ended(tasks, seconds)
         for task in late:
             task.cancel()
-        await _ended(late, cancelled_seconds)
+        await _ended(late, STOP_SECONDS)
+
+    async def end(self) -> None:
+        """Begin nothing that waits, cancel what is under way, and wait until all of it has ended,
+        however long: whoever comes next must not meet it."""
+        await ended(*self._under_way())
+
+    def _under_way(self) -> list[asyncio.Task[None]]:
+        self.forget_waiting()
+        return [task for task, _ in self._busy.values() if task is not None]
 
     def _start(self, key: str, action: A) -> None:
         self._busy[key] = asyncio.create_task(self._do(key, action)), action
@@ -193,9 +200,7 @@ class Runner(Generic[A]):
             self._start(key, self._busy[key][1])
 
 
-async def _ended(
-    tasks: Iterable[asyncio.Task[None]], seconds: float | None
-) -> set[asyncio.Task[None]]:
+async def _ended(tasks: Iterable[asyncio.Task[None]], seconds: float) -> set[asyncio.Task[None]]:
     """Those that have not ended after so long."""
     waited_for = set(tasks)
     if not waited_for:

@@ -34,6 +34,11 @@ class Problem:
     code: ProblemCode
     text: str
 
+    @property
+    def is_absence(self) -> bool:
+        """Whether it says that the volume is not there, and not that nobody can tell."""
+        return self.code in ("gone", "wrong-kind")
+
 
 @dataclass(frozen=True, slots=True)
 class Content:

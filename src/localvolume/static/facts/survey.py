@@ -157,7 +157,7 @@ class Survey:
                     unread.append((entry, mount))
         entries.extend(await self._read_all(unread, offered))
         problems = dict(self._problems)
-        for name in {entry.class_name for entry in entries if _is_gone(entry)}:
+        for name in {one.class_name for one in entries if one.problem and one.problem.is_absence}:
             if not await self._is_in_place(classes[name]):
                 # What is gone then is the directory. It is listed anew at the next look.
                 del self._names[name]
@@ -437,10 +437,6 @@ def _may_be_empty(signature: Signature, config: ClassConfig) -> bool:
     """Whether there is a filesystem that can be looked into, and its class wants to know."""
     wants = config.first_use == "require-empty" and config.volume_mode == "Filesystem"
     return wants and signature.type in EXT
-
-
-def _is_gone(entry: Entry) -> bool:
-    return entry.problem is not None and entry.problem.code in ("gone", "wrong-kind")
 
 
 _Inode = tuple[int, int]

@@ -162,7 +162,7 @@ class World:
             return None
         if entry is None:
             return f"{path_of(volume)} does not exist"
-        if entry.problem and entry.problem.code in ("gone", "wrong-kind"):
+        if entry.problem and entry.problem.is_absence:
             return entry.problem.text
         return None
 
@@ -171,7 +171,7 @@ class World:
         class_facts, entry = self.class_of(volume), self.entry_of(volume)
         if class_facts and class_facts.problem:
             return class_facts.problem
-        if entry and entry.problem and entry.problem.code not in ("gone", "wrong-kind"):
+        if entry and entry.problem and not entry.problem.is_absence:
             return entry.problem.text
         return None
 

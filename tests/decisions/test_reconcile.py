@@ -75,18 +75,32 @@ async def test_a_look_that_fails_is_told_and_ends_nothing(error: Exception, prob
         assert loop.problem == ""
 
 
-async def test_what_cannot_be_looked_at_yet_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (CannotLook("there is no Node"), "there is no Node"),
+        (OSError("no disk"), "this node cannot be looked at: no disk"),
+        (ValueError("ours"), "a mistake of ours: ValueError('ours')"),
+    ],
+)
+async def test_what_keeps_it_from_looking_is_said_once(
+    error: Exception, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     tries = 0
 
     async def look() -> float:
         nonlocal tries
         tries += 1
-        raise CannotLook("there is no Node", 0.01)
+        loop.wake()
+        raise error
 
-    async with running(Loop("disks", look, rest=AT_ONCE)):
+    loop = Loop("disks", look, rest=AT_ONCE)
+    async with running(loop):
         await until_async(lambda: tries > 3)
-    said = [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
-    assert said == ["disks: there is no Node"]
+    told = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert [one.getMessage() for one in told] == [f"disks: {said}"]
+    # Of a mistake of ours, where it was made.
+    assert bool(told[0].exc_info) is isinstance(error, ValueError)
 
 
 async def test_it_looks_again_by_itself_when_a_look_asks_for_that() -> None:

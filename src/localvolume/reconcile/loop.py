@@ -138,18 +138,19 @@ class Loop:
             self._put_off(str(error))
             return error.again_seconds
         except (Hung, OSError) as error:
-            self.problem = f"this node cannot be looked at: {error}"
-            log.warning("%s: %s; tried again in %.0f s", self.name, self.problem, AGAIN_SECONDS)
+            self._put_off(f"this node cannot be looked at: {error}", logging.WARNING)
             return AGAIN_SECONDS
-        except Exception as error:
-            self.problem = f"a mistake of ours: {error!r}"
-            log.exception("%s: tried again in %.0f s: unexpected", self.name, AGAIN_SECONDS)
+        except Exception as error:  # noqa: BLE001 - said, and the look is tried again
+            self._put_off(f"a mistake of ours: {error!r}", mistake=error)
             return AGAIN_SECONDS
         self.problem = ""
         self.looks += 1
         return seconds
 
-    def _put_off(self, why: str) -> None:
+    def _put_off(
+        self, why: str, level: int = logging.ERROR, mistake: Exception | None = None
+    ) -> None:
+        """Say it, once, until there is something else to say."""
         if self.problem != why:
-            log.error("%s: %s", self.name, why)
+            log.log(level, "%s: %s", self.name, why, exc_info=mistake)
         self.problem = why

@@ -442,15 +442,14 @@ class Lab:
         found = self.volume(name)
         return "" if found is None else str(found["status"].get("phase", ""))
 
-    def claim(self, volume: Volume) -> str:
-        """Bind the volume to a claim of its own; returns the claim's name."""
+    def ask(self, volume: Volume) -> dict[str, Any]:
+        """A claim that asks for the volume by its name, whether or not the volume is there yet."""
         spec = volume["spec"]
         self._count += 1
-        name = f"{self.unique}-claim-{self._count}"
-        self.objects.make(
+        return self.objects.make(
             CLAIMS,
             {
-                "metadata": {"name": name},
+                "metadata": {"name": f"{self.unique}-claim-{self._count}"},
                 "spec": {
                     "storageClassName": spec["storageClassName"],
                     "accessModes": spec["accessModes"],
@@ -460,8 +459,12 @@ class Lab:
                 },
             },
         )
+
+    def claim(self, volume: Volume) -> str:
+        """Bind the volume to a claim of its own; returns the claim's name."""
+        asked = self.ask(volume)
         self.until(lambda: self.phase(volume["metadata"]["name"]), lambda p: p == "Bound")
-        return name
+        return str(asked["metadata"]["name"])
 
     def bound(self, volume: Volume) -> str:
         """The same, and wait until the agent has written down that a claim holds it."""

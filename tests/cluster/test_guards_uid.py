@@ -133,9 +133,18 @@ def test_another_object_gets_its_name_while_it_is_cleaned(lab: Lab) -> None:
     lab.patch(name, {"metadata": {"finalizers": None}})
     lab.until(lambda: lab.volume(name), lambda found: found is None)
     meta = {key: volume["metadata"][key] for key in ("name", "labels", "annotations")}
-    backup = {"metadata": {**meta, "finalizers": [FINALIZER]}, "spec": volume["spec"]}
-    restored = lab.objects.make(VOLUMES, backup)
-    lab.claim(volume)
+    # Bound from the first: an object that nobody claims would be taken back, for by its record
+    # the volume is still the first claim's.
+    asked = lab.ask(volume)["metadata"]
+    holder = {"namespace": asked["namespace"], "name": asked["name"], "uid": asked["uid"]}
+    restored = lab.objects.make(
+        VOLUMES,
+        {
+            "metadata": {**meta, "finalizers": [FINALIZER]},
+            "spec": {**volume["spec"], "claimRef": holder},
+        },
+    )
+    lab.until(lambda: lab.phase(name), lambda phase: phase == "Bound")
     gate.open()
     lab.until(lambda: lab.metric(RUNNING), lambda running: running == 0)
     for _ in range(2):

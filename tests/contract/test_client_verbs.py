@@ -13,6 +13,7 @@ import pytest
 from localvolume.kube import objects
 from localvolume.kube.client import Client, JsonPatch, MergePatch
 from localvolume.kube.errors import (
+    LONGEST_WAIT_SECONDS,
     AlreadyThere,
     ApiError,
     ListAgain,
@@ -297,6 +298,14 @@ async def test_a_long_retry_after_is_told_at_once(server: FaultServer, client: C
             await client.get(PERSISTENT_VOLUMES, "a")
         assert caught.value.after == pytest.approx(60, abs=20)
     assert len(server.seen) == 1
+
+
+async def test_nobody_stays_away_for_a_day(server: FaultServer, client: Client) -> None:
+    """A mistake cannot be told from a wish: what is asked for is bounded, for every caller."""
+    server.others = [failure(503, "ServiceUnavailable", headers={"Retry-After": "86400"})]
+    with pytest.raises(TryAgainLater) as caught:
+        await client.get(PERSISTENT_VOLUMES, "a")
+    assert caught.value.after == LONGEST_WAIT_SECONDS
 
 
 @pytest.mark.parametrize("value", ["soon", "nan", "-1", "inf"])

@@ -18,9 +18,8 @@ from localvolume.config.model import Configuration
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, JsonPatch
 from localvolume.kube.correlate import EventType
-from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
+from localvolume.kube.errors import ApiError, LookAgain, NotThere
 from localvolume.kube.events import EventRecorder, ObjectRef
-from localvolume.kube.http.transport import LONGEST_WAIT_SECONDS
 from localvolume.kube.kinds import NODES
 from localvolume.kube.objects import Node
 from localvolume.static.role import StaticRole
@@ -162,8 +161,7 @@ class NotReadyTaint:
                 text = str(error)
             except ApiError as error:
                 text = str(error)
-                if isinstance(error, TryAgainLater) and error.after:
-                    after = min(error.after, LONGEST_WAIT_SECONDS)
+                after = error.after
                 if text != said:
                     said = text
                     self._say_failed(due, text)

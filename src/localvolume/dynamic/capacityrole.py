@@ -37,10 +37,8 @@ from localvolume.kube.errors import (
     ApiError,
     LookAgain,
     TellTheAdministrator,
-    TryAgainLater,
 )
 from localvolume.kube.events import EventRecorder, ObjectRef
-from localvolume.kube.http.transport import LONGEST_WAIT_SECONDS
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import STORAGE_CAPACITIES
 from localvolume.kube.objects import CSIStorageCapacity
@@ -174,8 +172,7 @@ class CapacityRole:
         known.written, known.written_at, known.refused = writes.desired, time.monotonic(), ""
 
     def _failed(self, key: str, _writes: _Writes, error: Exception, failing: Failing) -> float:
-        after = error.after if isinstance(error, TryAgainLater) else None
-        wait = failing.again(min(after, LONGEST_WAIT_SECONDS) if after else None)
+        wait = failing.again(error.after if isinstance(error, ApiError) else None)
         if not isinstance(error, ApiError):  # a mistake of ours about one class
             text = "storage capacity of %s: again in %.1f s: unexpected"
             log.error(text, key, wait, exc_info=error)

@@ -24,12 +24,20 @@ class AccessInvalid(Exception):
     """There is no usable way to the API server: the file, the field and why."""
 
 
+LONGEST_WAIT_SECONDS: Final = 120.0
+"""A server that asks for longer is asked again after this: we cannot tell a mistake from a wish."""
+
+
 class ApiError(Exception):
     """A request that did not do what it was for.
 
     `status` is the HTTP status (0: there was no answer), `reason` the machine-readable reason of
-    the Kubernetes Status object (or a word of ours), `message` the sentence for people.
+    the Kubernetes Status object (or a word of ours), `message` the sentence for people. `after` is
+    how many seconds the server asked us to stay away, at most LONGEST_WAIT_SECONDS; None: it did
+    not say.
     """
+
+    after: float | None = None
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
         super().__init__(message)
@@ -43,16 +51,13 @@ class ApiError(Exception):
 
 
 class TryAgainLater(ApiError):
-    """The server is absent, late, overloaded or unwell: 429, 5xx, timeouts, refused connections.
-
-    `after` is how many seconds the server asked us to stay away, None if it did not say.
-    """
+    """The server is absent, late, overloaded or unwell: 429, 5xx, timeouts, refused connections."""
 
     def __init__(
         self, message: str, *, status: int = 0, reason: str = "", after: float | None = None
     ) -> None:
         super().__init__(message, status=status, reason=reason)
-        self.after: Final = after
+        self.after = None if after is None else min(after, LONGEST_WAIT_SECONDS)
 
 
 class LookAgain(ApiError):

@@ -20,7 +20,6 @@ from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.correlate import Correlator, EventType, ObjectRef, Occurrence, Record
 from localvolume.kube.errors import AlreadyThere, ApiError, NotThere, TryAgainLater
-from localvolume.kube.http.transport import LONGEST_WAIT_SECONDS
 from localvolume.kube.kinds import EVENTS
 
 __all__ = ["EventRecorder", "ObjectRef"]
@@ -119,8 +118,7 @@ class EventRecorder:
             try:
                 await self._write_once(what, record)
             except TryAgainLater as error:
-                after = None if error.after is None else min(error.after, LONGEST_WAIT_SECONDS)
-                await asyncio.sleep(self._backoff.next(after))
+                await asyncio.sleep(self._backoff.next(error.after))
             except ApiError as error:
                 expired = record.name and isinstance(error, NotThere)
                 if expired or isinstance(error, AlreadyThere):

@@ -23,8 +23,7 @@ from typing import Any, Final, Generic, TypeVar
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.cache import Cache
 from localvolume.kube.client import Client
-from localvolume.kube.errors import ApiError, ListAgain, TellTheAdministrator, TryAgainLater
-from localvolume.kube.http.transport import LONGEST_WAIT_SECONDS
+from localvolume.kube.errors import ApiError, ListAgain, TellTheAdministrator
 from localvolume.kube.http.wire import BOOKMARK
 from localvolume.kube.kinds import Kind
 from localvolume.kube.objects import KubeObject
@@ -98,8 +97,7 @@ class Informer(Generic[T]):
                 # The server's history ends before what we saw (it was restored from a backup), or
                 # it makes nothing of our resourceVersion: resuming would fail for ever.
                 self._must_list |= error.reason == "ResourceVersionTooLarge" or error.status == 400
-                if isinstance(error, TryAgainLater) and error.after is not None:
-                    after = min(error.after, LONGEST_WAIT_SECONDS)
+                after = error.after
             lasted = None if watching_since is None else loop.time() - watching_since
             if lasted is not None and lasted >= self.healthy_seconds:
                 self._backoff.reset()

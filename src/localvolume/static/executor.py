@@ -12,7 +12,7 @@ from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped
 from localvolume.host.process.workers import Hung
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.correlate import ObjectRef
-from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
+from localvolume.kube.errors import ApiError, LookAgain, NotThere
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.objects import PersistentVolume
 from localvolume.reconcile.runner import Failing, Runner
@@ -142,8 +142,8 @@ class Executor:
             case ApiError() | Hung():
                 # An API server that is back should not wait long for us; a disk may.
                 wait = min(LONGEST_API_WAIT, failing.again() / 5)
-                if isinstance(error, TryAgainLater) and error.after:
-                    wait = max(wait, error.after)
+                if isinstance(error, ApiError):
+                    wait = max(wait, error.after or 0.0)
                 log.warning("%s: tried again in %.1f s: %s", key, wait, error)
             case _:  # a mistake of ours about one volume must not end the others
                 wait = failing.again()

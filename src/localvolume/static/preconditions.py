@@ -16,8 +16,9 @@ from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.cleaning.target import Target
 from localvolume.host.block.sysfs import base_of, disk_of
 from localvolume.host.process.workers import Workers
+from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client
-from localvolume.kube.errors import ApiError, NotThere, TryAgainLater
+from localvolume.kube.errors import ApiError, NotThere
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.facts.survey import PodsUnseen, Survey
@@ -119,7 +120,7 @@ class Confirm:
         Raises Superseded where a claim has come to hold the object: a claim that names it gets it,
         though it is being deleted, and keeps it until that claim is gone.
         """
-        name, attempt = volume.metadata.name, 0
+        name, backoff = volume.metadata.name, Backoff(0.25)
         while True:
             try:
                 # Cleaning took its time: others may have changed the object since.
@@ -131,12 +132,8 @@ class Confirm:
                     await self.let_go(volume)
                 return
             except ApiError as error:
-                attempt += 1
-                wait = min(30.0, 0.25 * 2 ** min(attempt, 7))
-                if isinstance(error, TryAgainLater) and error.after:
-                    wait = error.after
                 log.warning("%s is clean; its finalizer stays for now: %s", name, error)
-            await asyncio.sleep(wait)
+                await asyncio.sleep(backoff.next(error.after))
 
     # --- the disk ------------------------------------------------------------------------------
 

@@ -78,9 +78,6 @@ trim_tls_buffers()
 # seconds are those until it was open. A request that was cancelled or held back is not reported.
 OnRequest = Callable[[str, Kind[Any], float, ApiError | None], None]
 
-# A server that asks for longer is asked again after this: we cannot tell a mistake from a wish.
-LONGEST_WAIT_SECONDS: Final = 120.0
-
 
 class Transport:
     """A session with one API server. `timeout` in seconds, `concurrency` in requests in flight."""
@@ -195,9 +192,8 @@ class Transport:
             yield
         except ApiError as error:
             failure = error
-            if isinstance(error, TryAgainLater) and error.after and error.status in (429, 503):
-                wait = min(error.after, LONGEST_WAIT_SECONDS)
-                self._closed_until = max(self._closed_until, loop.time() + wait)
+            if error.after and error.status in (429, 503):
+                self._closed_until = max(self._closed_until, loop.time() + error.after)
             raise
         except AccessInvalid as error:
             failure = TellTheAdministrator(str(error), reason="NoCredentials")

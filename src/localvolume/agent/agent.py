@@ -124,7 +124,7 @@ class Agent:
             self._shared = shared = self._share(client, events, own_pod)
             role = static.begin(shared, tasks, configuration, self._telemetry)
             self._process.watch_workers(self._workers, role.cleaners, role.readers)
-            roles = Roles(shared, role, tasks)
+            roles = Roles(shared, tasks)
             for informer in (shared.volumes, shared.storage_classes, shared.nodes):
                 tasks.create_task(informer.run())
             uevents = UeventListener(self._device_changed)

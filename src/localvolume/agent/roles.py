@@ -1,6 +1,7 @@
 """The roles of an agent: each begun by the first configuration that wants it, and then kept.
 
-What an agent does not do, it does not carry: the code of a role is imported when it is begun.
+What an agent does not do, it does not carry: the code of a role, and the informers that feed it
+alone, come with it.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from localvolume.agent.shared import Shared
+from localvolume.agent.shared import Shared, Wake
 from localvolume.config.model import Configuration
-from localvolume.static.role import StaticRole
+from localvolume.kube.backoff import Backoff
+from localvolume.kube.informer import Informer
+from localvolume.kube.kinds import CLAIMS, STORAGE_CAPACITIES
 
 
 class Role(Protocol):
@@ -27,9 +30,8 @@ class Role(Protocol):
 class Roles:
     """The roles beside the static one, begun and reconfigured together, as `tasks`."""
 
-    def __init__(self, shared: Shared, static: StaticRole, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, shared: Shared, tasks: asyncio.TaskGroup) -> None:
         self._shared: Final = shared
-        self._static: Final = static
         self._tasks: Final = tasks
         self._begun: Final[dict[str, Role]] = {}
 
@@ -40,53 +42,154 @@ class Roles:
             if role is not None:
                 role.reconfigure(configuration)
             elif wanted(configuration):
-                role = begin(self._shared, self._static, self._tasks, configuration)
+                role = begin(self._shared, self._tasks, configuration)
                 self._begun[name] = role
                 self._tasks.create_task(role.run())
 
 
-Begin = Callable[[Shared, StaticRole, asyncio.TaskGroup, Configuration], Role]
+def _taint(shared: Shared, _: asyncio.TaskGroup, configuration: Configuration) -> Role:
+    from localvolume.agent.taint import NotReadyTaint
+
+    paces, wakes = shared.options.paces, shared.wakes
+    role = NotReadyTaint(
+        client=shared.client,
+        events=shared.events,
+        nodes=shared.nodes.items,
+        node_name=shared.options.node_name,
+        look_at_volumes=shared.look_at_volumes,
+        configuration=configuration,
+        first_wait=paces.taint_first_wait,
+        longest_wait=paces.taint_longest_wait,
+    )
+    wakes.node.append(role.loop.wake)
+    wakes.offered.append(role.volumes_offered)
+    return role
 
 
-def _taint(
-    shared: Shared, static: StaticRole, _: asyncio.TaskGroup, configuration: Configuration
-) -> Role:
-    from localvolume.agent import taint
+def _dynamic(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configuration) -> Role:
+    from localvolume.dynamic.capacityrole import CapacityRole
+    from localvolume.dynamic.paces import DynamicPaces
+    from localvolume.dynamic.role import DynamicRole
+    from localvolume.dynamic.telemetry import DynamicTelemetry
 
-    return taint.begin(shared, static, configuration)
+    options, wakes = shared.options, shared.wakes
+    paces = options.paces.dynamic or DynamicPaces()
+    wake, capacities_changed = Wake(), Wake()
+    claims = Informer(shared.client, CLAIMS, label_selector=shared.own, on_change=wake)
+    published = Informer(
+        shared.client,
+        STORAGE_CAPACITIES,
+        namespace=options.namespace,
+        label_selector=shared.own,
+        on_change=capacities_changed,
+        backoff=Backoff(longest=paces.capacities.unread),
+    )
+    capacities = CapacityRole(
+        shared.client, published, options.namespace, shared.events, paces.capacities
+    )
+    capacities_changed.append(capacities.objects_changed)
+    role = DynamicRole(
+        client=shared.client,
+        events=shared.events,
+        workers=shared.workers,
+        telemetry=DynamicTelemetry(shared.registry, claims=options.claims_in_metrics),
+        volumes=shared.volumes,
+        claims=claims,
+        storage_classes=shared.storage_classes,
+        nodes=shared.nodes,
+        capacities=capacities,
+        own_pod=shared.own_pod,
+        node_name=options.node_name,
+        configuration=configuration,
+        paces=paces,
+        clock=options.clock,
+    )
+    for one in (wake, wakes.volumes, wakes.classes, wakes.node, wakes.pod):
+        one.append(role.changed)
+    wakes.mounts.append(role.mounts_changed)
+    shared.loops["dynamic"] = role.loop
+    shared.problems.append(lambda: role.problems)
+    shared.pools = lambda: role.pools
+    tasks.create_task(claims.run())
+    tasks.create_task(published.run())
+    return role
 
 
-def _dynamic(
-    shared: Shared, _: StaticRole, tasks: asyncio.TaskGroup, configuration: Configuration
-) -> Role:
-    from localvolume.agent import dynamic
+def _flexvolume(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configuration) -> Role:
+    from localvolume.flexvolume.collecting import CollectorMetrics
+    from localvolume.flexvolume.paces import FlexPaces
+    from localvolume.flexvolume.role import FlexRole
+    from localvolume.flexvolume.telemetry import FlexTelemetry
 
-    return dynamic.begin(shared, tasks, configuration)
+    options, wakes = shared.options, shared.wakes
+    wake = Wake()
+    claims = Informer(shared.client, CLAIMS, label_selector=shared.own, on_change=wake)
+    role = FlexRole(
+        client=shared.client,
+        events=shared.events,
+        workers=shared.workers,
+        telemetry=FlexTelemetry(shared.registry),
+        collector_metrics=CollectorMetrics(shared.registry),
+        volumes=shared.volumes,
+        claims=claims,
+        nodes=shared.nodes,
+        node_name=options.node_name,
+        configuration=configuration,
+        paces=options.paces.flexvolume or FlexPaces(),
+    )
+    for one in (wake, wakes.volumes, wakes.node):
+        one.append(role.changed)
+    shared.loops["flexvolume"] = role.loop
+    shared.problems.append(lambda: role.problems)
+    tasks.create_task(claims.run())
+    return role
 
 
-def _flexvolume(
-    shared: Shared, _: StaticRole, tasks: asyncio.TaskGroup, configuration: Configuration
-) -> Role:
-    from localvolume.agent import flexvolume
+def _disks(shared: Shared, _: asyncio.TaskGroup, configuration: Configuration) -> Role:
+    from localvolume.disks.act import carry_out
+    from localvolume.disks.role import DisksRole
 
-    return flexvolume.begin(shared, tasks, configuration)
+    options = shared.options
+    role = DisksRole(
+        events=shared.events,
+        workers=shared.workers,
+        registry=shared.registry,
+        volumes=shared.volumes,
+        own_pod=shared.own_pod,
+        node_name=options.node_name,
+        configuration=configuration,
+        recheck_seconds=options.paces.disks_recheck,
+        carry_out=options.deeds.carry_out or carry_out,
+    )
+    for wake in (shared.wakes.pod, shared.wakes.devices):
+        wake.append(role.changed)
+    shared.loops["disks"] = role.loop
+    return role
 
 
-def _disks(
-    shared: Shared, _: StaticRole, _tasks: asyncio.TaskGroup, configuration: Configuration
-) -> Role:
-    from localvolume.agent import disks
+def _health(shared: Shared, _: asyncio.TaskGroup, configuration: Configuration) -> Role:
+    from localvolume.health.role import HealthRole
+    from localvolume.health.telemetry import HealthTelemetry
 
-    return disks.begin(shared, configuration)
+    role = HealthRole(
+        client=shared.client,
+        events=shared.events,
+        workers=shared.workers,
+        telemetry=HealthTelemetry(shared.registry, claims=shared.options.claims_in_metrics),
+        volumes=shared.volumes,
+        pools=lambda: shared.pools(),  # noqa: PLW0108 - the role that has them comes later
+        own_pod=shared.own_pod,
+        configuration=configuration,
+        patience=shared.options.patience,
+    )
+    wakes = shared.wakes
+    for wake in (wakes.volumes, wakes.pod, wakes.mounts, wakes.devices):
+        wake.append(role.changed)
+    shared.loops["health"] = role.loop
+    return role
 
 
-def _health(
-    shared: Shared, _: StaticRole, _tasks: asyncio.TaskGroup, configuration: Configuration
-) -> Role:
-    from localvolume.agent import health
-
-    return health.begin(shared, configuration)
-
+Begin = Callable[[Shared, asyncio.TaskGroup, Configuration], Role]
 
 _ROLES: Final[dict[str, tuple[Callable[[Configuration], bool], Begin]]] = {
     "taint": (lambda now: now.remove_node_not_ready_taint, _taint),
@@ -95,3 +198,4 @@ _ROLES: Final[dict[str, tuple[Callable[[Configuration], bool], Begin]]] = {
     "disks": (lambda now: now.disks is not None, _disks),
     "health": (lambda _: True, _health),
 }
+"""The order is that in which they learn of a configuration."""

@@ -43,6 +43,8 @@ class Wakes:
     mounts: Wake = field(default_factory=Wake)
     devices: Wake = field(default_factory=Wake)
     """A block device ("major:minor"); None: any may have."""
+    offered: Wake = field(default_factory=Wake)
+    """A look at the static volumes found nothing left to be offered."""
     resync: Wake = field(default_factory=Wake)
     """Nothing that is known of; what is remembered may be wrong all the same."""
 
@@ -66,6 +68,8 @@ class Shared:
     """Of which liveness asks whether they are stuck, by the role's name."""
     problems: list[Callable[[], Mapping[str, str]]] = field(default_factory=list)
     """What keeps the agent from being ready, by what it is about."""
+    look_at_volumes: Callable[[], object] = lambda: None
+    """Have the static role look once more."""
     pools: Callable[[], Pools] = dict
     """The pools as they were last looked at; of the role that has some."""
 

@@ -40,12 +40,14 @@ def begin(
         paces=paces,
         clean=options.deeds.clean,
         on_resync=wakes.resync,
+        on_offered=wakes.offered,
     )
     for wake in (wakes.volumes, wakes.classes, wakes.node, wakes.jobs, wakes.pod):
         wake.append(role.objects_changed)
     wakes.mounts.append(role.mounts_changed)
     wakes.devices.append(role.device_changed)
     shared.loops["discovery"] = role.loop
+    shared.look_at_volumes = role.objects_changed
     shared.problems.append(lambda: role.problems)
     tasks.create_task(jobs.run())
     return role

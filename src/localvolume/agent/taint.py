@@ -7,13 +7,11 @@ that are there have their PersistentVolumes. Nothing else waits for this, and no
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from localvolume.agent.shared import Shared
 from localvolume.config.model import Configuration
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, JsonPatch
@@ -22,7 +20,8 @@ from localvolume.kube.errors import ApiError, LookAgain, NotThere
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.kinds import NODES
 from localvolume.kube.objects import Node
-from localvolume.static.role import StaticRole
+from localvolume.reconcile.loop import Loop
+from localvolume.reconcile.runner import Failing, Runner
 
 log = logging.getLogger(__name__)
 
@@ -58,80 +57,71 @@ def without_taints(node: Node, key: str) -> JsonPatch | None:
     return JsonPatch(operations)
 
 
-def begin(shared: Shared, static: StaticRole, configuration: Configuration) -> NotReadyTaint:
-    """Make what removes it once the static volumes are offered. The caller runs it."""
-    paces = shared.options.paces
-    taint = NotReadyTaint(
-        client=shared.client,
-        events=shared.events,
-        nodes=shared.nodes.items,
-        node_name=shared.options.node_name,
-        complete=static.complete,
-        look=static.objects_changed,
-        configuration=configuration,
-        first_wait=paces.taint_first_wait,
-        longest_wait=paces.taint_longest_wait,
-    )
-    shared.wakes.node.append(taint.node_changed)
-    return taint
-
-
 @dataclass(eq=False, kw_only=True)
 class NotReadyTaint:
-    """Run `run()` as a task; call `node_changed` and `reconfigure` when that happens.
+    """Run `run()` as a task; call `volumes_offered` and `reconfigure` when that happens, and wake
+    the loop when the Node changes.
 
     Each Node is rid of each key once: what somebody sets later, by hand, stays. `nodes` is the
-    informer's copy. `complete` is set by whoever looks at the volumes whenever a look found nothing
-    left to be offered; it is cleared here, and `look` then has the volumes looked at again, so that
-    what counts is this Node with this configuration, and no look before it. The waits, in seconds,
-    bound the time between two attempts: an administrator may have to allow it.
+    informer's copy. `look_at_volumes` has the volumes looked at once more, so that what counts is
+    this Node with this configuration, and no look before it. The waits, in seconds, bound the time
+    between two attempts: an administrator may have to allow it.
     """
 
     client: Client
     events: EventRecorder
     nodes: Mapping[str, Node]
     node_name: str
-    complete: asyncio.Event
-    look: Callable[[], object]
+    look_at_volumes: Callable[[], object]
     configuration: Configuration
     first_wait: float
     longest_wait: float
 
     def __post_init__(self) -> None:
-        self._wake = asyncio.Event()
-        self._wake.set()
+        self.loop = Loop("the node's taint", self._look)
+        self._runner = Runner[Due](
+            self._remove,
+            failed=self._failed,
+            ended=lambda *_: self.loop.wake(),
+            backoff=lambda: Backoff(self.first_wait, self.longest_wait),
+        )
         self._done: set[Due] = set()
+        self._seen_to: tuple[Due, Configuration] | None = None
+        self._looks_left = 0
+        """How many looks at the volumes must find all of them offered, before it is removed."""
 
-    def node_changed(self, *_: object) -> None:
-        """The Node came, went or changed."""
-        self._wake.set()
+    def volumes_offered(self) -> None:
+        """A look at the volumes has found nothing left to be offered."""
+        if self._looks_left:
+            self._looks_left -= 1
+            self.look_at_volumes() if self._looks_left else self.loop.wake()
 
     def reconfigure(self, configuration: Configuration) -> None:
         """From now on another configuration counts; call it after those who look have it."""
         self.configuration = configuration
-        self._wake.set()
+        self.loop.wake()
 
-    async def run(self) -> NoReturn:
-        """See to what is due, and leave it as soon as something else is."""
-        began: tuple[Due, Configuration] | None = None
-        work: asyncio.Task[None] | None = None
+    async def run(self) -> None:
+        """Never returns."""
         try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                due = self._due()
-                to_do = (due, self.configuration) if due else None
-                if to_do == began:
-                    continue
-                if work:
-                    work.cancel()
-                    await asyncio.wait([work])
-                began = to_do
-                work = asyncio.create_task(self._see_to(due)) if due else None
+            await self.loop.run()
         finally:
-            if work:
-                work.cancel()
-                await asyncio.wait([work])
+            await self._runner.end()
+
+    async def _look(self) -> float:
+        """In how many seconds to try again, 0: not before something changes."""
+        due = self._due()
+        seen_to = (due, self.configuration) if due else None
+        if seen_to != self._seen_to:
+            self._seen_to = seen_to
+            # A look that is under way may have begun with the Node or configuration of before.
+            self._looks_left = 2 if due else 0
+            if due:
+                self.look_at_volumes()
+        if due is None or self._looks_left:
+            return 0.0
+        self._runner.offer(due.uid, due)
+        return max(0.0, self._runner.left(due.uid, due))
 
     def _due(self) -> Due | None:
         node, configuration = self.nodes.get(self.node_name), self.configuration
@@ -141,56 +131,39 @@ class NotReadyTaint:
         due = Due(node.metadata.uid, key)
         return None if due in self._done else due
 
-    async def _see_to(self, due: Due) -> None:
-        """Wait until the volumes are offered, then remove the taint, however often that fails."""
-        # A look that is under way may have begun with the Node or configuration of before.
-        for _ in range(2):
-            self.complete.clear()
-            self.look()
-            await self.complete.wait()
-        backoff = Backoff(self.first_wait, self.longest_wait)
-        said = ""
-        while True:
-            after = None
-            try:
-                if await self._remove(due):
-                    self._done.add(due)
-                    return
-                text = "its taints are being changed"
-            except (LookAgain, NotThere) as error:
-                text = str(error)
-            except ApiError as error:
-                text = str(error)
-                after = error.after
-                if text != said:
-                    said = text
-                    self._say_failed(due, text)
-            except Exception:  # a mistake of ours about a taint must not end what serves volumes
-                log.exception("the taint %s stays on the node: unexpected", due.key)
-                text = "unexpected"
-            wait = backoff.next(after)
-            log.info("taint %s: tried again in %.1f s: %s", due.key, wait, text)
-            await asyncio.sleep(wait)
-
-    async def _remove(self, due: Due) -> bool:
-        """Whether the Node has no such taint now. Raises ApiError."""
+    async def _remove(self, due: Due) -> None:
+        """Raises ApiError."""
         node = await self.client.get(NODES, self.node_name)
         if node.metadata.uid != due.uid:
             # The informer will tell of it, and then it is seen to anew.
             raise LookAgain(f"the Node {self.node_name!r} is another one now")
+        if due != self._due():
+            raise LookAgain("it is not to be removed any more")
         patch = without_taints(node, due.key)
         if patch is None:
             log.info("the node has no taint %s", due.key)
-            return True
-        changed = await self.client.patch(NODES, self.node_name, patch)
-        text = f"removed the taint {due.key}: the node's volumes are offered"
-        log.info("%s", text)
-        self._event("Normal", EVENT_REMOVED, text)
-        return without_taints(changed, due.key) is None
+        else:
+            changed = await self.client.patch(NODES, self.node_name, patch)
+            text = f"removed the taint {due.key}: the node's volumes are offered"
+            log.info("%s", text)
+            self._event("Normal", EVENT_REMOVED, text)
+            if without_taints(changed, due.key) is not None:
+                raise LookAgain("its taints are being changed")
+        self._done.add(due)
 
-    def _say_failed(self, due: Due, text: str) -> None:
-        log.warning("the taint %s stays on the node: %s", due.key, text)
-        self._event("Warning", EVENT_FAILED, f"the taint {due.key} stays: {text}")
+    def _failed(self, _uid: str, due: Due, error: Exception, failing: Failing) -> float:
+        if not isinstance(error, ApiError):  # a mistake of ours about a taint
+            wait = failing.again()
+            text = "the taint %s stays on the node: tried again in %.1f s: unexpected"
+            log.error(text, due.key, wait, exc_info=error)
+            return wait
+        wait, text = failing.again(error.after), str(error)
+        log.info("taint %s: tried again in %.1f s: %s", due.key, wait, text)
+        if text != failing.note and not isinstance(error, LookAgain | NotThere):
+            failing.note = text
+            log.warning("the taint %s stays on the node: %s", due.key, text)
+            self._event("Warning", EVENT_FAILED, f"the taint {due.key} stays: {text}")
+        return wait
 
     def _event(self, type_: EventType, reason: str, text: str) -> None:
         self.events.event(ObjectRef.of_node(self.node_name), type_, reason, text)

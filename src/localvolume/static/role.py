@@ -68,6 +68,8 @@ class StaticRole:
     kubelet_directory: str | None = None
     records_directory: str | None = None
     on_resync: Callable[[], None] = lambda: None
+    on_offered: Callable[[], None] = lambda: None
+    """Called after each look that found nothing left to be offered."""
 
     def __post_init__(self) -> None:
         self._salt = secrets.token_hex(16)
@@ -110,8 +112,6 @@ class StaticRole:
         )
         self._changes = Changes(everything=True)
         self._missing_since: dict[str, float] = {}
-        self.complete = asyncio.Event()
-        """Set once every volume that was there to be offered has its PersistentVolume."""
         self._problems: dict[str, str] = {}
 
     @property
@@ -230,7 +230,7 @@ class StaticRole:
         again = [action.again_seconds for action in actions if isinstance(action, Hold)]
         self.telemetry.look_seconds.set(time.monotonic() - began)
         if not self._problems and not any(is_to_come(action) for action in actions):
-            self.complete.set()
+            self.on_offered()
         return min((seconds for seconds in again if seconds), default=0.0)
 
     def _own_volumes(self) -> dict[str, PersistentVolume]:

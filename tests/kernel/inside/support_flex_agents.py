@@ -88,7 +88,7 @@ def _prepare(kind: str, point: zygote.Point) -> None:
 
 def _main() -> None:
     vars(zygote)["_prepare"] = _prepare
-    vars(zygote)["_EARLY"] = (*zygote._EARLY, "localvolume.agent.flexvolume", *_FLEX)
+    vars(zygote)["_EARLY"] = (*zygote._EARLY, *_FLEX)
     zygote._serve()
 
 

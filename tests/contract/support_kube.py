@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from localvolume.kube.access.auth import Access
+from localvolume.kube.access.auth import Access, TokenSource
 from localvolume.kube.access.tls import Tls
-from localvolume.kube.access.tokens import TokenSource
 from localvolume.kube.client import Client
 
 Step = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]

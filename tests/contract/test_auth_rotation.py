@@ -14,9 +14,8 @@ import pytest
 import yaml
 from aiohttp import web
 
-from localvolume.kube.access.auth import find_access
+from localvolume.kube.access.auth import FILE_AGE_SECONDS, FixedToken, TokenFile, find_access
 from localvolume.kube.access.tls import Pem, Tls
-from localvolume.kube.access.tokens import FILE_AGE_SECONDS, FixedToken, TokenFile
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, NotThere, TellTheAdministrator
 from localvolume.kube.kinds import PERSISTENT_VOLUMES

@@ -10,11 +10,10 @@ import asyncio
 import contextlib
 import logging
 
-from localvolume.agent import static
 from localvolume.agent.confined import Confined
 from localvolume.agent.options import AgentOptions
 from localvolume.agent.reload import Reload
-from localvolume.agent.roles import Roles
+from localvolume.agent.roles import Roles, begin_static
 from localvolume.agent.shared import Shared, Wakes, selector_of
 from localvolume.agent.telemetry import ProcessTelemetry
 from localvolume.config.model import Configuration
@@ -122,7 +121,7 @@ class Agent:
             tasks.create_task(own_pod.run(self._wakes.pod))
             configuration = await reload.first()
             self._shared = shared = self._share(client, events, own_pod)
-            role = static.begin(shared, tasks, configuration, self._telemetry)
+            role = begin_static(shared, tasks, configuration, self._telemetry)
             self._process.watch_workers(self._workers, role.cleaners, role.readers)
             roles = Roles(shared, tasks)
             for informer in (shared.volumes, shared.storage_classes, shared.nodes):

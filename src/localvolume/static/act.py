@@ -22,12 +22,11 @@ from localvolume.cleaning.receipt import CleaningFailed, Progress, Receipt
 from localvolume.cleaning.run import Cleaning
 from localvolume.config.model import ClassConfig
 from localvolume.host.process.workers import Workers
-from localvolume.kube.client import Client
+from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import AlreadyThere, LookAgain, NotThere
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
-from localvolume.static import patches
 from localvolume.static.asked import Asked
 from localvolume.static.facts.survey import Survey
 from localvolume.static.jobs.watch import JobWatch
@@ -57,8 +56,11 @@ from localvolume.static.stops import Stops
 from localvolume.static.strangers import BURST_SECONDS
 from localvolume.static.telemetry import Telemetry, capacity_label
 from localvolume.static.writing import RecordWriter
+from localvolume.volumes import marks
 from localvolume.volumes.capacity import bytes_of
-from localvolume.volumes.objects import is_held_by_claim
+from localvolume.volumes.identity import Identity, to_annotation
+from localvolume.volumes.objects import claim_of, is_being_deleted, is_finalized, is_held_by_claim
+from localvolume.volumes.patches import bound_to
 from localvolume.volumes.record import Record
 
 if TYPE_CHECKING:
@@ -128,16 +130,16 @@ class Acts:
             case Adopt():
                 # Forgotten first: where the patch is refused, the object is looked at anew.
                 self.asked.forget(action.volume.metadata.name)
-                patch = patches.adoption(action.volume, around.node.name, action.identity)
+                patch = adoption(action.volume, around.node.name, action.identity)
                 await self._patch(action.volume, patch)
                 log.info("adopted", extra=log_fields(action))
             case KeepRecord():
                 if generation := await self._record.complete(action.volume, action.entry):
-                    await self._patch(action.volume, patches.recorded(action.volume, generation))
+                    await self._patch(action.volume, recorded(action.volume, generation))
             case MarkClaimed():
                 if action.entry is not None:
                     await self._record.take(action.volume, action.entry)
-                await self._patch(action.volume, patches.claimed(action.volume))
+                await self._patch(action.volume, claimed(action.volume))
             case Withdraw() | Reclaim():
                 await self._delete(action.volume)
                 log.info("deleting", extra=log_fields(action))
@@ -433,3 +435,24 @@ def log_fields(action: Action) -> dict[str, str]:
     if volume is not None:
         about |= {"persistentvolume": volume.metadata.name, "class": volume.spec.storage_class_name}
     return about
+
+
+def adoption(volume: PersistentVolume, node_name: str, identity: Identity | None) -> MergePatch:
+    """Our label, finalizer and, where given, identity; every other field stays as it is."""
+    changes: dict[str, Any] = {"labels": {marks.NODE_LABEL: marks.node_key(node_name)}}
+    if identity is not None:
+        changes["annotations"] = {marks.IDENTITY_ANNOTATION: to_annotation(identity)}
+    # The API server takes no new finalizer on an object that is already being deleted.
+    if not is_finalized(volume) and not is_being_deleted(volume):
+        changes["finalizers"] = [*volume.metadata.finalizers, marks.FINALIZER]
+    return bound_to(volume, **changes)
+
+
+def recorded(volume: PersistentVolume, generation: str) -> MergePatch:
+    """Which hand-over of the volume the object is, by the volume's record."""
+    return bound_to(volume, annotations={marks.GENERATION_ANNOTATION: generation})
+
+
+def claimed(volume: PersistentVolume) -> MergePatch:
+    """The note that a claim holds the volume: it outlives the claim and an emptied claimRef."""
+    return bound_to(volume, annotations={marks.CLAIMED_ANNOTATION: claim_of(volume)})

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from localvolume.cli.seeing.facts import Facts
-from localvolume.cli.seeing.status.states import jobs_of
+from localvolume.cli.seeing.status.states import agent_of, jobs_of, state_of
 from localvolume.cli.seeing.why.explanation import Explanation, Verdict
 from localvolume.cli.seeing.why.hands import agent_note, controller_or_you, held, nobody_there
-from localvolume.cli.seeing.why.volumechain import chain, claim_name, is_made
 from localvolume.cli.seeing.words import age
 from localvolume.config.syntax.durations import BadDuration, parse_duration
 from localvolume.controller.model import Adopt, Policy
@@ -17,7 +16,7 @@ from localvolume.dynamic.classes.parameters import read_class
 from localvolume.dynamic.model import ClassFacts, Wish
 from localvolume.dynamic.plan.undoing import undo_of
 from localvolume.kube.objects import Meta, PersistentVolume, StorageClass
-from localvolume.volumes import marks
+from localvolume.volumes import affinity, marks
 from localvolume.volumes.moments import written
 from localvolume.volumes.objects import (
     claim_of,
@@ -27,6 +26,7 @@ from localvolume.volumes.objects import (
     is_finalized,
     is_flexvolume,
     is_held_by_claim,
+    path_of,
     phase_of,
 )
 
@@ -271,3 +271,68 @@ def _class_facts(facts: Facts, volume: Volume) -> ClassFacts | None:
     except (KeyError, BadDuration):
         return ClassFacts(object=found)
     return ClassFacts(object=found, wish=Wish(undo_seconds=said))
+
+
+# What is known of it, in the order in which one thing rests on the other.
+
+
+def chain(facts: Facts, volume: Volume) -> list[tuple[str, str]]:
+    """Pairs of a name and what is known of it."""
+    meta, spec = volume.metadata, volume.spec
+    node = facts.node_of(volume)
+    agent = agent_of(facts, node)
+    kind = "made for a claim" if is_made(volume) else "prepared by an administrator"
+    class_ = (facts.classes or {}).get(spec.storage_class_name)
+    exists = "" if class_ or facts.classes is None else " (there is no such StorageClass)"
+    found = [
+        ("State", state_of(facts, volume).word),
+        ("Phase", phase_of(volume) + (", being deleted" if is_being_deleted(volume) else "")),
+        (
+            "Kind",
+            f"{kind}, {spec.volume_mode or 'Filesystem'}, {spec.capacity.get('storage', '?')}",
+        ),
+        ("Class", f"{spec.storage_class_name or 'none'}{exists}"),
+        ("Path", path_of(volume) or "it is not of the kind local"),
+        ("Node", _node(facts, node)),
+        ("Affinity", controller.named(volume) if affinity.required_terms(volume) else "none"),
+        ("Agent", f"{agent.state}{': ' if agent.why else ''}{agent.why}"),
+        ("Claim", claim_name(volume)),
+        ("Ever claimed", "yes" if ever_claimed(volume) else "no"),
+        ("Reclaim policy", spec.persistent_volume_reclaim_policy or "?"),
+        ("Finalizers", ", ".join(meta.finalizers) or "none"),
+    ]
+    known = {
+        "Identity": marks.IDENTITY_ANNOTATION,
+        "Pool": marks.POOL_ANNOTATION,
+        "Health": marks.HEALTH_ANNOTATION,
+        "Released since": marks.RELEASED_ANNOTATION,
+        "Kept until": marks.KEPT_ANNOTATION,
+        "Lost since": marks.LOST_ANNOTATION,
+        "Made by": marks.PROVISIONED_BY_ANNOTATION,
+    }
+    found += [
+        (name, meta.annotations[key]) for name, key in known.items() if key in meta.annotations
+    ]
+    found += [("Job", f"{j.name}: {j.state} {j.reason}".rstrip()) for j in jobs_of(facts, volume)]
+    return found + [("Unknown", f"{what}: {why}") for what, why in facts.unknown.items()]
+
+
+def _node(facts: Facts, name: str) -> str:
+    if facts.nodes is None or not name:
+        return name or "it says none"
+    node = facts.nodes.get(name)
+    if node is None:
+        return f"{name} (there is no such Node)"
+    taints = ", ".join(taint.key for taint in node.spec.taints)
+    return f"{name} (taints: {taints})" if taints else name
+
+
+def is_made(volume: Volume) -> bool:
+    """Whether it was made for a claim, not prepared by an administrator."""
+    return is_dynamic(volume) or is_flexvolume(volume)
+
+
+def claim_name(volume: Volume) -> str:
+    """The claim that it names, for people."""
+    ref = volume.spec.claim_ref
+    return f"{ref.namespace}/{ref.name}" if ref else "nobody"

@@ -63,7 +63,7 @@ def cached(machine: Path) -> list[str]:
 
 def test_it_is_built_once_and_found_from_then_on(machine: Path) -> None:
     said: list[str] = []
-    first = assets.provide(COMPONENTS, said.append)
+    first = build.provide(COMPONENTS, said.append)
     assert cached(machine) == [assets.build_directory().name]
     for name in COMPONENTS:
         # Links: the executable knows by its name what to be.
@@ -71,7 +71,7 @@ def test_it_is_built_once_and_found_from_then_on(machine: Path) -> None:
         assert os.readlink(first[name]) == "components"
         assert os.access(first[name], os.X_OK)
     assert "about 9 minutes" in said[0]
-    assert assets.provide(COMPONENTS, said.append) == first
+    assert build.provide(COMPONENTS, said.append) == first
     assert len(calls(machine, "build")) == 1
     assert "gitVersion=v1.34." in calls(machine, "build")[0]
     assert "-mod=readonly" in calls(machine, "build")[0]
@@ -198,9 +198,9 @@ def test_given_executables_come_first_and_the_rest_is_built(
         program(given / name)
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(given))
     said: list[str] = []
-    assert assets.provide(["etcd", "kubectl"], said.append)["etcd"] == given / "etcd"
+    assert build.provide(["etcd", "kubectl"], said.append)["etcd"] == given / "etcd"
     assert said == []
-    found = assets.provide(assets.PLANE, said.append)
+    found = build.provide(assets.PLANE, said.append)
     assert found["kube-apiserver"] == given / "kube-apiserver"
     assert found["kube-scheduler"] == assets.build_directory() / "kube-scheduler"
     assert "has no kube-controller-manager, kube-scheduler" in said[0]
@@ -211,7 +211,7 @@ def test_a_wrong_kubebuilder_assets_is_an_error_not_a_build(
 ) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(machine / "absent"))
     with pytest.raises(ComponentsMissing, match=r"KUBEBUILDER_ASSETS names .*absent"):
-        assets.provide()
+        build.provide()
 
 
 def test_ports_are_such_as_nobody_gets_by_chance() -> None:

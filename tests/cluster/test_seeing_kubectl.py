@@ -9,7 +9,7 @@ import pytest
 
 import localvolume
 from localvolume_lab.controlplane import ControlPlane
-from localvolume_lab.controlplane.assets import provide
+from localvolume_lab.controlplane.build import provide
 from tests.cluster.support_agent import Lab
 from tests.cluster.support_dynamic import DynamicLab
 from tests.cluster.support_objects import Objects

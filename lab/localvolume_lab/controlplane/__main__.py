@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from localvolume_lab.controlplane import detached
-from localvolume_lab.controlplane.assets import PLANE, ComponentsMissing, provide
+from localvolume_lab.controlplane.assets import PLANE, ComponentsMissing
+from localvolume_lab.controlplane.build import provide
 from localvolume_lab.controlplane.node import (
     KubeletNode,
     NodeFailed,

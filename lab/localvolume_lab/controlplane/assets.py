@@ -92,32 +92,3 @@ def find(names: Iterable[str] = PLANE) -> Assets:
                 paths[name] = place / name
                 break
     return Assets(paths)
-
-
-def provide(names: Iterable[str] = PLANE, say: Say | None = None) -> Assets:
-    """All of `names`, building what is not here; raises ComponentsMissing saying why it cannot.
-
-    `say` is told in plain sentences what is done; by default they go to standard error.
-    """
-    # Not at the top: what only finds (a capability probe) need not load the builder.
-    from localvolume_lab.controlplane import build
-
-    wanted = tuple(names)
-    here = find(wanted)
-    absent = here.missing(wanted)
-    if not absent:
-        return here
-    say = say or build.to_stderr
-    given = given_directory()
-    if given is not None:
-        say(
-            f"KUBEBUILDER_ASSETS ({given}) has no {', '.join(absent)}: "
-            f"taking {'it' if len(absent) == 1 else 'these'} from our own build, "
-            f"Kubernetes {kubernetes_version()}"
-        )
-    build.build(say)
-    here = find(wanted)
-    still = here.missing(wanted)
-    if still:
-        raise ComponentsMissing(f"the build in {build_directory()} lacks {', '.join(still)}")
-    return here

@@ -10,15 +10,19 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from localvolume_lab.controlplane.assets import (
     COMPONENTS,
+    PLANE,
     SOURCE,
+    Assets,
     ComponentsMissing,
     Say,
     build_directory,
+    find,
+    given_directory,
     kubernetes_version,
 )
 from localvolume_lab.controlplane.progress import Progress
@@ -45,6 +49,32 @@ def to_stderr(text: str) -> None:
     """The default `say`: one sentence, one line."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+def provide(names: Iterable[str] = PLANE, say: Say | None = None) -> Assets:
+    """All of `names`, building what is not here; raises ComponentsMissing saying why it cannot.
+
+    `say` is told in plain sentences what is done; by default they go to standard error.
+    """
+    wanted = tuple(names)
+    here = find(wanted)
+    absent = here.missing(wanted)
+    if not absent:
+        return here
+    say = say or to_stderr
+    given = given_directory()
+    if given is not None:
+        say(
+            f"KUBEBUILDER_ASSETS ({given}) has no {', '.join(absent)}: "
+            f"taking {'it' if len(absent) == 1 else 'these'} from our own build, "
+            f"Kubernetes {kubernetes_version()}"
+        )
+    build(say)
+    here = find(wanted)
+    still = here.missing(wanted)
+    if still:
+        raise ComponentsMissing(f"the build in {build_directory()} lacks {', '.join(still)}")
+    return here
 
 
 def needed_go() -> tuple[int, int]:

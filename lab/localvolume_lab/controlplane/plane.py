@@ -12,7 +12,8 @@ from typing import Any
 
 from localvolume_lab.controlplane import flags, kubectl
 from localvolume_lab.controlplane.access import ADMIN, Access, RequestFailed, healthy
-from localvolume_lab.controlplane.assets import PLANE, Assets, provide
+from localvolume_lab.controlplane.assets import PLANE, Assets
+from localvolume_lab.controlplane.build import provide
 from localvolume_lab.controlplane.nodes import create_node
 from localvolume_lab.controlplane.ports import free_ports
 from localvolume_lab.controlplane.processes import Component, Guard, wait_all

@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any
 
 from localvolume_lab.controlplane.access import RequestFailed
-from localvolume_lab.controlplane.assets import Assets, provide
+from localvolume_lab.controlplane.assets import Assets
+from localvolume_lab.controlplane.build import provide
 from localvolume_lab.controlplane.node import configuration, enter, link, requirements
 from localvolume_lab.controlplane.node.client import KubeletClient
 from localvolume_lab.controlplane.node.holding import Keeper

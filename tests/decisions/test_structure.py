@@ -1,0 +1,33 @@
+"""What the tree promises beside the layers: no circles, and no directory too full to survey."""
+
+from __future__ import annotations
+
+from collections import Counter
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+MOST_MODULES = 20
+"""In one directory; more are told apart by prefixes, and want a room."""
+
+
+@pytest.mark.parametrize("package", ["localvolume", "localvolume_lab"])
+def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
+    """Also not by an import within a function: whoever moves one of them moves all."""
+    graph = grimp.build_graph(package, cache_dir=None)
+    # Raises CycleError, which names the modules.
+    TopologicalSorter(
+        {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    ).prepare()
+
+
+@pytest.mark.parametrize("root", ["src", "lab"])
+def test_no_directory_has_more_modules_than_one_can_survey(root: str) -> None:
+    modules = Counter(
+        module.parent for module in (ROOT / root).rglob("*.py") if not module.name.startswith("__")
+    )
+    assert {str(one.relative_to(ROOT)): n for one, n in modules.items() if n > MOST_MODULES} == {}

@@ -11,32 +11,32 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from docsite.environment import SOURCE
 from docsite.markdown import Missing, code, page, table, text
-from localvolume.agent.telemetry import ProcessTelemetry
-from localvolume.controller.telemetry import ControllerMetrics
-from localvolume.disks.role import DiskTelemetry
-from localvolume.dynamic.telemetry import DynamicTelemetry
+from localvolume.agent.metrics import AgentMetrics
+from localvolume.controller.metrics import ControllerMetrics
+from localvolume.disks.role import DisksMetrics
+from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.flexvolume.collecting import CollectorMetrics
-from localvolume.flexvolume.telemetry import FlexTelemetry
-from localvolume.health.telemetry import HealthTelemetry
-from localvolume.static.telemetry import Telemetry
+from localvolume.flexvolume.metrics import FlexMetrics
+from localvolume.health.metrics import HealthMetrics
+from localvolume.static.metrics import StaticMetrics
 
 ON_A_REGISTRY: Mapping[str, Callable[[CollectorRegistry], Any]] = {
-    "static/telemetry.py": Telemetry,
-    "dynamic/telemetry.py": DynamicTelemetry,
-    "flexvolume/telemetry.py": FlexTelemetry,
+    "static/metrics.py": StaticMetrics,
+    "dynamic/metrics.py": DynamicMetrics,
+    "flexvolume/metrics.py": FlexMetrics,
     "flexvolume/collecting.py": CollectorMetrics,
-    "health/telemetry.py": HealthTelemetry,
-    "disks/role.py": DiskTelemetry,
+    "health/metrics.py": HealthMetrics,
+    "disks/role.py": DisksMetrics,
 }
 """What adds metrics to the agent's registry, by the module."""
 
-_OF_THE_PROCESS = {"agent/telemetry.py", "controller/telemetry.py", "process/metrics.py"}
+_OF_THE_PROCESS = {"agent/metrics.py", "controller/metrics.py", "process/metrics.py"}
 _TITLES = {
-    "static/telemetry.py": "Agent: static volumes",
-    "dynamic/telemetry.py": "Agent: volumes made for claims",
-    "flexvolume/telemetry.py": "Agent: FlexVolume",
+    "static/metrics.py": "Agent: static volumes",
+    "dynamic/metrics.py": "Agent: volumes made for claims",
+    "flexvolume/metrics.py": "Agent: FlexVolume",
     "flexvolume/collecting.py": "Agent: what FlexVolume removes",
-    "health/telemetry.py": "Agent: health",
+    "health/metrics.py": "Agent: health",
     "disks/role.py": "Agent: raw disks",
 }
 _MAKERS = {"Counter", "Gauge", "Histogram", "Summary", "Info", "Enum"}
@@ -62,7 +62,7 @@ def render(shown: Mapping[str, Callable[[CollectorRegistry], Any]] = ON_A_REGIST
             "docsite/metrics.py, ON_A_REGISTRY: these modules make metrics and are not there, or "
             f"make none any more: {', '.join(sorted(wrong))}"
         )
-    parts = [_section("Agent: the process", _metrics(ProcessTelemetry().registry))]
+    parts = [_section("Agent: the process", _metrics(AgentMetrics().registry))]
     for module, add in shown.items():
         registry = CollectorRegistry()
         add(registry)
@@ -73,7 +73,7 @@ def render(shown: Mapping[str, Callable[[CollectorRegistry], Any]] = ON_A_REGIST
 
 def names() -> set[str]:
     """Every metric's name as Prometheus has it after a scrape, histograms without suffix."""
-    registries = [ProcessTelemetry().registry, ControllerMetrics().registry]
+    registries = [AgentMetrics().registry, ControllerMetrics().registry]
     for add in ON_A_REGISTRY.values():
         registries.append(CollectorRegistry())
         add(registries[-1])

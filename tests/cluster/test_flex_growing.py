@@ -19,8 +19,8 @@ from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.driver import Volume
 from localvolume.flexvolume.drivers.bindmount import BindDriver
 from localvolume.flexvolume.keeping import Keeping
+from localvolume.flexvolume.metrics import FlexMetrics
 from localvolume.flexvolume.plan.binding import tags_of
-from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Workers
 from localvolume.kube.access.auth import find_access
@@ -68,7 +68,7 @@ class Look:
             driver=driver,
             turns=turns,
             binding=Binding(client, lab.node, lambda: client.get(NODES, lab.node), lambda _: None),
-            telemetry=FlexTelemetry(CollectorRegistry()),
+            metrics=FlexMetrics(CollectorRegistry()),
             node_name=lab.node,
             saw_volume=lambda _: None,
             saw_claim=lambda _: None,

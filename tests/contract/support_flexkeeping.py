@@ -15,8 +15,8 @@ from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.driver import Owned, Volume
 from localvolume.flexvolume.drivers.bindmount import BindDriver
 from localvolume.flexvolume.keeping import Keeping
+from localvolume.flexvolume.metrics import FlexMetrics
 from localvolume.flexvolume.plan.binding import tags_of
-from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client, MergePatch
@@ -62,7 +62,7 @@ class Ground:
             driver=self.driver,
             turns=Turns(workers),
             binding=Binding(self.client, node, lambda: self.client.get(NODES, NODE), lambda _: 0),
-            telemetry=FlexTelemetry(CollectorRegistry()),
+            metrics=FlexMetrics(CollectorRegistry()),
             node_name=node,
             saw_volume=lambda _: None,
             saw_claim=lambda _: None,

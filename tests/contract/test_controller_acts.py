@@ -16,10 +16,10 @@ import pytest
 
 from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
 from localvolume.controller.claims.act import RouteActs
+from localvolume.controller.metrics import ControllerMetrics
 from localvolume.controller.model import Action, DeleteClaim, DeleteVolume, LetGo, MarkLost, Policy
 from localvolume.controller.plan.claims import Reschedule, Route
 from localvolume.controller.plan.nodes import Nodes
-from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.volumes.act import Acts, Refrained
 from localvolume.controller.volumes.counting import Counting
 from localvolume.controller.volumes.preconditions import look

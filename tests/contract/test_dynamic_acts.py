@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 from localvolume.backends.model import Record
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.act import Acts
+from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.dynamic.model import Facts, TakeAway
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live, Superseded
-from localvolume.dynamic.telemetry import DynamicTelemetry
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.events import EventRecorder
@@ -50,7 +50,7 @@ class Ground:
             events=EventRecorder(self.client, "test", NODE),
             pools=self.pools,
             live=self.live,
-            telemetry=DynamicTelemetry(CollectorRegistry()),
+            metrics=DynamicMetrics(CollectorRegistry()),
             node_name=NODE,
             options=PublishingOptions,
             saw_volume=lambda _: None,

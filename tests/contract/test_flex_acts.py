@@ -13,7 +13,7 @@ import pytest
 
 from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
 from localvolume.controller.flexvolume.act import FlexActs
-from localvolume.controller.telemetry import ControllerMetrics
+from localvolume.controller.metrics import ControllerMetrics
 from localvolume.controller.volumes.preconditions import Superseded
 from localvolume.flexvolume.plan.provision import Action, Claim, Keep, Provision, Refuse
 from localvolume.flexvolume.plan.release import Delete, Hold

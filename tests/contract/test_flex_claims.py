@@ -13,13 +13,13 @@ from prometheus_client import CollectorRegistry
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.controller.caches.trimmed import VOLUMES
 from localvolume.controller.flexvolume.act import FlexActs
-from localvolume.controller.telemetry import ControllerMetrics
+from localvolume.controller.metrics import ControllerMetrics
 from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.drivers.empty import EmptyDriver
 from localvolume.flexvolume.keeping import Keeping
+from localvolume.flexvolume.metrics import FlexMetrics
 from localvolume.flexvolume.plan.provision import Keep
 from localvolume.flexvolume.plan.release import Delete
-from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Workers
 from localvolume.kube.access.auth import find_access
@@ -77,7 +77,7 @@ async def test_the_agent_does_not_let_go(api: Api) -> None:
         driver=EmptyDriver(),
         turns=Turns(workers),
         binding=Binding(client, NODE, lambda: client.get(NODES, NODE), lambda _: None),
-        telemetry=FlexTelemetry(CollectorRegistry()),
+        metrics=FlexMetrics(CollectorRegistry()),
         node_name=NODE,
         saw_volume=lambda _: None,
         saw_claim=lambda _: None,

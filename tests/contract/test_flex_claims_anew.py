@@ -13,8 +13,8 @@ from localvolume.controller.caches.trimmed import VOLUMES
 from localvolume.controller.caches.trimmedclaims import CLAIMS, CLASSES, KnownClaim
 from localvolume.controller.flexvolume.role import FlexVolumes
 from localvolume.controller.leading import Means, Pace
+from localvolume.controller.metrics import ControllerMetrics
 from localvolume.controller.model import Policy
-from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.events import EventRecorder
 from localvolume.volumes import marks

@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.model import Configuration
 from localvolume.flexvolume.collecting import CollectorMetrics
+from localvolume.flexvolume.metrics import FlexMetrics
 from localvolume.flexvolume.paces import FlexPaces
 from localvolume.flexvolume.role import FlexRole
-from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.events import EventRecorder
@@ -47,7 +47,7 @@ class Ground:
             client=self.client,
             events=EventRecorder(self.client, "test", NODE),
             workers=Workers(),
-            telemetry=FlexTelemetry(registry),
+            metrics=FlexMetrics(registry),
             collector_metrics=CollectorMetrics(registry),
             volumes=self.volumes,
             claims=self.claims,

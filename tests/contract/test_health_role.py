@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from localvolume.backends.model import PoolReport
 from localvolume.config.model import Configuration
 from localvolume.config.pools import PoolConfig
+from localvolume.health.metrics import HealthMetrics
 from localvolume.health.model import Patience
 from localvolume.health.role import HealthRole
-from localvolume.health.telemetry import HealthTelemetry
 from localvolume.host.process.workers import Workers
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
@@ -99,7 +99,7 @@ async def setting(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
                 client=client,
                 events=events,
                 workers=workers,
-                telemetry=HealthTelemetry(made.registry),
+                metrics=HealthMetrics(made.registry),
                 volumes=volumes,
                 pools=made.pools,
                 own_pod=own_pod,

@@ -17,6 +17,7 @@ from localvolume.backends.model import Abilities
 from localvolume.config.pools import DYNAMIC_PROVISIONER, LvmConfig, PoolConfig
 from localvolume.dynamic.classes.parameters import read_class
 from localvolume.dynamic.manifest import persistent_volume
+from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.dynamic.model import (
     ClassFacts,
     GiveBack,
@@ -33,7 +34,6 @@ from localvolume.dynamic.plan.orphans import orphans_of
 from localvolume.dynamic.plan.paths import relative_place
 from localvolume.dynamic.plan.plan import plan
 from localvolume.dynamic.role import Alerts
-from localvolume.dynamic.telemetry import DynamicTelemetry
 from localvolume.host.lvm.commands import LogicalVolume, VolumeGroup
 from localvolume.host.process.workers import Workers
 from localvolume.kube.events import EventRecorder
@@ -320,7 +320,7 @@ def test_a_warning_is_said_once_for_each_change() -> None:
 
 def test_how_full_a_thin_pool_is_is_measured() -> None:
     registry = CollectorRegistry()
-    telemetry = DynamicTelemetry(registry)
+    metrics = DynamicMetrics(registry)
     thin = warned("x", "y")
     for key, value in {"data_percent": 81.5, "metadata_percent": 12.25}.items():
         object.__setattr__(thin.report, key, value)
@@ -328,13 +328,13 @@ def test_how_full_a_thin_pool_is_is_measured() -> None:
     def measured(kind: str, name: str = "fast") -> float | None:
         return registry.get_sample_value(f"localvolume_pool_{kind}", {"pool": name})
 
-    telemetry.tell([thin, lvm_pool(name="thick")], [], [])
+    metrics.tell([thin, lvm_pool(name="thick")], [], [])
     assert measured("data_percent") == 81.5
     assert measured("metadata_percent") == 12.25
     assert measured("warnings") == 2
     assert measured("data_percent", "thick") is None
     assert measured("warnings", "thick") == 0
-    telemetry.tell([warned(problem="gone")], [], [])
+    metrics.tell([warned(problem="gone")], [], [])
     assert measured("data_percent") is None
 
 

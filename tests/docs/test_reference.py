@@ -144,8 +144,8 @@ def test_the_defaults_of_parameters_are_the_codes() -> None:
 
 def test_a_module_with_metrics_that_is_not_shown_is_named() -> None:
     shown = dict(metrics.ON_A_REGISTRY)
-    del shown["static/telemetry.py"]
-    with pytest.raises(Missing, match=re.escape("static/telemetry.py")):
+    del shown["static/metrics.py"]
+    with pytest.raises(Missing, match=re.escape("static/metrics.py")):
         metrics.render(shown)
 
 

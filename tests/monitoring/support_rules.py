@@ -11,13 +11,13 @@ from typing import Any
 import yaml
 from prometheus_client import CollectorRegistry
 
-from localvolume.agent.telemetry import ProcessTelemetry
-from localvolume.controller.telemetry import ControllerMetrics
-from localvolume.dynamic.telemetry import DynamicTelemetry
+from localvolume.agent.metrics import AgentMetrics
+from localvolume.controller.metrics import ControllerMetrics
+from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.flexvolume.collecting import CollectorMetrics
-from localvolume.flexvolume.telemetry import FlexTelemetry
-from localvolume.health.telemetry import HealthTelemetry
-from localvolume.static.telemetry import Telemetry
+from localvolume.flexvolume.metrics import FlexMetrics
+from localvolume.health.metrics import HealthMetrics
+from localvolume.static.metrics import StaticMetrics
 
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "charts" / "local-volume-provisioner" / "files"
@@ -54,8 +54,8 @@ def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def exposed() -> dict[str, frozenset[str]]:
     """The names of the samples in /metrics of an agent and a controller: each with its labels."""
-    agent = ProcessTelemetry()
-    for part in (Telemetry, DynamicTelemetry, FlexTelemetry, CollectorMetrics, HealthTelemetry):
+    agent = AgentMetrics()
+    for part in (StaticMetrics, DynamicMetrics, FlexMetrics, CollectorMetrics, HealthMetrics):
         part(agent.registry)
     found: dict[str, frozenset[str]] = {"up": frozenset()}
     for registry in (agent.registry, ControllerMetrics().registry):

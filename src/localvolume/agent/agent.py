@@ -11,11 +11,11 @@ import contextlib
 import logging
 
 from localvolume.agent.confined import Confined
+from localvolume.agent.metrics import AgentMetrics
 from localvolume.agent.options import AgentOptions
 from localvolume.agent.reload import Reload
 from localvolume.agent.roles import Roles, begin_static
 from localvolume.agent.shared import Shared, Wakes, selector_of
-from localvolume.agent.telemetry import ProcessTelemetry
 from localvolume.config.model import Configuration
 from localvolume.config.sources import loader
 from localvolume.host.block.uevents import OVERFLOW, UeventListener
@@ -31,8 +31,8 @@ from localvolume.kube.ownpod import OwnPod
 from localvolume.process.endpoints import serving
 from localvolume.process.guard import Secured
 from localvolume.process.memory import give_back_once_started
+from localvolume.static.metrics import StaticMetrics
 from localvolume.static.role import StaticRole
-from localvolume.static.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +51,10 @@ class Agent:
     def __init__(self, options: AgentOptions) -> None:
         self._options = options
         self._paces = options.paces
-        self._process = ProcessTelemetry()
-        self._telemetry = Telemetry(self._process.registry)
+        self._metrics = AgentMetrics()
+        self._static_metrics = StaticMetrics(self._metrics.registry)
         self._workers = Workers()
-        self._process.watch_workers(self._workers)
+        self._metrics.watch_workers(self._workers)
         self._wakes = Wakes()
         self._shared: Shared | None = None
         self._directories: DirectoryWatcher | None = None
@@ -67,12 +67,12 @@ class Agent:
         secured = None
         if options.metrics_certificate is not None:
             secured = Secured(
-                options.metrics_certificate, options.kubeconfig, self._process.request
+                options.metrics_certificate, options.kubeconfig, self._metrics.request
             )
         serves = serving(
             options.listen_address,
             options.metrics_path,
-            self._process.registry,
+            self._metrics.registry,
             ready=self._not_ready,
             healthy=self._not_healthy,
             secured=secured,
@@ -84,7 +84,7 @@ class Agent:
                     access,
                     user_agent=COMPONENT,
                     concurrency=REQUESTS,
-                    on_request=self._process.request,
+                    on_request=self._metrics.request,
                     watch_seconds=self._paces.watch,
                     watch_grace=self._paces.watch_grace,
                 ) as client:
@@ -101,7 +101,7 @@ class Agent:
         reload = Reload(
             options.config_directory,
             options.config_sync_period,
-            self._process,
+            self._metrics,
             lambda type_, reason, text: events.event(node, type_, reason, text),
             loader(options.others, options.node_name, has_image=options.job_image is not None),
             also=options.others.directories,
@@ -121,8 +121,8 @@ class Agent:
             tasks.create_task(own_pod.run(self._wakes.pod))
             configuration = await reload.first()
             self._shared = shared = self._share(client, events, own_pod)
-            role = begin_static(shared, tasks, configuration, self._telemetry)
-            self._process.watch_workers(self._workers, role.cleaners, role.readers)
+            role = begin_static(shared, tasks, configuration, self._static_metrics)
+            self._metrics.watch_workers(self._workers, role.cleaners, role.readers)
             roles = Roles(shared, tasks)
             for informer in (shared.volumes, shared.storage_classes, shared.nodes):
                 tasks.create_task(informer.run())
@@ -156,7 +156,7 @@ class Agent:
             client=client,
             events=events,
             workers=self._workers,
-            registry=self._process.registry,
+            registry=self._metrics.registry,
             volumes=Informer(
                 client, PERSISTENT_VOLUMES, label_selector=own, on_change=wakes.volumes
             ),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from localvolume.agent.telemetry import ProcessTelemetry
+from localvolume.agent.metrics import AgentMetrics
 from localvolume.config import loading
 from localvolume.config.live import LiveConfiguration
 from localvolume.config.model import Configuration, ConfigurationInvalid, Problem
@@ -32,7 +32,7 @@ class Reload:
 
     directory: str
     period: float | None
-    telemetry: ProcessTelemetry
+    metrics: AgentMetrics
     say: Say
     load: Callable[[str], Configuration] = loading.load
     _: KW_ONLY
@@ -92,11 +92,11 @@ class Reload:
         elif outcome.news:
             log.info("the configuration is valid again, and as before")
             self._recovered()
-        self.telemetry.configuration_valid.set(1)
+        self.metrics.configuration_valid.set(1)
 
     def _valid(self, configuration: Configuration) -> None:
-        self.telemetry.configuration_valid.set(1)
-        self.telemetry.configuration_reloads.labels("valid").inc()
+        self.metrics.configuration_valid.set(1)
+        self.metrics.configuration_reloads.labels("valid").inc()
         classes = ", ".join(sorted(configuration.storage_classes)) or "none"
         pools = ", ".join(sorted(pool.name for pool in configuration.pools)) or "none"
         log.info("configuration in force; classes: %s; pools: %s", classes, pools)
@@ -111,11 +111,11 @@ class Reload:
             self._told = []
 
     def _invalid(self, problems: list[Problem], consequence: str) -> None:
-        self.telemetry.configuration_valid.set(0)
+        self.metrics.configuration_valid.set(0)
         if problems == self._told:
             return
         self._told = problems
-        self.telemetry.configuration_reloads.labels("invalid").inc()
+        self.metrics.configuration_reloads.labels("invalid").inc()
         for problem in problems:
             log.error("invalid configuration: %s", problem)
         text = "; ".join(str(problem) for problem in problems)

@@ -16,8 +16,8 @@ from localvolume.kube.backoff import Backoff
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import CLAIMS, STORAGE_CAPACITIES
 from localvolume.static.jobs.watch import JobWatch
+from localvolume.static.metrics import StaticMetrics
 from localvolume.static.role import StaticRole
-from localvolume.static.telemetry import Telemetry
 
 
 class Role(Protocol):
@@ -71,9 +71,9 @@ def _taint(shared: Shared, _: asyncio.TaskGroup, configuration: Configuration) -
 
 def _dynamic(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configuration) -> Role:
     from localvolume.dynamic.capacityrole import CapacityRole
+    from localvolume.dynamic.metrics import DynamicMetrics
     from localvolume.dynamic.paces import DynamicPaces
     from localvolume.dynamic.role import DynamicRole
-    from localvolume.dynamic.telemetry import DynamicTelemetry
 
     options, wakes = shared.options, shared.wakes
     paces = options.paces.dynamic or DynamicPaces()
@@ -95,7 +95,7 @@ def _dynamic(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configurat
         client=shared.client,
         events=shared.events,
         workers=shared.workers,
-        telemetry=DynamicTelemetry(shared.registry, claims=options.claims_in_metrics),
+        metrics=DynamicMetrics(shared.registry, claims=options.claims_in_metrics),
         volumes=shared.volumes,
         claims=claims,
         storage_classes=shared.storage_classes,
@@ -120,9 +120,9 @@ def _dynamic(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configurat
 
 def _flexvolume(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configuration) -> Role:
     from localvolume.flexvolume.collecting import CollectorMetrics
+    from localvolume.flexvolume.metrics import FlexMetrics
     from localvolume.flexvolume.paces import FlexPaces
     from localvolume.flexvolume.role import FlexRole
-    from localvolume.flexvolume.telemetry import FlexTelemetry
 
     options, wakes = shared.options, shared.wakes
     wake = Wake()
@@ -131,7 +131,7 @@ def _flexvolume(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configu
         client=shared.client,
         events=shared.events,
         workers=shared.workers,
-        telemetry=FlexTelemetry(shared.registry),
+        metrics=FlexMetrics(shared.registry),
         collector_metrics=CollectorMetrics(shared.registry),
         volumes=shared.volumes,
         claims=claims,
@@ -171,14 +171,14 @@ def _disks(shared: Shared, _: asyncio.TaskGroup, configuration: Configuration) -
 
 
 def _health(shared: Shared, _: asyncio.TaskGroup, configuration: Configuration) -> Role:
+    from localvolume.health.metrics import HealthMetrics
     from localvolume.health.role import HealthRole
-    from localvolume.health.telemetry import HealthTelemetry
 
     role = HealthRole(
         client=shared.client,
         events=shared.events,
         workers=shared.workers,
-        telemetry=HealthTelemetry(shared.registry, claims=shared.options.claims_in_metrics),
+        metrics=HealthMetrics(shared.registry, claims=shared.options.claims_in_metrics),
         volumes=shared.volumes,
         pools=lambda: shared.pools(),  # noqa: PLW0108 - the role that has them comes later
         own_pod=shared.own_pod,
@@ -205,7 +205,7 @@ _ROLES: Final[dict[str, tuple[Callable[[Configuration], bool], Begin]]] = {
 
 
 def begin_static(
-    shared: Shared, tasks: asyncio.TaskGroup, configuration: Configuration, telemetry: Telemetry
+    shared: Shared, tasks: asyncio.TaskGroup, configuration: Configuration, metrics: StaticMetrics
 ) -> StaticRole:
     """Make the role and start its informers. The caller runs it."""
     options, wakes = shared.options, shared.wakes
@@ -218,7 +218,7 @@ def begin_static(
         client=shared.client,
         events=shared.events,
         workers=shared.workers,
-        telemetry=telemetry,
+        metrics=metrics,
         volumes=shared.volumes,
         storage_classes=shared.storage_classes,
         nodes=shared.nodes,

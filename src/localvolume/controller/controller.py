@@ -18,8 +18,8 @@ from localvolume.controller.claims.role import Routes
 from localvolume.controller.driver import keep_driver
 from localvolume.controller.flexvolume.role import FlexVolumes
 from localvolume.controller.leading import Leading, Means, Pace
+from localvolume.controller.metrics import ControllerMetrics
 from localvolume.controller.model import Policy
-from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.volumes.role import Role
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client

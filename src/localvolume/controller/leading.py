@@ -12,8 +12,8 @@ from typing import Final, Generic, TypeVar
 from localvolume.controller.caches.cluster import Cluster
 from localvolume.controller.caches.demand import Demand
 from localvolume.controller.executor import Executor
+from localvolume.controller.metrics import ControllerMetrics
 from localvolume.controller.model import Policy
-from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.workqueue import WorkQueue
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder

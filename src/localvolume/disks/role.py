@@ -42,7 +42,7 @@ VERDICTS: Final[tuple[str, ...]] = get_args(Verdict)
 # The metrics of disks: how many have which verdict.
 
 
-class DiskTelemetry:
+class DisksMetrics:
     """All of them, on one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -92,7 +92,7 @@ class DisksRole:
     carry_out: CarryOut = carry_out
 
     def __post_init__(self) -> None:
-        self._telemetry = DiskTelemetry(self.registry)
+        self._metrics = DisksMetrics(self.registry)
         self._do = self.carry_out
         self.loop = Loop(
             "disks",
@@ -131,7 +131,7 @@ class DisksRole:
         configuration = self.configuration
         config = configuration.disks
         if config is None:
-            self._telemetry.looked(())
+            self._metrics.looked(())
             return RESYNC_SECONDS
         named = {path_of(volume): name for name, volume in self.volumes.items.items()}
         named.pop("", None)
@@ -146,7 +146,7 @@ class DisksRole:
         except ValueError as error:
             raise CannotLook(f"the disks cannot be looked at: {error}", RESYNC_SECONDS) from error
         found = plan(facts)
-        self._telemetry.looked(found.rows)
+        self._metrics.looked(found.rows)
         if found.digest != self._last_digest:
             self._last_digest = found.digest
             asyncio.get_running_loop().call_later(self.recheck_seconds, self.loop.wake)

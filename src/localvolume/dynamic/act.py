@@ -17,6 +17,7 @@ from localvolume.config.pools import PoolConfig
 from localvolume.dynamic import patches
 from localvolume.dynamic.classes.parameters import read_claim
 from localvolume.dynamic.manifest import persistent_volume
+from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.dynamic.model import (
     Action,
     Ask,
@@ -38,7 +39,6 @@ from localvolume.dynamic.model import (
 from localvolume.dynamic.plan.claims import EVENT_RESIZE_FAILED
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live, Superseded
-from localvolume.dynamic.telemetry import DynamicTelemetry
 from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client
 from localvolume.kube.correlate import EventType, ObjectRef
@@ -68,7 +68,7 @@ class Acts:
     events: EventRecorder
     pools: Pools
     live: Live
-    telemetry: DynamicTelemetry
+    metrics: DynamicMetrics
     node_name: str
     options: Callable[[], PublishingOptions]
     saw_volume: Callable[[PersistentVolume], object]
@@ -170,7 +170,7 @@ class Acts:
         await self.pools.offered(action.pool, record, made.metadata.uid)
         text = f"successfully provisioned volume {record.name}"
         self.say_of_claim(claim, "Normal", "ProvisioningSucceeded", text)
-        self.telemetry.made(record.class_name, time.monotonic() - began)
+        self.metrics.made(record.class_name, time.monotonic() - began)
         log.info("published", extra=log_fields(action))
 
     async def _same(self, body: dict[str, Any]) -> PersistentVolume:
@@ -200,7 +200,7 @@ class Acts:
 
     def failed(self, claim: PersistentVolumeClaim, reason: str) -> None:
         """Count it, and tell the claim's owner why it has no volume."""
-        self.telemetry.failed(claims.class_of(claim))
+        self.metrics.failed(claims.class_of(claim))
         log.warning("%s", self.say_failed(claim, reason), extra={"claim": key_of(claim)})
 
     def count_failure(self, action: Action) -> None:
@@ -208,15 +208,15 @@ class Acts:
         and to grow."""
         match action:
             case Make() | Publish():
-                self.telemetry.failed(claims.class_of(action.claim))
+                self.metrics.failed(claims.class_of(action.claim))
             case Delete() | Retire():
-                self.telemetry.not_removed(action.volume.spec.storage_class_name)
+                self.metrics.not_removed(action.volume.spec.storage_class_name)
             case Grow():
-                self.telemetry.not_grown(claims.class_of(action.claim))
+                self.metrics.not_grown(claims.class_of(action.claim))
 
     def cannot_grow(self, claim: PersistentVolumeClaim, reason: str) -> None:
         """Count it, and tell the claim's owner why its volume is as large as it was."""
-        self.telemetry.not_grown(claims.class_of(claim))
+        self.metrics.not_grown(claims.class_of(claim))
         self.say_of_claim(claim, "Warning", EVENT_RESIZE_FAILED, reason)
 
     def say_failed(self, claim: PersistentVolumeClaim, reason: str) -> str:
@@ -293,7 +293,7 @@ class Acts:
         except NotThere:
             log.debug("%s is gone already", live.metadata.name)
         if removed:
-            self.telemetry.removed(live.spec.storage_class_name, time.monotonic() - began)
+            self.metrics.removed(live.spec.storage_class_name, time.monotonic() - began)
 
     async def _move_away(self, action: Retire, live: PersistentVolume) -> bool:
         """Whether it was, and not only let go with its data where that is."""
@@ -314,13 +314,13 @@ class Acts:
 
     async def _purge(self, action: Purge) -> None:
         def report(files: int, size: int) -> None:
-            self.telemetry.purging(action.key, files, size)
+            self.metrics.purging(action.key, files, size)
 
         began = time.monotonic()
         try:
             await self.pools.purge(action.pool, action.record, report)
         finally:
-            self.telemetry.purge_over(action.key)
+            self.metrics.purge_over(action.key)
         log.info("purged in %.1f s", time.monotonic() - began, extra=log_fields(action))
 
     # --- common --------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from localvolume.dynamic.act import Acts
 from localvolume.dynamic.capacityrole import CapacityRole
 from localvolume.dynamic.classes.parameters import facts_of_class
 from localvolume.dynamic.executor import Executor
+from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.dynamic.model import ClassFacts, Facts, Hold, Plan, Pool
 from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.patterns import unmatched
@@ -29,7 +30,6 @@ from localvolume.dynamic.plan.plan import plan
 from localvolume.dynamic.plan.undoing import marks_of
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live
-from localvolume.dynamic.telemetry import DynamicTelemetry
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.correlate import ObjectRef
@@ -128,7 +128,7 @@ class DynamicRole:
     client: Client
     events: EventRecorder
     workers: Workers
-    telemetry: DynamicTelemetry
+    metrics: DynamicMetrics
     volumes: Informer[PersistentVolume]
     claims: Informer[PersistentVolumeClaim]
     storage_classes: Informer[StorageClass]
@@ -156,7 +156,7 @@ class DynamicRole:
             events=self.events,
             pools=self._pools,
             live=self._live,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             node_name=self.node_name,
             options=lambda: self._options,
             saw_volume=self.volumes.apply_own_write,
@@ -357,7 +357,7 @@ class DynamicRole:
         self._alerts.tell(pools)
         self._tell_of_usage(pools, facts)
         orphans = orphans_of(pools, facts.volumes, facts.claims.values())
-        self.telemetry.tell(pools, orphans, made.actions, unable)
+        self.metrics.tell(pools, orphans, made.actions, unable)
 
     def _tell_of_usage(self, pools: list[Pool], facts: Facts) -> None:
         """What a tenant does that its volume's limit does not cover is said once, on the volume."""

@@ -14,10 +14,10 @@ from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.flexvolume import protocol
 from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.driver import Driver, DriverFailed, Volume
+from localvolume.flexvolume.metrics import FlexMetrics
 from localvolume.flexvolume.plan.binding import tags_of
 from localvolume.flexvolume.protocol import Asked, BadCall, Refused, Reply, Target
 from localvolume.flexvolume.server import Failed, Route
-from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turn, Turns
 from localvolume.host.process.workers import Hung
 from localvolume.host.tree import beneath
@@ -43,7 +43,7 @@ class Calls:
     driver: Driver
     turns: Turns
     binding: Binding
-    telemetry: FlexTelemetry
+    metrics: FlexMetrics
     seconds: float = CALL_SECONDS
 
     @property
@@ -66,7 +66,7 @@ class Calls:
                 log.warning("%s: %s", callout, error)
                 raise Failed(str(error)) from error
             finally:
-                self.telemetry.called(callout, result, time.monotonic() - began)
+                self.metrics.called(callout, result, time.monotonic() - began)
 
         return route
 

@@ -20,6 +20,7 @@ from localvolume.flexvolume.driver import (
     Driver,
     DriverFailed,
 )
+from localvolume.flexvolume.metrics import FlexMetrics
 from localvolume.flexvolume.plan.absence import is_proven
 from localvolume.flexvolume.plan.binding import is_elastics, other_node
 from localvolume.flexvolume.plan.keep import (
@@ -35,7 +36,6 @@ from localvolume.flexvolume.plan.keep import (
     may_let_go,
     notes_of_the_end,
 )
-from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.cache import key_of
@@ -70,7 +70,7 @@ class Keeping:
     driver: Driver
     turns: Turns
     binding: Binding
-    telemetry: FlexTelemetry
+    metrics: FlexMetrics
     node_name: str
     saw_volume: Callable[[PersistentVolume], object]
     saw_claim: Callable[[PersistentVolumeClaim], object]
@@ -92,7 +92,7 @@ class Keeping:
         listed = await self.workers.call(
             "flexvolume volumes", LOOK_SECONDS, self.driver.list_volumes
         )
-        self.telemetry.there(len(listed), sum(one.size_bytes for one in listed))
+        self.metrics.there(len(listed), sum(one.size_bytes for one in listed))
         facts = Facts(
             node=node,
             drivers=self.config.names,

@@ -20,11 +20,11 @@ from localvolume.flexvolume.collecting import Collector, CollectorMetrics
 from localvolume.flexvolume.driver import Driver, DriverFailed
 from localvolume.flexvolume.install import NotInstalled, install
 from localvolume.flexvolume.keeping import Keeping
+from localvolume.flexvolume.metrics import FlexMetrics
 from localvolume.flexvolume.paces import FlexPaces
 from localvolume.flexvolume.plan.collect import Keep, NoteGone, Remove
 from localvolume.flexvolume.protocol import Refused
 from localvolume.flexvolume.server import Server
-from localvolume.flexvolume.telemetry import FlexTelemetry
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.commandsync import on_loop
 from localvolume.host.process.workers import Hung, Workers
@@ -62,7 +62,7 @@ class FlexRole:
     client: Client
     events: EventRecorder
     workers: Workers
-    telemetry: FlexTelemetry
+    metrics: FlexMetrics
     collector_metrics: CollectorMetrics
     volumes: Informer[PersistentVolume]
     claims: Informer[PersistentVolumeClaim]
@@ -133,7 +133,7 @@ class FlexRole:
             driver=driver,
             turns=turns,
             binding=binding,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             seconds=self.call_seconds,
         )
         keeping = Keeping(
@@ -144,7 +144,7 @@ class FlexRole:
             driver=driver,
             turns=turns,
             binding=binding,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             node_name=self.node_name,
             saw_volume=self.volumes.apply_own_write,
             saw_claim=self.claims.apply_own_write,
@@ -229,7 +229,7 @@ class FlexRole:
                 why_not = str(error)
             else:
                 adopted = await adoption.run()
-                self.telemetry.adopted(len(adopted.names))
+                self.metrics.adopted(len(adopted.names))
                 complete = adopted.complete
                 why_not = "" if complete else "see the log"
         text = f"what elastic's driver made here is not taken over yet: {why_not}"

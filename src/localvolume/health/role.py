@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from localvolume.config.model import Configuration
 from localvolume.health.act import Acts
 from localvolume.health.facts import Survey
+from localvolume.health.metrics import HealthMetrics
 from localvolume.health.model import Facts, Memory, Over, Patience, Plan, Say, Wait
 from localvolume.health.plan.paths import Pools, place_of, thin_of, well_placed
 from localvolume.health.plan.plan import plan
-from localvolume.health.telemetry import HealthTelemetry
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, TryAgainLater
@@ -42,7 +42,7 @@ class HealthRole:
     client: Client
     events: EventRecorder
     workers: Workers
-    telemetry: HealthTelemetry
+    metrics: HealthMetrics
     volumes: Informer[PersistentVolume]
     pools: Callable[[], Pools]
     own_pod: OwnPod
@@ -131,4 +131,4 @@ class HealthRole:
                 log.info("%s: nobody can tell how it is: %s", volumes[uid].metadata.name, text)
         self._unknown = made.unknown
         unhealthy = ((volumes[uid], reason) for uid, reason in made.unhealthy.items())
-        self.telemetry.tell(unhealthy, len(made.unknown), seconds)
+        self.metrics.tell(unhealthy, len(made.unknown), seconds)

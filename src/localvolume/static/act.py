@@ -30,6 +30,7 @@ from localvolume.kube.objects import PersistentVolume
 from localvolume.static.asked import Asked
 from localvolume.static.facts.survey import Survey
 from localvolume.static.jobs.watch import JobWatch
+from localvolume.static.metrics import StaticMetrics, capacity_label
 from localvolume.static.model import (
     Action,
     Adopt,
@@ -54,7 +55,6 @@ from localvolume.static.preconditions import Confirm, Superseded, target_of
 from localvolume.static.recording import Records
 from localvolume.static.stops import Stops
 from localvolume.static.strangers import BURST_SECONDS
-from localvolume.static.telemetry import Telemetry, capacity_label
 from localvolume.static.writing import RecordWriter
 from localvolume.volumes import marks
 from localvolume.volumes.capacity import bytes_of
@@ -87,7 +87,7 @@ class Acts:
     survey: Survey
     workers: Workers
     records: Records
-    telemetry: Telemetry
+    metrics: StaticMetrics
     saw: Callable[[PersistentVolume], object]
     asked: Asked
     jobs: JobWatch
@@ -186,8 +186,8 @@ class Acts:
         if class_facts.config.selector:
             await self._only_one_offers(created, entry, around)
         self.saw(created)
-        self.telemetry.discovered.labels(mode).inc()
-        self.telemetry.discovery_seconds.labels(mode).observe(time.monotonic() - began)
+        self.metrics.discovered.labels(mode).inc()
+        self.metrics.discovery_seconds.labels(mode).observe(time.monotonic() - began)
         log.info("published", extra=log_fields(action) | {"persistentvolume": action.name})
         if action.spare:
             text = f"other volumes have its names {own[0]} and {own[1]}: it got one of its own"
@@ -248,15 +248,15 @@ class Acts:
             with self.stops.of(volume) as stop:
                 said = await clean_by(volume, action.entry, method, around, stop)
         except CleaningFailed:
-            self.telemetry.delete_failed.labels(mode, by).inc()
+            self.metrics.delete_failed.labels(mode, by).inc()
             raise
         await self._record.end(volume, await self._confirm.still(action.entry, offered=True))
         self.events.event(ObjectRef.of_volume(volume.metadata), "Normal", "VolumeCleaned", said)
         # A Job that began only now would find what is then the next tenant's.
         await self._confirm.let_go_once_clean(volume, self._by_job.check_none_is_left)
         size = bytes_of(volume.spec.capacity.get("storage", "")) or 0
-        self.telemetry.deleted.labels(mode, by).inc()
-        self.telemetry.delete_seconds.labels(mode, by, capacity_label(size), str(method)).observe(
+        self.metrics.deleted.labels(mode, by).inc()
+        self.metrics.delete_seconds.labels(mode, by, capacity_label(size), str(method)).observe(
             time.monotonic() - began
         )
 
@@ -381,7 +381,7 @@ class Acts:
         disk = await self._confirm.disk_of(entry)
         config = around.classes[entry.class_name].config
         at_once = config.cleaning_concurrency
-        self.telemetry.running.inc()
+        self.metrics.running.inc()
         try:
             async with self._limits.hold(disk, at_once, running=running):
                 if self.class_now(entry.class_name) != config:
@@ -389,13 +389,13 @@ class Acts:
                     raise Superseded(text)
                 yield
         except CleaningFailed:
-            self.telemetry.failed.inc()
+            self.metrics.failed.inc()
             raise
         else:
-            self.telemetry.succeeded.inc()
+            self.metrics.succeeded.inc()
         finally:
-            self.telemetry.running.dec()
-            self.telemetry.cleaning_over(name)
+            self.metrics.running.dec()
+            self.metrics.cleaning_over(name)
             self.survey.forget(entry.path)
 
     def _reporter(self, name: str, log_about: dict[str, str]) -> Callable[[Progress], None]:
@@ -403,7 +403,7 @@ class Acts:
 
         def report(progress: Progress) -> None:
             nonlocal said
-            self.telemetry.progress(name, progress)
+            self.metrics.progress(name, progress)
             if time.monotonic() - said >= PROGRESS_SECONDS:
                 said = time.monotonic()
                 log.info("still cleaning: %s", progress, extra=log_about)

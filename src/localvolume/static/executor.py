@@ -17,13 +17,13 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.objects import PersistentVolume
 from localvolume.reconcile.runner import Failing, Runner
 from localvolume.static.act import Acts, log_fields
+from localvolume.static.metrics import StaticMetrics
 from localvolume.static.model import Action, Clean, Hold, Keep, Publish
 from localvolume.static.paces import StaticPaces
 from localvolume.static.plan.plan import EVENT_FAILED_DELETE, EVENT_NOT_RECORDED
 from localvolume.static.plan.surroundings import Surroundings
 from localvolume.static.preconditions import Superseded
 from localvolume.static.recording import NotRecorded
-from localvolume.static.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Executor:
 
     acts: Acts
     events: EventRecorder
-    telemetry: Telemetry
+    metrics: StaticMetrics
     _: KW_ONLY
     wake: Callable[[], None]
     paces: StaticPaces
@@ -197,4 +197,4 @@ class Executor:
             )
             if action.event == EVENT_FAILED_DELETE:
                 mode = action.volume.spec.volume_mode or "Filesystem"
-                self.telemetry.delete_failed.labels(mode, "job" if around.jobs else "process").inc()
+                self.metrics.delete_failed.labels(mode, "job" if around.jobs else "process").inc()

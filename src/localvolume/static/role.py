@@ -30,13 +30,13 @@ from localvolume.static.executor import Executor
 from localvolume.static.facts.known import Changes
 from localvolume.static.facts.survey import READERS, Survey
 from localvolume.static.jobs.watch import JobWatch
+from localvolume.static.metrics import StaticMetrics
 from localvolume.static.model import Action, ClassFacts, Facts, Hold
 from localvolume.static.paces import StaticPaces
 from localvolume.static.plan.plan import is_to_come, plan
 from localvolume.static.plan.surroundings import Surroundings, surroundings
 from localvolume.static.plan.world import World
 from localvolume.static.recording import Records
-from localvolume.static.telemetry import Telemetry
 from localvolume.volumes.nodes import node_facts
 from localvolume.volumes.objects import is_static, path_of
 
@@ -53,7 +53,7 @@ class StaticRole:
     client: Client
     events: EventRecorder
     workers: Workers
-    telemetry: Telemetry
+    metrics: StaticMetrics
     volumes: Informer[PersistentVolume]
     storage_classes: Informer[StorageClass]
     nodes: Informer[Node]
@@ -91,7 +91,7 @@ class StaticRole:
             survey=self._survey,
             workers=self.workers,
             records=records,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             saw=self.volumes.apply_own_write,
             asked=self._asked,
             jobs=self.jobs,
@@ -102,7 +102,7 @@ class StaticRole:
         self.cleaners = acts.cleaners
         """The threads of cleanings, for whoever shows what hangs."""
         self._executor = Executor(
-            acts, self.events, self.telemetry, wake=self.objects_changed, paces=self.paces
+            acts, self.events, self.metrics, wake=self.objects_changed, paces=self.paces
         )
         self.loop = Loop(
             "static volumes",
@@ -228,7 +228,7 @@ class StaticRole:
         self._tell(around, facts, actions)
         self._executor.begin(actions, around)
         again = [action.again_seconds for action in actions if isinstance(action, Hold)]
-        self.telemetry.look_seconds.set(time.monotonic() - began)
+        self.metrics.look_seconds.set(time.monotonic() - began)
         if not self._problems and not any(is_to_come(action) for action in actions):
             self.on_offered()
         return min((seconds for seconds in again if seconds), default=0.0)
@@ -274,7 +274,7 @@ class StaticRole:
         for name, text in problems.items():
             if text and self._problems.get(name) != text:
                 log.error("class %s: %s", name, text)
-        self.telemetry.classes({name: bool(text) for name, text in problems.items()})
+        self.metrics.classes({name: bool(text) for name, text in problems.items()})
         if facts.jobs_unknown:
             problems[""] = f"nothing can be cleaned: {facts.jobs_unknown}"
         elif facts.pods_unseen and any(entry.kind == "filesystem" for entry in facts.entries):
@@ -282,8 +282,8 @@ class StaticRole:
             if self._problems.get("") != problems[""]:
                 log.error(problems[""])
         self._problems = {name: text for name, text in problems.items() if text}
-        self.telemetry.tell(facts.volumes.values(), actions)
-        self.telemetry.looks.inc()
+        self.metrics.tell(facts.volumes.values(), actions)
+        self.metrics.looks.inc()
 
 
 def _problem_of(facts: ClassFacts) -> str:

@@ -14,9 +14,9 @@ from localvolume.config.syntax.names import fault_of_object_name
 from localvolume.controller import patches
 from localvolume.controller.caches.trimmed import NODES, KnownNode
 from localvolume.controller.caches.trimmedclaims import CLAIMS, KnownClaim
+from localvolume.controller.metrics import ControllerMetrics
 from localvolume.controller.plan.claims import Action, Reschedule, Route, Unroute
 from localvolume.controller.plan.nodes import Nodes
-from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.volumes.preconditions import Superseded
 from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client, MergePatch

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
-from localvolume.controller.telemetry import ControllerMetrics
+from localvolume.controller.metrics import ControllerMetrics
 from localvolume.controller.volumes.preconditions import Superseded
 from localvolume.flexvolume.plan.absence import is_proven
 from localvolume.flexvolume.plan.provision import (

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from localvolume.controller import patches
 from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
+from localvolume.controller.metrics import ControllerMetrics
 from localvolume.controller.model import (
     Action,
     Adopt,
@@ -21,7 +22,6 @@ from localvolume.controller.model import (
     MarkLost,
     MarkReturned,
 )
-from localvolume.controller.telemetry import ControllerMetrics
 from localvolume.controller.volumes.counting import Counting
 from localvolume.controller.volumes.preconditions import Superseded, look, still
 from localvolume.controller.volumes.reporting import Reporter

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from localvolume.process.metrics import BUCKETS, OURS
 
 
-class FlexTelemetry:
+class FlexMetrics:
     """All of them but the collector's, on one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

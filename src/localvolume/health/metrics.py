@@ -11,7 +11,7 @@ from localvolume.process.metrics import OURS
 from localvolume.volumes.objects import phase_of
 
 
-class HealthTelemetry:
+class HealthMetrics:
     """All of them, on one registry; `claims`: with the names of claims, for whoever may read it."""
 
     def __init__(self, registry: CollectorRegistry, *, claims: bool = False) -> None:

@@ -10,10 +10,10 @@ from localvolume.host.process.workers import Workers
 from localvolume.kube.errors import ApiError, NotThere
 from localvolume.kube.kinds import PERSISTENT_VOLUMES, Kind
 from localvolume.process.metrics import BUCKETS, OURS, ProcessMetrics
-from localvolume.static.telemetry import UPSTREAM
+from localvolume.static.metrics import UPSTREAM
 
 
-class ProcessTelemetry(ProcessMetrics):
+class AgentMetrics(ProcessMetrics):
     """All of them, on one registry of the process's own."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ def capacity_label(size_bytes: int) -> str:
     return f"{-(-size_bytes // _CAPACITY_STEP) * 500}G"
 
 
-class Telemetry:
+class StaticMetrics:
     """All of them, on one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -19,7 +19,7 @@ _SOURCE = ""
 """The library's label `source` tells what a claim is filled from; ours are never filled."""
 
 
-class DynamicTelemetry:
+class DynamicMetrics:
     """All of them, on one registry; `claims`: with the names of claims, for whoever may read it."""
 
     def __init__(self, registry: CollectorRegistry, *, claims: bool = False) -> None:

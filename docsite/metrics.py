@@ -1,13 +1,10 @@
-"""The page of metrics: what the registries of agent and controller hold."""
+"""The page of metrics: the tables that agent and controller make theirs from."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
-
-from prometheus_client import CollectorRegistry
-from prometheus_client.metrics import MetricWrapperBase
 
 from docsite.environment import SOURCE
 from docsite.markdown import Missing, code, page, table, text
@@ -18,28 +15,23 @@ from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.flexvolume.collecting import CollectorMetrics
 from localvolume.flexvolume.metrics import FlexMetrics
 from localvolume.health.metrics import HealthMetrics
+from localvolume.process.metrics import Declared, Metrics
 from localvolume.static.metrics import StaticMetrics
 
-ON_A_REGISTRY: Mapping[str, Callable[[CollectorRegistry], Any]] = {
-    "static/metrics.py": StaticMetrics,
-    "dynamic/metrics.py": DynamicMetrics,
-    "flexvolume/metrics.py": FlexMetrics,
-    "flexvolume/collecting.py": CollectorMetrics,
-    "health/metrics.py": HealthMetrics,
-    "disks/role.py": DisksMetrics,
+TABLES: Mapping[type[Metrics], str] = {
+    AgentMetrics: "Agent: the process",
+    StaticMetrics: "Agent: static volumes",
+    DynamicMetrics: "Agent: volumes made for claims",
+    FlexMetrics: "Agent: FlexVolume",
+    CollectorMetrics: "Agent: what FlexVolume removes",
+    HealthMetrics: "Agent: health",
+    DisksMetrics: "Agent: raw disks",
+    ControllerMetrics: "Controller",
 }
-"""What adds metrics to the agent's registry, by the module."""
+"""The title of each table's section."""
 
-_OF_THE_PROCESS = {"agent/metrics.py", "controller/metrics.py", "process/metrics.py"}
-_TITLES = {
-    "static/metrics.py": "Agent: static volumes",
-    "dynamic/metrics.py": "Agent: volumes made for claims",
-    "flexvolume/metrics.py": "Agent: FlexVolume",
-    "flexvolume/collecting.py": "Agent: what FlexVolume removes",
-    "health/metrics.py": "Agent: health",
-    "disks/role.py": "Agent: raw disks",
-}
 _MAKERS = {"Counter", "Gauge", "Histogram", "Summary", "Info", "Enum"}
+_MAKER = "process/metrics.py"
 
 _INTRODUCTION = """\
 Agent and controller serve them at `--listen-address`, path `/metrics`, to everyone or to
@@ -54,63 +46,69 @@ A gauge tells the truth of the whole node after every look. A counter with `_tot
 """
 
 
-def render(shown: Mapping[str, Callable[[CollectorRegistry], Any]] = ON_A_REGISTRY) -> str:
+def render(tables: Mapping[type[Metrics], str] = TABLES) -> str:
     """docs/reference/metrics.md. Raises Missing."""
-    known = set(shown) | _OF_THE_PROCESS
-    if wrong := _modules() ^ known:
+    trees = {
+        path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text())
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
+    shown = {base.__name__ for one in tables for base in one.__mro__}
+    if missing := declaring(trees.values()) - shown:
         raise Missing(
-            "docsite/metrics.py, ON_A_REGISTRY: these modules make metrics and are not there, or "
-            f"make none any more: {', '.join(sorted(wrong))}"
+            "docsite/metrics.py, TABLES: these declare metrics and are not there: "
+            f"{', '.join(sorted(missing))}"
         )
-    parts = [_section("Agent: the process", _metrics(AgentMetrics().registry))]
-    for module, add in shown.items():
-        registry = CollectorRegistry()
-        add(registry)
-        parts.append(_section(_TITLES.get(module, f"Agent: `{module}`"), _metrics(registry)))
-    parts.append(_section("Controller", _metrics(ControllerMetrics().registry)))
-    return page("Metrics", _INTRODUCTION, *parts)
+    if wrong := [path for path, tree in trees.items() if path != _MAKER and makes(tree)]:
+        raise Missing(f"these make metrics without a table of {_MAKER}: {', '.join(wrong)}")
+    sections = (_section(title, one.declared().values()) for one, title in tables.items())
+    return page("Metrics", _INTRODUCTION, *sections)
 
 
 def names() -> set[str]:
     """Every metric's name as Prometheus has it after a scrape, histograms without suffix."""
-    registries = [AgentMetrics().registry, ControllerMetrics().registry]
-    for add in ON_A_REGISTRY.values():
-        registries.append(CollectorRegistry())
-        add(registries[-1])
-    return {_name(one) for registry in registries for one in _metrics(registry)}
+    return {row.name for one in TABLES for row in one.declared().values()}
 
 
-def _metrics(registry: CollectorRegistry) -> list[MetricWrapperBase]:
-    found = dict.fromkeys(registry._collector_to_names)
-    return [one for one in found if isinstance(one, MetricWrapperBase)]
-
-
-def _name(metric: MetricWrapperBase) -> str:
-    return f"{metric._name}_total" if metric._type == "counter" else str(metric._name)
-
-
-def _section(title: str, metrics: list[MetricWrapperBase]) -> str:
-    rows = [
-        (
-            code(_name(metric)),
-            str(metric._type),
-            ", ".join(code(label) for label in metric._labelnames),
-            text(metric._documentation),
-        )
-        for metric in metrics
+def declaring(trees: Iterable[ast.AST]) -> set[str]:
+    """The names of the classes that extend Metrics, or one that does."""
+    classes = [
+        (node.name, {ast.unparse(base).rpartition(".")[2] for base in node.bases})
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
     ]
-    return f"## {title}\n\n{table(('metric', 'type', 'labels', 'meaning'), rows)}"
-
-
-def _modules() -> set[str]:
-    """The modules that import what metrics are made of."""
-    found = set()
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if (
-                isinstance(node, ast.ImportFrom)
-                and node.module == "prometheus_client"
-                and _MAKERS & {alias.name for alias in node.names}
-            ):
-                found.add(path.relative_to(SOURCE).as_posix())
+    found: set[str] = set()
+    more = {Metrics.__name__}
+    while more:
+        more = {name for name, bases in classes if bases & more} - found
+        found |= more
     return found
+
+
+def makes(tree: ast.AST) -> bool:
+    """Whether a module makes a metric by itself."""
+    nodes = list(ast.walk(tree))
+    makers = {
+        alias.asname or alias.name
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module == "prometheus_client"
+        for alias in node.names
+        if alias.name in _MAKERS
+    }
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in makers
+        for node in nodes
+    )
+
+
+def _section(title: str, rows: Collection[Declared[Any]]) -> str:
+    cells = [
+        (
+            code(row.name),
+            row.kind.__name__.lower(),
+            ", ".join(code(label) for label in row.labels),
+            text(row.text),
+        )
+        for row in rows
+    ]
+    return f"## {title}\n\n{table(('metric', 'type', 'labels', 'meaning'), cells)}"

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ from localvolume.dynamic.classes.parameters import read_class
 from localvolume.dynamic.model import Wish
 from localvolume.flexvolume.plan import parameters as flexvolume
 from localvolume.kube.objects import Meta, StorageClass
+from localvolume.static.metrics import StaticMetrics
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -142,11 +142,34 @@ def test_the_defaults_of_parameters_are_the_codes() -> None:
 # --- what is gathered from the code
 
 
-def test_a_module_with_metrics_that_is_not_shown_is_named() -> None:
-    shown = dict(metrics.ON_A_REGISTRY)
-    del shown["static/metrics.py"]
-    with pytest.raises(Missing, match=re.escape("static/metrics.py")):
+def test_a_table_of_metrics_that_is_not_shown_is_named() -> None:
+    shown = dict(metrics.TABLES)
+    del shown[StaticMetrics]
+    with pytest.raises(Missing, match=r"not there: StaticMetrics$"):
         metrics.render(shown)
+
+
+def test_a_table_that_extends_another_is_found() -> None:
+    module = """
+class First(process.metrics.Metrics): ...
+class Second(First, ABC): ...
+class Third(Second): ...
+class Other(Measures): ...
+"""
+    assert metrics.declaring([ast.parse(module)]) == {"First", "Second", "Third"}
+
+
+@pytest.mark.parametrize(
+    ("module", "makes"),
+    [
+        ("from prometheus_client import Gauge\nGauge('name', 'text')", True),
+        ("from prometheus_client import Counter as C\ndef f(): return C('name', 'text')", True),
+        ("from prometheus_client import Gauge\nheld: dict[Gauge, int] = {}", False),
+        ("from collections import Counter\nCounter('abc')", False),
+    ],
+)
+def test_a_metric_without_a_table_is_found(module: str, makes: bool) -> None:
+    assert metrics.makes(ast.parse(module)) is makes
 
 
 def test_an_event_that_is_not_explained_is_named() -> None:

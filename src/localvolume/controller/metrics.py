@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from prometheus_client import Counter, Gauge
-
 from localvolume.controller.caches.cluster import Cluster
 from localvolume.controller.caches.demand import Demand
 from localvolume.controller.model import (
@@ -18,88 +16,48 @@ from localvolume.controller.model import (
     Report,
     Wait,
 )
-from localvolume.process.metrics import OURS, ProcessMetrics
-
-UPSTREAM = "local_volume_node_cleanup"
-LIBRARY = "controller"
-"""The prefix of sig-storage-lib-external-provisioner, with which elastic's provisioner was made."""
+from localvolume.process.metrics import ProcessMetrics, counter, gauge
 
 
 class ControllerMetrics(ProcessMetrics):
-    """All of them, on one registry of the process's own."""
+    """All of them, on one registry of the process's own. Those that begin with `controller_` are
+    of sig-storage-lib-external-provisioner, with which elastic's provisioner was made."""
+
+    # fmt: off
+    volumes_deleted = counter("local_volume_node_cleanup_persistentvolume_delete_total",
+        "PersistentVolumes of lost nodes that were deleted, by their phase", "phase")
+    volumes_failed = counter("local_volume_node_cleanup_persistentvolume_delete_failed_total",
+        "Failed attempts to delete the PersistentVolume of a lost node, by its phase", "phase")
+    claims_deleted = counter("local_volume_node_cleanup_persistentvolumeclaim_delete_total",
+        "Claims on volumes of lost nodes that were deleted")
+    claims_failed = counter("local_volume_node_cleanup_persistentvolumeclaim_delete_failed_total",
+        "Failed attempts to delete the claim on a volume of a lost node")
+    adopted = counter("localvolume_adopted_total",
+        "PersistentVolumes of other provisioners that got our label")
+    routed = counter("localvolume_routed_claims_total",
+        "Claims whose node was written down (routed), taken away again (unrouted), or whose "
+        "selected node was taken away because it does not exist or fit (rescheduled)", "result")
+    provisioned = counter("controller_persistentvolumeclaim_provision_total",
+        "Claims that were given a FlexVolume PersistentVolume", "class", "source")
+    not_provisioned = counter("controller_persistentvolumeclaim_provision_failed_total",
+        "Failed attempts to give a claim a FlexVolume PersistentVolume", "class", "source")
+    flex_deleted = counter("controller_persistentvolume_delete_total",
+        "FlexVolume PersistentVolumes deleted after their claims", "class")
+    flex_not_deleted = counter("controller_persistentvolume_delete_failed_total",
+        "Failed attempts to delete a FlexVolume PersistentVolume", "class")
+    unroutable = gauge("localvolume_unroutable_claims",
+        "Claims that no node takes: of Immediate classes, and those that wait for their first "
+        "pod where pools have a problem")
+    lost = gauge("localvolume_lost_volumes",
+        "Volumes without a node that could serve them, by what is done about them: "
+        "noticed, waiting, deleting, would-delete (the class is not listed), kept",
+        "storageclass", "action")
+    leader = gauge("localvolume_leader", "1 while this replica leads, 0 while it stands by")
+    cached = gauge("localvolume_cached_objects", "Objects held in memory", "resource")
+    # fmt: on
 
     def __init__(self) -> None:
         super().__init__()
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, labels, registry=self.registry)
-
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"{OURS}_{name}", text, labels, registry=self.registry)
-
-        self.volumes_deleted = counter(
-            f"{UPSTREAM}_persistentvolume_delete_total",
-            "PersistentVolumes of lost nodes that were deleted, by their phase",
-            "phase",
-        )
-        self.volumes_failed = counter(
-            f"{UPSTREAM}_persistentvolume_delete_failed_total",
-            "Failed attempts to delete the PersistentVolume of a lost node, by its phase",
-            "phase",
-        )
-        self.claims_deleted = counter(
-            f"{UPSTREAM}_persistentvolumeclaim_delete_total",
-            "Claims on volumes of lost nodes that were deleted",
-        )
-        self.claims_failed = counter(
-            f"{UPSTREAM}_persistentvolumeclaim_delete_failed_total",
-            "Failed attempts to delete the claim on a volume of a lost node",
-        )
-        self.adopted = counter(
-            f"{OURS}_adopted_total", "PersistentVolumes of other provisioners that got our label"
-        )
-        self.routed = counter(
-            f"{OURS}_routed_claims_total",
-            "Claims whose node was written down (routed), taken away again (unrouted), or whose "
-            "selected node was taken away because it does not exist or fit (rescheduled)",
-            "result",
-        )
-        self.provisioned = counter(
-            f"{LIBRARY}_persistentvolumeclaim_provision_total",
-            "Claims that were given a FlexVolume PersistentVolume",
-            "class",
-            "source",
-        )
-        self.not_provisioned = counter(
-            f"{LIBRARY}_persistentvolumeclaim_provision_failed_total",
-            "Failed attempts to give a claim a FlexVolume PersistentVolume",
-            "class",
-            "source",
-        )
-        self.flex_deleted = counter(
-            f"{LIBRARY}_persistentvolume_delete_total",
-            "FlexVolume PersistentVolumes deleted after their claims",
-            "class",
-        )
-        self.flex_not_deleted = counter(
-            f"{LIBRARY}_persistentvolume_delete_failed_total",
-            "Failed attempts to delete a FlexVolume PersistentVolume",
-            "class",
-        )
-        self.unroutable = gauge(
-            "unroutable_claims",
-            "Claims that no node takes: of Immediate classes, and those that wait for their first "
-            "pod where pools have a problem",
-        )
-        self._lost = gauge(
-            "lost_volumes",
-            "Volumes without a node that could serve them, by what is done about them: "
-            "noticed, waiting, deleting, would-delete (the class is not listed), kept",
-            "storageclass",
-            "action",
-        )
-        self._leader = gauge("leader", "1 while this replica leads, 0 while it stands by")
-        self._cached = gauge("cached_objects", "Objects held in memory", "resource")
         self._actions: dict[str, tuple[str, str]] = {}
 
     def watch(self, cluster: Cluster, demand: Demand) -> None:
@@ -112,14 +70,14 @@ class ControllerMetrics(ProcessMetrics):
             "csistoragecapacities": demand.capacities.items,
         }
         for resource, items in held.items():
-            self._cached.labels(resource).set_function(partial(_count, items))
+            self.cached.labels(resource).set_function(partial(_count, items))
 
     def leading(self, leads: bool) -> None:
         """Whether this replica acts. What is lost is told by the one that does."""
-        self._leader.set(leads)
+        self.leader.set(leads)
         if not leads:
             for known in set(self._actions.values()):
-                self._lost.remove(*known)
+                self.lost.remove(*known)
             self._actions.clear()
 
     def judged(self, name: str, action: Action | None) -> bool:
@@ -127,11 +85,11 @@ class ControllerMetrics(ProcessMetrics):
         fate = _action(action) if action is not None else ""
         before = self._actions.pop(name, None)
         if before is not None:
-            self._lost.labels(*before).dec()
+            self.lost.labels(*before).dec()
         if action is None or not fate:
             return False
         now = self._actions[name] = (action.volume.spec.storage_class_name, fate)
-        self._lost.labels(*now).inc()
+        self.lost.labels(*now).inc()
         return True
 
 

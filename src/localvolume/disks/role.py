@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, get_args
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from localvolume.config.model import Configuration
 from localvolume.disks.act import CarryOut, Outcome, PlanChanged, carry_out, mount_again
@@ -31,7 +31,7 @@ from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.ownpod import OwnPod
-from localvolume.process.metrics import OURS
+from localvolume.process.metrics import Metrics, gauge
 from localvolume.reconcile.loop import CannotLook, Loop, Rest
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.objects import path_of
@@ -39,27 +39,21 @@ from localvolume.volumes.objects import path_of
 VERDICTS: Final[tuple[str, ...]] = get_args(Verdict)
 
 
-# The metrics of disks: how many have which verdict.
+class DisksMetrics(Metrics):
+    """How many disks have which verdict."""
 
+    # fmt: off
+    disks = gauge("localvolume_disks",
+        "Disks and partitions of this node by what the plan says of them: format and link "
+        "(once approved), mount, done, hold (a filter means it, and something is against it), "
+        "skip (no filter means it)", "verdict")
+    # fmt: on
 
-class DisksMetrics:
-    """All of them, on one registry."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._disks = Gauge(
-            f"{OURS}_disks",
-            "Disks and partitions of this node by what the plan says of them: format and link "
-            "(once approved), mount, done, hold (a filter means it, and something is against it), "
-            "skip (no filter means it)",
-            ("verdict",),
-            registry=registry,
-        )
-
-    def looked(self, rows: Iterable[Judged]) -> None:
+    def tell(self, rows: Iterable[Judged]) -> None:
         """After a look at all disks; none, where there are no filters any more."""
         counted = Counter(row.verdict for row in rows)
         for verdict in VERDICTS:
-            self._disks.labels(verdict).set(counted[verdict])  # type: ignore[index]
+            self.disks.labels(verdict).set(counted[verdict])  # type: ignore[index]
 
 
 log = logging.getLogger(__name__)
@@ -131,7 +125,7 @@ class DisksRole:
         configuration = self.configuration
         config = configuration.disks
         if config is None:
-            self._metrics.looked(())
+            self._metrics.tell(())
             return RESYNC_SECONDS
         named = {path_of(volume): name for name, volume in self.volumes.items.items()}
         named.pop("", None)
@@ -146,7 +140,7 @@ class DisksRole:
         except ValueError as error:
             raise CannotLook(f"the disks cannot be looked at: {error}", RESYNC_SECONDS) from error
         found = plan(facts)
-        self._metrics.looked(found.rows)
+        self._metrics.tell(found.rows)
         if found.digest != self._last_digest:
             self._last_digest = found.digest
             asyncio.get_running_loop().call_later(self.recheck_seconds, self.loop.wake)

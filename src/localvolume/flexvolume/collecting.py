@@ -15,8 +15,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
-
 from localvolume.flexvolume.driver import (
     TAG_CLAIM,
     TAG_GONE_SINCE,
@@ -46,31 +44,22 @@ from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
-from localvolume.process.metrics import OURS
+from localvolume.process.metrics import Metrics, counter, gauge
 from localvolume.reconcile.runner import Failing, Runner
 from localvolume.volumes.objects import is_being_deleted
 
 
-class CollectorMetrics:
+class CollectorMetrics(Metrics):
     """What has been removed, and what is waiting for it or will not be."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.removed = Counter(
-            f"{OURS}_flexvolume_removed_total",
-            "FlexVolume volumes removed after their PersistentVolume was gone",
-            registry=registry,
-        )
-        self.failed = Counter(
-            f"{OURS}_flexvolume_remove_failed_total",
-            "Attempts to remove a FlexVolume volume that failed or were not finished",
-            registry=registry,
-        )
-        self.gone = Gauge(
-            f"{OURS}_flexvolume_gone_volumes",
-            "FlexVolume volumes without a PersistentVolume: due for removal, or kept for good",
-            ("fate",),
-            registry=registry,
-        )
+    # fmt: off
+    removed = counter("localvolume_flexvolume_removed_total",
+        "FlexVolume volumes removed after their PersistentVolume was gone")
+    failed = counter("localvolume_flexvolume_remove_failed_total",
+        "Attempts to remove a FlexVolume volume that failed or were not finished")
+    gone = gauge("localvolume_flexvolume_gone_volumes",
+        "FlexVolume volumes without a PersistentVolume: due for removal, or kept for good", "fate")
+    # fmt: on
 
     def tell(self, actions: Sequence[Action], gone: Collection[str]) -> None:
         """After a sweep."""

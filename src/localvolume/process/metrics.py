@@ -1,10 +1,11 @@
-"""The metrics registry of a process: what Prometheus expects of any, and its API requests."""
+"""Metrics as tables, made on a registry, and those of any process: its API requests."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
@@ -12,28 +13,70 @@ from prometheus_client.process_collector import ProcessCollector
 from localvolume.kube.errors import ApiError
 from localvolume.kube.kinds import Kind
 
-OURS: Final = "localvolume"
-"""The first word of every metric that no tool we replace has."""
-
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """The upper bounds, in seconds, of the classes of every histogram: upstream's."""
 
+M = TypeVar("M", Counter, Gauge, Histogram)
 
-class ProcessMetrics:
-    """A registry of the process's own, not the library's global one."""
+
+@dataclass(frozen=True)
+class Declared(Generic[M]):
+    """One row of a table of metrics. Names that begin with `localvolume_` are ours."""
+
+    kind: type[M]
+    name: str
+    text: str
+    labels: tuple[str, ...]
+
+    if TYPE_CHECKING:
+        # An instance has the metric itself under the name that its class has the row under.
+        def __get__(self, metrics: Metrics, of: type[Metrics]) -> M: ...
+
+
+def counter(name: str, text: str, *labels: str) -> Declared[Counter]:
+    return Declared(Counter, name, text, labels)
+
+
+def gauge(name: str, text: str, *labels: str) -> Declared[Gauge]:
+    return Declared(Gauge, name, text, labels)
+
+
+def histogram(name: str, text: str, *labels: str) -> Declared[Histogram]:
+    return Declared(Histogram, name, text, labels)
+
+
+class Metrics:
+    """What a table declares, made on one registry. Each subclass is a table."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        for attribute, row in self.declared().items():
+            more = {"buckets": BUCKETS} if row.kind is Histogram else {}
+            made = row.kind(row.name, row.text, row.labels, registry=registry, **more)
+            setattr(self, attribute, made)
+
+    @classmethod
+    def declared(cls) -> dict[str, Declared[Any]]:
+        """The rows by their attributes, in order; those of the class it extends come first."""
+        there = (item for base in reversed(cls.__mro__) for item in vars(base).items())
+        return {attribute: row for attribute, row in there if isinstance(row, Declared)}
+
+
+class ProcessMetrics(Metrics):
+    """Those of any process, on a registry of its own, not the library's global one."""
+
+    # fmt: off
+    requests = counter("localvolume_api_requests_total",
+        "All requests to the API server, by verb, resource and outcome",
+        "verb", "resource", "outcome")
+    # fmt: on
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
-        self._requests = Counter(
-            f"{OURS}_api_requests_total",
-            "All requests to the API server, by verb, resource and outcome",
-            ("verb", "resource", "outcome"),
-            registry=self.registry,
-        )
+        super().__init__(self.registry)
 
     def request(self, verb: str, kind: Kind[Any], _seconds: float, error: ApiError | None) -> None:
         """Count one request: a hook for kube.client.Client."""
         outcome = type(error).__name__ if error else "ok"
-        self._requests.labels(verb, kind.plural, outcome).inc()
+        self.requests.labels(verb, kind.plural, outcome).inc()

@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
 
 from localvolume.cleaning.receipt import Progress
 from localvolume.kube.objects import PersistentVolume
-from localvolume.process.metrics import BUCKETS, OURS
+from localvolume.process.metrics import Metrics, counter, gauge, histogram
 from localvolume.static.model import Action, Hold
 from localvolume.volumes.capacity import GIB, bytes_of
 
-UPSTREAM = "local_volume_provisioner"
 _CAPACITY_STEP = 500 * GIB
 
 
@@ -25,84 +24,45 @@ def capacity_label(size_bytes: int) -> str:
     return f"{-(-size_bytes // _CAPACITY_STEP) * 500}G"
 
 
-class StaticMetrics:
+class StaticMetrics(Metrics):
     """All of them, on one registry."""
 
+    # fmt: off
+    capacity = gauge("local_volume_provisioner_persistentvolume_capacity_bytes",
+        "Total capacity of this node's PersistentVolumes in bytes", "mode")
+    discovered = counter("local_volume_provisioner_persistentvolume_discovery_total",
+        "PersistentVolumes created", "mode")
+    discovery_seconds = histogram(
+        "local_volume_provisioner_persistentvolume_discovery_duration_seconds",
+        "Seconds from seeing a usable entry to its PersistentVolume", "mode")
+    deleted = counter("local_volume_provisioner_persistentvolume_delete_total",
+        "PersistentVolumes deleted after cleaning", "mode", "type")
+    delete_failed = counter("local_volume_provisioner_persistentvolume_delete_failed_total",
+        "Failed attempts to clean a volume and delete its PersistentVolume", "mode", "type")
+    delete_seconds = histogram("local_volume_provisioner_persistentvolume_delete_duration_seconds",
+        "Seconds from the begin of cleaning to the deleted PersistentVolume",
+        "mode", "type", "capacity", "cleanup_command")
+    running = gauge("local_volume_provisioner_proctable_running", "Cleanings running now")
+    succeeded = gauge("local_volume_provisioner_proctable_succeeded", "Cleanings that succeeded")
+    failed = gauge("local_volume_provisioner_proctable_failed", "Cleanings that failed")
+    held = gauge("localvolume_held_volumes",
+        "Entries and PersistentVolumes that are left alone until somebody looks, by reason",
+        "class", "reason")
+    volumes = gauge("localvolume_persistentvolumes",
+        "PersistentVolumes of this node, by class and phase", "class", "phase")
+    cleaning_done = gauge("localvolume_cleaning_done_bytes",
+        "Bytes cleaned so far, by volume", "persistentvolume")
+    cleaning_total = gauge("localvolume_cleaning_total_bytes",
+        "Bytes to be cleaned, by volume", "persistentvolume")
+    looks = counter("localvolume_discovery_looks_total", "Looks at the whole node")
+    look_seconds = gauge("localvolume_discovery_last_look_seconds",
+        "How long the last look took, in seconds")
+    class_problem = gauge("localvolume_class_problem",
+        "1 where a class's StorageClass or directory is missing or unreadable", "class")
+    # fmt: on
+
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(prefix: str, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
-            return Counter(f"{prefix}_{name}", text, labels, registry=registry)
-
-        def gauge(prefix: str, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
-            return Gauge(f"{prefix}_{name}", text, labels, registry=registry)
-
-        def histogram(name: str, text: str, labels: tuple[str, ...]) -> Histogram:
-            return Histogram(f"{UPSTREAM}_{name}", text, labels, registry=registry, buckets=BUCKETS)
-
-        self.capacity = gauge(
-            UPSTREAM,
-            "persistentvolume_capacity_bytes",
-            "Total capacity of this node's PersistentVolumes in bytes",
-            ("mode",),
-        )
-        self.discovered = counter(
-            UPSTREAM,
-            "persistentvolume_discovery_total",
-            "PersistentVolumes created",
-            ("mode",),
-        )
-        self.discovery_seconds = histogram(
-            "persistentvolume_discovery_duration_seconds",
-            "Seconds from seeing a usable entry to its PersistentVolume",
-            ("mode",),
-        )
-        self.deleted = counter(
-            UPSTREAM,
-            "persistentvolume_delete_total",
-            "PersistentVolumes deleted after cleaning",
-            ("mode", "type"),
-        )
-        self.delete_failed = counter(
-            UPSTREAM,
-            "persistentvolume_delete_failed_total",
-            "Failed attempts to clean a volume and delete its PersistentVolume",
-            ("mode", "type"),
-        )
-        self.delete_seconds = histogram(
-            "persistentvolume_delete_duration_seconds",
-            "Seconds from the begin of cleaning to the deleted PersistentVolume",
-            ("mode", "type", "capacity", "cleanup_command"),
-        )
-        self.running = gauge(UPSTREAM, "proctable_running", "Cleanings running now")
-        self.succeeded = gauge(UPSTREAM, "proctable_succeeded", "Cleanings that succeeded")
-        self.failed = gauge(UPSTREAM, "proctable_failed", "Cleanings that failed")
-        self.held = gauge(
-            OURS,
-            "held_volumes",
-            "Entries and PersistentVolumes that are left alone until somebody looks, by reason",
-            ("class", "reason"),
-        )
-        self.volumes = gauge(
-            OURS,
-            "persistentvolumes",
-            "PersistentVolumes of this node, by class and phase",
-            ("class", "phase"),
-        )
-        self.cleaning_done = gauge(
-            OURS, "cleaning_done_bytes", "Bytes cleaned so far, by volume", ("persistentvolume",)
-        )
-        self.cleaning_total = gauge(
-            OURS, "cleaning_total_bytes", "Bytes to be cleaned, by volume", ("persistentvolume",)
-        )
-        self.looks = counter(OURS, "discovery_looks_total", "Looks at the whole node")
-        self.look_seconds = gauge(
-            OURS, "discovery_last_look_seconds", "How long the last look took, in seconds"
-        )
-        self.class_problem = gauge(
-            OURS,
-            "class_problem",
-            "1 where a class's StorageClass or directory is missing or unreadable",
-            ("class",),
-        )
+        super().__init__(registry)
         self._labels: dict[Gauge, set[tuple[str, ...]]] = {}
 
     def tell(self, volumes: Iterable[PersistentVolume], actions: Iterable[Action]) -> None:

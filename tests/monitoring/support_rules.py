@@ -9,15 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from prometheus_client import CollectorRegistry
+from prometheus_client import Histogram
 
-from localvolume.agent.metrics import AgentMetrics
-from localvolume.controller.metrics import ControllerMetrics
-from localvolume.dynamic.metrics import DynamicMetrics
-from localvolume.flexvolume.collecting import CollectorMetrics
-from localvolume.flexvolume.metrics import FlexMetrics
-from localvolume.health.metrics import HealthMetrics
-from localvolume.static.metrics import StaticMetrics
+from docsite.metrics import TABLES
+from localvolume.process.metrics import ProcessMetrics
 
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "charts" / "local-volume-provisioner" / "files"
@@ -54,33 +49,17 @@ def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def exposed() -> dict[str, frozenset[str]]:
     """The names of the samples in /metrics of an agent and a controller: each with its labels."""
-    agent = AgentMetrics()
-    for part in (StaticMetrics, DynamicMetrics, FlexMetrics, CollectorMetrics, HealthMetrics):
-        part(agent.registry)
     found: dict[str, frozenset[str]] = {"up": frozenset()}
-    for registry in (agent.registry, ControllerMetrics().registry):
-        found |= _samples(registry)
-    return found
-
-
-def _samples(registry: CollectorRegistry) -> dict[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
-    # The library tells the labels of a metric only once it has a value.
-    labels = {
-        name: frozenset(getattr(collector, "_labelnames", ()))
-        for collector, names in registry._collector_to_names.items()
-        for name in names
-    }
-    for family in registry.collect():
-        of_it = labels.get(family.name, frozenset())
-        match family.type:
-            case "counter":
-                found[f"{family.name}_total"] = of_it
-            case "histogram":
-                found[f"{family.name}_bucket"] = of_it | {"le"}
-                found[f"{family.name}_sum"] = found[f"{family.name}_count"] = of_it
-            case _:
-                found[family.name] = of_it
+    for family in ProcessMetrics().registry.collect():  # the library's own
+        found |= {sample.name: frozenset(sample.labels) for sample in family.samples}
+    for one in TABLES:
+        for row in one.declared().values():
+            labels = frozenset(row.labels)
+            if row.kind is Histogram:
+                found[f"{row.name}_bucket"] = labels | {"le"}
+                found[f"{row.name}_sum"] = found[f"{row.name}_count"] = labels
+            else:
+                found[row.name] = labels
     return found
 
 

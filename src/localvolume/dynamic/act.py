@@ -17,7 +17,7 @@ from localvolume.config.pools import PoolConfig
 from localvolume.dynamic import patches
 from localvolume.dynamic.classes.parameters import read_claim
 from localvolume.dynamic.manifest import persistent_volume
-from localvolume.dynamic.metrics import DynamicMetrics
+from localvolume.dynamic.metrics import SOURCE, DynamicMetrics
 from localvolume.dynamic.model import (
     Action,
     Ask,
@@ -170,7 +170,9 @@ class Acts:
         await self.pools.offered(action.pool, record, made.metadata.uid)
         text = f"successfully provisioned volume {record.name}"
         self.say_of_claim(claim, "Normal", "ProvisioningSucceeded", text)
-        self.metrics.made(record.class_name, time.monotonic() - began)
+        labels = (record.class_name, SOURCE)
+        self.metrics.claims_made.labels(*labels).inc()
+        self.metrics.claim_seconds.labels(*labels).observe(time.monotonic() - began)
         log.info("published", extra=log_fields(action))
 
     async def _same(self, body: dict[str, Any]) -> PersistentVolume:
@@ -200,7 +202,7 @@ class Acts:
 
     def failed(self, claim: PersistentVolumeClaim, reason: str) -> None:
         """Count it, and tell the claim's owner why it has no volume."""
-        self.metrics.failed(claims.class_of(claim))
+        self.metrics.claims_failed.labels(claims.class_of(claim), SOURCE).inc()
         log.warning("%s", self.say_failed(claim, reason), extra={"claim": key_of(claim)})
 
     def count_failure(self, action: Action) -> None:
@@ -208,15 +210,16 @@ class Acts:
         and to grow."""
         match action:
             case Make() | Publish():
-                self.metrics.failed(claims.class_of(action.claim))
+                self.metrics.claims_failed.labels(claims.class_of(action.claim), SOURCE).inc()
             case Delete() | Retire():
-                self.metrics.not_removed(action.volume.spec.storage_class_name)
+                class_name = action.volume.spec.storage_class_name
+                self.metrics.volumes_not_removed.labels(class_name).inc()
             case Grow():
-                self.metrics.not_grown(claims.class_of(action.claim))
+                self.metrics.volumes_not_grown.labels(claims.class_of(action.claim)).inc()
 
     def cannot_grow(self, claim: PersistentVolumeClaim, reason: str) -> None:
         """Count it, and tell the claim's owner why its volume is as large as it was."""
-        self.metrics.not_grown(claims.class_of(claim))
+        self.metrics.volumes_not_grown.labels(claims.class_of(claim)).inc()
         self.say_of_claim(claim, "Warning", EVENT_RESIZE_FAILED, reason)
 
     def say_failed(self, claim: PersistentVolumeClaim, reason: str) -> str:
@@ -293,7 +296,9 @@ class Acts:
         except NotThere:
             log.debug("%s is gone already", live.metadata.name)
         if removed:
-            self.metrics.removed(live.spec.storage_class_name, time.monotonic() - began)
+            class_name = live.spec.storage_class_name
+            self.metrics.volumes_removed.labels(class_name).inc()
+            self.metrics.removal_seconds.labels(class_name).observe(time.monotonic() - began)
 
     async def _move_away(self, action: Retire, live: PersistentVolume) -> bool:
         """Whether it was, and not only let go with its data where that is."""

@@ -6,6 +6,7 @@ Gauges tell the truth of the whole node after every look.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
@@ -14,7 +15,7 @@ from localvolume.dynamic.model import Action, Hold, Pool, Reject
 from localvolume.dynamic.plan.orphans import Orphan
 from localvolume.process.metrics import Metrics, counter, gauge, histogram
 
-_SOURCE = ""
+SOURCE: Final = ""
 """The library's label `source` tells what a claim is filled from; ours are never filled."""
 
 _VOLUME = ("pool", "persistentvolume", "claim")
@@ -72,23 +73,6 @@ class DynamicMetrics(Metrics):
     def __init__(self, registry: CollectorRegistry, *, claims: bool = False) -> None:
         super().__init__(registry)
         self._claims = claims
-
-    def made(self, class_name: str, seconds: float) -> None:
-        self.claims_made.labels(class_name, _SOURCE).inc()
-        self.claim_seconds.labels(class_name, _SOURCE).observe(seconds)
-
-    def failed(self, class_name: str) -> None:
-        self.claims_failed.labels(class_name, _SOURCE).inc()
-
-    def removed(self, class_name: str, seconds: float) -> None:
-        self.volumes_removed.labels(class_name).inc()
-        self.removal_seconds.labels(class_name).observe(seconds)
-
-    def not_removed(self, class_name: str) -> None:
-        self.volumes_not_removed.labels(class_name).inc()
-
-    def not_grown(self, class_name: str) -> None:
-        self.volumes_not_grown.labels(class_name).inc()
 
     def purging(self, name: str, files: int, size: int) -> None:
         self.purged_files.labels(name).set(files)

@@ -66,7 +66,8 @@ class Calls:
                 log.warning("%s: %s", callout, error)
                 raise Failed(str(error)) from error
             finally:
-                self.metrics.called(callout, result, time.monotonic() - began)
+                self.metrics.calls.labels(callout, result).inc()
+                self.metrics.call_seconds.labels(callout).observe(time.monotonic() - began)
 
         return route
 

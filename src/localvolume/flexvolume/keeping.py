@@ -92,7 +92,8 @@ class Keeping:
         listed = await self.workers.call(
             "flexvolume volumes", LOOK_SECONDS, self.driver.list_volumes
         )
-        self.metrics.there(len(listed), sum(one.size_bytes for one in listed))
+        self.metrics.volumes.set(len(listed))
+        self.metrics.volumes_bytes.set(sum(one.size_bytes for one in listed))
         facts = Facts(
             node=node,
             drivers=self.config.names,

@@ -16,19 +16,6 @@ class FlexMetrics(Metrics):
         "Seconds a call of the driver's client took", "callout")
     volumes = gauge("localvolume_flexvolume_volumes", "FlexVolume volumes on this node")
     volumes_bytes = gauge("localvolume_flexvolume_volumes_bytes", "What they were made for")
-    volumes_adopted = counter("localvolume_flexvolume_adopted_total",
+    adopted = counter("localvolume_flexvolume_adopted_total",
         "Volumes of elastic's driver that were marked as ours")
     # fmt: on
-
-    def called(self, callout: str, result: str, seconds: float) -> None:
-        """A call has ended."""
-        self.calls.labels(callout, result).inc()
-        self.call_seconds.labels(callout).observe(seconds)
-
-    def there(self, volumes: int, size_bytes: int) -> None:
-        """After a look at the volumes."""
-        self.volumes.set(volumes)
-        self.volumes_bytes.set(size_bytes)
-
-    def adopted(self, volumes: int) -> None:
-        self.volumes_adopted.inc(volumes)

@@ -229,7 +229,7 @@ class FlexRole:
                 why_not = str(error)
             else:
                 adopted = await adoption.run()
-                self.metrics.adopted(len(adopted.names))
+                self.metrics.adopted.inc(len(adopted.names))
                 complete = adopted.complete
                 why_not = "" if complete else "see the log"
         text = f"what elastic's driver made here is not taken over yet: {why_not}"

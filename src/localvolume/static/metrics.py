@@ -6,7 +6,7 @@ A gauge tells the truth of the whole node after every look, never of what one lo
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Gauge
 
@@ -82,10 +82,7 @@ class StaticMetrics(Metrics):
 
     def classes(self, problems: dict[str, bool]) -> None:
         """Which configured classes have a problem of their own."""
-        values: Tally[tuple[str, ...]] = Tally(
-            {(name,): int(bad) for name, bad in problems.items()}
-        )
-        self._set_all(self.class_problem, values)
+        self._set_all(self.class_problem, {(name,): bad for name, bad in problems.items()})
 
     def progress(self, name: str, progress: Progress) -> None:
         self.cleaning_done.labels(name).set(progress.done_bytes)
@@ -96,7 +93,7 @@ class StaticMetrics(Metrics):
         for metric in (self.cleaning_done, self.cleaning_total):
             metric.remove_by_labels({"persistentvolume": name})
 
-    def _set_all(self, metric: Gauge, values: Tally[tuple[str, ...]]) -> None:
+    def _set_all(self, metric: Gauge, values: Mapping[tuple[str, ...], int]) -> None:
         """Set these children and remove the others: what no longer is must not be shown."""
         for labels in self._labels.get(metric, set()) - set(values):
             metric.remove(*labels)

@@ -226,9 +226,10 @@ def test_a_claim_that_comes_back_takes_what_nobody_holds(lab: Lab, fs: Class) ->
     claim = lab.bound(volume)
     backup = Backup(lab.plane, key(volume), claim_key(claim))
     uid = uid_of(lab, claim)
-    # Without its StorageClass nothing is offered anew.
+    # Without its StorageClass nothing is offered anew, once the agent has heard of that.
     lab.plane.request("DELETE", f"{CLASSES}/{fs.name}")
-    lab.settle()
+    problem = "localvolume_class_problem"
+    lab.until(lambda: lab.metric(problem, **{"class": fs.name}), lambda value: value == 1)
     lab.delete_claim(claim)
     lab.until(lambda: lab.volume(volume["metadata"]["name"]), lambda found: found is None)
     lab.until(lambda: recorded(path), lambda record: not record.claim)

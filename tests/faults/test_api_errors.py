@@ -200,5 +200,5 @@ def test_a_silent_watch_is_given_up(lab: Lab, proxy: Proxy) -> None:
     proxy.orders.append(silent)
     proxy.cut_watches()
     scene.round()
-    assert silent.met == 6
+    lab.until(lambda: silent.met, lambda met: met == 6)
     assert len(lab.volumes()) == 1

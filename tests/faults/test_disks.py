@@ -16,6 +16,7 @@ import pytest
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.host.block import blockdev
 from tests.cluster.support_agent import Class, Lab, Volume
+from tests.cluster.support_endpoints import samples
 from tests.host.support_devices import LoopDevice, command, loop_device, spare_loop_name
 from tests.suite.units import MIB
 
@@ -61,11 +62,8 @@ class Scene:
         assert found["metadata"]["deletionTimestamp"]
 
     def failures(self) -> float:
-        status, text = self.lab.http("/metrics")
-        assert status == 200
-        name = "local_volume_provisioner_persistentvolume_delete_failed_total{"
-        lines = [line for line in text.splitlines() if line.startswith(name)]
-        return sum(float(line.split()[-1]) for line in lines)
+        name = "local_volume_provisioner_persistentvolume_delete_failed_total"
+        return sum(value for _, value in samples(self.lab.port, name))
 
     def served(self) -> None:
         """A neighbour goes its whole round meanwhile."""

@@ -6,6 +6,7 @@ import http.client
 import ssl
 from pathlib import Path
 
+from tests.cluster.support_endpoints import STALLED
 from tests.contract.support_kube_certificates import Authority, Signed
 
 NAME = "metrics.test"
@@ -48,6 +49,13 @@ class Mounted:
 
     def get(self, port: int, path: str, authorization: str = "") -> tuple[int, str]:
         """What is served there, (0, why) where nothing is; the certificate is verified."""
+        for _ in range(10):
+            answer = self._get(port, path, authorization)
+            if STALLED not in answer[1]:
+                break
+        return answer
+
+    def _get(self, port: int, path: str, authorization: str) -> tuple[int, str]:
         asked = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=self.trust())
         try:
             headers = {"Authorization": authorization} if authorization else {}

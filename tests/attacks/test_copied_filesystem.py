@@ -51,7 +51,7 @@ def test_a_copy_in_its_place_is_not_cleaned(lab: Lab, fs: Class) -> None:
     name = volume["metadata"]["name"]
     with mounted(copy_of(lab, disk), path):
         lab.event(name, "VolumeReplaced", "its deviceLoopInode was")
-        assert lab.held(fs) == {"replaced": 1}
+        lab.holds(fs, {"replaced": 1})
         lab.delete_claim(claim)
         lab.event(name, "VolumeFailedDelete", "its deviceLoopInode was")
         lab.stays(volume)

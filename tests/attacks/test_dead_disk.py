@@ -61,7 +61,7 @@ def test_while_a_raw_disk_does_not_answer_others_are_offered(lab: Lab, dead: Dea
     lab.published(raw, "good")
     goes_round(lab, fs)
     lab.holds(raw, {"reading": 1})
-    assert lab.logged("its content is still being read")
+    lab.until(lambda: lab.logged("its content is still being read"), bool)
     is_well(lab)
     lab.settle()
     assert dead.asked(), "it answered"

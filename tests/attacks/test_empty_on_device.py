@@ -39,7 +39,7 @@ def in_use(lab: Lab, device: LoopDevice) -> Iterator[Path]:
 
 def stays_held(lab: Lab, cls: Class, said: str, reason: str = "not-empty") -> None:
     lab.until(lambda: lab.held(cls), lambda held: held == {reason: 1})
-    assert lab.logged(said)
+    lab.until(lambda: lab.logged(said), bool)
     lab.settle()
     assert lab.volumes() == []
 

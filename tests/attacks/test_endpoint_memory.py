@@ -33,6 +33,8 @@ async def served(client_seconds: float = 60.0) -> AsyncIterator[Endpoints]:
         CollectorRegistry(),
         ready=dict,
         healthy=dict,
+        # The loop here is the test's own, which a busy machine may hold up.
+        loop_seconds=60.0,
         client_seconds=client_seconds,
     )
     await one.start()

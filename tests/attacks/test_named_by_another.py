@@ -43,7 +43,8 @@ def test_what_a_claim_has_by_another_object_is_not_offered_again(lab: Lab) -> No
     lab.start()
     name = taken["metadata"]["name"]
     lab.until(lambda: lab.held(fs), lambda held: held == {"duplicate": 1})
-    assert lab.logged(f"the PersistentVolume {name} names {fs.host_path('one')}")
+    said = f"the PersistentVolume {name} names {fs.host_path('one')}"
+    lab.until(lambda: lab.logged(said), bool)
     (path / "file").write_text("the first tenant's")
     lab.settle()
     assert lab.volumes() == []

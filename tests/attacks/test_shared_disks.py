@@ -51,7 +51,8 @@ def test_one_node_offers_it(lab: Lab, other: Lab, lun: str) -> None:
     other.start()
     other.until(lambda: other.held(there), lambda held: held == {"duplicate": 1})
     name = volume["metadata"]["name"]
-    assert other.logged(f"the PersistentVolume {name} of another node has this disk")
+    said = f"the PersistentVolume {name} of another node has this disk"
+    other.until(lambda: other.logged(said), bool)
     other.settle()
     assert other.volumes() == []
     other.stop()

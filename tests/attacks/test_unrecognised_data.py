@@ -47,7 +47,7 @@ def raw(lab: Lab, block: Class) -> LoopDevice:
 
 def stays_held(lab: Lab, block: Class) -> None:
     lab.until(lambda: lab.held(block), lambda held: held == {"not-empty": 1})
-    assert lab.logged("data that nothing recognises")
+    lab.until(lambda: lab.logged("data that nothing recognises"), bool)
     lab.settle()
     assert lab.volumes() == []
 

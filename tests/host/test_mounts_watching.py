@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -184,23 +186,38 @@ async def test_a_private_namespace_hears_nothing(mounts: Mounts, tmp_path: Path)
             watcher.close()
 
 
-async def test_a_snapshot_is_current_until_the_table_changes(
-    mounts: Mounts, tmp_path: Path
-) -> None:
+def run_in(pid: int, *argv: str) -> None:
+    """Run a command in the mount namespace of that process."""
+    script = (
+        "import ctypes, os, sys\n"
+        "namespace = os.open(sys.argv[1], os.O_RDONLY)\n"
+        "assert ctypes.CDLL(None).setns(namespace, 0) == 0\n"
+        "os.execvp(sys.argv[2], sys.argv[2:])\n"
+    )
+    entered = (sys.executable, "-I", "-c", script, f"/proc/{pid}/ns/mnt")
+    subprocess.run([*entered, *argv], check=True, timeout=60)
+
+
+def test_a_snapshot_is_current_until_the_table_changes(tmp_path: Path) -> None:
     place = os.path.realpath(tmp_path)
-    before = MountSnapshot()
-    assert before.table.settled
-    assert before.is_current()
-    target = mounts.tmpfs(f"{place}/m")
-    assert not before.is_current()
-    assert not before.is_current(), "the kernel tells once; that must not be forgotten"
-    between = MountSnapshot()
-    assert between.is_current()
-    assert between.table.at(target) is not None
-    mounts.umount(target)
-    assert not between.is_current()
-    after = MountSnapshot()
-    assert after.is_current()
-    for snapshot in (before, between, after):
-        snapshot.close()
-        assert not snapshot.is_current()
+    target = f"{place}/m"
+    os.mkdir(target)
+    # A namespace nobody else touches: the tests beside this one mount things, too.
+    with mount_namespace(":") as pid:
+        table = f"/proc/{pid}/mountinfo"
+        before = MountSnapshot(table)
+        assert before.table.settled
+        assert before.is_current()
+        run_in(pid, "mount", "-t", "tmpfs", "none", target)
+        assert not before.is_current()
+        assert not before.is_current(), "the kernel tells once; that must not be forgotten"
+        between = MountSnapshot(table)
+        assert between.is_current()
+        assert between.table.at(target) is not None
+        run_in(pid, "umount", target)
+        assert not between.is_current()
+        after = MountSnapshot(table)
+        assert after.is_current()
+        for snapshot in (before, between, after):
+            snapshot.close()
+            assert not snapshot.is_current()

@@ -253,7 +253,7 @@ def test_told_to_stop_it_stops_soon_and_says_so(device: LoopDevice, container: C
     began = time.monotonic()
     process.send_signal(signal.SIGTERM)
     assert container.end(process) == 1
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert "stopped while running /bin/sh" in container.said()
 
 

@@ -256,7 +256,7 @@ class TestWhereTheAgentIs:
             shutil.copy2(client, client.with_name(".new"))
             client.with_name(".new").rename(client)
             replaced.set()
-            assert running.result(30) == MADE
+            assert running.result(90) == MADE
 
 
 class TestAgentThatIsNotThere:

@@ -143,7 +143,7 @@ class TestUse:
             assert (row.verdict, row.code) == ("hold", "exclusive")
             assert other.stdin
             other.stdin.close()
-            other.wait(20)
+            other.wait(120)
 
     def test_open_exclusively(self, made: Bench, disk: LoopDevice) -> None:
         fd = os.open(disk.path, os.O_RDONLY | os.O_EXCL)
@@ -171,7 +171,7 @@ class TestUse:
             assert (row.code, "another process" in row.reason) == ("exclusive", True)
             assert other.stdin
             other.stdin.close()
-            other.wait(20)
+            other.wait(120)
 
     def test_a_loop_device_on_it(
         self, made: Bench, disk: LoopDevice, stack: contextlib.ExitStack

@@ -12,6 +12,9 @@ from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Hung, Workers
 from tests.suite.until import until_async
 
+LONG = 120.0
+"""Seconds: never over while a test runs, however long its machine stalls."""
+
 
 @pytest.fixture
 def turns() -> Turns:
@@ -25,18 +28,18 @@ async def test_a_second_call_waits_for_the_first(turns: Turns) -> None:
     def slow(name: str) -> None:
         order.append(f"{name} begins")
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(LONG)
         order.append(f"{name} ends")
 
     async def act(name: str) -> None:
-        async with turns.of("a", 20) as turn:
+        async with turns.of("a", LONG) as turn:
             await turn.call(slow, name)
 
     tasks = [asyncio.create_task(act(name)) for name in ("first", "second")]
-    assert await asyncio.to_thread(begun.wait, 20)
+    assert await asyncio.to_thread(begun.wait, LONG)
     await asyncio.sleep(0.2)
     assert order == ["first begins"]
-    async with turns.of("b", 20) as turn:
+    async with turns.of("b", LONG) as turn:
         assert await turn.call(lambda: "other volumes go on") == "other volumes go on"
     go_on.set()
     await asyncio.gather(*tasks)
@@ -45,13 +48,13 @@ async def test_a_second_call_waits_for_the_first(turns: Turns) -> None:
 
 
 async def test_who_waits_too_long_is_told(turns: Turns) -> None:
-    async with turns.of("a", 20):
+    async with turns.of("a", LONG):
         began = time.monotonic()
         with pytest.raises(Hung, match="still goes on"):
             async with turns.of("a", 0.2):
                 pytest.fail("it is another's turn")
-        assert time.monotonic() - began < 10
-    async with turns.of("a", 20):
+        assert time.monotonic() - began < LONG / 2
+    async with turns.of("a", LONG):
         pass
 
 
@@ -60,17 +63,17 @@ async def test_what_hangs_is_given_up_and_blocks_its_own_volume_alone(turns: Tur
     go_on = threading.Event()
     with pytest.raises(Hung):
         async with turns.of("a", 1.0) as turn:
-            await turn.call(go_on.wait, 60)
-    async with turns.of("a", 20) as turn:
+            await turn.call(go_on.wait, LONG)
+    async with turns.of("a", LONG) as turn:
         with pytest.raises(Hung, match="still stuck"):
             await turn.call(lambda: None)
-    async with turns.of("b", 20) as turn:
+    async with turns.of("b", LONG) as turn:
         await turn.call(lambda: None)
     go_on.set()
 
     async def works() -> bool:
         try:
-            async with turns.of("a", 20) as turn:
+            async with turns.of("a", LONG) as turn:
                 await turn.call(lambda: None)
         except Hung:
             return False
@@ -92,15 +95,15 @@ async def test_a_cancelled_call_keeps_its_turn_until_it_ends(turns: Turns) -> No
 
     def slow() -> None:
         began.set()
-        assert go_on.wait(20)
+        assert go_on.wait(LONG)
         done.append("slow")
 
     async def act() -> None:
-        async with turns.of("a", 20) as turn:
+        async with turns.of("a", LONG) as turn:
             await turn.call(slow)
 
     task = asyncio.create_task(act())
-    await asyncio.to_thread(began.wait, 20)
+    await asyncio.to_thread(began.wait, LONG)
     task.cancel()
     await asyncio.sleep(0.1)
     assert not task.done()
@@ -116,17 +119,17 @@ async def test_where_all_that_runs_is_cancelled_nobody_waits_for_a_call(turns: T
 
     def slow() -> None:
         began.set()
-        assert go_on.wait(20)
+        assert go_on.wait(LONG)
 
     async def act() -> None:
-        async with turns.of("a", 20) as turn:
+        async with turns.of("a", LONG) as turn:
             await turn.call(slow)
 
     task = asyncio.create_task(act())
-    await asyncio.to_thread(began.wait, 20)
+    await asyncio.to_thread(began.wait, LONG)
     for one in asyncio.all_tasks() - {asyncio.current_task()}:
         one.cancel()
-    done, _ = await asyncio.wait({task}, timeout=10)
+    done, _ = await asyncio.wait({task}, timeout=LONG / 2)
     go_on.set()
     assert done, "it waits for the call"
     assert task.cancelled()
@@ -137,14 +140,14 @@ async def test_cancelled_at_any_step_it_ends(turns: Turns, steps: int) -> None:
     """Also where the turn comes in the same moment: an agent that is told to stop must stop."""
 
     async def act() -> None:
-        async with turns.of("a", 20):
+        async with turns.of("a", LONG):
             await asyncio.Event().wait()
 
     task = asyncio.create_task(act())
     for _ in range(steps):
         await asyncio.sleep(0)
     task.cancel()
-    done, _ = await asyncio.wait({task}, timeout=20)
+    done, _ = await asyncio.wait({task}, timeout=LONG / 2)
     assert done, "it goes on"
     assert task.cancelled()
     assert not turns._locks
@@ -155,5 +158,5 @@ async def test_what_a_call_raises_is_raised(turns: Turns) -> None:
         raise RuntimeError("as it is")
 
     with pytest.raises(RuntimeError, match="as it is"):
-        async with turns.of("a", 20) as turn:
+        async with turns.of("a", LONG) as turn:
             await turn.call(fails)

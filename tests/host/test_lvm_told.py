@@ -159,14 +159,14 @@ class TestMeanwhile:
         def work() -> None:
             with store._session.using("b"):
                 working.set()
-                over.wait(20)
+                over.wait(120)
 
         other = threading.Thread(target=work)
 
         def before(words: list[str]) -> None:
             if "--ignoreactivationskip" in words and not working.is_set():
                 other.start()
-                working.wait(20)
+                working.wait(120)
 
         lvm.before = before
         try:

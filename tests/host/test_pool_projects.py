@@ -57,7 +57,7 @@ def test_volumes_that_are_made_at_once_in_two_pools_have_a_project_each() -> Non
         begin = threading.Barrier(8)
 
         def make(store: PoolStore, name: str) -> None:
-            begin.wait(20)
+            begin.wait(120)
             store.make(wish(name))
 
         threads = [

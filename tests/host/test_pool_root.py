@@ -239,7 +239,7 @@ class TestOnlyOne:
         class Slow(DirectoryBackend):
             def attach(self, pool: int, path: str, record: object) -> None:
                 begun.set()
-                assert end.wait(20)
+                assert end.wait(120)
 
         begun, end = threading.Event(), threading.Event()
         with filesystem("ext4") as where:
@@ -248,7 +248,7 @@ class TestOnlyOne:
             store = PoolStore(config_of(where), Slow())
             thread = threading.Thread(target=store.attach_all)
             thread.start()
-            assert begun.wait(20)
+            assert begun.wait(120)
             store.close()
             with store_in(where) as second:
                 assert "another agent" in second.look().problem
@@ -279,7 +279,7 @@ class TestOnlyOne:
         class Slow(DirectoryBackend):
             def is_untouched(self, pool: int, path: str, record: object) -> bool:
                 begun.set()
-                return end.wait(20)
+                return end.wait(120)
 
         begun, end = threading.Event(), threading.Event()
         with filesystem("ext4") as where, store_in(where, backend=Slow()) as store:
@@ -287,7 +287,7 @@ class TestOnlyOne:
             other = offer(store, wish("pvc-2"))
             thread = threading.Thread(target=store.take_away, args=(record,))
             thread.start()
-            assert begun.wait(20)
+            assert begun.wait(120)
             with pytest.raises(BackendFailed, match="something else is being done"):
                 store.grow(record, 2 << 20)
             assert store.grow(other, 2 << 20).size_bytes == 2 << 20

@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,28 @@ TIMES: Final[dict[str, Any]] = {
     "retry_seconds": 0.25,
 }
 _SOURCE: Final = os.path.dirname(os.path.dirname(localvolume.__file__))
+
+
+@asynccontextmanager
+async def unstalled() -> AsyncIterator[Callable[[], float]]:
+    """A clock for candidates of this process, which stands still while that is held up.
+
+    By any other, a leader that gets no turn for two seconds ends its term, and rightly so.
+    """
+    now = 0.0
+
+    async def tick() -> None:
+        nonlocal now
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.01)
+            now += min(time.monotonic() - began, 0.1)
+
+    ticking = asyncio.create_task(tick())
+    try:
+        yield lambda: now
+    finally:
+        ticking.cancel()
 
 
 class Candidate:

@@ -11,7 +11,7 @@ import pytest
 
 from localvolume.kube.election.lease import NotLeading
 from tests.contract.support_api import ApiUnderTest, kubectl
-from tests.contract.support_lease import TIMES, Seat
+from tests.contract.support_lease import TIMES, Seat, unstalled
 from tests.suite.until import until_async
 
 
@@ -21,7 +21,7 @@ def seat(api: ApiUnderTest) -> Seat:
 
 
 async def test_the_first_takes_the_lease_and_renews_it(seat: Seat) -> None:
-    async with seat.candidate("one") as one:
+    async with unstalled() as clock, seat.candidate("one", clock=clock) as one:
         with pytest.raises(NotLeading):
             one.election.check()
         await until_async(lambda: one.at_work)
@@ -36,7 +36,8 @@ async def test_the_first_takes_the_lease_and_renews_it(seat: Seat) -> None:
         time.strptime(first["acquireTime"].split(".")[0], "%Y-%m-%dT%H:%M:%S")
         assert len(first["acquireTime"].split(".")[1]) == len("123456Z")
         # Longer than a lease without renewals would last.
-        await asyncio.sleep(TIMES["lease_seconds"] + 0.5)
+        over = clock() + TIMES["lease_seconds"] + 0.5
+        await until_async(lambda: clock() > over)
         later = await seat.spec()
         assert later["renewTime"] > first["renewTime"]
         assert {**later, "renewTime": ""} == {**first, "renewTime": ""}

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.contract.support_api import ApiUnderTest
-from tests.contract.support_lease import TIMES, Candidate, Seat
+from tests.contract.support_lease import TIMES, Candidate, Seat, unstalled
 from tests.suite.until import until_async
 
 
@@ -23,9 +23,12 @@ def seat(api: ApiUnderTest) -> Seat:
 @asynccontextmanager
 async def two(seat: Seat, slow_end: float = 0.0) -> AsyncIterator[tuple[Candidate, Candidate]]:
     """One that leads, and one that knows it. Fails if both ever lead."""
-    async with seat.candidate("one", slow_end=slow_end) as one:
+    async with (
+        unstalled() as clock,
+        seat.candidate("one", slow_end=slow_end, clock=clock) as one,
+    ):
         await until_async(lambda: one.at_work)
-        async with seat.candidate("two") as other:
+        async with seat.candidate("two", clock=clock) as other:
             await until_async(lambda: other.election.holder == "one")
 
             async def watch() -> None:

@@ -20,7 +20,7 @@ from localvolume.kube.errors import ApiError
 from localvolume.kube.kinds import LEASES
 from localvolume_lab.sandbox import Sandbox
 from localvolume_lab.sandbox.http.faults import Fault, Verb
-from tests.contract.support_lease import TIMES, Candidate
+from tests.contract.support_lease import TIMES, Candidate, unstalled
 from tests.suite.chance import SEED, rounds
 from tests.suite.until import until_async
 
@@ -97,13 +97,15 @@ async def test_a_server_that_says_nothing_is_no_proof(
 async def test_a_short_absence_is_no_matter(
     sandbox: Sandbox, candidate: Callable[..., Candidate]
 ) -> None:
-    async with candidate("one", lease_seconds=6.0, renew_deadline=4.0) as one:
+    times = {"lease_seconds": 6.0, "renew_deadline": 4.0}
+    async with unstalled() as clock, candidate("one", clock=clock, **times) as one:
         await until_async(lambda: one.at_work)
         sandbox.faults.drop(times=None)
-        await asyncio.sleep(1.0)
+        away = clock()
+        await until_async(lambda: clock() > away + 1.0)
         sandbox.faults.clear()
         # Longer than the proof from before it lasts.
-        await asyncio.sleep(4.0)
+        await until_async(lambda: clock() > away + 5.0)
         assert (one.terms, one.at_work, one.election.leading) == (1, True, True)
 
 
@@ -195,9 +197,9 @@ async def test_a_second_process_of_the_same_identity_does_not_share_the_lease(
     candidate: Callable[..., Candidate], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A mistake. The later one wins, as in client-go; the other one sees that and stops."""
-    async with candidate("same") as one:
+    async with unstalled() as clock, candidate("same", clock=clock) as one:
         await until_async(lambda: one.at_work)
-        async with candidate("same") as two:
+        async with candidate("same", clock=clock) as two:
             await until_async(lambda: two.at_work)
             await until_async(lambda: not one.at_work)
             await asyncio.sleep(TIMES["lease_seconds"] + 0.5)

@@ -95,8 +95,10 @@ async def test_a_purge_that_is_told_to_stop_is_no_news_of_the_configuration(wher
     slow = config_of(where, purge_files_per_second=1.0)
     async with opened(slow) as pools:
         gone = await removed(pools, slow, where, files=300)
+        trash = where / ".localvolume/trash" / gone.trash
         purging = asyncio.create_task(pools.purge(slow, gone, unheard))
-        await asyncio.sleep(0.2)
+        # One that has not begun yet would find its pool closed, which is the configuration's doing.
+        await until_async(lambda: len(list(trash.iterdir())), lambda left: left < 300)
         pools.stop_purges()
         pools.configure([replace(slow, purge_files_per_second=None)], [])
         with pytest.raises(BackendFailed) as refused:

@@ -32,7 +32,7 @@ def _undo(lab: DynamicLab, volume: Volume) -> None:
 
 def _marked(lab: DynamicLab, volume: Volume) -> Volume:
     """The volume, once it is written down that its claim is gone."""
-    found = lab.until(
+    found: Volume | None = lab.until(
         lambda: lab.volume(volume["metadata"]["name"]),
         lambda v: v and RELEASED in v["metadata"]["annotations"],
     )

@@ -18,6 +18,29 @@ from pathlib import Path
 from tests.suite.until import until
 
 DEMO = (sys.executable, "-m", "localvolume", "demo")
+#: Code: from the sentence on that its first word is a pattern of, it rests after each. It does not
+#: end before the signal comes, whatever holds the test up.
+REST = """
+import re, sys
+from localvolume_lab.demo.narrator import Narrator
+
+moment, tell = sys.argv[1], Narrator._print
+
+def told(narrator, text, *how, **more):
+    tell(narrator, text, *how, **more)
+    if re.search(moment, text):
+        narrator._pace = 3600.0
+
+Narrator._print = told
+"""
+
+#: The same, and it is run with the other words.
+RESTING = f"""{REST}
+import runpy
+
+sys.argv = ["localvolume", "demo", *sys.argv[2:]]
+runpy.run_module("localvolume", run_name="__main__")
+"""
 #: Longer than it ever takes, for one output line or the end, in seconds.
 PATIENCE = 300.0
 #: What the kernel and the keeper may take after a kill -9, in seconds.

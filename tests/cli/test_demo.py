@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support_demo import DEMO, running
+from tests.cli.support_demo import DEMO, REST, RESTING, running
 
 MADE = (
     r"-> CSIStorageCapacity: \d\dMi of room for class made on demo-node",
@@ -56,7 +56,8 @@ def test_it_shows_the_whole_story_on_real_disks(tmp_path: Path) -> None:
 def test_a_shell_of_root_whose_path_has_no_sbin_is_shown_real_disks(tmp_path: Path) -> None:
     """As after `su`; the agent asks wipefs, which many distributions have in sbin alone."""
     path = [where for where in os.environ["PATH"].split(":") if not where.endswith("sbin")]
-    with running(tmp_path, env={"PATH": ":".join(path)}) as run:
+    argv = (sys.executable, "-c", RESTING, "a raw device, 48Mi")
+    with running(tmp_path, argv=argv, env={"PATH": ":".join(path)}) as run:
         run.until(r"local-pv-\w+: a raw device, 48Mi")
         run.signal(signal.SIGTERM)
         assert run.end() == 128 + signal.SIGTERM
@@ -80,15 +81,14 @@ def test_without_privileges_it_shows_the_same_on_tmpfs(tmp_path: Path) -> None:
     assert len(re.findall(r"is a new object", run.output)) == 2
 
 
-PATCHED = """
-import sys
+PATCHED = f"""{REST}
 from localvolume_lab.demo import kernel, machine
 from localvolume_lab.demo.show import Options, show
 
 def refuse(*_):
     raise OSError(1, "Operation not permitted")
 
-{patch}
+{{patch}}
 sys.exit(show(Options()))
 """
 
@@ -119,7 +119,7 @@ def test_a_machine_that_lacks_what_ext4_needs_is_shown_on_tmpfs(
     tmp_path: Path, patch: str, reason: str
 ) -> None:
     script = PATCHED.format(patch=patch)
-    with running(tmp_path, argv=(sys.executable, "-c", script)) as run:
+    with running(tmp_path, argv=(sys.executable, "-c", script, "a tmpfs, 64Mi")) as run:
         run.until(r"a tmpfs, 64Mi")
         run.signal(signal.SIGTERM)
         assert run.end() == 128 + signal.SIGTERM
@@ -130,27 +130,9 @@ def test_where_nothing_can_be_mounted_it_says_what_would_help(tmp_path: Path) ->
     script = PATCHED.format(
         patch="kernel.unshare = lambda _: (_ for _ in ()).throw(PermissionError(1, 'no'))"
     )
-    with running(tmp_path, argv=(sys.executable, "-c", script)) as run:
+    with running(tmp_path, argv=(sys.executable, "-c", script, "never")) as run:
         assert run.end() == 2
     assert "Run it as root (sudo), or allow user namespaces" in run.output
-
-
-#: From that moment on it rests after each sentence: it does not end before the signal comes.
-RESTING = """
-import re, sys
-from localvolume_lab.demo.narrator import Narrator
-from localvolume_lab.demo.show import Options, show
-
-tell = Narrator._print
-
-def told(narrator, text, *how, **more):
-    tell(narrator, text, *how, **more)
-    if re.search(sys.argv[1], text):
-        narrator._pace = 3600.0
-
-Narrator._print = told
-sys.exit(show(Options()))
-"""
 
 
 @pytest.mark.needs("userns")
@@ -183,7 +165,8 @@ def test_interrupted_at_any_moment_it_leaves_nothing(
 
 @pytest.mark.needs("userns")
 def test_a_terminal_has_a_table_that_stays_current_and_ctrl_c(tmp_path: Path) -> None:
-    with running(tmp_path, "--pace", "0.2", columns=120) as run:
+    argv = (sys.executable, "-c", RESTING, "is bound to", "--pace", "0.2")
+    with running(tmp_path, argv=argv, columns=120) as run:
         run.until(r"last event")
         run.until(r"local-pv-\w+ +disk-1 +files +\d+Mi +\x1b\[36mBound *\x1b\[0m +notes")
         run.type("\x03")
@@ -194,7 +177,8 @@ def test_a_terminal_has_a_table_that_stays_current_and_ctrl_c(tmp_path: Path) ->
 
 @pytest.mark.needs("userns")
 def test_a_narrow_terminal_has_no_table_and_no_color_means_none(tmp_path: Path) -> None:
-    with running(tmp_path, "--pace", "0.2", columns=60, env={"NO_COLOR": "1"}) as run:
+    argv = (sys.executable, "-c", RESTING, "is bound to", "--pace", "0.2")
+    with running(tmp_path, argv=argv, columns=60, env={"NO_COLOR": "1"}) as run:
         run.until(r"is bound to\s+local-pv")
         run.type("\x03")
         assert run.end() == 130, run.output

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import signal
+import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from localvolume_lab.controlplane import ControlPlane
 from localvolume_lab.sandbox.sandbox import Sandbox
-from tests.cli.support_demo import running
+from tests.cli.support_demo import DEMO, RESTING, running
 from tests.suite.api import CLASSES, DRIVERS, NODES, VOLUMES
 from tests.suite.until import until
 
@@ -132,7 +133,8 @@ def test_kill_9_leaves_nothing_in_the_users_cluster(tmp_path: Path, moment: str)
         before = {path: items(sandbox.url, path) for path in KINDS}
         where = tmp_path / "work"
         where.mkdir()
-        with running(where, "--kubeconfig", str(kubeconfig), "--yes") as run:
+        argv = (sys.executable, "-c", RESTING, moment) if moment else DEMO
+        with running(where, "--kubeconfig", str(kubeconfig), "--yes", argv=argv) as run:
             if moment:
                 run.until(moment)
                 assert len(items(sandbox.url, NODES)) == 1
@@ -171,8 +173,9 @@ def test_a_real_cluster_shows_the_same_and_is_as_before(
 
 @pytest.mark.needs("userns", "controlplane")
 def test_a_real_control_plane_of_its_own_goes_with_it(tmp_path: Path) -> None:
-    with running(tmp_path, "--real") as run:
-        run.until(r"claim notes .* by kube-controller-manager after")
+    moment = r"claim notes .* by kube-controller-manager after"
+    with running(tmp_path, "--real", argv=(sys.executable, "-c", RESTING, moment)) as run:
+        run.until(moment)
         run.signal(signal.SIGTERM)
         assert run.end() == 128 + signal.SIGTERM
     assert re.search(r"Cluster  a real control plane, https://127\.0\.0\.1:\d+", run.output)

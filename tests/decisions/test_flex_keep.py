@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from localvolume.flexvolume.driver import Owned
 from localvolume.flexvolume.plan.binding import tags_of
@@ -87,9 +88,13 @@ def judged(
     return judge(live, facts)
 
 
-def test_one_of_another_driver_is_none_of_ours() -> None:
-    spec = PVSpec(flex_volume=FlexVolumeSource(driver="other/driver"))
-    assert judged(PersistentVolume(metadata=Meta(name="pvc-1"), spec=spec), owned()) == []
+@pytest.mark.parametrize("source", [None, FlexVolumeSource(driver="other/driver")])
+def test_one_of_another_driver_is_none_of_ours(source: FlexVolumeSource | None) -> None:
+    """Also where it has our finalizer and the name of a volume of ours."""
+    foreign = replace(volume(), spec=replace(volume().spec, flex_volume=source))
+    assert judged(foreign, owned(policy="Retain"), claim("2Gi")) == []
+    going = replace(foreign, metadata=volume(deletion_timestamp=DELETED).metadata)
+    assert judged(replace(going, status=PVStatus(phase="Released")), owned()) == []
 
 
 def test_one_of_another_node_is_left_and_that_is_said() -> None:
@@ -108,7 +113,8 @@ def test_what_cannot_be_read_is_left_and_that_is_said() -> None:
 
 def test_what_was_never_mounted_and_what_is_an_earlier_objects_is_the_mounts_to_decide() -> None:
     assert judged(volume()) == []
-    assert judged(volume(), owned(**{"pv-uid": "uid-0", "policy": "Retain"})) == []
+    for uid in ("", "uid-0"):
+        assert judged(volume(), owned(**{"pv-uid": uid, "policy": "Retain"})) == []
 
 
 @pytest.mark.parametrize("phase", ["Bound", "Released", "Available"])
@@ -116,7 +122,23 @@ def test_another_policy_is_noted_whatever_the_phase(phase: str) -> None:
     actions = judged(volume(phase), owned(policy="Retain", state=""))
     note = Note({"policy": "Delete", "claim": "ns/claim", "claim-uid": "c-1"})
     assert actions == [note]
+    assert judged(volume(phase), owned(policy="", state="")) == [note], "none was noted yet"
     assert judged(volume(phase), owned(state="")) == []
+
+
+@pytest.mark.parametrize("before", [{"claim": "ns/other"}, {"claim-uid": "c-0"}, {"claim-uid": ""}])
+def test_another_claim_is_noted_and_one_that_the_object_has_lost_is_kept(
+    before: dict[str, str],
+) -> None:
+    """Somebody empties claimRef, for another claim to get the volume: until one has, whose data it
+    is stays noted."""
+    note = Note({"policy": "Delete", "claim": "ns/claim", "claim-uid": "c-1"})
+    assert judged(volume("Released"), owned(**before)) == [note]
+    reserved = ClaimRef(namespace="ns", name="next")
+    for ref in (None, reserved):
+        free = replace(volume("Available"), spec=replace(volume().spec, claim_ref=ref))
+        assert judged(free, owned(**before)) == []
+        assert judged(free, owned(**before, policy="Retain")) == [Note({"policy": "Delete"})]
 
 
 def test_a_claim_that_has_had_the_volume_is_told() -> None:
@@ -129,7 +151,8 @@ def test_a_claim_that_has_had_the_volume_is_told() -> None:
 
 def test_one_that_is_deleted_is_let_go_once_it_is_not_bound() -> None:
     for there in (owned(), None):
-        assert judged(volume("Released", deletion_timestamp=DELETED), there) == [LetGo()]
+        for phase in ("Released", "Failed", "Available", "Pending", ""):
+            assert judged(volume(phase, deletion_timestamp=DELETED), there) == [LetGo()]
         assert judged(volume("Bound", deletion_timestamp=DELETED), there) == []
 
 
@@ -137,6 +160,9 @@ def test_where_somebody_else_holds_a_deleted_one_its_policy_still_counts() -> No
     held = volume("Released", deletion_timestamp=DELETED, finalizers=("example.com/held",))
     assert judged(held, owned(policy="Retain", claim="ns/other")) == [Note({"policy": "Delete"})]
     assert judged(held, owned(claim="ns/other")) == []
+    # Nothing else is done about it, though it is bound still.
+    bound = replace(held, status=PVStatus(phase="Bound"))
+    assert judged(bound, owned(), claim("2Gi")) == []
 
 
 def test_only_the_very_object_is_let_go_as_it_is_now() -> None:
@@ -157,7 +183,8 @@ def test_its_end_is_noted_with_its_own_volume_alone() -> None:
         "ended": "uid-1",
     }
     assert is_noted_there(volume(), owned())
-    assert not is_noted_there(volume(), owned(**{"pv-uid": "uid-0"}))
+    for uid in ("", "uid-0"):
+        assert not is_noted_there(volume(), owned(**{"pv-uid": uid}))
     assert not is_noted_there(volume(), None)
 
 
@@ -171,6 +198,9 @@ def test_what_the_claim_asks_for_beyond_what_it_has_or_was_told_is_grown() -> No
     large = dataclasses.replace(owned(), size_bytes=2 * GIB)
     assert judged(volume(), large, more) == [TellClaimed(), Grow(more, 2 * GIB, 2 * GIB)]
     assert judged(volume(), large, claim("2Gi", "2Gi")) == [TellClaimed()]
+    # It was told of more than there is.
+    told = claim("2Gi", "2Gi")
+    assert judged(volume(), owned(), told) == [TellClaimed(), Grow(told, GIB, 2 * GIB)]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +212,9 @@ def test_what_the_claim_asks_for_beyond_what_it_has_or_was_told_is_grown() -> No
         claim("2Gi", deletion_timestamp=DELETED),
         claim("much"),
         claim("2Gi", "little"),
+        replace(claim("2Gi"), status=PVCStatus()),
     ],
-    ids=["none", "no more", "another", "deleted", "no quantity", "no size"],
+    ids=["none", "no more", "another", "deleted", "no quantity", "no size", "not told of any"],
 )
 def test_nothing_grows_for_any_other_claim(its: PersistentVolumeClaim | None) -> None:
     assert judged(volume(), owned(), its) == [TellClaimed()]
@@ -192,3 +223,9 @@ def test_nothing_grows_for_any_other_claim(its: PersistentVolumeClaim | None) ->
 def test_nothing_grows_where_sizes_mean_nothing_or_the_object_is_not_bound() -> None:
     assert judged(volume(), owned(), claim("2Gi"), grows=False) == [TellClaimed()]
     assert judged(volume("Released"), owned(), claim("2Gi")) == []
+
+
+def test_nothing_grows_where_the_object_names_no_claim() -> None:
+    """As where somebody has emptied claimRef, and the phase has yet to follow."""
+    nobodys = replace(volume(), spec=replace(volume().spec, claim_ref=None))
+    assert judged(nobodys, owned(), claim("2Gi")) == [TellClaimed()]

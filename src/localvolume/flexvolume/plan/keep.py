@@ -117,8 +117,10 @@ def _growth(
     soon as the claim asks, and leaves the rest to the node.
     """
     ref = volume.spec.claim_ref
-    claim = claims.get(f"{ref.namespace}/{ref.name}") if ref else None
-    if ref is None or claim is None or claim.metadata.uid != ref.uid or is_being_deleted(claim):
+    if ref is None:
+        return None
+    claim = claims.get(f"{ref.namespace}/{ref.name}")
+    if claim is None or claim.metadata.uid != ref.uid or is_being_deleted(claim):
         return None
     wanted = requested_bytes(claim)
     told = bytes_of(claim.status.capacity.get("storage", ""))

@@ -48,12 +48,9 @@ def check(live: PersistentVolume, node: NodeFacts, driver: str) -> FlexVolumeSou
 
 def other_node(live: PersistentVolume, node: NodeFacts) -> str:
     """To which other node it is bound, in words; "" where to none."""
-    labels = live.metadata.labels
+    labels, key = live.metadata.labels, marks.node_key(node.name)
     for label in (marks.NODE_LABEL, marks.ELASTIC_NODE_LABEL):
-        if labels.get(label, marks.node_key(node.name)) not in (
-            marks.node_key(node.name),
-            node.name,
-        ):
+        if labels.get(label, key) != key:
             return f"is bound to the node {labels[label]}"
     terms = affinity.required_terms(live)
     if terms and not any(affinity.matches(term, node.name, node.labels) for term in terms):

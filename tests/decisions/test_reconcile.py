@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 
@@ -13,6 +15,7 @@ from localvolume.host.process.workers import Hung
 from localvolume.kube.backoff import Backoff
 from localvolume.reconcile.loop import CannotLook, Loop, Rest
 from localvolume.reconcile.runner import Answer, Failing, Runner
+from tests.decisions.support_leaping import at_once
 from tests.suite.until import until_async
 
 AT_ONCE = Rest(longest=0.0)
@@ -27,6 +30,36 @@ async def running(loop: Loop) -> AsyncIterator[Loop]:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+def looks_of(
+    seconds: float,
+    answer: Callable[[], float] = lambda: 0.0,
+    *,
+    changes: Sequence[float] = (),
+    rest: Rest | None = AT_ONCE,
+    resync: Callable[[], float] = lambda: math.inf,
+    settle: float | None = None,
+) -> list[float]:
+    """When it looks within so many seconds from its begin. Nobody waits for them."""
+
+    async def run() -> list[float]:
+        clock, looks = asyncio.get_running_loop(), list[float]()
+
+        async def look() -> float:
+            looks.append(round(clock.time(), 3))
+            return answer()
+
+        loop = Loop("x", look, rest=rest, resync=resync)
+        if settle is not None:
+            loop.settle = settle
+        for at in changes:
+            clock.call_at(at, loop.wake)
+        async with running(loop):
+            await asyncio.sleep(seconds)
+        return looks
+
+    return at_once(run())
 
 
 # --- the loop ----------------------------------------------------------------------------------
@@ -76,15 +109,15 @@ async def test_a_look_that_fails_is_told_and_ends_nothing(error: Exception, prob
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "level", "said"),
     [
-        (CannotLook("there is no Node"), "there is no Node"),
-        (OSError("no disk"), "this node cannot be looked at: no disk"),
-        (ValueError("ours"), "a mistake of ours: ValueError('ours')"),
+        (CannotLook("there is no Node"), "ERROR", "there is no Node"),
+        (OSError("no disk"), "WARNING", "this node cannot be looked at: no disk"),
+        (ValueError("ours"), "ERROR", "a mistake of ours: ValueError('ours')"),
     ],
 )
 async def test_what_keeps_it_from_looking_is_said_once(
-    error: Exception, said: str, caplog: pytest.LogCaptureFixture
+    error: Exception, level: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     tries = 0
 
@@ -98,9 +131,83 @@ async def test_what_keeps_it_from_looking_is_said_once(
     async with running(loop):
         await until_async(lambda: tries > 3)
     told = [one for one in caplog.records if one.levelno >= logging.WARNING]
-    assert [one.getMessage() for one in told] == [f"disks: {said}"]
+    assert [(one.levelname, one.getMessage()) for one in told] == [(level, f"disks: {said}")]
     # Of a mistake of ours, where it was made.
     assert bool(told[0].exc_info) is isinstance(error, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("error", "looks"),
+    [
+        (OSError(5, "Input/output error"), [0.0, 5.0, 10.0]),
+        (Hung("/mnt/dead", 10.0), [0.0, 5.0, 10.0]),
+        (ZeroDivisionError("ours"), [0.0, 5.0, 10.0]),
+        (CannotLook("there is no Node", 4.0), [0.0, 4.0, 8.0, 12.0]),
+        (CannotLook("there is no Node"), [0.0]),
+    ],
+)
+def test_a_look_that_failed_is_tried_again_without_any_event(
+    error: Exception, looks: list[float]
+) -> None:
+    def fail() -> float:
+        raise error
+
+    assert looks_of(14.0, fail) == looks
+
+
+def test_what_the_last_look_asked_for_counts_alone() -> None:
+    answers = itertools.chain([10.0, 20.0], itertools.repeat(0.0))
+    assert looks_of(100.0, lambda: next(answers), changes=[1.0]) == [0.0, 1.0, 21.0]
+
+
+def test_a_loop_that_is_begun_again_knows_nothing_of_what_was_asked_for_before() -> None:
+    """As FlexVolume's is under another configuration."""
+
+    async def run() -> int:
+        async def look() -> float:
+            return 10.0
+
+        loop = Loop("x", look, rest=AT_ONCE)
+        for _ in range(2):
+            async with running(loop):
+                await asyncio.sleep(9.0)
+        return loop.looks
+
+    assert at_once(run()) == 1
+
+
+def test_what_changes_is_looked_at_once_it_has_settled_and_the_first_look_is_at_once() -> None:
+    assert looks_of(9.0, settle=2.0, changes=[1.0, 2.0]) == [0.0, 3.0]
+    assert looks_of(9.0, changes=[1.0, 2.0]) == [0.0, 1.0, 2.0]
+
+
+def test_what_changes_while_it_rests_is_one_looks_work() -> None:
+    rest = Rest(shortest=3.0, longest=3.0)
+    assert looks_of(20.0, rest=rest, changes=[0.5, 1.0, 7.0, 8.0, 15.0]) == [
+        0.0,
+        3.0,
+        7.0,
+        10.0,
+        15.0,
+    ]
+
+
+def test_it_resyncs_at_times_that_differ_and_as_often_as_it_is_said_each_time() -> None:
+    """Agents that were started together must not ask together."""
+    periods = itertools.chain([10.0] * 50, [1000.0], itertools.repeat(math.inf))
+    looks = looks_of(10_000.0, resync=lambda: next(periods))
+    gaps = [after - before for before, after in itertools.pairwise(looks)]
+    assert len(gaps) == 51
+    assert all(10.0 <= gap <= 20.0 for gap in gaps[:50])
+    assert max(gaps[:50]) - min(gaps[:50]) > 1.0
+    assert 1000.0 <= gaps[50] <= 2000.0
+
+
+def test_before_the_first_look_it_is_not_known_that_all_is_well() -> None:
+    async def look() -> float:
+        return 0.0
+
+    assert Loop("x", look).problem == "nothing has been looked at yet"
 
 
 async def test_it_looks_again_by_itself_when_a_look_asks_for_that() -> None:
@@ -133,6 +240,7 @@ async def test_it_resyncs_without_any_event() -> None:
 def test_it_rests_as_long_as_the_look_took_times_a_factor_and_within_bounds() -> None:
     rest = Rest(factor=4.0, shortest=0.5, longest=1.0)
     assert [rest.after(took) for took in (0.01, 0.2, 3.0)] == [0.5, 0.8, 1.0]
+    assert [Rest().after(took) for took in (0.0, 0.1, 9.0)] == [0.0, 0.4, 1.0]
 
 
 async def test_a_look_that_does_not_end_is_known_to_be_stuck() -> None:

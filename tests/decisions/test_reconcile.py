@@ -28,6 +28,8 @@ async def running(loop: Loop) -> AsyncIterator[Loop]:
         yield loop
     finally:
         task.cancel()
+        ended, _ = await asyncio.wait({task}, timeout=30.0)
+        assert ended, "it was cancelled, and goes on"
         with contextlib.suppress(asyncio.CancelledError):
             await task
 

@@ -296,6 +296,13 @@ class Doer:
     def _failed(self, _key: str, _action: str, error: Exception, failing: Failing) -> float:
         return failing.overtaken() if isinstance(error, LookupError) else failing.again()
 
+    def full(self) -> bool:
+        return self.runner.full
+
+    def close(self) -> None:
+        """From now on each waits again until it is let go."""
+        self._doors.clear()
+
     async def let_go(self, action: str) -> None:
         before = len(self.ended)
         self._doors.setdefault(action, asyncio.Event()).set()
@@ -340,6 +347,91 @@ async def test_a_success_begins_anew_with_short_waits() -> None:
     assert waits == [0.2, 0.4, None, 0.2]
 
 
+def test_what_was_overtaken_time_and_again_is_tried_every_two_seconds() -> None:
+    """Also after so many times that the doubled wait would be no number any more."""
+    failing = Failing(Backoff())
+    waits = [failing.overtaken() for _ in range(2000)]
+    assert waits[:6] == [0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    assert waits[-1] == 2.0
+
+
+def test_a_wait_after_a_failure_is_at_least_what_the_server_asked_for() -> None:
+    failing = Failing(Backoff(1.0, 60.0, spread=0.0))
+    assert [failing.again(), failing.again(30.0), failing.again()] == [1.0, 32.0, 4.0]
+
+
+async def test_what_is_remembered_of_a_key_keeps_nothing_from_beginning() -> None:
+    doer = Doer()
+    doer.runner.failing("a", "it").note = "it was said"
+    assert doer.runner.offer("a", "it") == Answer.BEGUN
+    await doer.runner.end()
+
+
+async def test_a_success_says_nothing_of_the_other_kinds() -> None:
+    doer = Doer(kind=lambda action: action.split()[0])
+    doer.runner.wait("a", "grow it", 3600.0)
+    for action in ("remove it", "remove more"):
+        assert doer.runner.offer("a", action) == Answer.BEGUN
+        assert doer.runner.offer("a", "grow it") == Answer.BUSY, "whatever it waits for"
+        await doer.let_go(action)
+    assert doer.runner.offer("a", "grow it") == Answer.EARLY
+    assert 3500.0 < doer.runner.left("a", "grow it") <= 3600.0
+    assert doer.runner.left("a", "remove it") == doer.runner.left("b", "grow it") == 0.0
+
+
+async def test_what_failed_at_a_key_is_forgotten_with_it() -> None:
+    doer = Doer()
+    for key in "abc":
+        doer.runner.wait(key, "it", 3600.0)
+    doer.runner.forget_but({"a", "b"})
+    doer.runner.forget("b")
+    doer.runner.forget("z")
+    assert [doer.runner.known(key, "it") is not None for key in "abc"] == [True, False, False]
+    assert list(doer.runner.all_failing()) == [doer.runner.known("a", "it")]
+
+
+async def test_without_a_bound_there_is_always_a_place() -> None:
+    doer = Doer()
+    keys = [str(number) for number in range(100)]
+    assert {doer.runner.offer(key, key) for key in keys} == {Answer.BEGUN}
+    assert not doer.full()
+    await doer.let_go("7")
+    assert not doer.full()
+    await doer.runner.end()
+
+
+@pytest.mark.parametrize("queued", [False, True])
+async def test_whatever_became_of_an_action_its_place_is_free_and_no_other(queued: bool) -> None:
+    doer = Doer(at_a_time=2, queued=queued, counted=lambda action: action != "clean")
+    for outcome in (None, ValueError("x"), None):
+        for key in ("a", "b", "clean"):
+            assert doer.runner.offer(key, key) == Answer.BEGUN
+        assert doer.full()
+        await doer.let_go("clean")
+        assert doer.full()
+        doer.errors = [outcome] if outcome else []
+        await doer.let_go("a")
+        assert not doer.full()
+        await doer.let_go("b")
+        doer.close()
+        doer.runner.forget("a")
+    assert not doer.runner.busy
+
+
+async def test_what_waits_has_its_turn_in_the_order_in_which_it_came() -> None:
+    doer = Doer(at_a_time=1, queued=True)
+    for key in "abcd":
+        doer.runner.offer(key, key)
+    assert list(doer.runner.under_way()) == ["a", "b", "c", "d"]
+    assert doer.runner.offer("c", "another") == Answer.BUSY
+    for number, key in enumerate("abcd", 1):
+        await until_async(lambda: len(doer.begun), number.__eq__)
+        assert doer.full()
+        await doer.let_go(key)
+    assert doer.begun == ["a", "b", "c", "d"]
+    assert not doer.full()
+
+
 async def test_where_as_many_as_may_be_are_under_way_one_more_finds_no_place() -> None:
     doer = Doer(at_a_time=2)
     answers = [doer.runner.offer(key, key) for key in "abc"]
@@ -374,6 +466,47 @@ async def test_a_stop_lets_what_is_under_way_end_and_then_cancels_it() -> None:
     await doer.runner.stop(1.0)
     assert doer.ended == [("a", None)]
     assert not doer.runner.busy
+
+
+async def test_a_stop_of_nothing_is_over_at_once() -> None:
+    await Doer().runner.stop()
+    await Doer().runner.end()
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_neither_a_stop_nor_an_end_begins_what_waits(stopped: bool) -> None:
+    doer = Doer(at_a_time=1, queued=True)
+    for key in "ab":
+        doer.runner.offer(key, key)
+    await until_async(lambda: doer.begun == ["a"])
+    await (doer.runner.stop(0.0) if stopped else doer.runner.end())
+    await asyncio.sleep(0.01)
+    assert doer.begun == ["a"]
+    assert not doer.runner.busy
+
+
+@pytest.mark.parametrize(
+    ("takes", "seconds", "until"),
+    [(0.0, None, 5.0), (3.0, None, 8.0), (3.0, 1.0, 4.0), (60.0, None, 10.0), (60.0, 1.0, 6.0)],
+)
+def test_a_stop_waits_for_so_long_and_then_for_what_was_cancelled_but_not_for_ever(
+    takes: float, seconds: float | None, until: float
+) -> None:
+    """An action that goes on until it is cancelled, and takes so many seconds to end then."""
+
+    async def act(_action: str) -> None:
+        try:
+            await asyncio.sleep(1e9)
+        finally:
+            await asyncio.sleep(takes)
+
+    async def run() -> float:
+        runner = Runner[str](act, failed=lambda *_: 0.0, ended=lambda *_: None, backoff=Backoff)
+        runner.offer("a", "it")
+        await (runner.stop() if seconds is None else runner.stop(seconds))
+        return asyncio.get_running_loop().time()
+
+    assert at_once(run()) == pytest.approx(until)
 
 
 async def test_an_end_waits_for_what_takes_its_time_to_end_also_where_it_is_cancelled() -> None:

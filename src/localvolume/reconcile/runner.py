@@ -108,7 +108,7 @@ class Runner(Generic[A]):
             return Answer.BUSY
         if self.left(key, action) > 0:
             return Answer.EARLY
-        if self.at_a_time is None or not self.counted(action):
+        if not self.counted(action):
             self._start(key, action)
         elif not self.full:
             self._running += 1
@@ -188,7 +188,7 @@ class Runner(Generic[A]):
             self._failing.get(key, {}).pop(self.kind(action), None)
         finally:
             del self._busy[key]
-            if self.at_a_time is not None and self.counted(action):
+            if self.counted(action):
                 self._running -= 1
                 self._next()
         self.ended(key, action, wait)

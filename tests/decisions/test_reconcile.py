@@ -29,7 +29,11 @@ async def running(loop: Loop) -> AsyncIterator[Loop]:
     finally:
         task.cancel()
         ended, _ = await asyncio.wait({task}, timeout=30.0)
-        assert ended, "it was cancelled, and goes on"
+        if not ended:
+            # Once in its look and once after it: else it would outlast the test.
+            for one in asyncio.all_tasks() - {asyncio.current_task()}:
+                one.cancel()
+            raise AssertionError("it was cancelled, and goes on")
         with contextlib.suppress(asyncio.CancelledError):
             await task
 

@@ -303,6 +303,11 @@ class Doer:
     def full(self) -> bool:
         return self.runner.full
 
+    async def stop(self, seconds: float) -> None:
+        """Fails where that has no end."""
+        async with asyncio.timeout(30.0):
+            await self.runner.stop(seconds)
+
     def close(self) -> None:
         """From now on each waits again until it is let go."""
         self._doors.clear()
@@ -321,7 +326,7 @@ async def test_a_key_never_has_two_actions_under_way() -> None:
     await doer.let_go("one")
     assert doer.runner.offer("a", "two") == Answer.BEGUN
     await until_async(lambda: doer.begun == ["one", "three", "two"])
-    await doer.runner.stop(0.0)
+    await doer.stop(0.0)
 
 
 async def test_a_failure_is_waited_out_by_its_kind_alone() -> None:
@@ -336,7 +341,7 @@ async def test_a_failure_is_waited_out_by_its_kind_alone() -> None:
     assert doer.runner.offer("a", "grow more") == Answer.EARLY
     doer.runner.forget("a")
     assert doer.runner.offer("a", "grow more") == Answer.BEGUN
-    await doer.runner.stop(0.0)
+    await doer.stop(0.0)
 
 
 async def test_a_success_begins_anew_with_short_waits() -> None:
@@ -443,7 +448,7 @@ async def test_where_as_many_as_may_be_are_under_way_one_more_finds_no_place() -
     assert set(doer.runner.busy) == {"a", "b"}
     await doer.let_go("a")
     assert doer.runner.offer("c", "c") == Answer.BEGUN
-    await doer.runner.stop(0.0)
+    await doer.stop(0.0)
 
 
 async def test_or_waits_for_its_turn_and_only_what_is_counted_does() -> None:
@@ -467,7 +472,7 @@ async def test_a_stop_lets_what_is_under_way_end_and_then_cancels_it() -> None:
     doer.runner.offer("b", "never")
     await asyncio.sleep(0)
     asyncio.get_running_loop().call_soon(doer._doors["quick"].set)
-    await doer.runner.stop(1.0)
+    await doer.stop(1.0)
     assert doer.ended == [("a", None)]
     assert not doer.runner.busy
 
@@ -483,7 +488,7 @@ async def test_neither_a_stop_nor_an_end_begins_what_waits(stopped: bool) -> Non
     for key in "ab":
         doer.runner.offer(key, key)
     await until_async(lambda: doer.begun == ["a"])
-    await (doer.runner.stop(0.0) if stopped else doer.runner.end())
+    await (doer.stop(0.0) if stopped else doer.runner.end())
     await asyncio.sleep(0.01)
     assert doer.begun == ["a"]
     assert not doer.runner.busy

@@ -5,6 +5,7 @@ The list is that of upstream's tests (facts, section 8, Cleanup PVC).
 
 import pytest
 
+from tests.cluster.support_clocks import Standing
 from tests.cluster.support_controller import UPSTREAM, Ground, in_, term
 from tests.suite.api import CLAIMS, NODES, VOLUMES
 from tests.suite.names import HOSTNAME
@@ -63,8 +64,9 @@ def test_a_node_that_returns_within_the_delay(ground: Ground) -> None:
     node, other = ground.node(), ground.node("other")
     volume = ground.volume(node)
     claim, sentinel = ground.bound(volume), ground.bound(ground.volume(other))
-    # Long enough for the Node to be made again before it is over, however slow all is.
-    ground.start(ground.cls, claim_delay=10)
+    # The delay is not over before the Node is made again, however slow all is.
+    standing = Standing()
+    ground.start(ground.cls, claim_delay=2, clock=standing.clock)
     ground.remove_node(node)
     ground.marked(volume)
     ground.until(ground.lost, lambda lost: lost == {"waiting": 1})
@@ -75,6 +77,8 @@ def test_a_node_that_returns_within_the_delay(ground: Ground) -> None:
     ground.until(lambda: ground.mark(volume), lambda mark: mark is None)
     ground.until(ground.lost, lambda lost: lost == {})
     ground.remove_node(other)
+    ground.until(ground.lost, lambda lost: lost == {"waiting": 1})
+    standing.go_on()
     ground.gone(sentinel)  # lost after ours was: the delay is over for both
     ground.stays(claim, volume)
 

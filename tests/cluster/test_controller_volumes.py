@@ -8,6 +8,7 @@ import time
 import pytest
 
 from localvolume.volumes.moments import written
+from tests.cluster.support_clocks import Standing
 from tests.cluster.support_controller import LOST, UPSTREAM, Ground, Volume
 from tests.suite.api import VOLUMES
 from tests.suite.names import FINALIZER
@@ -74,13 +75,16 @@ def test_a_released_volume_waits_for_its_node_and_is_then_abandoned(ground: Grou
 def test_a_released_volume_whose_node_returns(ground: Ground) -> None:
     node, other = ground.node(), ground.node("other")
     volume, sentinel = (ground.released(ground.volume(host)) for host in (node, other))
-    # Long enough for the Node to be made again before it is over, however slow all is.
-    ground.start(ground.cls, return_period=10)
+    # The period is not over before the Node is made again, however slow all is.
+    standing = Standing()
+    ground.start(ground.cls, return_period=2, clock=standing.clock)
     ground.remove_node(node)
     ground.marked(volume)
     ground.plane.create_node(node)
     ground.event(volume, "ReferencedNodeReturned", node)
     ground.remove_node(other)
+    ground.until(ground.lost, lambda lost: lost == {"waiting": 1})
+    standing.go_on()
     ground.gone(sentinel)  # lost after ours was: the time is over for both
     ground.stays(volume)
     ground.until(lambda: ground.mark(volume), lambda mark: mark is None)

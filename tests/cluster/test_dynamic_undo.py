@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.cluster.support_clocks import Standing
 from tests.cluster.support_dynamic import Claim, DynamicLab, MadePool, Volume
 from tests.suite.api import CLASSES, VOLUMES
 from tests.suite.names import NODE_LABEL, POOL
@@ -65,9 +66,12 @@ def test_the_same_claim_again_finds_its_data(dynamic: DynamicLab) -> None:
 
 
 def test_without_undo_it_goes_when_the_time_is_over(dynamic: DynamicLab) -> None:
-    # Time enough to find it still there.
-    pool, _, volume = _lost(dynamic, "8s")
+    # Not over before it was found still there, however slow all is.
+    standing = Standing()
+    dynamic.clock = standing.clock
+    pool, _, volume = _lost(dynamic, "2s")
     assert dynamic.path_of(volume).exists()
+    standing.go_on()
     dynamic.gone(volume)
     dynamic.until(lambda: (pool.inside(), pool.trash()), lambda left: left == ([], []))
     done = _command(dynamic, "undo", volume["metadata"]["name"])
@@ -106,8 +110,11 @@ def test_what_was_promised_outlives_the_class(dynamic: DynamicLab) -> None:
 
 
 def test_it_goes_when_that_is_over_without_its_class_too(dynamic: DynamicLab) -> None:
-    pool, claim, volume = _lost(dynamic, "8s")
+    standing = Standing()
+    dynamic.clock = standing.clock
+    pool, claim, volume = _lost(dynamic, "2s")
     _delete_class(dynamic, claim["spec"]["storageClassName"])
+    standing.go_on()
     dynamic.gone(volume)
     dynamic.until(lambda: (pool.inside(), pool.trash()), lambda left: left == ([], []))
 

@@ -178,8 +178,8 @@ def test_a_subvolume_inside_a_volume_is_told_once_and_for_as_long_as_it_is_there
 
 def test_a_purge_tells_how_far_it_is_and_nothing_afterwards(dynamic: DynamicLab) -> None:
     files = 200
-    # Ten seconds for all of them, and so about thirty reports.
-    pool = dynamic.pool(purgeFilesPerSecond=20)
+    # So slow that it does not end before it was seen under way, however slow all is.
+    pool = dynamic.pool(purgeFilesPerSecond=1)
     cls = dynamic.storage_class()
     dynamic.start()
     claim = dynamic.claim(cls)
@@ -199,6 +199,9 @@ def test_a_purge_tells_how_far_it_is_and_nothing_afterwards(dynamic: DynamicLab)
     assert 0 < first < files
     assert size <= files * 4096
     dynamic.until(lambda: told("files") or 0, lambda count: count > first)
+    # What is left goes at the pace that is configured by then.
+    del dynamic.settings["pools"]["fast"]["purgeFilesPerSecond"]
+    dynamic.configure()
     dynamic.until(pool.records, lambda left: left == [])
     assert pool.trash() == []
     dynamic.until(lambda: [told("files"), told("bytes")], lambda found: found == [None, None])

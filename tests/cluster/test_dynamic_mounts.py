@@ -146,6 +146,8 @@ def test_a_disk_that_becomes_read_only(dynamic: DynamicLab) -> None:
     dynamic.start()
     claim = dynamic.claim(cls)
     volume = dynamic.made(claim)
+    # While the last of its making is being written, it cannot be made read-only.
+    dynamic.claim_event(claim, "ProvisioningSucceeded")
     command("mount", "-o", "remount,ro", pool.directory)
     _not_ready(dynamic, "read-only")
     _given_back(dynamic, dynamic.claim(cls), "read-only")

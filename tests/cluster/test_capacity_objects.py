@@ -88,6 +88,8 @@ def test_an_object_of_a_class_is_made_changed_and_removed(publisher: Publisher) 
     publisher.forget_requests()
     publisher.room()
     publisher.says()
+    # The answer may be on its way still.
+    until(lambda: done(publisher), bool)
     settled(publisher)
     assert done(publisher) == [("delete", "")]
 

@@ -30,8 +30,8 @@ def flex(ground: Ground) -> Flex:
 
 
 def held(proxy: Proxy, *verbs: str, resource: str = "persistentvolumes") -> Order:
-    """Hold the first such request of the controller back."""
-    order = Order("hold", verbs, resource, times=1)
+    """Hold such requests of the controller back, also when it has given the first one up."""
+    order = Order("hold", verbs, resource)
     proxy.orders.append(order)
     return order
 

@@ -49,6 +49,8 @@ def test_a_valid_edit_is_in_force_without_a_restart(lab: Lab) -> None:
         lab.published(added, name)
     lab.mount(lab.disk(), added.path("red-2"))
     del lab.settings["storageClassMap"][fs.name]
+    # Whoever settles makes an entry in the first one's directory: it must be watched still.
+    lab.classes = {"added": added, "fs": fs}
     lab.configure()
     lab.until(lambda: sum(lab.held(fs).values()), lambda held: held == 1)
     lab.mount(lab.disk(), fs.path("two"))

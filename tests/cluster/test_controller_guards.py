@@ -16,6 +16,18 @@ pytestmark = pytest.mark.needs("controlplane")
 WRITES = ("post", "patch", "delete")
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_going(ground: Ground) -> None:
+    """What an earlier test has deleted goes in its own time, as its pods do: until then the
+    controller sees to it too, and what it asks for is counted and held here."""
+
+    def going() -> list[str]:
+        found = ground.plane.request("GET", VOLUMES)["items"]
+        return [one["metadata"]["name"] for one in found if "deletionTimestamp" in one["metadata"]]
+
+    ground.until(going, lambda left: not left)
+
+
 @pytest.mark.parametrize("held", ["nodes", "persistentvolumes"])
 def test_nothing_is_judged_before_all_is_known(ground: Ground, proxy: Proxy, held: str) -> None:
     """Upstream acts on an empty list of nodes when it starts (defect 7)."""
@@ -99,8 +111,8 @@ def test_a_new_node_that_no_watch_told_of_is_not_said_to_be_lost(
     volume = ground.volume(ground.node())
     ground.until(lambda: proxy.asked("nodes", "get"), lambda count: count >= 2)
     assert ground.mark(volume) is None
-    assert proxy.asked("persistentvolumes", "patch") == 0
     ground.stays(volume)
+    assert ground.events(volume) == []
 
 
 @pytest.mark.parametrize(("verb", "status"), [("get", 500), ("list", 403)])

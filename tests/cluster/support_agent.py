@@ -117,7 +117,7 @@ class Lab:
         self.kubeconfig: Path | None = None
         """Whose access the agent has; the administrator's where nothing is said."""
         self.job_image: str | None = None
-        self.paces = Paces(static=StaticPaces(patience=30.0))
+        self.paces = Paces(static=StaticPaces(patience=30.0, entry=60.0, directory=60.0))
         """Of the agents that are started from now on in this process.
 
         What a slow machine needs a while to read is not dead.

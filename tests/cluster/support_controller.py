@@ -109,7 +109,7 @@ class Ground:
         resync: float = 600.0,
         lost: float = 1.0,
         nowhere: float = 0.5,
-        lease_seconds: float = 30.0,
+        lease_seconds: float = 180.0,
         provisioners: Sequence[str] = (),
         flex_drivers: Sequence[str] = (),
         kubeconfig: Path | None = None,
@@ -130,7 +130,7 @@ class Ground:
                 ),
                 pace=Pace(lost=lost, resync=resync, nowhere=nowhere),
                 lease=LeaseOptions(
-                    name=self.lease, seconds=lease_seconds, renew_deadline=20, retry_seconds=0.5
+                    name=self.lease, seconds=lease_seconds, renew_deadline=120, retry_seconds=0.5
                 ),
                 kubeconfig=str(kubeconfig or self.plane.kubeconfig),
                 listen_address=ListenAddress("127.0.0.1", self.port),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -25,8 +24,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m docsite", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if any differs")
     arguments = parser.parse_args()
-    # A flag's default may come from it, and the page is the same wherever it is written.
-    os.environ.pop("MY_NAMESPACE", None)
     stale = []
     for name, render in PAGES.items():
         path = DIRECTORY / name

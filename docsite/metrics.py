@@ -6,8 +6,8 @@ import ast
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from docsite.environment import SOURCE
 from docsite.markdown import Missing, code, page, table, text
+from docsite.source import SOURCE
 from localvolume.agent.metrics import AgentMetrics
 from localvolume.controller.metrics import ControllerMetrics
 from localvolume.disks.role import DisksMetrics

@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from docsite.environment import SOURCE
+from docsite.source import SOURCE
 
 SILENT = frozenset(
     {

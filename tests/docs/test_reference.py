@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from docsite import environment, events, examples, marks, metrics, parameters, reasons, replaced
+from docsite import events, examples, marks, metrics, parameters, reasons, replaced
 from docsite.__main__ import DIRECTORY
 from docsite.markdown import Missing
 from localvolume.config import loading, schema
@@ -186,13 +186,6 @@ def test_reasons_of_one_word_are_found_as_well() -> None:
 def test_reasons_that_are_put_together_are_found_by_their_pattern() -> None:
     call = 'say("Warning", f"Disk{verb}Failed", text)'
     assert list(reasons._of(ast.parse(call))) == ["Disk*Failed"]
-
-
-def test_a_variable_that_is_not_explained_is_named() -> None:
-    explained = dict(environment.VARIABLES)
-    del explained["JOB_CONTAINER_IMAGE"]
-    with pytest.raises(Missing, match="JOB_CONTAINER_IMAGE"):
-        environment.section(explained)
 
 
 def test_a_mark_that_is_not_explained_is_named() -> None:

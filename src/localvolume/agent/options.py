@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from localvolume.agent.deeds import Deeds
 from localvolume.agent.paces import Paces
-from localvolume.config.environment import DEFAULT_METRICS_PATH, DEFAULT_NAMESPACE, ListenAddress
+from localvolume.config.environment import DEFAULT_METRICS_PATH, ListenAddress
 from localvolume.config.sources import Others
+from localvolume.config.variables import MY_NAMESPACE
 from localvolume.health.model import Patience
 from localvolume.static.role import GRACE_SECONDS
 from localvolume.volumes.periods import Clock
@@ -22,7 +23,7 @@ class AgentOptions:
     """
 
     node_name: str
-    namespace: str = DEFAULT_NAMESPACE
+    namespace: str = MY_NAMESPACE.default
     pod_name: str = ""
     job_image: str | None = None
     confined: bool = False

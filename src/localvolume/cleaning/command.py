@@ -10,10 +10,8 @@ from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.cleaning.signatures import signature
 from localvolume.cleaning.steps import Steps
 from localvolume.cleaning.supervise import run_command
+from localvolume.config.variables import LOCAL_PV_BLKDEVICE
 from localvolume.host.process.commands import CommandMissing, CommandTimedOut
-
-# Upstream's name for the device, set for every cleaner; its scripts' common.sh insists on it.
-DEVICE_VARIABLE = "LOCAL_PV_BLKDEVICE"
 
 # A wipe may report every percent of every pass; the log keeps the beginning.
 _LOGGED_LINES = 200
@@ -59,9 +57,9 @@ async def run_cleaner(steps: Steps, command: tuple[str, ...]) -> Outcome:
     steps.name = f"running {command[0]}"
     steps.touched = True
     try:
-        finished = await run_command(
-            steps, command, timeout=None, env={DEVICE_VARIABLE: path}, on_line=output.add
-        )
+        # Upstream's name for the device, set for every cleaner; its scripts insist on it.
+        env = {LOCAL_PV_BLKDEVICE.name: path}
+        finished = await run_command(steps, command, timeout=None, env=env, on_line=output.add)
     except CommandMissing as error:
         steps.touched = False
         raise steps.failed(str(error)) from error

@@ -10,15 +10,11 @@ import argparse
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
-from localvolume.cleaning.command import DEVICE_VARIABLE
 from localvolume.cleaning.method import VolumeKind, VolumeMode
 from localvolume.config.syntax.durations import parse_duration
+from localvolume.config.variables import LOCAL_PV_BLKDEVICE, LOCAL_PV_FILESYSTEM, Variable
 from localvolume.volumes.identity import Identity, from_annotation, to_annotation
-
-DIRECTORY_VARIABLE: Final = "LOCAL_PV_FILESYSTEM"
-"""Upstream's name for a directory to be emptied (its common.sh and fsclean.sh)."""
 
 _DEVICE = re.compile(r"[0-9]{1,10}:[0-9]{1,10}")
 
@@ -43,7 +39,7 @@ class Order:
     @property
     def variable(self) -> str:
         """The environment variable that carries the path."""
-        return DEVICE_VARIABLE if self.kind == "block" else DIRECTORY_VARIABLE
+        return _variable(self.kind).name
 
     def arguments(self) -> list[str]:
         """The words after `localvolume clean`."""
@@ -68,8 +64,8 @@ def add_order_arguments(parser: argparse.ArgumentParser) -> None:
 
 def read_order(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Order:
     """The order that these arguments and this environment give. Raises ValueError, saying why."""
-    variable = DEVICE_VARIABLE if arguments.kind == "block" else DIRECTORY_VARIABLE
-    path = environ.get(variable, "")
+    variable = _variable(arguments.kind)
+    path = variable.text(environ)
     if not path.startswith("/"):
         raise ValueError(f"{variable} must be the absolute path of the volume, not {path!r}")
     return Order(
@@ -82,6 +78,11 @@ def read_order(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Ord
         timeout_seconds=arguments.timeout,
         command=tuple(arguments.cleaner) or None,
     )
+
+
+def _variable(kind: VolumeKind) -> Variable[str]:
+    """The one that carries the path, by upstream's names (its common.sh and fsclean.sh)."""
+    return LOCAL_PV_BLKDEVICE if kind == "block" else LOCAL_PV_FILESYSTEM
 
 
 def _device(text: str) -> str:

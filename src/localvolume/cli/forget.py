@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 
-from localvolume.config.environment import RECORDS_DIRECTORY_VARIABLE, records_directory
+from localvolume.config.variables import RECORDS_DIR
 from localvolume.host.filesystem.volumenotes import AnotherMount
 from localvolume.host.mount.mounts import read_mount_table
 from localvolume.static.facts.probe import probe
@@ -30,16 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--records-dir",
         metavar="DIR",
         default=None,
-        help=f"where the records of devices are (default: {RECORDS_DIRECTORY_VARIABLE})",
+        help=f"where the records of devices are (default: {RECORDS_DIR})",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    environ = dict(os.environ)
-    if arguments.records_dir is not None:
-        environ[RECORDS_DIRECTORY_VARIABLE] = arguments.records_dir
+    given = {} if arguments.records_dir is None else {RECORDS_DIR.name: arguments.records_dir}
     try:
-        records = Records(records_directory(environ))
+        records = Records(RECORDS_DIR.read({**os.environ, **given}))
     except ValueError as error:
         print(f"localvolume forget: {error}", file=sys.stderr)
         return 2

@@ -15,6 +15,7 @@ from dataclasses import asdict
 
 from localvolume.backends.pool.survey import survey
 from localvolume.cli.agent import CONFIG_DIRECTORY
+from localvolume.cli.ownpod import own_node
 from localvolume.config.environment import EnvironmentInvalid, add_pool_flags
 from localvolume.config.model import ConfigurationInvalid
 from localvolume.config.pools import PoolConfig
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    node = arguments.node or os.environ.get("MY_NODE_NAME") or os.uname().nodename
+    node = arguments.node or own_node()
     try:
         others = Others.read(
             os.environ,

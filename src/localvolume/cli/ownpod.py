@@ -1,23 +1,31 @@
-"""The pod that a command is run in, where it is an agent's."""
+"""Where a command is run: the node, and the pod where it is an agent's."""
 
 from __future__ import annotations
 
 import os
 
-from localvolume.config.environment import DEFAULT_NAMESPACE, POD_VARIABLE
+from localvolume.config.variables import MY_NAMESPACE, MY_NODE_NAME, MY_POD_NAME
 from localvolume.kube.client import Client
 from localvolume.kube.errors import TellTheAdministrator
 from localvolume.kube.ownpod import read_pod
 from localvolume.kube.podmounts import PodMounts
 
 
+def own_node() -> str:
+    """The environment's, else the host's name."""
+    return MY_NODE_NAME.text(os.environ) or os.uname().nodename
+
+
+def own_namespace() -> str:
+    return MY_NAMESPACE.text(os.environ)
+
+
 async def own_pod(client: Client) -> PodMounts | None:
     """What the environment's pod has mounted; None where it names none, or where that may not be
     known. Raises ApiError."""
-    name = os.environ.get(POD_VARIABLE)
-    if not name:
+    if not (name := MY_POD_NAME.text(os.environ)):
         return None
     try:
-        return await read_pod(client, os.environ.get("MY_NAMESPACE") or DEFAULT_NAMESPACE, name)
+        return await read_pod(client, own_namespace(), name)
     except TellTheAdministrator:
         return None

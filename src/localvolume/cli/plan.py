@@ -9,22 +9,18 @@ import functools
 import os
 import secrets
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from localvolume.cleaning.jobs import read_job
 from localvolume.cli.judging import problems_of_pools
-from localvolume.cli.ownpod import own_pod
+from localvolume.cli.ownpod import own_namespace, own_node, own_pod
 from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
 from localvolume.cli.rows import PRINTERS
-from localvolume.config.environment import (
-    DEFAULT_NAMESPACE,
-    kubelet_directory,
-    records_directory,
-)
 from localvolume.config.loading import load
 from localvolume.config.model import Configuration, ConfigurationInvalid
 from localvolume.config.syntax.names import fault_of_label_value
+from localvolume.config.variables import KUBELET_DIR, RECORDS_DIR
 from localvolume.disks.model import DiskPlan
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.access.auth import find_access
@@ -90,14 +86,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the cluster")
     parser.add_argument(
         "--namespace",
-        default=os.environ.get("MY_NAMESPACE") or DEFAULT_NAMESPACE,
+        metavar="NAMESPACE",
         help="where the agent's cleaning Jobs are (default: MY_NAMESPACE, or default)",
     )
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    node = arguments.node or os.environ.get("MY_NODE_NAME") or os.uname().nodename
+    node = arguments.node or own_node()
     try:
         configuration = load(arguments.config)
     except ConfigurationInvalid as invalid:
@@ -133,7 +129,8 @@ async def _rows(
     access = find_access(arguments.kubeconfig)
     async with Client(access, user_agent="localvolume-plan") as client:
         pod = await own_pod(client)
-        rows = await online_rows(client, configuration, node_name, arguments.namespace, pod)
+        namespace = arguments.namespace or own_namespace()
+        rows = await online_rows(client, configuration, node_name, namespace, pod)
         if configuration.pools:
             classes = await _by_name(client, STORAGE_CLASSES)
             rows += await _pool_rows(configuration, classes.values(), pod)
@@ -267,13 +264,13 @@ async def _by_name(client: Client, kind: Kind[T], label_selector: str = "") -> d
 async def _look(
     around: Surroundings, volumes: Mapping[str, PersistentVolume], groups: Sequence[LvmConfig]
 ) -> Facts:
+    try:
+        kubelet, records = KUBELET_DIR.read(os.environ), RECORDS_DIR.read(os.environ)
+    except ValueError as error:
+        raise Unknown(str(error)) from error
     workers = Workers()
     try:
-        survey = Survey(
-            workers,
-            kubelet_directory=_of_environment(kubelet_directory),
-            records=Records(_of_environment(records_directory)),
-        )
+        survey = Survey(workers, kubelet_directory=kubelet, records=Records(records))
         found = await survey.look(
             around.to_look_at(),
             {path_of(volume) for volume in volumes.values()},
@@ -297,13 +294,6 @@ async def _look(
         pods_unseen=found.pods_unseen,
         salt=secrets.token_hex(16),
     )
-
-
-def _of_environment(read: Callable[[Mapping[str, str]], str | None]) -> str | None:
-    try:
-        return read(os.environ)
-    except ValueError as error:
-        raise Unknown(str(error)) from error
 
 
 def _described(facts: Facts) -> list[dict[str, Any]]:

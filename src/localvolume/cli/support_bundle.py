@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import Any, Final
 
 from localvolume.cli.agent import CONFIG_DIRECTORY
+from localvolume.cli.ownpod import own_namespace, own_node
 from localvolume.cli.seeing.bundle.archive import Archive
 from localvolume.cli.seeing.bundle.collecting import LOG_BYTES, Reader
 from localvolume.cli.seeing.bundle.hostfacts import Host, Volumes
@@ -19,7 +20,6 @@ from localvolume.cli.seeing.bundle.redact import Redactor
 from localvolume.cli.seeing.bundle.trimming import trimmed
 from localvolume.cli.seeing.reading import access_of, add_access_arguments, read
 from localvolume.cli.seeing.status.overview import overview
-from localvolume.config.environment import DEFAULT_NAMESPACE
 from localvolume.config.syntax.durations import parse_duration
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
@@ -141,9 +141,8 @@ async def _add_host(
     host = Host(reader.unread.__setitem__)
     archive.add("host/mountinfo", redactor.text(host.mounts()), mtime=now)
     add("host/disks.json", host.disks())
-    node = arguments.node or os.environ.get("MY_NODE_NAME") or os.uname().nodename
-    namespace = os.environ.get("MY_NAMESPACE") or DEFAULT_NAMESPACE
-    rows = await host.plan(client, arguments.config, node, namespace, volumes)
+    node = arguments.node or own_node()
+    rows = await host.plan(client, arguments.config, node, own_namespace(), volumes)
     add("host/plan.json", rows)
 
 

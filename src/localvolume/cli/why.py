@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from localvolume.cli.agent import CONFIG_DIRECTORY
+from localvolume.cli.ownpod import own_namespace, own_node
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.reading import access_of, add_access_arguments, read, with_consumers
 from localvolume.cli.seeing.why.claim import why_claim
 from localvolume.cli.seeing.why.explanation import Explanation
 from localvolume.cli.seeing.why.path import place_of, volumes_at, why_place
 from localvolume.cli.seeing.why.volume import why_volume
-from localvolume.config.environment import DEFAULT_NAMESPACE
 from localvolume.config.syntax.readers import did_you_mean
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
@@ -117,15 +116,14 @@ async def _claim(client: Client, facts: Facts, namespace: str, name: str) -> Exp
 
 async def _path(client: Client, facts: Facts, arguments: argparse.Namespace) -> Explanation:
     path = str(PurePosixPath(arguments.what))
-    here = os.environ.get("MY_NODE_NAME") or os.uname().nodename
+    here = own_node()
     whys: dict[str, str] = {}
     if arguments.config or arguments.node in ("", here):
         from localvolume.cli.seeing.why.here import Here, NotHere
 
         try:
-            namespace = os.environ.get("MY_NAMESPACE") or DEFAULT_NAMESPACE
             config = arguments.config or CONFIG_DIRECTORY
-            node = Here(client, config, arguments.node or here, namespace)
+            node = Here(client, config, arguments.node or here, own_namespace())
             found = await node.why(facts, path)
         except NotHere as error:
             whys[f"{here} itself"] = str(error)

@@ -15,7 +15,6 @@ from typing import Final, TypeVar
 from localvolume.config.environment import (
     DEFAULT_LISTEN_ADDRESS,
     DEFAULT_METRICS_PATH,
-    DEFAULT_NAMESPACE,
     ListenAddress,
     add_certificate_flag,
     parse_listen_address,
@@ -24,6 +23,7 @@ from localvolume.config.environment import (
 from localvolume.config.provisioner import DYNAMIC_PROVISIONER
 from localvolume.config.syntax import names
 from localvolume.config.syntax.durations import BadDuration, parse_duration
+from localvolume.config.variables import MY_NAMESPACE
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class ControllerFlags:
     @classmethod
     def read(cls, given: argparse.Namespace, environ: Mapping[str, str]) -> ControllerFlags:
         """The parsed flags, completed by MY_NAMESPACE. Raises FlagsInvalid."""
-        namespace = given.lease_namespace or environ.get("MY_NAMESPACE") or DEFAULT_NAMESPACE
+        namespace = given.lease_namespace or MY_NAMESPACE.text(environ)
         if "." in namespace or names.fault_of_object_name(namespace):
             raise FlagsInvalid(f"{namespace!r} is no name of a namespace for the Lease")
         lease, renew, retry = (
@@ -161,7 +161,7 @@ def add_controller_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lease-namespace",
         metavar="NAMESPACE",
-        help=f"the Lease's namespace (default: MY_NAMESPACE, else {DEFAULT_NAMESPACE})",
+        help=f"the Lease's namespace (default: MY_NAMESPACE, else {MY_NAMESPACE.default})",
     )
 
 

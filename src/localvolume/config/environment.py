@@ -13,27 +13,18 @@ unnoticed. Nothing is looked at periodically on their account unless they are gi
 """
 
 import argparse
-import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from localvolume.config.syntax import names
+from localvolume.config import variables
 from localvolume.config.syntax.durations import BadDuration, parse_duration
+from localvolume.config.variables import Variable
 
 T = TypeVar("T")
 
 DEFAULT_LISTEN_ADDRESS: Final = ":8080"
 DEFAULT_METRICS_PATH: Final = "/metrics"
-DEFAULT_NAMESPACE: Final = "default"
-KUTTI_NODE_VARIABLE: Final = "KUTTI_NODE_NAME"
-ELASTIC_KIND_VARIABLE: Final = "DRIVER_KIND"
-ELASTIC_NODE_VARIABLE: Final = "NODE_NAME"
-KUBELET_DIRECTORY_VARIABLE: Final = "KUBELET_DIR"
-RECORDS_DIRECTORY_VARIABLE: Final = "RECORDS_DIR"
-CONFINED_VARIABLE: Final = "MUST_BE_CONFINED"
-POD_VARIABLE: Final = "MY_POD_NAME"
-DEFAULT_KUBELET_DIRECTORY: Final = "/var/lib/kubelet"
 LOCAL_PATH_PROVISIONER: Final = "rancher.io/local-path"
 _HIGHEST_PORT: Final = 65535
 _SHORTEST_PERIOD: Final = 0.1
@@ -67,11 +58,11 @@ class AgentEnvironment:
     """
 
     node_name: str
-    namespace: str = DEFAULT_NAMESPACE
+    namespace: str = variables.MY_NAMESPACE.default
     pod_name: str = ""
     job_container_image: str | None = None
     kubeconfig: str | None = None
-    kubelet_directory: str | None = DEFAULT_KUBELET_DIRECTORY
+    kubelet_directory: str | None = variables.KUBELET_DIR.default
     records_directory: str | None = None
     confined: bool = False
     """Whether policies confine the agent to its node, by the manifests: it is to see to that."""
@@ -83,92 +74,37 @@ class AgentEnvironment:
         KUTTI_NODE_NAME stands in for MY_NODE_NAME, and must not differ from it; so does elastic's
         NODE_NAME beside DRIVER_KIND.
         """
-        problems = []
-        own, kutti = environ.get("MY_NODE_NAME", ""), environ.get(KUTTI_NODE_VARIABLE, "")
-        elastic = environ.get(ELASTIC_NODE_VARIABLE, "")
-        if not environ.get(ELASTIC_KIND_VARIABLE):
-            elastic = ""
-        node_name = own or kutti or elastic
-        if not node_name:
-            problems.append(
-                "MY_NODE_NAME is not set: it must be the node's name (fieldRef spec.nodeName)"
-            )
-        elif fault := names.fault_of_object_name(node_name):
-            variable = "MY_NODE_NAME" if own else KUTTI_NODE_VARIABLE
-            if not own and not kutti:
-                variable = ELASTIC_NODE_VARIABLE
-            problems.append(f"{variable} {node_name!r} is no name of a node: it {fault}")
-        if own and kutti and own != kutti:
-            problems.append(f"{KUTTI_NODE_VARIABLE} {kutti!r} is not MY_NODE_NAME {own!r}")
-        if own and elastic and own != elastic:
-            problems.append(f"{ELASTIC_NODE_VARIABLE} {elastic!r} is not MY_NODE_NAME {own!r}")
-        namespace = environ.get("MY_NAMESPACE") or DEFAULT_NAMESPACE
-        if "." in namespace or (names.fault_of_object_name(namespace)):
-            problems.append(f"MY_NAMESPACE {namespace!r} is no name of a namespace")
-        pod_name = environ.get(POD_VARIABLE, "")
-        if pod_name and (fault := names.fault_of_object_name(pod_name)):
-            problems.append(f"{POD_VARIABLE} {pod_name!r} is no name of a pod: it {fault}")
-        try:
-            kubelet = kubelet_directory(environ)
-        except ValueError as error:
-            problems.append(str(error))
-            kubelet = None
-        try:
-            records = records_directory(environ)
-        except ValueError as error:
-            problems.append(str(error))
-            records = None
-        confined = environ.get(CONFINED_VARIABLE) or "false"
-        if confined not in ("true", "false"):
-            problems.append(f"{CONFINED_VARIABLE} {confined!r} is neither true nor false")
+        names = [variables.MY_NODE_NAME, variables.KUTTI_NODE_NAME]
+        if variables.DRIVER_KIND.text(environ):
+            names.append(variables.NODE_NAME)
+        own, *others = names
+        name = own.text(environ)
+        problems = [
+            f"{one} {one.text(environ)!r} is not {own} {name!r}"
+            for one in others
+            if name and one.text(environ) not in ("", name)
+        ]
+        node = next((one for one in names if one.text(environ)), own)
+        values: dict[str, Any] = {}
+        for field, variable in {"node_name": node, **_FIELDS}.items():
+            try:
+                values[field] = variable.read(environ)
+            except ValueError as error:
+                problems.append(str(error))
         if problems:
             raise EnvironmentInvalid(problems)
-        return cls(
-            confined=confined == "true",
-            node_name=node_name,
-            namespace=namespace,
-            pod_name=pod_name,
-            job_container_image=environ.get("JOB_CONTAINER_IMAGE") or None,
-            kubeconfig=environ.get("KUBECONFIG") or None,
-            kubelet_directory=kubelet,
-            records_directory=records,
-        )
+        return cls(**values)
 
 
-def kubelet_directory(environ: Mapping[str, str]) -> str | None:
-    """KUBELET_DIR, the kubelet's --root-dir as this process sees it; None where it says "none".
-
-    Raises ValueError, saying why.
-    """
-    text = environ.get(KUBELET_DIRECTORY_VARIABLE) or DEFAULT_KUBELET_DIRECTORY
-    if text == "none":
-        return None
-    path = _absolute(text)
-    if path is None:
-        variable = KUBELET_DIRECTORY_VARIABLE
-        raise ValueError(f'{variable} {text!r} is no absolute path, and not "none" either')
-    return path
-
-
-def records_directory(environ: Mapping[str, str]) -> str | None:
-    """RECORDS_DIR, which must outlive the pod and the node's start; None where it is not set.
-
-    Raises ValueError, saying why.
-    """
-    text = environ.get(RECORDS_DIRECTORY_VARIABLE)
-    if not text:
-        return None
-    path = _absolute(text)
-    if path is None:
-        raise ValueError(f"{RECORDS_DIRECTORY_VARIABLE} {text!r} is no absolute path")
-    return path
-
-
-def _absolute(text: str) -> str | None:
-    path = posixpath.normpath(text)
-    if not path.startswith("/") or path.startswith("//") or ".." in text.split("/"):
-        return None
-    return path
+_FIELDS: Final[Mapping[str, Variable[Any]]] = {
+    "namespace": variables.MY_NAMESPACE,
+    "pod_name": variables.MY_POD_NAME,
+    "job_container_image": variables.JOB_CONTAINER_IMAGE,
+    "kubeconfig": variables.KUBECONFIG,
+    "kubelet_directory": variables.KUBELET_DIR,
+    "records_directory": variables.RECORDS_DIR,
+    "confined": variables.MUST_BE_CONFINED,
+}
 
 
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,6 @@ from localvolume.config.pools import LvmConfig
 PLUGIN_DIRECTORY: Final = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
 SOCKET: Final = "/run/localvolume/flexvolume.sock"
 BIND_ROOT: Final = "/mnt/elastic-local-volumes"
-ELASTIC_GROUP: Final = "elastic-local-vg"
-ELASTIC_THIN_POOL: Final = "elastic-local-thinpool"
 DEFAULT_BYTES: Final = 10**9
 NAMES: Final = ("localvolume.dev/flexvolume", "volumes.k8s.elastic.co/elastic-local")
 """Our driver's name, and elastic's."""

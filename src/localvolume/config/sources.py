@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from localvolume.config import loading
+from localvolume.config import loading, variables
 from localvolume.config.environment import LOCAL_PATH_PROVISIONER
 from localvolume.config.model import Configuration, ConfigurationInvalid, Problem, Served
 
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 NO_SOURCES: Final = Configuration()
 
-_VARIABLES: Final = frozenset(
-    {"KUTTI_NODE_NAME", "KUTTI_ROOT_PATH", "OPENEBS_IO_BASE_PATH", "DRIVER_KIND"}
+_VARIABLES: Final = (
+    variables.KUTTI_NODE_NAME,
+    variables.KUTTI_ROOT_PATH,
+    variables.OPENEBS_IO_BASE_PATH,
+    variables.DRIVER_KIND,
 )
 
 
@@ -69,7 +72,7 @@ class Others:
     ) -> Others:
         """Raises EnvironmentInvalid."""
         given = local_path or openebs_base_paths or flexvolume_driver or lvmd
-        if not (given or environ.keys() & _VARIABLES):
+        if not (given or any(one.text(environ) for one in _VARIABLES)):
             return cls()
         from localvolume.config.foreign import elastic, kutti, openebs
 

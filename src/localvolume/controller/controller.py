@@ -11,7 +11,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from localvolume.config.environment import DEFAULT_METRICS_PATH, DEFAULT_NAMESPACE, ListenAddress
+from localvolume.config.environment import DEFAULT_METRICS_PATH, ListenAddress
+from localvolume.config.variables import MY_NAMESPACE
 from localvolume.controller.caches.cluster import Cluster
 from localvolume.controller.caches.demand import Demand
 from localvolume.controller.claims.role import Routes
@@ -48,7 +49,7 @@ class LeaseOptions:
     """Which Lease makes the leader, and its times in seconds, as kube components name them."""
 
     name: str = COMPONENT
-    namespace: str = DEFAULT_NAMESPACE
+    namespace: str = MY_NAMESPACE.default
     seconds: float = 15.0
     renew_deadline: float = 10.0
     retry_seconds: float = 2.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 
-from localvolume.config.environment import POD_VARIABLE
+from localvolume.config.variables import MY_POD_NAME
 from localvolume.kube.podmounts import Container, PodMounts, VolumeMount
 from localvolume.volumes.identity import is_within
 
@@ -52,7 +52,7 @@ def _agents(pod: PodMounts) -> Container | None:
     containers = pod.spec.containers
     if len(containers) > 1:
         containers = tuple(
-            one for one in containers if any(each.name == POD_VARIABLE for each in one.env)
+            one for one in containers if any(each.name == MY_POD_NAME.name for each in one.env)
         )
     return containers[0] if len(containers) == 1 else None
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from localvolume.config.directories import clean_directory
-from localvolume.config.environment import KUTTI_NODE_VARIABLE, EnvironmentInvalid
+from localvolume.config.environment import EnvironmentInvalid
 from localvolume.config.pools import PoolConfig
+from localvolume.config.variables import KUTTI_NODE_NAME, KUTTI_ROOT_PATH
 
 PROVISIONER: Final = "kuttiproject/provisioner-localvolume"
-ROOT_VARIABLE: Final = "KUTTI_ROOT_PATH"
 NAME: Final = "kutti"
 
 
@@ -20,22 +20,22 @@ def pool(environ: Mapping[str, str]) -> PoolConfig | None:
 
     That the node is the agent's own is seen to by AgentEnvironment.read.
     """
-    node, root = environ.get(KUTTI_NODE_VARIABLE, ""), environ.get(ROOT_VARIABLE, "")
+    node, root = KUTTI_NODE_NAME.text(environ), KUTTI_ROOT_PATH.text(environ)
     if not node and not root:
         return None
     problems: list[str] = []
     if not node:
-        problems.append(f"{KUTTI_NODE_VARIABLE} is not set, and {ROOT_VARIABLE} is: set both")
+        problems.append(f"{KUTTI_NODE_NAME} is not set, and {KUTTI_ROOT_PATH} is: set both")
     if not root:
-        problems.append(f"{ROOT_VARIABLE} is not set, and {KUTTI_NODE_VARIABLE} is: set both")
+        problems.append(f"{KUTTI_ROOT_PATH} is not set, and {KUTTI_NODE_NAME} is: set both")
     else:
         try:
             root = clean_directory(root)
         except ValueError as error:
-            problems.append(f"{ROOT_VARIABLE} {error}")
+            problems.append(f"{KUTTI_ROOT_PATH} {error}")
         else:
             if not os.path.isdir(root):
-                problems.append(f"{ROOT_VARIABLE} {root!r} is no existing directory")
+                problems.append(f"{KUTTI_ROOT_PATH} {root!r} is no existing directory")
     if problems:
         raise EnvironmentInvalid(problems)
     return PoolConfig(

@@ -19,6 +19,7 @@ from localvolume.config.environment import EnvironmentInvalid
 from localvolume.config.pools import PoolConfig, name_of
 from localvolume.config.syntax import document, names
 from localvolume.config.syntax.readers import (
+    GO_TRUTH,
     Place,
     did_you_mean,
     items,
@@ -27,11 +28,11 @@ from localvolume.config.syntax.readers import (
     quoted,
     text,
 )
+from localvolume.config.variables import OPENEBS_IO_BASE_PATH
 
 PROVISIONER: Final = "openebs.io/local"
 CONFIG_ANNOTATION: Final = "cas.openebs.io/config"
 ENGINE_ANNOTATION: Final = "openebs.io/cas-type"
-BASE_PATH_VARIABLE: Final = "OPENEBS_IO_BASE_PATH"
 DEFAULT_BASE_PATH: Final = "/var/openebs/local"
 
 _QUOTAS: Final = ("XFSQuota", "EXT4Quota")
@@ -45,9 +46,6 @@ _GONE: Final = {
     "NodeAffinityLabel": "is not heeded any more; NodeAffinityLabels takes a list",
 }
 _GRACE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})%")
-_TRUTH: Final = dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True) | dict.fromkeys(
-    ("0", "f", "F", "false", "FALSE", "False"), False
-)
 _HIGHEST_GRACE: Final = 100.0
 _KIB: Final = 1024
 
@@ -78,9 +76,9 @@ def pools(base_paths: Iterable[str], environ: Mapping[str, str]) -> tuple[PoolCo
     """
     found: dict[str, None] = {}
     problems: list[str] = []
-    variable = environ.get(BASE_PATH_VARIABLE, "").strip()
+    variable = OPENEBS_IO_BASE_PATH.read(environ)
     given = [("--openebs-base-path", path) for path in base_paths]
-    for where, path in [*([(BASE_PATH_VARIABLE, variable)] if variable else []), *given]:
+    for where, path in [*([(OPENEBS_IO_BASE_PATH.name, variable)] if variable else []), *given]:
         try:
             found[clean_directory(path)] = None
         except ValueError as error:
@@ -107,7 +105,7 @@ def default_base_path(pools_: Iterable[PoolConfig], environ: Mapping[str, str]) 
     `pools_` are those of `pools`.
     """
     paths = [pool.host_dir for pool in pools_]
-    if environ.get(BASE_PATH_VARIABLE, "").strip() or DEFAULT_BASE_PATH not in paths:
+    if OPENEBS_IO_BASE_PATH.read(environ) or DEFAULT_BASE_PATH not in paths:
         return paths[0] if paths else ""
     return DEFAULT_BASE_PATH
 
@@ -217,9 +215,9 @@ def _is_enabled(entry: Mapping[str, tuple[Node, Place]]) -> bool:
     if isinstance(node, ScalarNode) and node.tag == document.BOOLEAN:
         return document.truth(node)
     given = str(node.value).strip() if isinstance(node, ScalarNode) else ""
-    if given not in _TRUTH:
+    if given not in GO_TRUTH:
         place.problem("must be true or false")
-    return _TRUTH.get(given, False)
+    return GO_TRUTH.get(given, False)
 
 
 def _data(entry: Mapping[str, tuple[Node, Place]], fields: Mapping[str, str]) -> dict[str, object]:

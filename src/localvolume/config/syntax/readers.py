@@ -7,7 +7,7 @@ problems. msgspec stops at the first fault and leaves the key out of its path; h
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -80,6 +80,13 @@ def text(node: Node, place: Place) -> str | None:
             f'must be text; YAML reads {quoted(value)} as something else: put it in "quotes"'
         )
     return None
+
+
+GO_TRUTH: Final = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+"""As Go's strconv.ParseBool reads a text."""
 
 
 def boolean(node: Node, place: Place) -> bool | None:

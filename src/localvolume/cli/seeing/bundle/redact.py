@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from localvolume.config.variables import VARIABLES
+
 LEFT_OUT: Final = "<left out>"
 
 _TELLING: Final = (
@@ -100,27 +102,7 @@ _ANNOTATIONS: Final = (
 )
 """The annotations that say something about volumes; the values of all others are left out."""
 
-_ENVIRONMENT: Final = frozenset(
-    {
-        "DRIVER_KIND",
-        "JOB_CONTAINER_IMAGE",
-        "KUBECONFIG",
-        "KUTTI_NODE_NAME",
-        "KUTTI_ROOT_PATH",
-        "LVM_THIN_POOL",
-        "KUBELET_DIR",
-        "LVM_USE_THIN_VOLUMES",
-        "LVM_VOLUME_GROUP",
-        "MY_NAMESPACE",
-        "MY_NODE_NAME",
-        "MY_POD_NAME",
-        "NAMESPACE",
-        "NODE_NAME",
-        "OPENEBS_IO_BASE_PATH",
-        "PYTHONOPTIMIZE",
-        "VOLUME",
-    }
-)
+_ENVIRONMENT: Final = frozenset(map(str, VARIABLES)) | {"NAMESPACE", "PYTHONOPTIMIZE", "VOLUME"}
 """The variables whose values are kept: those that our own processes read."""
 
 

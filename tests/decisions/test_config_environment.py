@@ -12,6 +12,8 @@ from localvolume.config.environment import (
     parse_listen_address,
 )
 
+KUBELET = "/var/lib/kubelet"
+
 
 def flags(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(exit_on_error=False)
@@ -22,7 +24,11 @@ def flags(*arguments: str) -> argparse.Namespace:
 def test_the_defaults_of_the_environment() -> None:
     environment = AgentEnvironment.read({"MY_NODE_NAME": "node-1.example"})
     assert environment == AgentEnvironment(
-        node_name="node-1.example", namespace="default", job_container_image=None, kubeconfig=None
+        node_name="node-1.example",
+        namespace="default",
+        job_image=None,
+        kubeconfig=None,
+        kubelet_directory=KUBELET,
     )
 
 
@@ -36,7 +42,7 @@ def test_the_whole_environment() -> None:
         }
     )
     assert environment.namespace == "storage"
-    assert environment.job_container_image == "image:v1"
+    assert environment.job_image == "image:v1"
     assert environment.kubeconfig == "/etc/kubeconfig"
 
 
@@ -44,7 +50,7 @@ def test_empty_variables_are_unset() -> None:
     environment = AgentEnvironment.read(
         {"MY_NODE_NAME": "n", "MY_NAMESPACE": "", "JOB_CONTAINER_IMAGE": "", "KUBECONFIG": ""}
     )
-    assert environment == AgentEnvironment(node_name="n")
+    assert environment == AgentEnvironment(node_name="n", kubelet_directory=KUBELET)
 
 
 @pytest.mark.parametrize(

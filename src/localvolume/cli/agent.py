@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import asdict
 
 from localvolume.agent.agent import Agent
 from localvolume.agent.deeds import Deeds
@@ -67,13 +68,8 @@ def run(
             print(f"localvolume agent: {problem}", file=sys.stderr)
         return 2
     options = AgentOptions(
-        node_name=environment.node_name,
-        namespace=environment.namespace,
-        pod_name=environment.pod_name,
-        job_image=environment.job_container_image,
-        confined=environment.confined,
+        **asdict(environment),
         config_directory=arguments.config,
-        kubeconfig=environment.kubeconfig,
         listen_address=arguments.listen_address,
         metrics_path=arguments.metrics_path,
         metrics_certificate=arguments.metrics_certificate,
@@ -81,8 +77,6 @@ def run(
         discovery_period=arguments.discovery_period,
         config_sync_period=arguments.config_sync_period,
         vanished_grace=arguments.vanished_grace,
-        kubelet_directory=environment.kubelet_directory,
-        records_directory=environment.records_directory,
         others=others,
         paces=paces or Paces(),
         deeds=deeds or Deeds(),

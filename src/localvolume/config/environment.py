@@ -53,16 +53,16 @@ class AgentEnvironment:
     `kubeconfig` None leaves the choice of access to `kube.auth`. `kubelet_directory` is where the
     mounts of pods are; None where no kubelet runs. `records_directory` is for the records of
     volumes that can carry none themselves; None: there are none of those. `namespace` is the pod's,
-    and that of cleaning Jobs; `pod_name` is "" where nothing names the pod. `job_container_image`
-    is for cleaning Jobs; without one `useJobForCleaning` is refused.
+    and that of cleaning Jobs; `pod_name` is "" where nothing names the pod. `job_image` is for
+    cleaning Jobs; without one `useJobForCleaning` is refused.
     """
 
     node_name: str
     namespace: str = variables.MY_NAMESPACE.default
     pod_name: str = ""
-    job_container_image: str | None = None
+    job_image: str | None = None
     kubeconfig: str | None = None
-    kubelet_directory: str | None = variables.KUBELET_DIR.default
+    kubelet_directory: str | None = None
     records_directory: str | None = None
     confined: bool = False
     """Whether policies confine the agent to its node, by the manifests: it is to see to that."""
@@ -99,7 +99,7 @@ class AgentEnvironment:
 _FIELDS: Final[Mapping[str, Variable[Any]]] = {
     "namespace": variables.MY_NAMESPACE,
     "pod_name": variables.MY_POD_NAME,
-    "job_container_image": variables.JOB_CONTAINER_IMAGE,
+    "job_image": variables.JOB_CONTAINER_IMAGE,
     "kubeconfig": variables.KUBECONFIG,
     "kubelet_directory": variables.KUBELET_DIR,
     "records_directory": variables.RECORDS_DIR,

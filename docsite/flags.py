@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 from importlib import import_module
 
@@ -10,19 +11,7 @@ from docsite import environment
 from docsite.markdown import Missing, code, page, table, text
 from localvolume.cli.main import COMMANDS, module_of
 
-_UNSAID = {
-    ("", "--log-format"): "how log lines are written: for people, or one JSON object each",
-    ("", "--log-level"): "from which level on records are logged",
-    ("", "--output"): "how it is printed",
-    ("check-config", "files"): "the files or directories to read",
-    ("clean", "--kind"): "what the volume is",
-    ("clean", "--volume-mode"): "how it is offered",
-    ("clean", "--device"): "the device it must still be",
-    ("clean", "--size"): "the size it must still have",
-    ("clean", "--identity"): "what it must still be: the annotation `localvolume.dev/identity`",
-    ("clean", "--timeout"): "how long it may take (default: as long as it takes)",
-}
-"""What is said of a flag whose own help says nothing; under "" for every command."""
+_DEFAULT = re.compile(r"\(default ([^\s`)]+)\)$")
 
 _INTRODUCTION = """\
 `localvolume COMMAND --help` says the same. Durations are Go's, like `1h30m`. Exit status: 0 well,
@@ -61,17 +50,11 @@ def _row(command: str, action: argparse.Action) -> tuple[str, str]:
         value = " or ".join(str(choice) for choice in action.choices)
     names = ", ".join(code(one) for one in action.option_strings)
     flag = " ".join(part for part in (names, code(str(value)) if value else "") if part)
-    longest = max(action.option_strings, key=len, default="")
-    said = (
-        action.help or _UNSAID.get((command, longest or action.dest)) or _UNSAID.get(("", longest))
-    )
-    if not said:
-        what = longest or action.dest
-        raise Missing(f"{what} of localvolume {command} has no help: add help= where it is added")
-    words = said if "`" in said else text(said)
-    default = action.default
-    if isinstance(default, str) and default and "default" not in said:
-        words += f" (default {code(default)})"
+    if not action.help:
+        what = max(action.option_strings, key=len, default=action.dest)
+        raise Missing(f"{what} of localvolume {command} has no help: add it where it is added")
+    words = action.help if "`" in action.help else text(action.help)
+    words = _DEFAULT.sub(r"(default `\1`)", words)
     if action.required and action.option_strings:
         words += " (required)"
     return flag, words

@@ -56,10 +56,10 @@ def configuration_of(objects: list[Object], directory: Path) -> Configuration:
 
     others = Others.read(
         {one["name"]: one.get("value", NODE) for one in agent_of(objects)["env"]},
-        local_path=here(args.local_path_config),
-        local_path_provisioner=args.local_path_provisioner_name,
-        openebs_base_paths=args.openebs_base_path,
-        lvmd=here(args.lvmd_config),
+        local_path_config=here(args.local_path_config),
+        local_path_provisioner_name=args.local_path_provisioner_name,
+        openebs_base_path=args.openebs_base_path,
+        lvmd_config=here(args.lvmd_config),
     )
     return loader(others, NODE)(f"{directory}{args.config}")
 

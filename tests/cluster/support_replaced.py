@@ -49,9 +49,9 @@ def others(
     """What environment and flags tell the agent."""
     return Others.read(
         environ or {},
-        local_path=None if local_path is None else str(local_path),
-        local_path_provisioner=LOCAL_PATH,
-        openebs_base_paths=[str(path) for path in base_paths],
+        local_path_config=None if local_path is None else str(local_path),
+        local_path_provisioner_name=LOCAL_PATH,
+        openebs_base_path=[str(path) for path in base_paths],
     )
 
 

@@ -4,20 +4,17 @@ import argparse
 
 import pytest
 
-from localvolume.config.environment import (
-    AgentEnvironment,
-    EnvironmentInvalid,
-    ListenAddress,
-    add_agent_flags,
-    parse_listen_address,
-)
+from localvolume.config.agent_flags import AGENT_FLAGS
+from localvolume.config.environment import AgentEnvironment, EnvironmentInvalid
+from localvolume.config.flags import add_flags
+from localvolume.config.listening import ListenAddress, parse_listen_address
 
 KUBELET = "/var/lib/kubelet"
 
 
 def flags(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(exit_on_error=False)
-    add_agent_flags(parser)
+    add_flags(parser, *AGENT_FLAGS)
     return parser.parse_args(arguments)
 
 

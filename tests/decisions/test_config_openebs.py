@@ -7,7 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.config.environment import EnvironmentInvalid, add_agent_flags
+from localvolume.config.agent_flags import AGENT_FLAGS
+from localvolume.config.environment import EnvironmentInvalid
+from localvolume.config.flags import add_flags
 from localvolume.config.foreign import openebs
 from localvolume.config.foreign.openebs import HostpathClass
 
@@ -74,7 +76,7 @@ def test_the_default_base_path_is_upstreams() -> None:
 
 def test_the_flags() -> None:
     parser = argparse.ArgumentParser()
-    add_agent_flags(parser)
+    add_flags(parser, *AGENT_FLAGS)
     args = parser.parse_args(["--openebs-base-path=/a", "--openebs-base-path=/b"])
     assert args.openebs_base_path == ["/a", "/b"]
     args = parser.parse_args([])

@@ -5,36 +5,44 @@ import re
 
 import pytest
 
+from localvolume.cli.controller import options_of
 from localvolume.cli.main import main
-from localvolume.config.controller_flags import ControllerFlags, add_controller_flags
-from localvolume.config.environment import ListenAddress
+from localvolume.config.controller_flags import CONTROLLER_FLAGS
+from localvolume.config.flags import add_flags
+from localvolume.config.listening import ListenAddress
+from localvolume.controller.controller import ControllerOptions, LeaseOptions
 
 
-def read(*words: str, **environ: str) -> ControllerFlags:
+def read(*words: str, **environ: str) -> ControllerOptions:
     parser = argparse.ArgumentParser()
-    add_controller_flags(parser)
-    return ControllerFlags.read(parser.parse_args(list(words)), environ)
+    add_flags(parser, *CONTROLLER_FLAGS)
+    return options_of(parser.parse_args(list(words)), environ)
 
 
 def test_upstreams_defaults() -> None:
     """Facts, section 6."""
-    flags = read()
-    assert flags.storageclass_names == frozenset()
-    assert flags.pvc_deletion_delay == 60
-    assert flags.stale_pv_discovery_interval == 10
-    assert flags.worker_threads == 10
-    assert flags.resync == 600
-    assert flags.listen_address == ListenAddress(None, 8080)
-    assert flags.metrics_path == "/metrics"
-    assert flags.metrics_certificate is None
-    assert flags.kubeconfig is None
-    assert flags.node_return_period == 24 * 3600
-    assert (flags.lease_namespace, flags.lease_name) == ("default", "localvolume-controller")
-    assert (flags.lease_seconds, flags.renew_deadline, flags.retry_seconds) == (15, 10, 2)
+    options = read()
+    assert options.policy.delete_classes == frozenset()
+    assert options.policy.claim_delay == 60
+    assert options.pace.lost == 10
+    assert options.pace.at_a_time == 10
+    assert options.pace.resync == 600
+    assert options.listen_address == ListenAddress(None, 8080)
+    assert options.metrics_path == "/metrics"
+    assert options.metrics_certificate is None
+    assert options.kubeconfig is None
+    assert options.policy.return_period == 24 * 3600
+    assert options.lease == LeaseOptions(
+        namespace="default",
+        name="localvolume-controller",
+        seconds=15,
+        renew_deadline=10,
+        retry_seconds=2,
+    )
 
 
 def test_all_of_them() -> None:
-    flags = read(
+    options = read(
         "--storageclass-names=fast,slow",
         "--storageclass-names",
         "other",
@@ -52,18 +60,19 @@ def test_all_of_them() -> None:
         "--leader-elect-retry-period=5s",
         MY_NAMESPACE="storage",
     )
-    assert flags.storageclass_names == {"fast", "slow", "other"}
-    assert flags.pvc_deletion_delay == 0
-    assert flags.stale_pv_discovery_interval == 90
-    assert flags.worker_threads == 3
-    assert flags.resync == 3600
-    assert flags.listen_address is None
-    assert flags.metrics_path == "/m"
-    assert flags.kubeconfig == "/some/file"
-    assert flags.node_return_period == 48 * 3600
-    assert (flags.lease_namespace, flags.lease_name) == ("storage", "mine")
-    assert (flags.lease_seconds, flags.renew_deadline, flags.retry_seconds) == (30, 20, 5)
-    assert read("--lease-namespace=given", MY_NAMESPACE="storage").lease_namespace == "given"
+    assert options.policy.delete_classes == {"fast", "slow", "other"}
+    assert options.policy.claim_delay == 0
+    assert options.pace.lost == 90
+    assert options.pace.at_a_time == 3
+    assert options.pace.resync == 3600
+    assert options.listen_address is None
+    assert options.metrics_path == "/m"
+    assert options.kubeconfig == "/some/file"
+    assert options.policy.return_period == 48 * 3600
+    assert options.lease == LeaseOptions(
+        namespace="storage", name="mine", seconds=30, renew_deadline=20, retry_seconds=5
+    )
+    assert read("--lease-namespace=given", MY_NAMESPACE="storage").lease.namespace == "given"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from localvolume.cli.controller import _options
 from localvolume.controller.caches.trimmed import KnownVolume
 from localvolume.controller.caches.trimmedclaims import KnownClass
 from localvolume.controller.model import (
@@ -267,10 +266,10 @@ def test_what_flexvolume_classes_ask_for_is_kept(provisioner: str, there: bool) 
 
 
 def test_ours_is_served_always_and_elastics_where_it_is_named() -> None:
-    policy = _options(read()).policy
+    policy = read()
     assert policy.flex_drivers == {OURS}
-    policy = _options(read(f"--dynamic-provisioners={ELASTIC},rancher.io/local-path")).policy
+    policy = read(f"--dynamic-provisioners={ELASTIC},rancher.io/local-path")
     assert policy.flex_drivers == BOTH
     assert policy.provisioners == {marks.DYNAMIC_PROVISIONER, "rancher.io/local-path"}
     assert policy.makers == policy.provisioners | BOTH
-    assert _options(read(f"--dynamic-provisioners={OURS}")).policy == _options(read()).policy
+    assert read(f"--dynamic-provisioners={OURS}") == read()

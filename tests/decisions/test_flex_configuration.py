@@ -226,13 +226,7 @@ def test_the_nodes_name_as_elastic_has_it() -> None:
 
 
 def read_others(environ: dict[str, str], driver: str | None = None) -> Others:
-    return Others.read(
-        environ,
-        local_path=None,
-        local_path_provisioner="rancher.io/local-path",
-        openebs_base_paths=[],
-        flexvolume_driver=driver,
-    )
+    return Others.read(environ, flexvolume_driver=driver)
 
 
 def test_in_elastics_place_an_agent_needs_no_configmap(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from localvolume.cli import check_config
-from localvolume.config.environment import add_pool_flags
+from localvolume.config.agent_flags import POOL_FLAGS
+from localvolume.config.flags import add_flags
 from localvolume.config.foreign import lvmd
 from localvolume.config.model import ConfigurationInvalid
 from localvolume.config.pools import DYNAMIC_PROVISIONER, LvmConfig, PoolConfig
@@ -216,9 +217,7 @@ def load(tmp_path: Path, text: str, **keys: str) -> Any:
     for name, value in keys.items():
         own.mkdir(exist_ok=True)
         (own / name).write_text(value)
-    others = Others.read(
-        {}, local_path=None, local_path_provisioner="p", openebs_base_paths=[], lvmd=str(path)
-    )
+    others = Others.read({}, lvmd_config=str(path))
     assert others.any
     assert others.directories == (str(path),)
     return loader(others, "node-1")(str(own))
@@ -256,7 +255,7 @@ def test_a_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
 
 def test_the_flag() -> None:
     parser = argparse.ArgumentParser()
-    add_pool_flags(parser)
+    add_flags(parser, *POOL_FLAGS)
     assert parser.parse_args([]).lvmd_config is None
     assert parser.parse_args(["--lvmd-config", "/etc/lvmd.yaml"]).lvmd_config == "/etc/lvmd.yaml"
 

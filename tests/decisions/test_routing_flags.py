@@ -6,31 +6,30 @@ import argparse
 
 import pytest
 
-from localvolume.cli.controller import _options
-from localvolume.config.controller_flags import ControllerFlags, add_controller_flags
+from localvolume.cli.controller import options_of
+from localvolume.config.controller_flags import CONTROLLER_FLAGS
+from localvolume.config.flags import add_flags
+from localvolume.controller.model import Policy
 from tests.decisions.support_routing import OURS
 from tests.suite.names import KUTTI, LOCAL_PATH, OPENEBS
 
 
-def read(*words: str) -> ControllerFlags:
+def read(*words: str) -> Policy:
     parser = argparse.ArgumentParser()
-    add_controller_flags(parser)
-    return ControllerFlags.read(parser.parse_args(list(words)), {})
+    add_flags(parser, *CONTROLLER_FLAGS)
+    return options_of(parser.parse_args(list(words)), {}).policy
 
 
 def test_none_but_ours_unless_said() -> None:
     """Whatever it replaces may be running still."""
-    assert read().dynamic_provisioners == {OURS}
-    assert _options(read()).policy.provisioners == {OURS}
+    assert read().provisioners == {OURS}
 
 
 def test_those_that_are_named() -> None:
-    flags = read(
+    policy = read(
         f"--dynamic-provisioners={LOCAL_PATH}, {OPENEBS},", "--dynamic-provisioners", KUTTI
     )
-    wanted = {OURS, LOCAL_PATH, OPENEBS, KUTTI}
-    assert flags.dynamic_provisioners == wanted
-    assert _options(flags).policy.provisioners == wanted
+    assert policy.provisioners == {OURS, LOCAL_PATH, OPENEBS, KUTTI}
 
 
 @pytest.mark.parametrize("name", ["a b", "example.com/", "/x", "a/b/c", "x" * 64, "Ex_ample/x"])

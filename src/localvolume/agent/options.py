@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 
 from localvolume.agent.deeds import Deeds
 from localvolume.agent.paces import Paces
-from localvolume.config.environment import (
-    DEFAULT_METRICS_PATH,
-    AgentEnvironment,
-    ListenAddress,
-)
+from localvolume.config.agent_flags import CONFIG_DIRECTORY
+from localvolume.config.environment import AgentEnvironment
+from localvolume.config.listening import DEFAULT_METRICS_PATH, ListenAddress
 from localvolume.config.sources import Others
 from localvolume.health.model import Patience
 from localvolume.static.role import GRACE_SECONDS
@@ -21,7 +19,7 @@ from localvolume.volumes.periods import Clock
 class AgentOptions(AgentEnvironment):
     """With what the flags say. Periods and times in seconds."""
 
-    config_directory: str = "/etc/provisioner/config"
+    config_directory: str = CONFIG_DIRECTORY
     listen_address: ListenAddress | None = None
     metrics_path: str = DEFAULT_METRICS_PATH
     metrics_certificate: str | None = None

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from localvolume.cleaning.method import VolumeKind, VolumeMode
+from localvolume.config.flags import Flag, add_flags
 from localvolume.config.syntax.durations import parse_duration
 from localvolume.config.variables import LOCAL_PV_BLKDEVICE, LOCAL_PV_FILESYSTEM, Variable
 from localvolume.volumes.identity import Identity, from_annotation, to_annotation
@@ -53,12 +54,7 @@ class Order:
 
 def add_order_arguments(parser: argparse.ArgumentParser) -> None:
     """Have a parser take what `Order.arguments` gives; argparse itself keeps what follows "--"."""
-    parser.add_argument("--kind", choices=("filesystem", "block"), required=True)
-    parser.add_argument("--volume-mode", choices=("Filesystem", "Block"), required=True)
-    parser.add_argument("--device", metavar="MAJOR:MINOR", type=_device, required=True)
-    parser.add_argument("--size", metavar="BYTES", type=_size, required=True)
-    parser.add_argument("--identity", metavar="JSON", type=_identity, required=True)
-    parser.add_argument("--timeout", metavar="DURATION", type=_timeout)
+    add_flags(parser, *_FLAGS)
     parser.add_argument("cleaner", metavar="-- COMMAND", nargs="*", help="blockCleanerCommand")
 
 
@@ -87,31 +83,35 @@ def _variable(kind: VolumeKind) -> Variable[str]:
 
 def _device(text: str) -> str:
     if not _DEVICE.fullmatch(text):
-        raise argparse.ArgumentTypeError(f'{text!r} is no device like "8:16"')
+        raise ValueError(f'{text!r} is no device like "8:16"')
     return text
 
 
 def _size(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes")
+        raise ValueError(f"{text!r} is no number of bytes")
     return int(text)
 
 
 def _identity(text: str) -> Identity:
-    try:
-        found = from_annotation(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if not found:
-        raise argparse.ArgumentTypeError("an empty identity would fit any volume")
+    if not (found := from_annotation(text)):
+        raise ValueError("an empty identity would fit any volume")
     return found
 
 
 def _timeout(text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} leaves no time")
+    if (seconds := parse_duration(text)) <= 0:
+        raise ValueError(f"{text!r} leaves no time")
     return seconds
+
+
+_FLAGS = (
+    Flag("--kind", "", "what the volume is", choices=("filesystem", "block"), required=True),
+    Flag("--volume-mode", "", "how it is offered", choices=("Filesystem", "Block"), required=True),
+    Flag("--device", "MAJOR:MINOR", "the device it must still be", _device, required=True),
+    Flag("--size", "BYTES", "the size it must still have", _size, required=True),
+    Flag("--identity", "JSON",
+         "what it must still be: the annotation `localvolume.dev/identity`", _identity,
+         required=True),
+    Flag("--timeout", "DURATION", "how long it may take (default: as long as it takes)", _timeout),
+)  # fmt: skip

@@ -13,38 +13,14 @@ from localvolume.agent.options import AgentOptions
 from localvolume.agent.paces import Paces
 from localvolume.cli.logs import add_log_arguments, set_up
 from localvolume.cli.process import run_process
-from localvolume.config.environment import (
-    AgentEnvironment,
-    EnvironmentInvalid,
-    add_agent_flags,
-)
+from localvolume.config.agent_flags import AGENT_FLAGS, FLEXVOLUME_DRIVER, POOL_FLAGS
+from localvolume.config.environment import AgentEnvironment, EnvironmentInvalid
+from localvolume.config.flags import add_flags, values
 from localvolume.config.sources import Others
-from localvolume.config.syntax.durations import parse_duration
-
-CONFIG_DIRECTORY = "/etc/provisioner/config"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_agent_flags(parser)
-    parser.add_argument(
-        "--config",
-        metavar="DIR",
-        default=CONFIG_DIRECTORY,
-        help=f"the mounted ConfigMap (default {CONFIG_DIRECTORY})",
-    )
-    parser.add_argument(
-        "--vanished-grace",
-        metavar="DURATION",
-        type=parse_duration,
-        default=60.0,
-        help="how long a volume that no claim ever used may be missing before its "
-        "PersistentVolume is withdrawn (default 1m)",
-    )
-    parser.add_argument(
-        "--claims-in-metrics",
-        action="store_true",
-        help="name the claim of a volume in the metrics of volumes, to everyone who may read them",
-    )
+    add_flags(parser, *AGENT_FLAGS)
     add_log_arguments(parser)
 
 
@@ -55,14 +31,7 @@ def run(
     set_up(arguments)
     try:
         environment = AgentEnvironment.read(os.environ)
-        others = Others.read(
-            os.environ,
-            local_path=arguments.local_path_config,
-            local_path_provisioner=arguments.local_path_provisioner_name,
-            openebs_base_paths=arguments.openebs_base_path,
-            lvmd=arguments.lvmd_config,
-            flexvolume_driver=arguments.flexvolume_driver,
-        )
+        others = Others.read(os.environ, **values(arguments, (FLEXVOLUME_DRIVER, *POOL_FLAGS)))
     except EnvironmentInvalid as invalid:
         for problem in invalid.problems:
             print(f"localvolume agent: {problem}", file=sys.stderr)

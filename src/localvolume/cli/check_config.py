@@ -17,6 +17,7 @@ from typing import Any
 
 from localvolume.cli.judging import problem_of_directory, problems_of_pools
 from localvolume.config import loading
+from localvolume.config.flags import Flag, add_flags, output
 from localvolume.config.foreign import localpath, lvmd
 from localvolume.config.model import ConfigurationInvalid, Problem
 from localvolume.config.pools import PoolConfig, faults_between
@@ -31,13 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "TopoLVM's lvmd.yaml."
     )
     parser.epilog = "Exit status: 0 good, 1 problems, 2 wrong usage."
-    parser.add_argument("files", metavar="FILE", nargs="+")
-    parser.add_argument(
-        "--no-host-checks",
-        action="store_true",
-        help="do not look for executables, directories and pools on this machine",
-    )
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="the files or directories to read")
+    text = "do not look for executables, directories and pools on this machine"
+    add_flags(parser, Flag("--no-host-checks", "", text), output("text", "json"))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,6 +24,7 @@ from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped, Progre
 from localvolume.cleaning.run import clean
 from localvolume.cleaning.target import Target
 from localvolume.cli.logs import add_log_arguments, set_up
+from localvolume.config.flags import Flag, add_flags
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
@@ -41,13 +42,8 @@ _PROGRESS_SECONDS = 30.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Exit status: 0 clean, 1 not clean, 2 not understood."
     add_order_arguments(parser)
-    parser.add_argument(
-        "--termination-log",
-        metavar="FILE",
-        default=TERMINATION_LOG,
-        help="where the receipt, or why there is none, is written if that file exists "
-        f"(default {TERMINATION_LOG})",
-    )
+    text = "where the receipt, or why there is none, is written if that file exists"
+    add_flags(parser, Flag("--termination-log", "FILE", text, default=TERMINATION_LOG))
     add_log_arguments(parser)
 
 

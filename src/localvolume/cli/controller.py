@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 
 from localvolume.cli.logs import add_log_arguments, set_up
 from localvolume.cli.process import run_process
 from localvolume.config.controller_flags import (
-    ControllerFlags,
+    CONTROLLER_FLAGS,
     FlagsInvalid,
-    add_controller_flags,
+    check_together,
+    lease_namespace,
 )
+from localvolume.config.flags import add_flags
+from localvolume.config.provisioner import DYNAMIC_PROVISIONER
 from localvolume.controller.controller import Controller, ControllerOptions, LeaseOptions
 from localvolume.controller.leading import Pace
 from localvolume.controller.model import Policy
@@ -20,43 +24,47 @@ from localvolume.volumes.marks import FLEX_DRIVER, FLEX_DRIVERS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_controller_flags(parser)
+    add_flags(parser, *CONTROLLER_FLAGS)
     add_log_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     set_up(arguments)
     try:
-        options = _options(ControllerFlags.read(arguments, os.environ))
+        options = options_of(arguments, os.environ)
     except FlagsInvalid as error:
         print(f"localvolume controller: {error}", file=sys.stderr)
         return 2
     return run_process("controller", Controller(options).run)
 
 
-def _options(flags: ControllerFlags) -> ControllerOptions:
+def options_of(given: argparse.Namespace, environ: Mapping[str, str]) -> ControllerOptions:
+    """Our own provisioner is always served. Raises FlagsInvalid."""
+    namespace = lease_namespace(given, environ)
+    check_together(given)
+    provisioners = {DYNAMIC_PROVISIONER, *given.dynamic_provisioners}
     return ControllerOptions(
         policy=Policy(
-            delete_classes=flags.storageclass_names,
-            claim_delay=flags.pvc_deletion_delay,
-            return_period=flags.node_return_period,
-            provisioners=flags.dynamic_provisioners - FLEX_DRIVERS,
-            flex_drivers=(flags.dynamic_provisioners & FLEX_DRIVERS) | {FLEX_DRIVER},
+            delete_classes=frozenset(given.storageclass_names),
+            claim_delay=given.pvc_deletion_delay,
+            return_period=given.node_return_period,
+            provisioners=frozenset(provisioners - FLEX_DRIVERS),
+            flex_drivers=frozenset(provisioners & FLEX_DRIVERS | {FLEX_DRIVER}),
         ),
         pace=Pace(
-            lost=flags.stale_pv_discovery_interval,
-            resync=flags.resync,
-            at_a_time=flags.worker_threads,
+            lost=given.stale_pv_discovery_interval,
+            resync=given.resync,
+            at_a_time=given.worker_threads,
         ),
         lease=LeaseOptions(
-            name=flags.lease_name,
-            namespace=flags.lease_namespace,
-            seconds=flags.lease_seconds,
-            renew_deadline=flags.renew_deadline,
-            retry_seconds=flags.retry_seconds,
+            name=given.lease_name,
+            namespace=namespace,
+            seconds=given.leader_elect_lease_duration,
+            renew_deadline=given.leader_elect_renew_deadline,
+            retry_seconds=given.leader_elect_retry_period,
         ),
-        kubeconfig=flags.kubeconfig,
-        listen_address=flags.listen_address,
-        metrics_path=flags.metrics_path,
-        metrics_certificate=flags.metrics_certificate,
+        kubeconfig=given.kubeconfig,
+        listen_address=given.listen_address,
+        metrics_path=given.metrics_path,
+        metrics_certificate=given.metrics_certificate,
     )

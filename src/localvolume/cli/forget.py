@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 
+from localvolume.config.flags import Flag, add_flags
 from localvolume.config.variables import RECORDS_DIR
 from localvolume.host.filesystem.volumenotes import AnotherMount
 from localvolume.host.mount.mounts import read_mount_table
@@ -26,18 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="a volume: a mount point, or a device or a link to one, as seen from here",
     )
-    parser.add_argument(
-        "--records-dir",
-        metavar="DIR",
-        default=None,
-        help=f"where the records of devices are (default: {RECORDS_DIR})",
-    )
+    text = f"where the records of devices are (default: {RECORDS_DIR})"
+    add_flags(parser, Flag("--records-dir", "DIR", text, RECORDS_DIR.parse))
 
 
 def run(arguments: argparse.Namespace) -> int:
-    given = {} if arguments.records_dir is None else {RECORDS_DIR.name: arguments.records_dir}
     try:
-        records = Records(RECORDS_DIR.read({**os.environ, **given}))
+        records = Records(arguments.records_dir or RECORDS_DIR.read(os.environ))
     except ValueError as error:
         print(f"localvolume forget: {error}", file=sys.stderr)
         return 2

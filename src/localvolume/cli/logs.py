@@ -8,25 +8,25 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+from localvolume.config.flags import Flag, add_flags
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 _KLOG_DEBUG = 4
 """From this verbosity on, programs that log with klog tell what only their developers want."""
 
+_FLAGS = (
+    Flag("--log-format", "", "how log lines are written: for people, or one JSON object each",
+         choices=("text", "json"), default="text"),
+    Flag("--log-level", "", "from which level on records are logged",
+         choices=("debug", "info", "warning", "error"), default="info"),
+)  # fmt: skip
+
 
 def add_log_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--log-format", choices=("text", "json"), default="text")
-    parser.add_argument(
-        "--log-level", choices=("debug", "info", "warning", "error"), default="info"
-    )
-    parser.add_argument(
-        "-v",
-        "--v",
-        metavar="N",
-        type=int,
-        default=0,
-        help=f"verbosity as klog counts it: {_KLOG_DEBUG} and more is --log-level debug",
-    )
+    add_flags(parser, *_FLAGS)
+    text = f"verbosity as klog counts it: {_KLOG_DEBUG} and more is --log-level debug"
+    parser.add_argument("-v", "--v", metavar="N", type=int, default=0, help=text)
 
 
 def set_up(arguments: argparse.Namespace) -> None:

@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from localvolume.backends.pool.survey import survey
-from localvolume.cli.agent import CONFIG_DIRECTORY
 from localvolume.cli.ownpod import own_node
-from localvolume.config.environment import EnvironmentInvalid, add_pool_flags
+from localvolume.config.agent_flags import CONFIG, POOL_FLAGS
+from localvolume.config.environment import EnvironmentInvalid
+from localvolume.config.flags import KUBECONFIG, Flag, add_flags, output, values
 from localvolume.config.model import ConfigurationInvalid
 from localvolume.config.pools import PoolConfig
 from localvolume.config.sources import Others, loader
@@ -36,28 +37,14 @@ from localvolume.volumes.capacity import quantity
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Exit status: 0 none, 1 some, 2 a pool or the cluster could not be asked."
-    parser.add_argument(
-        "--config",
-        metavar="DIR",
-        default=CONFIG_DIRECTORY,
-        help=f"the mounted ConfigMap (default {CONFIG_DIRECTORY})",
-    )
-    parser.add_argument("--node", metavar="NAME", help="this node's name (default: MY_NODE_NAME)")
-    add_pool_flags(parser)
-    parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the cluster")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    node = Flag("--node", "NAME", "this node's name (default: MY_NODE_NAME)")
+    add_flags(parser, CONFIG, node, *POOL_FLAGS, KUBECONFIG, output("table", "json"))
 
 
 def run(arguments: argparse.Namespace) -> int:
     node = arguments.node or own_node()
     try:
-        others = Others.read(
-            os.environ,
-            local_path=arguments.local_path_config,
-            local_path_provisioner=arguments.local_path_provisioner_name,
-            openebs_base_paths=arguments.openebs_base_path,
-            lvmd=arguments.lvmd_config,
-        )
+        others = Others.read(os.environ, **values(arguments, POOL_FLAGS))
         configuration = loader(others, node)(arguments.config)
         volumes = _volumes(arguments.kubeconfig)
         configs, unexpanded = asyncio.run(_expanded(configuration.pools, volumes, node))

@@ -17,6 +17,8 @@ from localvolume.cli.judging import problems_of_pools
 from localvolume.cli.ownpod import own_namespace, own_node, own_pod
 from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
 from localvolume.cli.rows import PRINTERS
+from localvolume.config.agent_flags import CONFIG_DIRECTORY
+from localvolume.config.flags import KUBECONFIG, Flag, add_flags, output
 from localvolume.config.loading import load
 from localvolume.config.model import Configuration, ConfigurationInvalid
 from localvolume.config.syntax.names import fault_of_label_value
@@ -69,27 +71,17 @@ VERDICTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config",
-        metavar="DIR",
-        default="/etc/provisioner/config",
-        help="the configuration (default /etc/provisioner/config)",
-    )
-    parser.add_argument(
-        "--node", metavar="NAME", help="this node's name (default: MY_NODE_NAME, or the hostname)"
-    )
-    parser.add_argument(
-        "--offline",
-        action="store_true",
-        help="ask no cluster: no PersistentVolume exists, every class has reclaim policy Delete",
-    )
-    parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the cluster")
-    parser.add_argument(
-        "--namespace",
-        metavar="NAMESPACE",
-        help="where the agent's cleaning Jobs are (default: MY_NAMESPACE, or default)",
-    )
-    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+    add_flags(
+        parser,
+        Flag("--config", "DIR", "the configuration", default=CONFIG_DIRECTORY),
+        Flag("--node", "NAME", "this node's name (default: MY_NODE_NAME, or the hostname)"),
+        Flag("--offline", "",
+             "ask no cluster: no PersistentVolume exists, every class has reclaim policy Delete"),
+        KUBECONFIG,
+        Flag("--namespace", "NAMESPACE",
+             "where the agent's cleaning Jobs are (default: MY_NAMESPACE, or default)"),
+        output("table", "json", "yaml"),
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:

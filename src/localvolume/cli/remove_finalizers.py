@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from localvolume.config.flags import DRY_RUN, KUBECONFIG, add_flags
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, JsonPatch
@@ -62,8 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the PersistentVolumes of this node; may be given several times",
     )
     which.add_argument("--all", action="store_true", help="those of the whole cluster")
-    parser.add_argument("--dry-run", action="store_true", help="say it and change nothing")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the cluster")
+    add_flags(parser, DRY_RUN, KUBECONFIG)
 
 
 def run(

@@ -12,6 +12,7 @@ from collections import Counter
 
 from localvolume.backends.pool.restamp import Found, Refused, restamp, survey
 from localvolume.backends.pool.root import PoolUnusable
+from localvolume.config.flags import DRY_RUN, Flag, add_flags
 
 WAIT_SECONDS = 180.0
 """An agent looks every two minutes at least, and lets go of the pool then."""
@@ -29,20 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", metavar="PATH", nargs="+", help="a pool's directory, as seen from here"
     )
-    parser.add_argument("--dry-run", action="store_true", help="say it and change nothing")
-    parser.add_argument(
-        "--by-name",
-        action="store_true",
-        help="what lies under each name is that volume's, also where the record of another tells"
-        " of it",
+    text = (
+        "what lies under each name is that volume's, also where the record of another tells of it"
     )
-    parser.add_argument(
-        "--wait",
-        metavar="SECONDS",
-        type=float,
-        default=WAIT_SECONDS,
-        help=f"how long to wait for an agent that works in it (default {WAIT_SECONDS:g})",
-    )
+    add_flags(parser, DRY_RUN, Flag("--by-name", "", text))
+    text = f"how long to wait for an agent that works in it (default {WAIT_SECONDS:g})"
+    parser.add_argument("--wait", metavar="SECONDS", type=float, default=WAIT_SECONDS, help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,8 +8,9 @@ import json
 import sys
 
 from localvolume.cli.seeing.facts import Facts
-from localvolume.cli.seeing.reading import access_of, add_access_arguments, read
+from localvolume.cli.seeing.reading import ACCESS_FLAGS, access_of, read
 from localvolume.cli.seeing.status.overview import overview
+from localvolume.config.flags import Flag, add_flags, output
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
 
@@ -19,12 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Exit status: 0 also where there are problems; with --check, 1 where somebody should look "
         "or something could not be read; 2 where nothing could be read."
     )
-    parser.add_argument("--node", metavar="NAME", default="", help="what concerns this node only")
-    parser.add_argument("-o", "--output", choices=("table", "wide", "json"), default="table")
-    parser.add_argument(
-        "--check", action="store_true", help="exit with 1 where somebody should look"
+    add_flags(
+        parser,
+        Flag("--node", "NAME", "what concerns this node only", default=""),
+        output("table", "wide", "json"),
+        Flag("--check", "", "exit with 1 where somebody should look"),
+        *ACCESS_FLAGS,
     )
-    add_access_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

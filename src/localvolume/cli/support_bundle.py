@@ -11,15 +11,16 @@ import time
 from importlib import metadata
 from typing import Any, Final
 
-from localvolume.cli.agent import CONFIG_DIRECTORY
 from localvolume.cli.ownpod import own_namespace, own_node
 from localvolume.cli.seeing.bundle.archive import Archive
 from localvolume.cli.seeing.bundle.collecting import LOG_BYTES, Reader
 from localvolume.cli.seeing.bundle.hostfacts import Host, Volumes
 from localvolume.cli.seeing.bundle.redact import Redactor
 from localvolume.cli.seeing.bundle.trimming import trimmed
-from localvolume.cli.seeing.reading import access_of, add_access_arguments, read
+from localvolume.cli.seeing.reading import ACCESS_FLAGS, access_of, read
 from localvolume.cli.seeing.status.overview import overview
+from localvolume.config.agent_flags import CONFIG_DIRECTORY
+from localvolume.config.flags import Flag, add_flags
 from localvolume.config.syntax.durations import parse_duration
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
@@ -43,29 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "not be read. Run on a node, it has that node's mounts, disks and plan as well. Exit "
         "status: 0 written, 1 not written, 2 the cluster could not be asked."
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="a new file; default: localvolume-support-<time>.tar.gz here",
-    )
-    parser.add_argument(
-        "--logs-since",
-        metavar="DURATION",
-        type=parse_duration,
-        default=86400.0,
-        help="how far back the logs of our pods go (default 24h)",
-    )
-    parser.add_argument(
-        "--node", metavar="NAME", default="", help="logs of the pods of this node only"
-    )
-    parser.add_argument(
-        "--config",
-        metavar="DIR",
-        default=CONFIG_DIRECTORY,
-        help=f"the agent's configuration on this host, for its plan (default {CONFIG_DIRECTORY})",
-    )
-    add_access_arguments(parser)
+    add_flags(
+        parser,
+        Flag("-o --output", "FILE", "a new file; default: localvolume-support-<time>.tar.gz here"),
+        Flag("--logs-since", "DURATION", "how far back the logs of our pods go", parse_duration,
+             "24h"),
+        Flag("--node", "NAME", "logs of the pods of this node only", default=""),
+        Flag("--config", "DIR", "the agent's configuration on this host, for its plan",
+             default=CONFIG_DIRECTORY),
+        *ACCESS_FLAGS,
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:

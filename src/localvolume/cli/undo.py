@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import sys
 
+from localvolume.config.flags import KUBECONFIG, add_flags
 from localvolume.dynamic.patches import undone
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
@@ -24,7 +25,7 @@ _TRIES = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("volume", metavar="PV", help="the PersistentVolume's name")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the cluster")
+    add_flags(parser, KUBECONFIG)
 
 
 def run(arguments: argparse.Namespace) -> int:

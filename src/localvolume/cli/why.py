@@ -10,14 +10,15 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from localvolume.cli.agent import CONFIG_DIRECTORY
 from localvolume.cli.ownpod import own_namespace, own_node
 from localvolume.cli.seeing.facts import Facts
-from localvolume.cli.seeing.reading import access_of, add_access_arguments, read, with_consumers
+from localvolume.cli.seeing.reading import ACCESS_FLAGS, access_of, read, with_consumers
 from localvolume.cli.seeing.why.claim import why_claim
 from localvolume.cli.seeing.why.explanation import Explanation
 from localvolume.cli.seeing.why.path import place_of, volumes_at, why_place
 from localvolume.cli.seeing.why.volume import why_volume
+from localvolume.config.agent_flags import CONFIG_DIRECTORY
+from localvolume.config.flags import Flag, add_flags, output
 from localvolume.config.syntax.readers import did_you_mean
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
@@ -35,15 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", metavar="WHAT", help="pv/NAME, pvc/NAME, a bare name (volume or claim), or /a/path"
     )
-    parser.add_argument("-n", "--namespace", metavar="NAME", help="of the claim")
-    parser.add_argument("--node", metavar="NAME", default="", help="the node that has the path")
-    parser.add_argument(
-        "--config",
-        metavar="DIR",
-        help=f"this host is the node, with this configuration (default {CONFIG_DIRECTORY}, if any)",
+    here = f"this host is the node, with this configuration (default {CONFIG_DIRECTORY}, if any)"
+    add_flags(
+        parser,
+        Flag("-n --namespace", "NAME", "of the claim"),
+        Flag("--node", "NAME", "the node that has the path", default=""),
+        Flag("--config", "DIR", here),
+        output("text", "json"),
+        *ACCESS_FLAGS,
     )
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
-    add_access_arguments(parser)
 
 
 class _NoSuch(Exception):

@@ -18,7 +18,6 @@ from localvolume.config.syntax import document
 from localvolume.config.syntax.keytable import read_keys
 from localvolume.config.syntax.readers import Place, one_line
 
-DEFAULT_DIRECTORY = "/etc/provisioner/config/"
 _DATA = "..data"
 _TRIES = 5
 # The API server takes no ConfigMap above 1 MiB; this leaves room and bounds the memory.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from localvolume.config import loading, variables
-from localvolume.config.environment import LOCAL_PATH_PROVISIONER
+from localvolume.config.agent_flags import LOCAL_PATH_PROVISIONER
 from localvolume.config.model import Configuration, ConfigurationInvalid, Problem, Served
 
 if TYPE_CHECKING:
@@ -64,26 +64,26 @@ class Others:
         cls,
         environ: Mapping[str, str],
         *,
-        local_path: str | None,
-        local_path_provisioner: str,
-        openebs_base_paths: Sequence[str],
+        local_path_config: str | None = None,
+        local_path_provisioner_name: str = LOCAL_PATH_PROVISIONER,
+        openebs_base_path: Sequence[str] = (),
         flexvolume_driver: str | None = None,
-        lvmd: str | None = None,
+        lvmd_config: str | None = None,
     ) -> Others:
-        """Raises EnvironmentInvalid."""
-        given = local_path or openebs_base_paths or flexvolume_driver or lvmd
+        """From the environment and the flags of these names. Raises EnvironmentInvalid."""
+        given = local_path_config or openebs_base_path or flexvolume_driver or lvmd_config
         if not (given or any(one.text(environ) for one in _VARIABLES)):
             return cls()
         from localvolume.config.foreign import elastic, kutti, openebs
 
-        base_paths = openebs.pools(openebs_base_paths, environ)
+        base_paths = openebs.pools(openebs_base_path, environ)
         return cls(
             kutti=kutti.pool(environ),
-            local_path=local_path,
-            local_path_provisioner=local_path_provisioner,
+            local_path=local_path_config,
+            local_path_provisioner=local_path_provisioner_name,
             openebs=base_paths,
             openebs_base_path=openebs.default_base_path(base_paths, environ),
-            lvmd=lvmd,
+            lvmd=lvmd_config,
             flexvolume=elastic.flexvolume(environ, flexvolume_driver),
         )
 

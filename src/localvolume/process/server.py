@@ -15,7 +15,7 @@ from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from localvolume.config.environment import ListenAddress
+from localvolume.config.listening import ListenAddress
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.kinds import DAEMON_SETS, EVENTS, NODES
 from localvolume.config.controller_flags import DEFAULT_LEASE_NAME
+from localvolume.config.flags import KUBECONFIG, Flag
 from localvolume.kube.access.auth import Access, find_access
 from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client
@@ -34,25 +35,17 @@ from localvolume.volumes import marks
 SELECTOR = "app.kubernetes.io/part-of=local-volume-provisioner"
 """The label that the chart gives to everything of ours, by whatever name it is installed."""
 
+ACCESS_FLAGS: Final = (
+    KUBECONFIG,
+    Flag("--context", "NAME", "which context of the kubeconfig"),
+    Flag("--selector", "LABELS", "the label of our pods", default=SELECTOR),
+    Flag("--release-namespace", "NAME",
+         "where it is installed; nothing in another namespace is taken for ours (default: any)",
+         default=""),
+)  # fmt: skip
+"""How the cluster is reached, and how our pods are found in it."""
+
 V = TypeVar("V")
-
-
-def add_access_arguments(parser: argparse.ArgumentParser) -> None:
-    """How the cluster is reached, and how our pods are found in it."""
-    parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the cluster")
-    parser.add_argument("--context", metavar="NAME", help="which context of the kubeconfig")
-    parser.add_argument(
-        "--selector",
-        metavar="LABELS",
-        default=SELECTOR,
-        help=f"the label of our pods (default {SELECTOR})",
-    )
-    parser.add_argument(
-        "--release-namespace",
-        metavar="NAME",
-        default="",
-        help="where it is installed; nothing in another namespace is taken for ours (default: any)",
-    )
 
 
 def access_of(arguments: argparse.Namespace) -> Access:

@@ -18,6 +18,7 @@ _UNITS = {
 _PART = re.compile(r"(?=\.?[0-9])([0-9]*)\.?([0-9]*)([^0-9.]*)")
 _LONGEST = 2**63 - 1
 _DIGITS_ENOUGH = 100
+_SHORTEST_PERIOD = 0.1
 _EXAMPLE = 'write one like "90s", "5m" or "1h30m"'
 
 
@@ -51,3 +52,11 @@ def parse_duration(text: str) -> float:
     if nanoseconds > _LONGEST:
         raise BadDuration(f"{text!r} is longer than 292 years")
     return sign * nanoseconds / 10**9
+
+
+def parse_period(text: str) -> float:
+    """How often something is done: at most ten times a second. Raises BadDuration."""
+    seconds = parse_duration(text)
+    if seconds < _SHORTEST_PERIOD:
+        raise BadDuration(f"{text!r} is shorter than 100ms")
+    return seconds

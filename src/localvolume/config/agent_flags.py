@@ -1,0 +1,62 @@
+"""The flags of the agent: upstream's by their names, and ours.
+
+Upstream's: `--listen-address`, `--metrics-path`, `--discovery-period`, `--config-sync-period`.
+Where we take another provisioner's place, flags of ours say where local-path's and TopoLVM's
+configuration and OpenEBS' base paths are.
+
+Upstream looks at the disks and at its configuration once a period. We are told of changes, so the
+two periods are what they can still mean: how long a change that nobody was told of may go
+unnoticed. Nothing is looked at periodically on their account unless they are given.
+"""
+
+from typing import Final
+
+from localvolume.config.flags import Flag
+from localvolume.config.listening import (
+    DEFAULT_LISTEN_ADDRESS,
+    SERVING_FLAGS,
+    parse_listen_address,
+)
+from localvolume.config.syntax.durations import parse_duration, parse_period
+
+CONFIG_DIRECTORY: Final = "/etc/provisioner/config"
+LOCAL_PATH_PROVISIONER: Final = "rancher.io/local-path"
+
+CONFIG: Final = Flag("--config", "DIR", "the mounted ConfigMap", default=CONFIG_DIRECTORY)
+FLEXVOLUME_DRIVER: Final = Flag(
+    "--flexvolume-driver", "KIND",
+    "serve FlexVolume as elastic's daemon did: lvm or bindmount (also DRIVER_KIND)",
+)  # fmt: skip
+POOL_FLAGS: Final = (
+    Flag("--local-path-config", "PATH",
+         "local-path's config.json, or the directory of its mounted ConfigMap: make volumes "
+         "as it says"),
+    Flag("--local-path-provisioner-name", "NAME", "which provisioner those classes name",
+         default=LOCAL_PATH_PROVISIONER),
+    Flag("--openebs-base-path", "PATH",
+         "a directory that OpenEBS hostpath classes may have as BasePath (may be repeated; "
+         "OPENEBS_IO_BASE_PATH is one, too)", lambda path: [path], repeated=True),
+    Flag("--lvmd-config", "PATH",
+         "TopoLVM's lvmd.yaml, or the directory that it is in: make logical volumes in the "
+         "volume groups and thin pools of its device classes"),
+)  # fmt: skip
+"""Ours for the formats of the provisioners that are replaced."""
+
+AGENT_FLAGS: Final = (
+    Flag("--listen-address", "[HOST]:PORT", "where metrics and /ready are served",
+         parse_listen_address, DEFAULT_LISTEN_ADDRESS),
+    *SERVING_FLAGS,
+    Flag("--discovery-period", "DURATION",
+         "look at all discovery directories at least this often "
+         "(default: when something changes)", parse_period),
+    Flag("--config-sync-period", "DURATION",
+         "read the configuration at least this often (default: when it changes)", parse_period),
+    FLEXVOLUME_DRIVER,
+    *POOL_FLAGS,
+    CONFIG,
+    Flag("--vanished-grace", "DURATION",
+         "how long a volume that no claim ever used may be missing before its "
+         "PersistentVolume is withdrawn", parse_duration, "1m"),
+    Flag("--claims-in-metrics", "",
+         "name the claim of a volume in the metrics of volumes, to everyone who may read them"),
+)  # fmt: skip

@@ -1,5 +1,9 @@
 """A volume that disappears: its offer ends after a while, a claim on it never does."""
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from tests.cluster.support_agent import Lab
@@ -76,18 +80,36 @@ def test_devices_links_and_entries_that_go_and_return(lab: Lab) -> None:
         lab.published(block, name, unlike=volume["metadata"]["uid"])
 
 
-def test_a_link_that_udev_makes_a_moment_after_its_device(lab: Lab) -> None:
+def test_a_link_that_udev_makes_a_moment_after_its_device(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Administrators link to /dev/disk/by-id, which nothing tells us of when it comes."""
-    # The link is to be there by then, also after a slow look.
-    lab.hurry(udev=15.0)
+    # The later of the two looks at a device comes when the test says so: once the link is there,
+    # however long that took.
+    lab.hurry(udev=3601.0)
+    later: list[tuple[str, Callable[[], object]]] = []
+    real = asyncio.BaseEventLoop.call_later
+
+    def call_later(
+        loop: asyncio.BaseEventLoop, delay: float, call: Callable[..., Any], *args: Any, **how: Any
+    ) -> asyncio.TimerHandle:
+        if delay == lab.paces.static.udev:
+            later.append((args[0], lambda: loop.call_soon_threadsafe(call, *args)))
+        return real(loop, delay, call, *args, **how)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "call_later", call_later)
     block = lab.add_class("block", volumeMode="Block")
     by_id = lab.directory / "by-id"
     lab.unlink_later(block.path("one")).symlink_to(by_id)
     lab.start()
     device = lab.raw_disk()
+    lab.until(lambda: [number for number, _ in later], lambda found: device.number in found)
     lab.settle()
     assert lab.volumes() == []
     by_id.symlink_to(device.path)
+    for number, look in later:
+        if number == device.number:
+            look()
     lab.published(block, "one")
 
 

@@ -52,7 +52,8 @@ def test_a_volume_taken_back_before_its_deletion_is_asked_for(lab: Lab, tmp_path
     """Released when it was looked at, bound again when we act: the deletion must not go through."""
     fs = lab.add_class("fs")
     where = lab.mount(lab.disk(), fs.path("one"))
-    deletion = Order("hold", ("delete",), times=1)
+    # Each of them: one that was held for too long is given up, and asked for again.
+    deletion = Order("hold", ("delete",))
     with proxy_for(lab.plane, tmp_path) as proxy:
         lab.kubeconfig = proxy.kubeconfig
         proxy.orders.append(deletion)

@@ -136,17 +136,18 @@ def test_running_cleanings_are_counted_while_they_run(lab: Lab) -> None:
 def test_paths_and_answers(lab: Lab) -> None:
     missing = lab.add_class("missing", mountDir=str(lab.directory / "not-yet"))
     lab.start(metrics_path="/custom/metrics", wait=False)
-    lab.until(lambda: lab.http("/ready"), lambda got: missing.name in got[1])
     for path in ("/ready", "/ready/DiscovererReadyzCheck"):
-        status, text = lab.http(path)
-        assert status == 500
+        text = lab.until(
+            lambda path=path: lab.http(path),  # type: ignore[misc]
+            lambda got: got[0] == 500 and missing.name in got[1],
+        )[1]
         assert "cannot be listed" in text
     assert lab.http("/metrics")[0] == 404
     assert f"{UPSTREAM}proctable_running" in lab.http("/custom/metrics")[1]
     assert lab.http("/healthz") == (200, "ok\n")
     missing.directory.mkdir()
     lab.until(lambda: lab.http("/ready"), lambda got: got == (200, "ok\n"))
-    assert lab.http("/ready/DiscovererReadyzCheck")[0] == 200
+    lab.until(lambda: lab.http("/ready/DiscovererReadyzCheck")[0], lambda status: status == 200)
     lab.stop()
 
 

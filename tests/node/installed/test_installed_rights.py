@@ -185,4 +185,5 @@ def test_without_its_policies_an_agent_is_not_ready(installed: Installed) -> Non
     finally:
         installed.plane.request("POST", where, anew)
     installed.wait_ready()
-    assert readiness(installed, installed.pods(AGENT)[0]).startswith("ok")
+    (agent,) = installed.pods(AGENT)
+    until(lambda: readiness(installed, agent), lambda said: said.startswith("ok"))

@@ -46,8 +46,11 @@ def test_a_pool_that_counts_errors(dynamic: DynamicLab) -> None:
         text = says(dynamic, name, "IOErrors: its ext4 on")
         assert dynamic.event(name, "VolumeUnhealthy")["message"] == text
         assert text in dynamic.event(claim_name, "VolumeUnhealthy")["message"]
-        (labels,) = told(dynamic)
-        assert labels["persistentvolume"] == name
+        # They are counted anew, one after the other, at each look.
+        dynamic.until(
+            lambda: [one["persistentvolume"] for one in told(dynamic)],
+            lambda found: found == [name],
+        )
         # Nothing new goes there; what was there stays.
         late = dynamic.claim(cls)
         dynamic.event(late["metadata"]["name"], "ProvisioningFailed", "counts errors")

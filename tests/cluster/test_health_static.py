@@ -42,7 +42,7 @@ def test_errors_are_told_until_they_are_repaired(lab: Lab) -> None:
     assert about["involvedObject"]["kind"] == "PersistentVolumeClaim"
     assert about["involvedObject"]["uid"] == uid
     labels = {"persistentvolume": name, "claim": "", "storageclass": fs.name}
-    assert told(lab) == [{**labels, "reason": "IOErrors"}]
+    lab.until(lambda: told(lab), lambda found: found == [{**labels, "reason": "IOErrors"}])
     # One more error is no news, nor is another agent.
     count_an_error(disk)
     looked(lab)
@@ -88,10 +88,11 @@ def test_filesystems_that_stop(lab: Lab) -> None:
     looked(lab)
     assert written(lab, names["meant"]) == ""
     # Nobody has them: nobody else is to be told.
-    assert {one["persistentvolume"]: (one["claim"], one["reason"]) for one in told(lab)} == {
-        names["stops"]: ("", "ReadOnly"),
-        names["shut"]: ("", "IOErrors"),
-    }
+    wanted = {names["stops"]: ("", "ReadOnly"), names["shut"]: ("", "IOErrors")}
+    lab.until(
+        lambda: {one["persistentvolume"]: (one["claim"], one["reason"]) for one in told(lab)},
+        lambda found: found == wanted,
+    )
     for key in volumes:
         lab.stays(volumes[key])
     unmount(fs.path("shut"))
@@ -114,7 +115,7 @@ def test_a_device_that_goes_and_returns(lab: Lab) -> None:
     assert text in lab.event(claim, "VolumeUnhealthy")["message"]
     lab.event(name, "VolumeVanished")
     assert events(lab, name) == []
-    assert [one["reason"] for one in told(lab)] == ["DeviceGone"]
+    lab.until(lambda: [one["reason"] for one in told(lab)], lambda them: them == ["DeviceGone"])
     lab.stays(volume)
     device.attach(at=at)
     says(lab, name, "")
@@ -144,7 +145,8 @@ def test_what_has_failed_is_not_offered_until_it_is_repaired(lab: Lab) -> None:
     lab.published(fs, "other")
     lab.until(lambda: lab.held(fs), lambda held: held.get("unwell") == 1)
     assert lab.volumes_at(fs, "one") == []
-    assert lab.logged("counts errors")
+    # It is counted before it is said.
+    lab.until(lambda: lab.logged("counts errors"), bool)
     unmount(where)
     repair(disk)
     command("mount", disk.path, where)

@@ -93,6 +93,8 @@ def test_what_fits_nowhere_is_said_and_made_once_there_is_room(cluster: Cluster)
         cluster.bound(claim)["metadata"]["labels"]["localvolume.dev/node"] for claim in holders
     }
     assert homes == {a.node, b.node}
+    # A volume may be bound before its node publishes less: that node would be asked, and say no.
+    cluster.until(lambda: max(cluster.rooms(cls).values()), lambda room: room <= 4 * MIB)
     waiting = cluster.claim(cls, 8 * MIB)
     cluster.event(waiting, "ProvisioningFailed", "no node takes 8Mi: ")
     cluster.pending(waiting)
@@ -121,10 +123,13 @@ def test_when_all_nodes_refuse_it_waits_and_is_made_once_one_can(cluster: Cluste
     """A node that refused is asked again only later: for as long the other one must do."""
     a, b = cluster.node("a", LARGE), cluster.node("b", SMALL)
     cls = cluster.storage_class(waits=False)
-    cluster.start()
+    for lab in (a, b):
+        lab.start()
     full = cluster.measure(cls)
     b.stop()
     cluster.edit_capacity(b, cls, "1Gi")
+    # Only now: what it knew before might be what it chooses by.
+    cluster.start_controller()
     claim = cluster.claim(cls, full[b.node] + 4 * MIB)
     assert cluster.routed(claim) == b.node
     b.start()

@@ -151,11 +151,13 @@ def test_a_host_dir_that_is_not_what_is_mounted_there_is_told_of(
     edit(after)
     try:
         until(problem, lambda said: said == "1.0", seconds=150)
-        logged = installed.kubectl("logs", "-n", NAMESPACE, agent["metadata"]["name"])
-        assert (
+        text = (
             "hostDir is /mnt/slow-disks, but what the agent's pod has at mountDir"
             f" {DISCOVERED} is {DISCOVERED} of the host"
-        ) in logged
+        )
+        # What it has said comes by its container's log, in its own time.
+        logs = ("logs", "-n", NAMESPACE, agent["metadata"]["name"])
+        until(partial(installed.kubectl, *logs), lambda logged: text in logged)
         (kept,) = installed.volumes(STATIC)
         assert kept["metadata"]["uid"] == offered["metadata"]["uid"]
     finally:

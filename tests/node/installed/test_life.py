@@ -75,11 +75,14 @@ class Ground:
             lambda status: status.get("readyReplicas") == DISKS,
             seconds=SECONDS,
         )
-        logs = [
-            self.node.plane.kubectl("logs", "-n", self.name, f"{name}-{number}")
+        # A pod may be ready before what it has said is written.
+        return [
+            until(partial(self._said_by, f"{name}-{number}"), seconds=SECONDS)
             for number in range(DISKS)
         ]
-        return [log.strip() for log in logs]
+
+    def _said_by(self, pod: str) -> str:
+        return self.node.plane.kubectl("logs", "-n", self.name, pod).strip()
 
     @contextlib.contextmanager
     def stolen_from(self, node: str) -> Iterator[Caller]:

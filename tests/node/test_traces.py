@@ -100,7 +100,8 @@ def processes_of(directory: str, namespace: str, groups: str) -> list[str]:
         if not entry.isdecimal() or int(entry) == os.getpid():
             continue
         try:
-            words = Path("/proc", entry, "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            # Whoever else runs on the machine may have words of any bytes.
+            words = os.fsdecode(Path("/proc", entry, "cmdline").read_bytes().replace(b"\0", b" "))
             theirs = os.readlink(f"/proc/{entry}/ns/pid")
             member = Path("/proc", entry, "cgroup").read_text()
         except OSError:

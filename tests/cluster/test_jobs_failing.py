@@ -11,7 +11,7 @@ import pytest
 from localvolume.cleaning.paces import JobPaces
 from tests.cluster.support_agent import Class, Lab, Volume
 from tests.cluster.support_pods import Kubelet, job_of, real, wait_for_collector
-from tests.suite.api import JOBS, MERGE, PODS
+from tests.suite.api import JOBS, PODS
 
 pytestmark = [
     pytest.mark.needs("root", "loop", "ext4", "controlplane"),
@@ -219,12 +219,12 @@ def test_a_job_that_waits_says_why_once(lab: Lab, kubelet: Kubelet) -> None:
 
 def test_a_job_that_no_node_takes_says_so(lab: Lab, kubelet: Kubelet) -> None:
     """As when jobTolerations are forgotten."""
-    lab.plane.request(
-        "PATCH",
-        f"/api/v1/nodes/{lab.node}",
-        {"spec": {"taints": [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]}},
-        content_type=MERGE,
+    # Tainted from the first: the scheduler learns of nodes and of pods by watches of their own.
+    lab.node = f"{lab.unique}-dedicated"
+    lab.plane.create_node(
+        lab.node, taints=[{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]
     )
+    lab.objects.adopt(f"/api/v1/nodes/{lab.node}")
     fs, volume, where = released_directory(lab)
     lab.event(volume["metadata"]["name"], "VolumeCleaningWaits", "Unschedulable")
     assert (where / "data").exists()

@@ -141,7 +141,8 @@ def test_what_happens_before_its_turn_is_seen(
         (said,) = {meanwhile(disks[name], places[name]) for name in disks}
         publishing.release()
         lab.until(lambda: lab.logged(said) or len(lab.volumes()) > 1, bool)
-        assert len(lab.volumes()) == 1
+        # None, where the first was given up while it was held.
+        assert len(lab.volumes()) <= 1
         lab.stop()
 
 

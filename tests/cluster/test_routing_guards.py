@@ -108,25 +108,26 @@ def test_a_claim_that_changes_meanwhile(ground: Ground, routing: Routing, proxy:
     first, second = ground.node("a"), ground.node("b")
     cls = routing.storage_class()
     ground.start(kubeconfig=proxy.kubeconfig)
-    held = Order("hold", ("patch",), "persistentvolumeclaims", times=1)
+    # Each of them: one that was held for too long is given up, and tried again.
+    held = Order("hold", ("patch",), "persistentvolumeclaims")
     proxy.orders.append(held)
     claim = routing.claim(cls, selected=first)
     ground.until(lambda: held.met, bool)
     routing.select(claim, second)
     held.release()
     routing.routed(claim, second)
-    assert held.answered
+    ground.until(lambda: held.answered, bool)
     routing.settle()
     assert routing.label(claim) == second
-    held = Order("hold", ("patch",), "persistentvolumeclaims", times=1)
-    proxy.orders.append(held)
+    held = Order("hold", ("patch",), "persistentvolumeclaims")
+    proxy.orders[:] = [held]
     gone = f"{ground.unique}-gone"
     routing.select(claim, gone)
     ground.until(lambda: held.met, bool)
     routing.select(claim, first)
     held.release()
     routing.routed(claim, first)
-    assert held.answered
+    ground.until(lambda: held.answered, bool)
     routing.settle()
     assert routing.notes(claim)[SELECTED] == first
     assert not ground.events(claim)
@@ -138,7 +139,7 @@ def test_a_claim_that_is_made_anew_meanwhile(
     node = ground.node()
     cls = routing.storage_class()
     ground.start(kubeconfig=proxy.kubeconfig)
-    held = Order("hold", ("patch",), "persistentvolumeclaims", times=1)
+    held = Order("hold", ("patch",), "persistentvolumeclaims")
     proxy.orders.append(held)
     claim = routing.claim(cls, selected=node, provisioner=DYNAMIC_PROVISIONER)
     ground.until(lambda: held.met, bool)

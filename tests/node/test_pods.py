@@ -69,8 +69,13 @@ def test_a_failed_job_says_so(kubelet_node: KubeletNode, objects: Objects, uniqu
         seconds=150,
     )
     (pod,) = objects.get(f"{PODS}?labelSelector=job-name={unique}")["items"]
-    objects.adopt(f"{PODS}/{pod['metadata']['name']}")
-    terminated = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+    path = f"{PODS}/{pod['metadata']['name']}"
+    objects.adopt(path)
+    # Out of its log, which may be written after it has ended: kubelet looks once more later.
+    terminated = until(
+        lambda: objects.get(path)["status"]["containerStatuses"][0]["state"]["terminated"],
+        lambda found: "message" in found,
+    )
     assert (terminated["exitCode"], terminated["message"]) == (3, "no luck\n")
 
 

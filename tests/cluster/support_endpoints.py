@@ -1,5 +1,6 @@
 """What our processes tell on their port of this machine: health and metrics."""
 
+import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -9,12 +10,15 @@ from prometheus_client.parser import text_string_to_metric_families
 STALLED = "the event loop has not answered"
 """Said where a machine has no time for a process: asked again, as the kubelet would."""
 
+CUT = "the answer was cut"
+"""A process drops a request that it has not answered for some seconds: the same."""
+
 
 def http(port: int, path: str) -> tuple[int, str]:
     """What a process answers on that port, (0, why) where it does not."""
     for _ in range(10):
         status, text = _ask(f"http://127.0.0.1:{port}{path}")
-        if STALLED not in text:
+        if STALLED not in text and not text.startswith(CUT):
             break
     return status, text
 
@@ -26,6 +30,8 @@ def _ask(url: str) -> tuple[int, str]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode()
+    except (ConnectionResetError, http.client.HTTPException) as error:
+        return 0, f"{CUT}: {error}"
     except OSError as error:
         return 0, str(error)
 

@@ -83,8 +83,8 @@ class Kubelet:
             while not self._stop.wait(0.1):
                 try:
                     pods = self._own_pods()
-                except OSError:
-                    continue  # An API server that is slow is asked again.
+                except (OSError, RequestFailed):
+                    continue  # An API server that is slow, or says so, is asked again.
                 for pod in pods:
                     self._serve(pod)
         except BaseException as error:  # noqa: BLE001 - shown at the end of the test

@@ -1,7 +1,7 @@
 """The command that makes a filesystem on a disk: never forced, and nothing is discarded."""
 
 from localvolume.config.mkfsoptions import mkfs_options
-from localvolume.disks.mkfs import mkfs_command
+from localvolume.disks.act import mkfs_command
 
 
 def test_mkfs_is_never_forced_and_discards_nothing() -> None:

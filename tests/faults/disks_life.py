@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from localvolume.disks import act, attach, claim, mkfs
+from localvolume.disks import act, claim
 from localvolume.host.filesystem.xfsprogs import VERSION_COMMAND
 from tests.host.support_disks import Bench
 
@@ -81,14 +81,14 @@ def main() -> None:
     places: list[tuple[Any, str, str]] = [
         (act, "lock_device", "lock"),
         (claim, "put", "put"),
-        (attach, "open_mount", "open"),
-        (attach, "put_mount", "mount"),
+        (act, "open_mount", "open"),
+        (act, "put_mount", "mount"),
         (os, "mkdir", "mkdir"),
         (os, "symlink", "link"),
     ]
     for module, name, kind in places:
         setattr(module, name, deadly(kind, getattr(module, name), point))
-    vars(mkfs)["run"] = deadly_mkfs(vars(mkfs)["run"], point)
+    vars(act)["run"] = deadly_mkfs(vars(act)["run"], point)
     found = bench.plan()
     for row in found.rows:
         if row.verdict == "mount":

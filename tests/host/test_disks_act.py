@@ -14,8 +14,7 @@ import pytest
 
 from localvolume.config.mkfsoptions import mkfs_options
 from localvolume.disks import act, claim
-from localvolume.disks.act import PlanChanged
-from localvolume.disks.mkfs import mkfs_command
+from localvolume.disks.act import PlanChanged, mkfs_command
 from localvolume.disks.model import Claim
 from localvolume.disks.plan.naming import stable, uuid_of
 from localvolume.host.locks import is_device_locked

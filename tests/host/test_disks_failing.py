@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.disks import attach, claim
-from localvolume.disks.act import PlanChanged
+from localvolume.disks import claim
+from localvolume.disks.act import Hold, PlanChanged, link, mount
 from localvolume.disks.facts import read_inside
-from localvolume.disks.hold import Hold
 from localvolume.disks.model import DiskPlan, Judged
 from localvolume.disks.plan.naming import entry_name
 from localvolume.host.block.blockdev import NotABlockDevice
@@ -166,7 +165,7 @@ class TestAttaching:
         holder = os.open(other.path, os.O_RDONLY | os.O_EXCL)
         try:
             with pytest.raises(NotABlockDevice, match="another device by now"):
-                attach.mount(swapped, "ext4", uuid, str(made.directory), "volume")
+                mount(swapped, "ext4", uuid, str(made.directory), "volume")
         finally:
             os.close(holder)
         assert not (made.directory / "volume").exists()
@@ -177,7 +176,7 @@ class TestAttaching:
         row, other = made.row(disk), stack.enter_context(loop_device(MIB))
         (made.by_id / "wwn-0x5").symlink_to(other.path)
         with pytest.raises(NotABlockDevice, match="does not lead to"):
-            attach.link(row.disk, str(made.directory), "volume", "wwn-0x5", by_id=str(made.by_id))
+            link(row.disk, str(made.directory), "volume", "wwn-0x5", by_id=str(made.by_id))
         assert not list(made.directory.iterdir())
 
     def test_a_filesystem_that_the_kernel_does_not_mount(

@@ -4,24 +4,35 @@ Held means: open exclusively, locked against other agents, and looked at again t
 descriptor. mkfs wants the disk to itself, so the exclusive hold ends right before it; the disk
 stays open and locked, which keeps its device number from being given to another, and mkfs opens
 that descriptor (/proc/self/fd), exclusively and without any option of force.
+
+Done in worker threads: a dead disk may never answer. What is mounted is looked at before anybody
+sees it, and what is there already is never covered.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
-from localvolume.disks import attach, claim
-from localvolume.disks.facts import described, read_inside, users_here
-from localvolume.disks.hold import Hold
-from localvolume.disks.mkfs import MkfsFailed, make_filesystem
-from localvolume.disks.model import Claim, Disk, DiskPlan, Inside, Judged
+from localvolume.config.disks import DiskFilter
+from localvolume.disks import claim
+from localvolume.disks.facts import described, place_problem, read_inside, users_here
+from localvolume.disks.model import Claim, Disk, DiskPlan, Judged
 from localvolume.disks.plan.meaning import first_reason
-from localvolume.disks.plan.naming import best_link, entry_name, link_entry_name, stable, uuid_of
+from localvolume.disks.plan.naming import (
+    LABEL,
+    best_link,
+    entry_name,
+    link_entry_name,
+    stable,
+    uuid_of,
+)
 from localvolume.disks.plan.predicates import INSIDE
 from localvolume.host.block.blockdev import (
     InUse,
@@ -31,10 +42,17 @@ from localvolume.host.block.blockdev import (
     read_signature,
 )
 from localvolume.host.block.disklist import BY_ID, describe_disk
+from localvolume.host.block.sysfs import block_number
 from localvolume.host.filesystem.mark import read_mark
+from localvolume.host.filesystem.xfsprogs import VERSION_COMMAND, for_older_kernels
 from localvolume.host.locks import lock_device
-from localvolume.host.process.commands import CommandMissing, CommandTimedOut
+from localvolume.host.mount.detached import open_mount, put_mount
+from localvolume.host.mount.mounts import read_mount_table
+from localvolume.host.process.commands import CommandMissing, CommandTimedOut, run
 from localvolume.host.process.workers import Hung, Workers
+from localvolume.host.tree.beneath import open_beneath
+from localvolume.host.tree.entries import device_number
+from localvolume.host.users import Users
 
 R = TypeVar("R")
 
@@ -44,14 +62,63 @@ SECONDS: Final = 60.0
 RECLAIM_SECONDS: Final = 10.0
 """See `carry_out`."""
 
+MKFS_SECONDS: Final = 1800.0
+VERSION_SECONDS: Final = 30.0
+
 # What may go wrong with one disk, in words.
 _FAILURES: Final = (
     *(OSError, ValueError, Hung, InUse, NotABlockDevice, SignatureUnknown),
     *(CommandMissing, CommandTimedOut),
 )
 
+_DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 WITHDRAWN: Final = "the configuration that approved it is not in force any more"
+
+
+class Hold:
+    """A disk that nobody else may take, held until the last call that works on it has returned.
+
+    `pin` is open and locked, `exclusive` excludes all; -1: not open.
+
+    Usable from worker threads that may be left behind in a hanging call (host/users.py).
+    """
+
+    def __init__(self, judged: Judged) -> None:
+        self.judged = judged
+        self.pin = -1
+        self.exclusive = -1
+        self._users = Users(self._close)
+
+    @property
+    def through(self) -> str:
+        """The disk by the open descriptor, for programs that read it while we hold it."""
+        return f"/proc/{os.getpid()}/fd/{self.pin}"
+
+    def use(self, fn: Callable[..., R], *args: Any) -> R:
+        """Call `fn` with the hold, sure to stay open meanwhile. ValueError if it was let go."""
+        if not self._users.enter():
+            raise ValueError(f"{self.judged.disk.name}: given up before it began")
+        try:
+            return fn(self, *args)
+        finally:
+            self._users.leave()
+
+    def share(self) -> None:
+        """Let others open it exclusively; no call may be at work on it."""
+        self.exclusive, exclusive = -1, self.exclusive
+        if exclusive >= 0:
+            os.close(exclusive)
+
+    def let_go(self) -> None:
+        """At once, or when the last call returns."""
+        self._users.give_up()
+
+    def _close(self) -> None:
+        self.share()
+        self.pin, pin = -1, self.pin
+        if pin >= 0:
+            os.close(pin)
 
 
 class PlanChanged(Exception):
@@ -121,13 +188,15 @@ async def mount_again(judged: Judged, workers: Workers) -> Outcome:
         raise ValueError(f"{disk.name} is not to be mounted")
     uuid = uuid_of(judged.digest, disk, wanted)
     try:
-        path = await workers.call(
-            *(_key(disk), SECONDS, attach.mount, disk, wanted.fs_type, uuid),
-            *(wanted.mount_dir, entry_name(disk)),
-        )
+        path = await _mount(disk, wanted, uuid, workers)
     except _FAILURES as error:
         return Outcome(judged, failure=str(error))
     return Outcome(judged, path=path)
+
+
+async def _mount(disk: Disk, wanted: DiskFilter, uuid: str, workers: Workers) -> str:
+    where = (wanted.mount_dir, entry_name(disk))
+    return await workers.call(_key(disk), SECONDS, mount, disk, wanted.fs_type, uuid, *where)
 
 
 async def _call(hold: Hold, workers: Workers, fn: Callable[..., R], *args: Any) -> R:
@@ -144,7 +213,7 @@ async def _take(hold: Hold, workers: Workers, by_id: str) -> None:
     disk, wanted = hold.judged.disk, hold.judged.filter
     try:
         await _call(hold, workers, _open, by_id)
-        inside = await _call(hold, workers, _read)
+        inside = await _call(hold, workers, lambda _: read_inside(hold.exclusive, disk, idle=True))
         found = await read_signature(hold.through, timeout=SECONDS)
     except _FAILURES as error:
         raise PlanChanged(f"{disk.name}: {error}") from error
@@ -177,10 +246,6 @@ def _difference(then: Disk, now: Disk) -> str:
     return ", ".join(name for name in names if getattr(then, name) != getattr(now, name))
 
 
-def _read(hold: Hold) -> Inside:
-    return read_inside(hold.exclusive, hold.judged.disk, idle=True)
-
-
 async def _do(hold: Hold, digest: str, workers: Workers, by_id: str, reclaim_seconds: float) -> str:
     """Make a volume of a disk that is held; returns its path."""
     disk, wanted = hold.judged.disk, hold.judged.filter
@@ -189,17 +254,14 @@ async def _do(hold: Hold, digest: str, workers: Workers, by_id: str, reclaim_sec
     if wanted.block:
         name = link_entry_name(disk, digest)
         arguments = (disk, wanted.mount_dir, name, best_link(disk))
-        return await _call(hold, workers, lambda _: attach.link(*arguments, by_id=by_id))
+        return await _call(hold, workers, lambda _: link(*arguments, by_id=by_id))
     uuid = uuid_of(digest, disk, wanted)
     await _call(hold, workers, _begin, Claim(digest, uuid, stable(disk.identity)))
     hold.share()
     await make_filesystem(hold.pin, wanted.fs_type, uuid, wanted.mkfs_options)
     await _call(hold, workers, _finish, wanted.fs_type, uuid, reclaim_seconds)
     hold.let_go()
-    return await workers.call(
-        *(_key(disk), SECONDS, attach.mount, disk, wanted.fs_type, uuid),
-        *(wanted.mount_dir, entry_name(disk)),
-    )
+    return await _mount(disk, wanted, uuid, workers)
 
 
 def _begin(hold: Hold, made: Claim) -> None:
@@ -235,3 +297,133 @@ def _retaken(hold: Hold, disk: Disk, seconds: float) -> int:
 
 def _key(disk: Disk) -> str:
     return f"disk {disk.name}"
+
+
+# --- mkfs --------------------------------------------------------------------------------------
+
+
+class MkfsFailed(Exception):
+    """mkfs ended badly; what it left is recognised as ours."""
+
+
+async def make_filesystem(pin: int, fs_type: str, uuid: str, options: Sequence[str]) -> None:
+    """Make it on the device that is open as `pin`. mkfs inherits that, and any lock with it.
+
+    Raises MkfsFailed, CommandMissing, CommandTimedOut.
+    """
+    version = ""
+    if fs_type == "xfs":
+        version = (await run(VERSION_COMMAND, timeout=VERSION_SECONDS)).stdout
+    argv = mkfs_command(fs_type, uuid, options, f"/proc/self/fd/{pin}", version)
+    done = await run(argv, timeout=MKFS_SECONDS, env={"LC_ALL": "C"}, pass_fds=[pin])
+    if done.returncode != 0:
+        said = " ".join((done.stderr.strip() or done.stdout.strip()).split())
+        raise MkfsFailed(f"{argv[0]}: {said or f'exit status {done.returncode}'}")
+
+
+def mkfs_command(
+    fs_type: str, uuid: str, options: Sequence[str], place: str, version: str = ""
+) -> list[str]:
+    """The mkfs, without force. Nothing is discarded: the claim must outlive a killed mkfs.
+
+    `version` is what mkfs.xfs says of its own.
+    """
+    if fs_type == "xfs":
+        words = [word for word in options if word != "-K"]
+        return [
+            *("mkfs.xfs", "-q", "-K", *for_older_kernels(version, options)),
+            *("-m", f"uuid={uuid}", "-L", LABEL, *words, place),
+        ]
+    words, extended = _taken_out("-E", options)
+    # Of "discard" and "nodiscard" the last one counts.
+    return [
+        *("mkfs.ext4", "-q", "-U", uuid, "-L", LABEL),
+        *("-E", ",".join([*extended, "nodiscard"]), *words, place),
+    ]
+
+
+def _taken_out(flag: str, options: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options without that flag, and the values it had."""
+    words, values = list(options), []
+    while flag in words:
+        at = words.index(flag)
+        values.append(words[at + 1])
+        del words[at : at + 2]
+    return words, values
+
+
+# --- the finished volume in its place ----------------------------------------------------------
+
+
+def mount(disk: Disk, fs_type: str, fs_uuid: str, directory: str, name: str) -> str:
+    """Mount the filesystem of that UUID at `directory`/`name`; returns that path.
+
+    Raises OSError, NotABlockDevice (also where the disk is another by now), InUse.
+    """
+    path = f"{directory}/{name}"
+    _must_be_free(directory, name, link=False)
+    # Open until the end: no other disk can get the device's number meanwhile.
+    with open(disk.node, "rb", buffering=0) as device:
+        pin = device.fileno()
+        if device_number(os.fstat(pin).st_rdev) != disk.device:
+            raise NotABlockDevice(f"{disk.node} is another device by now")
+        mark = read_mark(pin)
+        if mark is None or (mark.fs_type, mark.uuid) != (fs_type, fs_uuid):
+            raise NotABlockDevice(f"{disk.node} does not hold the filesystem {fs_uuid} any more")
+        try:
+            mounted = open_mount(disk.node, fs_type)
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                raise InUse(disk.node, ()) from error
+            raise
+        try:
+            if device_number(_device_of(mounted)) != disk.device:
+                raise NotABlockDevice(f"{disk.node} is another device by now")
+            _put(mounted, directory, name, path)
+        finally:
+            os.close(mounted)
+    return path
+
+
+def _device_of(mount_fd: int) -> int:
+    root = os.open(".", _DIRECTORY, dir_fd=mount_fd)
+    try:
+        return os.fstat(root).st_dev
+    finally:
+        os.close(root)
+
+
+def _put(mount_fd: int, directory: str, name: str, path: str) -> None:
+    root = os.open(directory, _DIRECTORY)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=root)
+        # Neither a link nor what is mounted there already is followed.
+        place = open_beneath(root, name, _DIRECTORY | os.O_NOFOLLOW)
+        try:
+            put_mount(mount_fd, place, path)
+        finally:
+            os.close(place)
+    finally:
+        os.close(root)
+
+
+def link(disk: Disk, directory: str, name: str, target: str, *, by_id: str = BY_ID) -> str:
+    """Make `directory`/`name` a link to `target` in /dev/disk/by-id; returns its path.
+
+    Raises OSError, NotABlockDevice where the target does not lead to the disk.
+    """
+    if block_number(f"{by_id}/{target}") != disk.device:
+        raise NotABlockDevice(f"{by_id}/{target} does not lead to {disk.node} any more")
+    _must_be_free(directory, name, link=True)
+    root = os.open(directory, _DIRECTORY)
+    try:
+        os.symlink(f"{by_id}/{target}", name, dir_fd=root)
+    finally:
+        os.close(root)
+    return f"{directory}/{name}"
+
+
+def _must_be_free(directory: str, name: str, *, link: bool) -> None:
+    if problem := place_problem(directory, name, read_mount_table(), link=link):
+        raise OSError(errno.EEXIST, problem, f"{directory}/{name}")

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from localvolume.config.disks import DiskMatch, DisksConfig
 from localvolume.disks.model import Claim, Disk, Inside
-from localvolume.disks.plan.meaning import MEANT
 from localvolume.disks.plan.naming import stable
 from localvolume.disks.plan.plan import worth_a_look
-from localvolume.disks.plan.predicates import INSIDE, OUTSIDE
+from localvolume.disks.plan.predicates import INSIDE, MEANT, OUTSIDE
 from tests.decisions.support_disks import disk, inside, judged, planned, wanted
 from tests.suite.chance import examples
 from tests.suite.units import GIB

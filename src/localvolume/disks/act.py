@@ -24,7 +24,6 @@ from localvolume.config.disks import DiskFilter
 from localvolume.disks import claim
 from localvolume.disks.facts import described, place_problem, read_inside, users_here
 from localvolume.disks.model import Claim, Disk, DiskPlan, Judged
-from localvolume.disks.plan.meaning import first_reason
 from localvolume.disks.plan.naming import (
     LABEL,
     best_link,
@@ -33,7 +32,7 @@ from localvolume.disks.plan.naming import (
     stable,
     uuid_of,
 )
-from localvolume.disks.plan.predicates import INSIDE
+from localvolume.disks.plan.predicates import INSIDE, first_reason
 from localvolume.host.block.blockdev import (
     InUse,
     NotABlockDevice,

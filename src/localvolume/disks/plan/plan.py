@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from localvolume.config.disks import DiskFilter, DisksConfig
 from localvolume.disks.model import Disk, DiskFacts, DiskPlan, Judged
-from localvolume.disks.plan.meaning import MEANT, first_reason
 from localvolume.disks.plan.naming import (
     digest_of,
     entry_name,
@@ -23,7 +22,7 @@ from localvolume.disks.plan.naming import (
     uuid_of,
     written,
 )
-from localvolume.disks.plan.predicates import INSIDE, OUTSIDE, is_begun
+from localvolume.disks.plan.predicates import INSIDE, MEANT, OUTSIDE, first_reason, is_begun
 
 
 def wanted_by(disk: Disk, config: DisksConfig) -> tuple[DiskFilter | None, str]:

@@ -1,19 +1,23 @@
-"""Which disks are never touched, whatever a filter means: two tables of named predicates.
+"""Which disks a filter means, and which are never touched whatever it means: named predicates.
 
-Each predicate returns the reason why not, or "". A disk is asked from the outside first (sysfs);
-only who passes all of that is opened and asked from the inside.
+Each predicate of the three tables returns the reason why not, or "". A disk that a filter means is
+asked from the outside first (sysfs); only who passes all of that is opened and asked from the
+inside.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
-from localvolume.config.disks import DiskFilter
+from localvolume.config.disks import LEAST_BYTES, NAMED_ONLY, DiskFilter
+from localvolume.config.syntax import globs
 from localvolume.disks.model import Disk, Inside
-from localvolume.disks.plan.meaning import Predicate
 from localvolume.disks.plan.naming import LABEL, best_link, stable
 from localvolume.volumes.capacity import quantity
+
+Predicate = Callable[[Disk, DiskFilter], str]
 
 LEAST_FOR: Final = {"ext4": 64 << 20, "xfs": 300 << 20, "": 1 << 20}
 """Bytes below which no filesystem of that type is made; "": for a link."""
@@ -21,19 +25,87 @@ LEAST_FOR: Final = {"ext4": 64 << 20, "xfs": 300 << 20, "": 1 << 20}
 _RESERVED: Final = re.compile(r"bios|boot|efi|esp\b|reserved|recovery|msr\b", re.IGNORECASE)
 """Partitions with such names may look empty and be needed all the same."""
 
+
+def first_reason(
+    table: tuple[tuple[str, Predicate], ...], disk: Disk, wanted: DiskFilter
+) -> tuple[str, str]:
+    """The name of the first predicate that says no, and its reason; ("", "") where none does."""
+    for code, predicate in table:
+        if reason := predicate(disk, wanted):
+            return code, reason
+    return "", ""
+
+
+# --- what a filter means -----------------------------------------------------------------------
+
+
+def _kind(disk: Disk, wanted: DiskFilter) -> str:
+    if wanted.match.partitions:
+        return "" if disk.parent else "it is a whole disk"
+    return f"it is a partition of {disk.parent}" if disk.parent else ""
+
+
+def _min_size(disk: Disk, wanted: DiskFilter) -> str:
+    least = LEAST_BYTES if wanted.match.min_bytes is None else wanted.match.min_bytes
+    if disk.size_bytes >= least:
+        return ""
+    return f"it has {quantity(disk.size_bytes)}, less than {quantity(least)}"
+
+
+def _max_size(disk: Disk, wanted: DiskFilter) -> str:
+    most = wanted.match.max_bytes
+    if most is None or disk.size_bytes <= most:
+        return ""
+    return f"it has {quantity(disk.size_bytes)}, more than {quantity(most)}"
+
+
+def _pattern(what: str, value: str, pattern: str) -> str:
+    if not pattern or globs.match(pattern, value):
+        return ""
+    return f"its {what} is {value!r}" if value else f"its {what} is not known"
+
+
+def _rotational(disk: Disk, wanted: DiskFilter) -> str:
+    if wanted.match.rotational is None or disk.rotational == wanted.match.rotational:
+        return ""
+    if disk.rotational is None:
+        return "whether it rotates is not known"
+    return "it rotates" if disk.rotational else "it does not rotate"
+
+
+def _transport(disk: Disk, wanted: DiskFilter) -> str:
+    asked = wanted.match.transport
+    if asked and disk.transport != asked:
+        return f"its transport is {disk.transport or 'not known'}"
+    if not asked and disk.transport in NAMED_ONLY:
+        return f"its transport is {disk.transport}, which a filter must name"
+    return ""
+
+
+def _by_id(disk: Disk, wanted: DiskFilter) -> str:
+    pattern = wanted.match.by_id
+    if not pattern or any(globs.match(pattern, link) for link in disk.links):
+        return ""
+    return "no link of that name in /dev/disk/by-id leads to it"
+
+
+MEANT: Final[tuple[tuple[str, Predicate], ...]] = (
+    ("partitions", _kind),
+    ("minSize", _min_size),
+    ("maxSize", _max_size),
+    ("model", lambda disk, wanted: _pattern("model", disk.model, wanted.match.model)),
+    ("vendor", lambda disk, wanted: _pattern("vendor", disk.vendor, wanted.match.vendor)),
+    ("rotational", _rotational),
+    ("transport", _transport),
+    ("byId", _by_id),
+)
+
+
 # --- from the outside ---------------------------------------------------------------------------
 
 
 def _virtual(disk: Disk, _: DiskFilter) -> str:
     return "the kernel makes it of something else" if disk.virtual or not disk.transport else ""
-
-
-def _removable(disk: Disk, _: DiskFilter) -> str:
-    return "it is removable" if disk.removable else ""
-
-
-def _read_only(disk: Disk, _: DiskFilter) -> str:
-    return "it is read-only" if disk.read_only else ""
 
 
 def _partitioned(disk: Disk, _: DiskFilter) -> str:
@@ -71,26 +143,22 @@ def _too_small(disk: Disk, wanted: DiskFilter) -> str:
     return f"{wanted.fs_type or 'a volume'} needs at least {quantity(least)}"
 
 
-def _misplaced(disk: Disk, _: DiskFilter) -> str:
-    return disk.misplaced
-
-
 OUTSIDE: Final[tuple[tuple[str, Predicate], ...]] = (
     ("virtual", _virtual),
-    ("removable", _removable),
-    ("read-only", _read_only),
+    ("removable", lambda disk, _: "it is removable" if disk.removable else ""),
+    ("read-only", lambda disk, _: "it is read-only" if disk.read_only else ""),
     ("partitions", _partitioned),
     ("holders", _held),
     ("disk-holders", _parent_held),
     ("reserved", _reserved),
     ("nameless", _nameless),
     ("too-small", _too_small),
-    ("misplaced", _misplaced),
+    ("misplaced", lambda disk, _: disk.misplaced),
 )
 
 # --- from the inside ----------------------------------------------------------------------------
 
-NOT_LOOKED_AT: Final = Inside(unknown="nobody looked at it")
+_NOT_LOOKED_AT: Final = Inside(unknown="nobody looked at it")
 
 
 def is_begun(disk: Disk, wanted: DiskFilter) -> bool:
@@ -98,7 +166,7 @@ def is_begun(disk: Disk, wanted: DiskFilter) -> bool:
 
     We only begin where nothing is, and nobody sees the filesystem before it is done.
     """
-    inside = disk.inside or NOT_LOOKED_AT
+    inside = disk.inside or _NOT_LOOKED_AT
     claim = inside.claim
     if claim is None or wanted.block or claim.identity != stable(disk.identity):
         return False
@@ -110,27 +178,23 @@ def is_begun(disk: Disk, wanted: DiskFilter) -> bool:
     return ours and not inside.fs_was_mounted
 
 
-def _unknown(disk: Disk, _: DiskFilter) -> str:
-    return (disk.inside or NOT_LOOKED_AT).unknown
-
-
 def _used(disk: Disk, _: DiskFilter) -> str:
-    users = (disk.inside or NOT_LOOKED_AT).users
+    users = (disk.inside or _NOT_LOOKED_AT).users
     return f"it is in use: {', '.join(users)}" if users else ""
 
 
 def _mounted(disk: Disk, _: DiskFilter) -> str:
-    mounts = (disk.inside or NOT_LOOKED_AT).mounts
+    mounts = (disk.inside or _NOT_LOOKED_AT).mounts
     return f"it is mounted at {', '.join(mounts)}" if mounts else ""
 
 
 def _exclusive(disk: Disk, _: DiskFilter) -> str:
-    in_use = (disk.inside or NOT_LOOKED_AT).in_use
+    in_use = (disk.inside or _NOT_LOOKED_AT).in_use
     return f"somebody has it to themselves: {in_use}" if in_use else ""
 
 
 def _signature(disk: Disk, wanted: DiskFilter) -> str:
-    inside = disk.inside or NOT_LOOKED_AT
+    inside = disk.inside or _NOT_LOOKED_AT
     found = inside.signature or inside.fs_type
     if not found or is_begun(disk, wanted):
         return ""
@@ -140,7 +204,7 @@ def _signature(disk: Disk, wanted: DiskFilter) -> str:
 
 
 def _data(disk: Disk, wanted: DiskFilter) -> str:
-    at = (disk.inside or NOT_LOOKED_AT).data_at
+    at = (disk.inside or _NOT_LOOKED_AT).data_at
     if at is None or is_begun(disk, wanted):
         return ""
     return (
@@ -150,25 +214,13 @@ def _data(disk: Disk, wanted: DiskFilter) -> str:
 
 
 def _claimed(disk: Disk, wanted: DiskFilter) -> str:
-    if (disk.inside or NOT_LOOKED_AT).claim is None or is_begun(disk, wanted):
+    if (disk.inside or _NOT_LOOKED_AT).claim is None or is_begun(disk, wanted):
         return ""
     return "its formatting was begun here, and something else was written since, or it was copied"
 
 
 def _offered(disk: Disk, _: DiskFilter) -> str:
     return f"{', '.join(disk.offered)} leads to it" if disk.offered else ""
-
-
-def _named(disk: Disk, _: DiskFilter) -> str:
-    return disk.named
-
-
-def _taken(disk: Disk, _: DiskFilter) -> str:
-    return disk.taken
-
-
-def _place(disk: Disk, _: DiskFilter) -> str:
-    return disk.place
 
 
 def _linkless(disk: Disk, wanted: DiskFilter) -> str:
@@ -178,7 +230,7 @@ def _linkless(disk: Disk, wanted: DiskFilter) -> str:
 
 
 INSIDE: Final[tuple[tuple[str, Predicate], ...]] = (
-    ("unknown", _unknown),
+    ("unknown", lambda disk, _: (disk.inside or _NOT_LOOKED_AT).unknown),
     ("mounts", _mounted),
     ("users", _used),
     ("exclusive", _exclusive),
@@ -186,8 +238,8 @@ INSIDE: Final[tuple[tuple[str, Predicate], ...]] = (
     ("claim", _claimed),
     ("data", _data),
     ("offered", _offered),
-    ("named", _named),
-    ("taken", _taken),
-    ("place", _place),
+    ("named", lambda disk, _: disk.named),
+    ("taken", lambda disk, _: disk.taken),
+    ("place", lambda disk, _: disk.place),
     ("by-id", _linkless),
 )

@@ -19,9 +19,6 @@ REASONS: Final[tuple[Reason, ...]] = (
 )
 """What can be wrong, the worst first: of several, the first is said."""
 
-EVENT_UNHEALTHY: Final = "VolumeUnhealthy"
-EVENT_HEALTHY: Final = "VolumeHealthy"
-
 
 @dataclass(frozen=True, slots=True)
 class Image:

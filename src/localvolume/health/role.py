@@ -1,7 +1,8 @@
 """What wakes the health role up, and its look: from facts to a plan, from the plan to acts.
 
 Of most that goes wrong nothing tells: a filesystem counts an error and goes on. So all volumes are
-looked at once a minute, and a moment after anything of the node has changed.
+looked at once a minute, and a moment after anything of the node has changed. An act is one patch of
+a PersistentVolume, then the Events: volumes are never touched.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from localvolume.config.model import Configuration
-from localvolume.health.act import Acts
 from localvolume.health.facts import Survey
 from localvolume.health.metrics import HealthMetrics
 from localvolume.health.model import Facts, Memory, Over, Patience, Plan, Say, Wait
@@ -22,14 +23,22 @@ from localvolume.health.plan.paths import Pools, place_of, thin_of, well_placed
 from localvolume.health.plan.plan import plan
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
+from localvolume.kube.correlate import EventType
 from localvolume.kube.errors import ApiError, TryAgainLater
-from localvolume.kube.events import EventRecorder
+from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer
+from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.ownpod import OwnPod
 from localvolume.reconcile.loop import Loop, Rest
+from localvolume.volumes import marks
+from localvolume.volumes.objects import phase_of
+from localvolume.volumes.patches import bound_to
 
 log = logging.getLogger(__name__)
+
+EVENT_UNHEALTHY: Final = "VolumeUnhealthy"
+EVENT_HEALTHY: Final = "VolumeHealthy"
 
 _REST_FACTOR = 20.0
 """Of a restless node, too, looking takes less than a twentieth of a core."""
@@ -47,15 +56,13 @@ class HealthRole:
     pools: Callable[[], Pools]
     own_pod: OwnPod
     configuration: Configuration
-    patience: Patience | None = None
+    patience: Patience
 
     def __post_init__(self) -> None:
-        self._patience = self.patience or Patience()
         self._survey = Survey(self.workers)
-        self._acts = Acts(self.client, self.events, self.volumes.apply_own_write)
         self._memory: dict[str, Memory] = {}
         self._unknown: dict[str, str] = {}
-        rest = Rest(factor=_REST_FACTOR, shortest=self._patience.rest, longest=math.inf)
+        rest = Rest(factor=_REST_FACTOR, shortest=self.patience.rest, longest=math.inf)
         self.loop = Loop("health", self._look, rest=rest)
 
     def changed(self, *_: object) -> None:
@@ -94,14 +101,14 @@ class HealthRole:
                 seen=seen,
                 memory=self._memory,
                 now=time.monotonic(),
-                patience=self._patience,
+                patience=self.patience,
             )
         )
         self._tell(made, volumes, time.monotonic() - began)
-        again = self._patience.look * (0.75 + random.random() / 2)  # noqa: S311 - jitter
+        again = self.patience.look * (0.75 + random.random() / 2)  # noqa: S311 - jitter
         waits = [action.seconds for action in made.actions if isinstance(action, Wait)]
         if not await self._write(made):
-            waits.append(self._patience.retry)
+            waits.append(self.patience.retry)
         self._memory = made.memory
         return min([again, *waits])
 
@@ -113,7 +120,7 @@ class HealthRole:
                 continue
             try:
                 if not away:
-                    await self._acts.do(action)
+                    await self._do(action)
                     continue
             except ApiError as error:
                 # Most often another role has written to it meanwhile.
@@ -124,6 +131,32 @@ class HealthRole:
             before = self._memory.get(uid, Memory())
             made.memory[uid] = replace(made.memory[uid], written=before.written)
         return complete
+
+    async def _do(self, action: Say | Over) -> None:
+        """The object first: an agent that dies in between says nothing twice.
+
+        Raises the errors of kube.errors; the object may have changed since it was looked at.
+        """
+        volume = action.volume
+        text = str(action.trouble) if isinstance(action, Say) else None
+        patch = bound_to(volume, annotations={marks.HEALTH_ANNOTATION: text})
+        self.volumes.apply_own_write(
+            await self.client.patch(PERSISTENT_VOLUMES, volume.metadata.name, patch)
+        )
+        if isinstance(action, Over):
+            self._say(action, "Normal", EVENT_HEALTHY, action.reason)
+            log.info("%s: %s", volume.metadata.name, action.reason)
+        elif action.aloud:
+            self._say(action, "Warning", EVENT_UNHEALTHY, str(action.trouble))
+            log.warning("%s: %s", volume.metadata.name, action.trouble)
+
+    def _say(self, action: Say | Over, type_: EventType, reason: str, text: str) -> None:
+        meta, claim = action.volume.metadata, action.volume.spec.claim_ref
+        if not (isinstance(action, Say) and action.to_claim_only):
+            self.events.event(ObjectRef.of_volume(meta), type_, reason, text)
+        if claim is not None and claim.uid and phase_of(action.volume) == "Bound":
+            said = f"{meta.name}: {text}"
+            self.events.event(ObjectRef.of_claim(claim), type_, reason, said)
 
     def _tell(self, made: Plan, volumes: dict[str, PersistentVolume], seconds: float) -> None:
         for uid, text in made.unknown.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localvolume.controller.driver import keep_driver
+from localvolume.controller.controller import keeping_driver
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.election.lease import NotLeading
@@ -91,7 +91,7 @@ async def test_a_doubt_about_leading_is_waited_out(ground: Ground) -> None:
     access = find_access(str(ground.plane.kubeconfig))
     ground.adopt(PATH)
     async with Client(access, user_agent="test", before_write=check) as client:
-        keeping = asyncio.create_task(keep_driver(client, 0.2))
+        keeping = asyncio.create_task(keeping_driver(client, 0.2).run())
         await until_async(lambda: driver(ground) is not None or keeping.done(), every=0.1)
         assert not keeping.done()
         keeping.cancel()

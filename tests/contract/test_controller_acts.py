@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
-from localvolume.controller.claims.act import RouteActs
+from localvolume.controller.claims import RouteActs
 from localvolume.controller.metrics import ControllerMetrics
 from localvolume.controller.model import Action, DeleteClaim, DeleteVolume, LetGo, MarkLost, Policy
 from localvolume.controller.plan.claims import Reschedule, Route

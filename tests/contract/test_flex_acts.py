@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
-from localvolume.controller.flexvolume.act import FlexActs
+from localvolume.controller.flexvolume import FlexActs
 from localvolume.controller.metrics import ControllerMetrics
 from localvolume.controller.volumes.preconditions import Superseded
 from localvolume.flexvolume.plan.provision import Action, Claim, Keep, Provision, Refuse

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.controller.caches.trimmed import VOLUMES
-from localvolume.controller.flexvolume.act import FlexActs
+from localvolume.controller.flexvolume import FlexActs
 from localvolume.controller.metrics import ControllerMetrics
 from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.drivers.empty import EmptyDriver

@@ -11,7 +11,7 @@ from localvolume.controller.caches.cluster import Cluster
 from localvolume.controller.caches.demand import Demand
 from localvolume.controller.caches.trimmed import VOLUMES
 from localvolume.controller.caches.trimmedclaims import CLAIMS, CLASSES, KnownClaim
-from localvolume.controller.flexvolume.role import FlexVolumes
+from localvolume.controller.flexvolume import FlexVolumes
 from localvolume.controller.leading import Means, Pace
 from localvolume.controller.metrics import ControllerMetrics
 from localvolume.controller.model import Policy

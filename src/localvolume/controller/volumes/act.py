@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from localvolume.controller import patches
 from localvolume.controller.caches.trimmed import VOLUMES, KnownVolume
 from localvolume.controller.metrics import ControllerMetrics
 from localvolume.controller.model import (
@@ -23,14 +22,16 @@ from localvolume.controller.model import (
     MarkReturned,
 )
 from localvolume.controller.volumes.counting import Counting
-from localvolume.controller.volumes.preconditions import Superseded, look, still
+from localvolume.controller.volumes.preconditions import look, still
 from localvolume.controller.volumes.reporting import Reporter
 from localvolume.kube.client import Client, JsonPatch, MergePatch
 from localvolume.kube.errors import ApiError, LookAgain, NotThere
 from localvolume.kube.kinds import CLAIMS
 from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes import marks
+from localvolume.volumes.moments import written
 from localvolume.volumes.objects import is_being_deleted, is_finalized, phase_of
-from localvolume.volumes.patches import without_finalizer
+from localvolume.volumes.patches import bound_to, without_finalizer
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +59,15 @@ class Acts:
         await self.reporter.room()
         match action:
             case Adopt():
-                await self._patch(volume, patches.adopted(volume, action.node_name))
+                # By the label the node's agent finds it.
+                label = {marks.NODE_LABEL: marks.node_key(action.node_name)}
+                await self._patch(volume, bound_to(volume, labels=label))
                 self.metrics.adopted.inc()
                 log.info("adopted for %s", action.node_name, extra=_about(action))
             case MarkLost():
                 await self._mark_lost(action)
             case MarkReturned():
-                await self._patch(volume, patches.returned(volume))
+                await self._patch(volume, _marked_lost(volume, None))
                 self.reporter.returned(action)
                 log.info("%s", action.reason, extra=_about(action))
             case DeleteClaim():
@@ -80,7 +83,8 @@ class Acts:
         if found is None:
             return
         action = still(found, action, self.counting)
-        await self._patch(action.volume, patches.lost(action.volume, self.counting.latest()))
+        since = written(self.counting.latest())
+        await self._patch(action.volume, _marked_lost(action.volume, since))
         self.reporter.lost(action)
         log.warning("%s: %s", action.reason, action.then, extra=_about(action))
 
@@ -172,11 +176,13 @@ class Acts:
             self.reporter.abandoned(action)
 
 
+def _marked_lost(volume: PersistentVolume, since: str | None) -> MergePatch:
+    """Since when no node is there that can serve it; None takes that away."""
+    return bound_to(volume, annotations={marks.LOST_ANNOTATION: since})
+
+
 def _about(action: Action) -> dict[str, str]:
     return {
         "persistentvolume": action.volume.metadata.name,
         "storageclass": action.volume.spec.storage_class_name,
     }
-
-
-__all__ = ["Acts", "Refrained", "Superseded"]

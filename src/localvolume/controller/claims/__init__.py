@@ -1,1 +1,0 @@
-"""Claims: each to the node that shall serve it."""

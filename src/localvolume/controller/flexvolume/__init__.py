@@ -1,1 +1,0 @@
-"""FlexVolume: PersistentVolumes for claims, and their end."""

@@ -143,21 +143,14 @@ class Routes(Leading[Due]):
         self._nowhere_since: dict[str, float] = {}
         self._said: dict[str, str] = {}
 
-    async def run(self) -> None:
-        """Never returns; on cancellation gives up what is under way."""
+    async def _start(self) -> None:
         await self._demand.wait_synced()
         self._demand.listener = self
         self._queue.add(self._demand.claims.items)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._turning.forever(lambda: self._judge, self._tell))
-                tasks.create_task(self._look_for_room_forever())
-                tasks.create_task(self._resync_forever())
-        finally:
-            self._demand.listener = None
-            self._queue.close()
-            self._metrics.unroutable.set(0)
-            await self._executor.stop()
+
+    def _hear_nothing(self) -> None:
+        self._demand.listener = None
+        self._metrics.unroutable.set(0)
 
     # --- what calls for judging ----------------------------------------------------------------
 
@@ -172,21 +165,20 @@ class Routes(Leading[Due]):
         self._queue.add([claim for claim, at in self._placed.items() if at in (name, key)])
         self._queue.add(self._nowhere)
 
-    async def _look_for_room_forever(self) -> None:
-        while True:
-            await asyncio.sleep(self._pace.lost)
-            self._ledger.expire(time.monotonic())
-            self._queue.add(self._nowhere)
+    def _look_at_lost(self) -> None:
+        self._ledger.expire(time.monotonic())
+        self._queue.add(self._nowhere)
 
-    async def _resync_forever(self) -> None:
-        while True:
-            await asyncio.sleep(self._pace.resync)
-            self._said.clear()
-            self._queue.add(self._demand.claims.items)
+    def _resync(self) -> None:
+        self._said.clear()
+        self._queue.add(self._demand.claims.items)
 
     # --- judging -------------------------------------------------------------------------------
 
-    def _tell(self) -> None:
+    def _judging(self) -> Callable[[str], None]:
+        return self._judge
+
+    def _judged(self) -> None:
         self._metrics.unroutable.set(len(self._nowhere))
 
     def _judge(self, name: str) -> None:

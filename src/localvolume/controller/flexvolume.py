@@ -9,7 +9,6 @@ from the API server right before, and the same rules must still call for it.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -218,19 +217,13 @@ class FlexVolumes(Leading[Due]):
         self._namesakes: dict[str, str] = {}
         self._said: dict[str, str] = {}
 
-    async def run(self) -> None:
-        """Never returns; on cancellation gives up what is under way."""
+    async def _start(self) -> None:
         await self._demand.wait_synced()
         self._demand.flex_listener = self
         self._add_all()
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._turning.forever(lambda: self._judge))
-                tasks.create_task(self._resync_forever())
-        finally:
-            self._demand.flex_listener = None
-            self._queue.close()
-            await self._executor.stop()
+
+    def _hear_nothing(self) -> None:
+        self._demand.flex_listener = None
 
     # --- what calls for judging ----------------------------------------------------------------
 
@@ -250,13 +243,14 @@ class FlexVolumes(Leading[Due]):
         volumes = self._cluster.volumes.items.items()
         self._queue.add([name for name, one in volumes if one.spec.flex_volume is not None])
 
-    async def _resync_forever(self) -> None:
-        while True:
-            await asyncio.sleep(self._pace.resync)
-            self._said.clear()
-            self._add_all()
+    def _resync(self) -> None:
+        self._said.clear()
+        self._add_all()
 
     # --- judging -------------------------------------------------------------------------------
+
+    def _judging(self) -> Callable[[str], None]:
+        return self._judge
 
     def _judge(self, name: str) -> None:
         try:

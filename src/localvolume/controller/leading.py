@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NoReturn, TypeVar
 
 from localvolume.controller.caches.cluster import Cluster
 from localvolume.controller.caches.demand import Demand
@@ -21,39 +21,6 @@ from localvolume.volumes.periods import Clock
 
 SLICE_SECONDS: Final = 0.02
 """How long judging may keep everything else waiting."""
-
-
-class Turning:
-    """One work queue, judged by one task."""
-
-    def __init__(self, queue: WorkQueue) -> None:
-        self._queue = queue
-        self._turned = time.monotonic()
-
-    @property
-    def behind(self) -> float:
-        """For how many seconds something has waited to be judged, without anything having been."""
-        return time.monotonic() - self._turned if len(self._queue) else 0.0
-
-    async def forever(
-        self,
-        begin: Callable[[], Callable[[str], object]],
-        end: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Never returns. For each slice of time `begin` gives what judges one name, and `end` is
-        called after it."""
-        while True:
-            self._turned = time.monotonic()
-            await self._queue.wait()
-            self._turned = until = time.monotonic()
-            until += SLICE_SECONDS
-            judge = begin()
-            while (name := self._queue.pop()) is not None:
-                judge(name)
-                if time.monotonic() >= until:
-                    break
-            end()
-            await asyncio.sleep(0)
 
 
 S = TypeVar("S")
@@ -101,7 +68,7 @@ class Leading(ABC, Generic[S]):
         self._policy = means.policy
         self._pace = means.pace
         self._queue = WorkQueue()
-        self._turning = Turning(self._queue)
+        self._turned = time.monotonic()
 
     @property
     def refused(self) -> str:
@@ -111,8 +78,59 @@ class Leading(ABC, Generic[S]):
     @property
     def behind(self) -> float:
         """For how many seconds something has waited to be judged, without anything having been."""
-        return self._turning.behind
+        return time.monotonic() - self._turned if len(self._queue) else 0.0
 
-    @abstractmethod
     async def run(self) -> None:
         """Never returns; on cancellation gives up what is under way."""
+        await self._start()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._judge_forever())
+                tasks.create_task(_every(self._pace.lost, self._look_at_lost))
+                tasks.create_task(_every(self._pace.resync, self._resync))
+        finally:
+            self._hear_nothing()
+            self._queue.close()
+            await self._executor.stop()
+
+    async def _judge_forever(self) -> None:
+        while True:
+            self._turned = time.monotonic()
+            await self._queue.wait()
+            self._turned = until = time.monotonic()
+            until += SLICE_SECONDS
+            judge = self._judging()
+            while (name := self._queue.pop()) is not None:
+                judge(name)
+                if time.monotonic() >= until:
+                    break
+            self._judged()
+            await asyncio.sleep(0)
+
+    @abstractmethod
+    async def _start(self) -> None:
+        """Wait for all that is judged by; from then on, hear of what changes."""
+
+    @abstractmethod
+    def _hear_nothing(self) -> None:
+        """What changes is nothing to this leadership any more."""
+
+    @abstractmethod
+    def _judging(self) -> Callable[[str], object]:
+        """What judges one name, for one slice of time."""
+
+    def _judged(self) -> None:
+        """Called after each slice."""
+
+    def _look_at_lost(self) -> None:
+        """Called every `pace.lost` seconds."""
+
+    @abstractmethod
+    def _resync(self) -> None:
+        """Have everything judged again, and say anew what is still so: Events expire."""
+
+
+async def _every(seconds: float, act: Callable[[], object]) -> NoReturn:
+    while True:
+        await asyncio.sleep(seconds)
+        act()

@@ -59,9 +59,7 @@ class WorkQueue:
             self._alarm = None
 
     def _set_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self.close()
         if self._later:
             seconds = max(0.0, self._later[0][0] - time.monotonic())
             self._alarm = asyncio.get_running_loop().call_later(seconds, self._ring)

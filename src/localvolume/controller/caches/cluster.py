@@ -32,7 +32,7 @@ class Cluster:
         self.on_volume: Callable[[KnownVolume | None, KnownVolume | None], None] = _nobody
         self.on_node: Callable[[KnownNode | None, KnownNode | None], None] = _nobody
         self._naming: dict[str, set[str]] = {}
-        self._unnamed: set[str] = set()
+        """Which PersistentVolumes name a host; "": those that any Node may concern."""
         self._now: Nodes | None = None
 
     @property
@@ -73,7 +73,7 @@ class Cluster:
         self.on_node(old, new)
         if same:
             return  # whether it takes pods now is nothing to a volume that is there
-        concerned = set(self._unnamed)
+        concerned = set(self._naming.get("", ()))
         for node in (old, new):
             if node is not None:
                 concerned |= self._naming.get(node.metadata.name, set())
@@ -85,30 +85,22 @@ class Cluster:
         if self.listener is not None:
             self.listener(names)
 
-    def _remember(self, name: str, named: frozenset[str] | None) -> None:
-        if named is None:
-            return
+    def _remember(self, name: str, named: frozenset[str]) -> None:
         for host in named:
-            if host:
-                self._naming.setdefault(host, set()).add(name)
-            else:
-                self._unnamed.add(name)
+            self._naming.setdefault(host, set()).add(name)
 
-    def _forget(self, name: str, named: frozenset[str] | None) -> None:
-        for host in named or ():
-            if not host:
-                self._unnamed.discard(name)
-            else:
-                those = self._naming.get(host, set())
-                those.discard(name)
-                if not those:
-                    self._naming.pop(host, None)
+    def _forget(self, name: str, named: frozenset[str]) -> None:
+        for host in named:
+            those = self._naming.get(host, set())
+            those.discard(name)
+            if not those:
+                self._naming.pop(host, None)
 
 
-def _named_by(volume: KnownVolume | None) -> frozenset[str] | None:
+def _named_by(volume: KnownVolume | None) -> frozenset[str]:
     """The hostnames of its affinity, and "" where a term has none: any Node may be meant."""
     if volume is None or not is_on_a_disk(volume):
-        return None
+        return frozenset()
     terms = affinity.required_terms(volume)
     named = affinity.hostnames(terms)
     if any(not affinity.hostnames_of(term) for term in terms):

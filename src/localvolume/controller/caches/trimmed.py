@@ -114,7 +114,9 @@ class KnownVolume(PersistentVolume, frozen=True, kw_only=True):
     status: VolumeStatus = _NO_VOLUME_STATUS
 
 
-class NodeMeta(Meta, frozen=True, kw_only=True):
+class PlainMeta(Meta, frozen=True, kw_only=True):
+    """Of what is there only by its name and its labels."""
+
     def __post_init__(self) -> None:
         put(self, annotations=NO_STRINGS, finalizers=(), owner_references=())
         put(self, creation_timestamp=None)
@@ -128,14 +130,14 @@ class KnownNodeSpec(NodeSpec, frozen=True, kw_only=True):
         super().__post_init__()
 
 
-_NO_NODE_META: Final = NodeMeta()
+_NO_NODE_META: Final = PlainMeta()
 _NO_NODE_SPEC: Final = KnownNodeSpec()
 
 
 class KnownNode(Node, frozen=True, kw_only=True):
     """A Node's name, UID and labels, and whether it takes pods now."""
 
-    metadata: NodeMeta = _NO_NODE_META
+    metadata: PlainMeta = _NO_NODE_META
     spec: KnownNodeSpec = _NO_NODE_SPEC
 
 

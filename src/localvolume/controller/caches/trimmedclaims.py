@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from localvolume.controller.caches.trimmed import few, put
+from localvolume.controller.caches.trimmed import PlainMeta, few, put
 from localvolume.controller.plan.capacity import DRIVER_LABEL
 from localvolume.kube.kinds import Kind
 from localvolume.kube.objects import (
@@ -73,20 +73,13 @@ class KnownClaim(PersistentVolumeClaim, frozen=True, kw_only=True):
             put(self.spec, resources=NO_REQUESTS, storage_class_name=None)
 
 
-class _PlainMeta(Meta, frozen=True, kw_only=True):
-    def __post_init__(self) -> None:
-        put(self, annotations=NO_STRINGS, finalizers=(), owner_references=())
-        put(self, creation_timestamp=None)
-        super().__post_init__()
-
-
-class ClassMeta(_PlainMeta, frozen=True, kw_only=True):
+class ClassMeta(PlainMeta, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         put(self, labels=NO_STRINGS)
         super().__post_init__()
 
 
-class CapacityMeta(_PlainMeta, frozen=True, kw_only=True):
+class CapacityMeta(PlainMeta, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         put(self, labels=few(self.labels or NO_STRINGS, _CAPACITY_LABELS))
         said = few(self.annotations or NO_STRINGS, _CAPACITY_ANNOTATIONS)

@@ -6,7 +6,6 @@ was missed, doubled or out of order changes nothing but the time.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -39,37 +38,24 @@ class Role(Leading[Action]):
         self._executor = Executor[Action](acts.do, self._queue, at_a_time=means.pace.at_a_time)
         self._lost: set[str] = set()
 
-    async def run(self) -> None:
-        """Never returns; on cancellation gives up what is under way.
-
-        Nothing is judged before all volumes and nodes are known: a node that was not read yet
-        would seem to be lost.
-        """
+    async def _start(self) -> None:
+        """Nothing is judged before all volumes and nodes are known: a node that was not read yet
+        would seem to be lost."""
         await self._cluster.wait_synced()
         self._cluster.listener = self._queue.add
         self._queue.add(self._cluster.volumes.items)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._turning.forever(self._begin))
-                tasks.create_task(self._judge_lost_forever())
-                tasks.create_task(self._resync_forever())
-        finally:
-            self._cluster.listener = None
-            self._queue.close()
-            await self._executor.stop()
 
-    async def _judge_lost_forever(self) -> None:
-        while True:
-            await asyncio.sleep(self._pace.lost)
-            self._queue.add(self._lost)
+    def _hear_nothing(self) -> None:
+        self._cluster.listener = None
 
-    async def _resync_forever(self) -> None:
-        while True:
-            await asyncio.sleep(self._pace.resync)
-            self._reporter.forget()
-            self._queue.add(self._cluster.volumes.items)
+    def _look_at_lost(self) -> None:
+        self._queue.add(self._lost)
 
-    def _begin(self) -> Callable[[str], None]:
+    def _resync(self) -> None:
+        self._reporter.forget()
+        self._queue.add(self._cluster.volumes.items)
+
+    def _judging(self) -> Callable[[str], None]:
         nodes = self._cluster.nodes_now()
         return lambda name: self._judge(name, nodes)
 

@@ -2,7 +2,7 @@
 what it certainly does not know any more is removed, and only after the grace period."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,20 +10,24 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from localvolume.flexvolume.adopt import Adoption
+from localvolume.config.flexvolume import NAMES, FlexVolumeConfig
 from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.collecting import Collector, CollectorMetrics
 from localvolume.flexvolume.driver import Volume
 from localvolume.flexvolume.drivers.bindmount import BindDriver
+from localvolume.flexvolume.keeping import Adopted, Keeping
+from localvolume.flexvolume.metrics import FlexMetrics
 from localvolume.flexvolume.paces import FlexPaces
 from localvolume.flexvolume.plan.collect import Action, ForgetGone, Keep, NoteGone, Remove
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Workers
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, MergePatch
+from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
 from localvolume.kube.objects import Node
 from localvolume.volumes import marks
+from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.nodes import node_facts
 from localvolume_lab.sandbox.sandbox import Sandbox
 
@@ -307,22 +311,29 @@ async def test_nothing_unmarked_is_ever_listed_or_removed(setting: Setting) -> N
 # --- adoption ----------------------------------------------------------------------------------
 
 
-async def adoption(setting: Setting) -> Adoption:
+async def adopting(setting: Setting) -> Callable[[], Awaitable[Adopted]]:
     labels = {marks.HOSTNAME_LABEL: NODE}
     node = await setting.client.create(NODES, {"metadata": {"name": NODE, "labels": labels}})
+    facts = node_facts(NODE, node)
+    assert isinstance(facts, NodeFacts)
 
     async def asked() -> Node:
         return node
 
-    return Adoption(
-        setting.client,
-        setting.driver,
-        setting.workers,
-        setting.turns,
-        Binding(setting.client, NODE, asked, lambda _: None),
-        names=marks.FLEX_DRIVERS,
-        node=lambda: node_facts(NODE, node),
+    keeping = Keeping(
+        client=setting.client,
+        events=EventRecorder(setting.client, "test", NODE),
+        workers=setting.workers,
+        config=FlexVolumeConfig(driver="bindmount", names=NAMES),
+        driver=setting.driver,
+        turns=setting.turns,
+        binding=Binding(setting.client, NODE, asked, lambda _: None),
+        metrics=FlexMetrics(CollectorRegistry()),
+        node_name=NODE,
+        saw_volume=lambda _: None,
+        saw_claim=lambda _: None,
     )
+    return lambda: keeping.adopt(facts)
 
 
 async def test_what_elastic_made_is_adopted_if_its_object_says_so(setting: Setting) -> None:
@@ -331,8 +342,8 @@ async def test_what_elastic_made_is_adopted_if_its_object_says_so(setting: Setti
         (root / name).mkdir()
     await setting.client.create(PERSISTENT_VOLUMES, manifest("pvc-2"))
     await setting.client.create(PERSISTENT_VOLUMES, manifest("pvc-3", host="node-2"))
-    one = await adoption(setting)
-    adopted = await one.run()
+    adopt = await adopting(setting)
+    adopted = await adopt()
     assert (adopted.names, adopted.complete) == (["pvc-2"], True)
     tags = {owned.name: owned.tags for owned in setting.driver.list_volumes()}
     assert tags.keys() == {"pvc-1", "pvc-2"}
@@ -356,13 +367,13 @@ async def test_what_elastic_made_is_adopted_if_its_object_says_so(setting: Setti
 async def test_an_error_of_the_api_adopts_nothing(setting: Setting, fault: dict[str, Any]) -> None:
     (setting.root / "volumes/pvc-2").mkdir()
     await setting.client.create(PERSISTENT_VOLUMES, manifest("pvc-2"))
-    one = await adoption(setting)
+    adopt = await adopting(setting)
     setting.sandbox.faults.answer(**fault, times=None)
-    adopted = await one.run()
+    adopted = await adopt()
     assert (adopted.names, adopted.complete) == ([], False)
     assert {owned.name for owned in setting.driver.list_volumes()} == {"pvc-1"}
     setting.sandbox.faults.clear()
-    assert (await one.run()).names == ["pvc-2"]
+    assert (await adopt()).names == ["pvc-2"]
 
 
 async def test_what_is_noted_and_cannot_be_read_is_left_alone_and_told_once(

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.flexvolume.adopt import Adoption
 from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.driver import Owned
 from localvolume.flexvolume.drivers.bindmount import BindDriver
@@ -20,7 +19,7 @@ from localvolume.flexvolume.plan.collect import Keep, NoteGone, Remove
 from localvolume.flexvolume.protocol import Refused
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
 from localvolume.volumes import marks
-from tests.contract.test_flex_collecting import NODE, Setting, adoption, due, manifest, setting
+from tests.contract.test_flex_collecting import NODE, Setting, adopting, due, manifest, setting
 from tests.host.support_mounts import MS_BIND, MS_RDONLY, MS_REMOUNT, mount, umount
 
 __all__ = ["setting"]
@@ -113,40 +112,19 @@ async def test_its_end_waits_for_a_removal_that_is_with_the_host(setting: Settin
 # --- adoption ------------------------------------------------------------------------------------
 
 
-async def test_without_its_node_nothing_is_adopted(
-    setting: Setting, caplog: pytest.LogCaptureFixture
-) -> None:
-    (setting.root / "volumes/pvc-2").mkdir()
-    await setting.client.create(PERSISTENT_VOLUMES, manifest("pvc-2"))
-    setting.sandbox.requests.clear()
-    one = Adoption(
-        setting.client,
-        setting.driver,
-        setting.workers,
-        setting.turns,
-        Binding(setting.client, NODE, lambda: setting.client.get(NODES, NODE), lambda _: None),
-        names=marks.FLEX_DRIVERS,
-        node=lambda: "there is no Node 'node-1'",
-    )
-    adopted = await one.run()
-    assert (adopted.names, adopted.complete) == ([], False)
-    assert list(setting.sandbox.requests) == []
-    assert "nothing is adopted: there is no Node 'node-1'" in caplog.text
-
-
 async def test_what_goes_while_it_is_adopted_is_not_said_to_be(setting: Setting) -> None:
     """Its object has our marks by then, and so its end is heard of."""
     directory = setting.root / "volumes/pvc-2"
     directory.mkdir()
     await setting.client.create(PERSISTENT_VOLUMES, manifest("pvc-2"))
-    one = await adoption(setting)
+    adopt = await adopting(setting)
 
     def gone(verb: str, *_: object) -> None:
         if verb == "patch":
             shutil.rmtree(directory)
 
     setting.client.on_request = gone
-    adopted = await one.run()
+    adopted = await adopt()
     assert (adopted.names, adopted.complete) == ([], True)
     assert {owned.name for owned in setting.driver.list_volumes()} == {"pvc-1"}
     live = await setting.client.get(PERSISTENT_VOLUMES, "pvc-2")

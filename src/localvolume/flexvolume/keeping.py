@@ -2,6 +2,10 @@
 
 Level-triggered: each look goes over all of this node's FlexVolume PersistentVolumes. What fails is
 said once and tried again at the next look.
+
+Adopted is what elastic's driver made: volumes without a mark whose PersistentVolume exists. The API
+server is asked about each by name. What it does not know as this node's stays as it is, unmarked:
+nobody here ever removes or mounts that.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from localvolume.config.flexvolume import FlexVolumeConfig
@@ -22,7 +26,7 @@ from localvolume.flexvolume.driver import (
 )
 from localvolume.flexvolume.metrics import FlexMetrics
 from localvolume.flexvolume.plan.absence import is_proven
-from localvolume.flexvolume.plan.binding import is_elastics, other_node
+from localvolume.flexvolume.plan.binding import is_elastics, other_node, tags_of, why_not
 from localvolume.flexvolume.plan.keep import (
     Action,
     Facts,
@@ -36,6 +40,7 @@ from localvolume.flexvolume.plan.keep import (
     may_let_go,
     notes_of_the_end,
 )
+from localvolume.flexvolume.protocol import Refused
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.cache import key_of
@@ -43,8 +48,8 @@ from localvolume.kube.client import Client
 from localvolume.kube.correlate import EventType
 from localvolume.kube.errors import ApiError, LookAgain, NotThere
 from localvolume.kube.events import EventRecorder, ObjectRef
-from localvolume.kube.informer import PAGE
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
+from localvolume.kube.listing import PAGE, listed
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import growing, marks
 from localvolume.volumes.capacity import bytes_of, quantity
@@ -56,6 +61,14 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 90.0
 ACT_SECONDS: Final = 120.0
 """Deadlines of listing the volumes and of one act about one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """`names` are marked now. Not `complete`: something failed, and is to be tried again."""
+
+    names: list[str] = field(default_factory=list)
+    complete: bool = True
 
 
 @dataclass(eq=False, kw_only=True)
@@ -219,27 +232,63 @@ class Keeping:
         hear of their ends. Raises ApiError, Refused."""
         if marks.ELASTIC_FLEX_DRIVER not in self.config.names:
             return
-        for name, volume in (await self._labelled()).items():
+        for volume in await self._labelled():
             if is_elastics(volume) and not other_node(volume, node):
                 await self.binding.adopt(volume)
-                log.debug("marked as this node's", extra={"persistentvolume": name})
+                extra = {"persistentvolume": volume.metadata.name}
+                log.debug("marked as this node's", extra=extra)
 
-    async def _labelled(self) -> dict[str, PersistentVolume]:
+    async def _labelled(self) -> list[PersistentVolume]:
         if fault_of_label_value(self.node_name) is not None:
-            return {}  # elastic's driver could bind none
-        found: dict[str, PersistentVolume] = {}
-        cont = ""
-        while True:
-            page = await self.client.list_page(
-                PERSISTENT_VOLUMES,
-                label_selector=f"{marks.ELASTIC_NODE_LABEL}={self.node_name}",
-                limit=self.page,
-                cont=cont,
+            return []  # elastic's driver could bind none
+        selector = f"{marks.ELASTIC_NODE_LABEL}={self.node_name}"
+        return await listed(
+            self.client, PERSISTENT_VOLUMES, label_selector=selector, page=self.page
+        )
+
+    async def adopt(self, node: NodeFacts) -> Adopted:
+        """Look once at all that carries no mark. Never raises for what a host or API server does.
+
+        At the first error of the API server nothing more is done.
+        """
+        try:
+            unmarked = await self.workers.call(
+                "flexvolume unmarked", LOOK_SECONDS, self.driver.unmarked
             )
-            found.update({one.metadata.name: one for one in page.items})
-            cont = page.cont
-            if not cont:
-                return found
+        except (DriverFailed, Hung, OSError) as error:
+            log.warning("nothing is adopted: %s", error)
+            return Adopted(complete=False)
+        names: list[str] = []
+        complete = True
+        for name in unmarked:
+            try:
+                if await self._adopt(name, node):
+                    names.append(name)
+            except ApiError as error:
+                log.warning("not adopted: %s", error, extra={"persistentvolume": name})
+                return Adopted(names, complete=False)
+            except (DriverFailed, Refused, Hung, OSError) as error:
+                log.warning("not adopted: %s", error, extra={"persistentvolume": name})
+                complete = False
+        return Adopted(names, complete)
+
+    async def _adopt(self, name: str, node: NodeFacts) -> bool:
+        try:
+            live = await self.client.get(PERSISTENT_VOLUMES, name)
+        except NotThere as error:
+            if not is_proven(error):
+                raise
+            return False
+        if reason := why_not(live, self.config.names, node):
+            log.info("left as it is: %s", reason, extra={"persistentvolume": name})
+            return False
+        async with self.turns.of(name, ACT_SECONDS) as turn:
+            # The object first: a mark without our finalizer would not hear of its deletion.
+            live = await self.binding.adopt(live)
+            adopted: list[str] = await turn.call(self.driver.adopt, {name: tags_of(live)})
+        if adopted:
+            log.info("adopted from elastic's driver", extra={"persistentvolume": name})
+        return bool(adopted)
 
     # --- telling -------------------------------------------------------------------------------
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.model import Configuration
-from localvolume.flexvolume.adopt import Adoption
 from localvolume.flexvolume.binding import Binding
-from localvolume.flexvolume.calls import CALL_SECONDS, Calls
+from localvolume.flexvolume.calls import Calls
 from localvolume.flexvolume.collecting import Collector, CollectorMetrics
 from localvolume.flexvolume.driver import Driver, DriverFailed
 from localvolume.flexvolume.install import NotInstalled, install
@@ -51,7 +50,6 @@ class _Served:
 
     config: FlexVolumeConfig
     keeping: Keeping
-    adoption: Adoption
     collector: Collector
 
 
@@ -70,7 +68,6 @@ class FlexRole:
     node_name: str
     configuration: Configuration
     paces: FlexPaces
-    call_seconds: float = CALL_SECONDS
 
     def __post_init__(self) -> None:
         self._config = self.configuration.flexvolume
@@ -134,7 +131,6 @@ class FlexRole:
             turns=turns,
             binding=binding,
             metrics=self.metrics,
-            seconds=self.call_seconds,
         )
         keeping = Keeping(
             client=self.client,
@@ -158,15 +154,6 @@ class FlexRole:
             grace_seconds=config.grace_seconds,
             watched_seconds=self.paces.watched,
         )
-        adoption = Adoption(
-            self.client,
-            driver,
-            self.workers,
-            turns,
-            binding,
-            names=config.names,
-            node=lambda: node_facts(self.node_name, self.nodes.items.get(self.node_name)),
-        )
         self._server = server = Server(config.socket, calls.routes)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -177,7 +164,7 @@ class FlexRole:
                 tasks.create_task(self._install_forever(config))
                 for one in (self.volumes, self.claims, self.nodes):
                     await one.synced.wait()
-                self._served = _Served(config, keeping, adoption, collector)
+                self._served = _Served(config, keeping, collector)
                 self._adopted = False
                 self.loop.wake()
                 tasks.create_task(self.loop.run())
@@ -213,13 +200,15 @@ class FlexRole:
         served = self._served
         if served is None:
             raise CannotLook("nothing is served yet")
-        self._adopted = self._adopted or await self._adopt(served.keeping, served.adoption)
-        wait = await self._look_at_volumes(served)
+        node = node_facts(self.node_name, self.nodes.items.get(self.node_name))
+        self._adopted = self._adopted or await self._adopt(served.keeping, node)
+        if isinstance(node, str):
+            raise CannotLook(node, self.paces.again)
+        wait = await self._look_at_volumes(served, node)
         return wait if self._adopted else min(wait, self.paces.again)
 
-    async def _adopt(self, keeping: Keeping, adoption: Adoption) -> bool:
+    async def _adopt(self, keeping: Keeping, node: NodeFacts | str) -> bool:
         """Whether it is done: once, as our own mounts mark what they use."""
-        node = node_facts(self.node_name, self.nodes.items.get(self.node_name))
         why_not = node if isinstance(node, str) else ""
         complete = False
         if isinstance(node, NodeFacts):
@@ -228,7 +217,7 @@ class FlexRole:
             except (ApiError, Refused) as error:
                 why_not = str(error)
             else:
-                adopted = await adoption.run()
+                adopted = await keeping.adopt(node)
                 self.metrics.adopted.inc(len(adopted.names))
                 complete = adopted.complete
                 why_not = "" if complete else "see the log"
@@ -236,10 +225,7 @@ class FlexRole:
         self._trouble("flexvolume adoption", text if why_not else "")
         return complete
 
-    async def _look_at_volumes(self, served: _Served) -> float:
-        node = node_facts(self.node_name, self.nodes.items.get(self.node_name))
-        if isinstance(node, str):
-            raise CannotLook(node, self.paces.again)
+    async def _look_at_volumes(self, served: _Served, node: NodeFacts) -> float:
         volumes = dict(self.volumes.items)
         try:
             await served.keeping.look(node, volumes, self.claims.items)

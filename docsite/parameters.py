@@ -10,7 +10,7 @@ from localvolume.config.agent_flags import LOCAL_PATH_PROVISIONER
 from localvolume.config.foreign import kutti, openebs
 from localvolume.config.pools import DYNAMIC_PROVISIONER, Flavor
 from localvolume.dynamic.classes.parameters import READERS
-from localvolume.flexvolume.plan import parameters as flexvolume
+from localvolume.flexvolume.plan import provision as flexvolume
 from localvolume.volumes.marks import FLEX_DRIVER
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from localvolume.flexvolume.driver import NOTES_OF_THE_END, Volume
 from localvolume.flexvolume.drivers.bindmount import BindDriver
+from localvolume.flexvolume.drivers.lvm.driver import Steps
 from localvolume.flexvolume.drivers.lvm.marks import noted_on
-from localvolume.flexvolume.drivers.lvm.steps import Steps
 from tests.attacks.support_etcd import Backup
 from tests.cluster.support_flex import QUICK, FlexLab, flex_lab_for, phase_of
 from tests.cluster.support_objects import Objects

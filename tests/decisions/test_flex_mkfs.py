@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from localvolume.flexvolume.plan.parameters import Wish, mkfs_options, on_removal, read_class
+from localvolume.config.mkfsoptions import mkfs_options
+from localvolume.flexvolume.plan.provision import Wish, on_removal, read_class
 from localvolume.kube.objects import StorageClass
 
 

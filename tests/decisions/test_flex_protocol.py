@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from localvolume.flexvolume import protocol
 from localvolume.flexvolume.driver import TAG_CLAIM, TAG_PV_UID, same_owner
-from localvolume.flexvolume.plan import parameters
 from localvolume.flexvolume.protocol import BadCall, Refused, Target
 from localvolume.kube.objects import FlexVolumeSource
 
@@ -288,10 +287,6 @@ def test_it_is_read_only_where_either_says_so(
 def test_a_persistentvolume_that_is_not_in_order_is_refused(source: FlexVolumeSource) -> None:
     with pytest.raises(Refused):
         protocol.as_volume_says(read(), source, fs_type="ext4")
-
-
-def test_the_names_of_options_are_the_provisioners() -> None:
-    assert protocol.ON_REMOVAL == parameters.ON_REMOVAL
 
 
 @given(st.dictionaries(st.text(max_size=40), st.text(max_size=60), max_size=6))

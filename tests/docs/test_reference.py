@@ -18,7 +18,7 @@ from localvolume.config.loading import Source
 from localvolume.config.pools import Flavor
 from localvolume.dynamic.classes.parameters import read_class
 from localvolume.dynamic.model import Wish
-from localvolume.flexvolume.plan import parameters as flexvolume
+from localvolume.flexvolume.plan import provision as flexvolume
 from localvolume.kube.objects import Meta, StorageClass
 from localvolume.static.metrics import StaticMetrics
 

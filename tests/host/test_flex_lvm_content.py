@@ -12,7 +12,7 @@ import pytest
 
 from localvolume.flexvolume.driver import DriverFailed
 from localvolume.flexvolume.drivers.lvm.content import Device, content_of
-from localvolume.flexvolume.drivers.lvm.steps import Steps
+from localvolume.flexvolume.drivers.lvm.driver import Steps
 from tests.host.support_devices import LoopDevice, loop_device, mounted
 from tests.host.support_images import run_here
 from tests.host.test_flex_lvm_commands import HALF, MINE, Scripted, lv, volume

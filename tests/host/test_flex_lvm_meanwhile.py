@@ -17,9 +17,8 @@ import pytest
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.flexvolume.driver import DriverFailed, Owned
 from localvolume.flexvolume.drivers.lvm.content import Device
-from localvolume.flexvolume.drivers.lvm.driver import LvmDriver
+from localvolume.flexvolume.drivers.lvm.driver import LvmDriver, Steps
 from localvolume.flexvolume.drivers.lvm.marks import POOL_TAGS
-from localvolume.flexvolume.drivers.lvm.steps import Steps
 from localvolume.host.locks import lock_device
 from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.volumes.lvtags import encode

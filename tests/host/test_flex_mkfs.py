@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.flexvolume.plan.parameters import mkfs_options
+from localvolume.config.mkfsoptions import mkfs_options
 from localvolume.host.filesystem.xfsprogs import VERSION_COMMAND, for_older_kernels
 
 EXT4 = (

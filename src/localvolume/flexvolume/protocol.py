@@ -23,7 +23,9 @@ MKFS_OPTIONS: Final = "mkfsOptions"
 MOUNT_OPTIONS: Final = "mountOptions"
 ON_REMOVAL: Final = "onRemoval"
 """The options of a PersistentVolume: bytes; further arguments of mkfs, separated by spaces; mount
-options, separated by commas; what becomes of the data in the end."""
+options, separated by commas; what becomes of the data in the end, one of WAYS."""
+
+WAYS: Final = ("delete", "overwrite", "discard")
 
 OF_KUBELET: Final = "kubernetes.io/"
 FS_TYPE: Final = "kubernetes.io/fsType"
@@ -38,7 +40,6 @@ FS_TYPES: Final = ("ext4", "xfs")
 MOST_BYTES: Final = 1 << 60
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _MOST_GROUP: Final = 2**32 - 2
-_WAYS: Final = ("", "delete", "overwrite", "discard")
 # A name of a PersistentVolume, as the API server has them (DNS subdomain).
 _NAME: Final = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?")
 _TARGET: Final = re.compile(r"(/.+)/pods/([^/]+)/volumes/([^/~]+)~([^/]+)/([^/]+)")
@@ -222,8 +223,8 @@ def _with_volume(asked: Asked, options: Mapping[str, str], fs_type: str) -> Aske
     for key in sorted(options):
         if key not in known and not key.startswith(OF_KUBELET):
             raise Refused(f"there is no option {key[:100]!r}; there are {', '.join(sorted(known))}")
-    if options.get(ON_REMOVAL, "") not in _WAYS:
-        raise Refused(f"{ON_REMOVAL} must be {', '.join(_WAYS[1:])}")
+    if options.get(ON_REMOVAL, "") not in ("", *WAYS):
+        raise Refused(f"{ON_REMOVAL} must be {', '.join(WAYS)}")
     wanted = options.get(FS_TYPE) or fs_type
     if wanted not in FS_TYPES:
         raise Refused(f"no filesystem {wanted[:40]!r} is made here: {' or '.join(FS_TYPES)}")

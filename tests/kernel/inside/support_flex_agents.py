@@ -32,17 +32,17 @@ class LvmZygote(Zygote):
 def _early_mark() -> None:
     """An agent that says `made` before it has made the filesystem."""
     from localvolume.flexvolume.driver import MADE, MAKING
-    from localvolume.flexvolume.drivers.lvm import steps
+    from localvolume.flexvolume.drivers.lvm import driver
     from localvolume.volumes.lvtags import PREFIX
 
-    make = vars(steps)["make_filesystem"]
+    make = vars(driver)["make_filesystem"]
 
     def lie(run: Any, node: str, *args: Any, **kwargs: Any) -> None:
         tags = [f"--deltag={PREFIX}state={MAKING}", f"--addtag={PREFIX}state={MADE}"]
         run(["lvm", "lvchange", *tags, node.removeprefix("/dev/")], 30)
         make(run, node, *args, **kwargs)
 
-    vars(steps)["make_filesystem"] = lie
+    vars(driver)["make_filesystem"] = lie
 
 
 def _blind_collector() -> None:

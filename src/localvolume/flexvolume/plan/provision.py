@@ -3,17 +3,22 @@
 The external-provisioner contract, as dynamic.judgeclaims has it, as rules of which the first answer
 counts. Until its first mount such a PersistentVolume is an object and nothing else, which is why
 the controller makes it and no agent.
+
+The parameters of a class are read strictly. elastic's classes had none; whatever is not known is
+refused, for a misspelled one would make every volume of the class another than was asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from localvolume.config.mkfsoptions import mkfs_options
 from localvolume.config.syntax.names import fault_of_label_value
-from localvolume.flexvolume.plan.parameters import Wish, read_class
-from localvolume.flexvolume.protocol import MKFS_OPTIONS, MOUNT_OPTIONS, ON_REMOVAL, SIZE
+from localvolume.config.syntax.readers import did_you_mean, one_line, quoted
+from localvolume.flexvolume.mountoptions import faults_of
+from localvolume.flexvolume.protocol import MKFS_OPTIONS, MOUNT_OPTIONS, ON_REMOVAL, SIZE, WAYS
 from localvolume.kube.objects import (
     Node,
     PersistentVolume,
@@ -28,6 +33,9 @@ from localvolume.volumes.objects import claim_of, is_being_deleted
 Claim = PersistentVolumeClaim
 
 EVENT_FAILED = "ProvisioningFailed"
+
+FS_TYPE: Final = "fsType"
+CSI_FS_TYPE: Final = "csi.storage.k8s.io/fstype"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,3 +233,76 @@ def _labels(provisioner: str, node_name: str) -> dict[str, str]:
     if provisioner == marks.ELASTIC_FLEX_DRIVER and fault_of_label_value(node_name) is None:
         found[marks.ELASTIC_NODE_LABEL] = node_name
     return found
+
+
+# --- what a class asks for -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a class asks of its volumes; None and () where it leaves that to the agents.
+
+    `mkfs` is the text as it was given, of which `mkfs_options` makes arguments.
+    """
+
+    fs_type: str | None = None
+    mkfs: str = ""
+    on_removal: str | None = None
+    mount_options: tuple[str, ...] = ()
+
+
+def read_class(storage_class: StorageClass) -> Wish | list[str]:
+    """What the class asks for, or all that is wrong with it, one text for each."""
+    given, problems = storage_class.parameters, list[str]()
+    for name in sorted(given):
+        if name not in _CHECKS:
+            hint = did_you_mean(name, _CHECKS)
+            problems.append(f"parameter {one_line(name)} is not known{hint}")
+            continue
+        try:
+            _CHECKS[name](given[name])
+        except ValueError as error:
+            problems.append(f"parameter {name}: {error}")
+    if problems:
+        return problems
+    types = {given[name] for name in (FS_TYPE, CSI_FS_TYPE) if name in given}
+    if len(types) > 1:
+        return [f"parameters {FS_TYPE} and {CSI_FS_TYPE} differ"]
+    fs_type = types.pop() if types else None
+    text = given.get(MKFS_OPTIONS, "")
+    if text.strip() and fs_type is None:
+        return [f"parameter {MKFS_OPTIONS} needs {FS_TYPE}: each filesystem has options of its own"]
+    try:
+        mkfs_options(fs_type or "ext4", text)
+    except ValueError as error:
+        return [f"parameter {MKFS_OPTIONS}: {error}"]
+    if faults := faults_of(storage_class.mount_options):
+        return faults
+    return Wish(
+        fs_type=fs_type,
+        mkfs=" ".join(text.split()),
+        on_removal=given.get(ON_REMOVAL),
+        mount_options=tuple(storage_class.mount_options),
+    )
+
+
+def on_removal(text: str) -> str:
+    """What is done with the data of a volume that goes. Raises ValueError."""
+    if text not in WAYS:
+        hint = did_you_mean(text, WAYS)
+        raise ValueError(f"must be {' or '.join(WAYS)}, not {quoted(text)}{hint}")
+    return text
+
+
+def _fs_type(text: str) -> None:
+    if text not in ("ext4", "xfs"):
+        hint = did_you_mean(text, ("ext4", "xfs"))
+        raise ValueError(f"must be ext4 or xfs, not {quoted(text)}{hint}")
+
+
+_CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
+    FS_TYPE: _fs_type,
+    CSI_FS_TYPE: _fs_type,
+    MKFS_OPTIONS: str,
+    ON_REMOVAL: on_removal,
+}

@@ -152,7 +152,7 @@ class Group:
         try:
             self.engine.lvm.extend(volume, size_bytes)
         except NoRoomInGroup as error:
-            raise NoRoom(
+            raise DriverFailed(
                 f"{volume.full_name} has {quantity(volume.size_bytes)}, and there is no room for"
                 f" {quantity(size_bytes)} ({error})"
             ) from error
@@ -217,10 +217,6 @@ def refuse_unless(may_go: Callable[[LogicalVolume], bool]) -> Check:
             raise DriverFailed(f"{found.full_name} has changed meanwhile: ask again")
 
     return check
-
-
-class NoRoom(DriverFailed):
-    """The volume is as it was: there is no room for it to grow."""
 
 
 def _full(pool: LogicalVolume) -> str:

@@ -1,9 +1,9 @@
 """What our processes tell on their port of this machine: health and metrics."""
 
-import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from http.client import HTTPException
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -30,7 +30,7 @@ def _ask(url: str) -> tuple[int, str]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode()
-    except (ConnectionResetError, http.client.HTTPException) as error:
+    except (ConnectionResetError, HTTPException) as error:
         return 0, f"{CUT}: {error}"
     except OSError as error:
         return 0, str(error)

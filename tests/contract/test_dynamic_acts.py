@@ -86,7 +86,7 @@ async def ground(client: Client, tmp_path: Path) -> AsyncIterator[Ground]:
     pools.configure([pool], [])
     # Only root makes volumes for others.
     wanted = wish(claim="default/data", claim_uid=uid, uid=os.geteuid(), gid=os.getegid())
-    made = await pools.make(pool, wanted)
+    made = await pools.call(pool, wanted.name, lambda store: store.make(wanted))
     live = Live(client, NODE, lambda _: None, lambda _: False, unwanted_seconds=0.0)
     yield Ground(client, live, pools, pool, made)
     pools.close()

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from localvolume.backends.model import Abilities, PoolReport, Record, Usage
 from localvolume.config.pools import DYNAMIC_PROVISIONER, LvmConfig, PoolConfig
 from localvolume.dynamic.model import Action, ClassFacts, Facts, Pool, Wish
-from localvolume.dynamic.plan.neighbours import with_neighbours
 from localvolume.dynamic.plan.plan import plan
+from localvolume.dynamic.plan.world import with_neighbours
 from localvolume.kube.cache import key_of
 from localvolume.kube.objects import (
     ClaimRef,

@@ -14,8 +14,8 @@ from localvolume.backends.model import BackendName, PoolReport, Record, Usage
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.model import Facts, GiveBack, Grow, Hold, Make, Pool
 from localvolume.dynamic.plan.capacity import ClassRoom, desired_objects
-from localvolume.dynamic.plan.neighbours import with_neighbours
 from localvolume.dynamic.plan.plan import plan
+from localvolume.dynamic.plan.world import with_neighbours
 from tests.decisions.support_dynamic import (
     a,
     action,

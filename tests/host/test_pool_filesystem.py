@@ -140,7 +140,7 @@ async def test_a_pool_that_hangs_has_promised_what_it_had(where: Path) -> None:
     pools = Pools(workers)
     pools.configure(configs, [])
     try:
-        made = await pools.make(configs[0], wish())
+        made = await pools.call(configs[0], wish().name, lambda store: store.make(wish()))
         before = {pool.config.name: pool for pool in await pools.look()}
         with pytest.raises(Hung):
             await workers.call("pool a", 0.01, over.wait)

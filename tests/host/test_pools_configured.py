@@ -55,12 +55,16 @@ async def report(pools: Pools) -> PoolReport:
 
 async def removed(pools: Pools, config: PoolConfig, where: Path, files: int) -> Record:
     """A volume in the trash, with that many files in it."""
-    made = await pools.make(config, wish())
-    offered = await pools.offered(config, made)
+    made = await make(pools, config, wish())
+    offered = await pools.call(config, made.name, lambda store: store.offered(made))
     for number in range(files):
         (where / "pvc-1" / f"file-{number}").write_text("x")
-    gone: Record = await pools.retire(config, offered)
+    gone: Record = await pools.call(config, made.name, lambda store: store.retire(offered))
     return gone
+
+
+async def make(pools: Pools, config: PoolConfig, record: Record) -> Record:
+    return await pools.call(config, record.name, lambda store: store.make(record))
 
 
 @ON_EXT4
@@ -84,7 +88,7 @@ async def test_a_purge_makes_way_for_a_new_configuration_and_goes_on_with_it(whe
         found = await report(pools)
         assert (found.problem, found.records) == ("", {"pvc-1": gone})
         # Something can be made there at once.
-        await pools.make(fast, wish("pvc-2"))
+        await make(pools, fast, wish("pvc-2"))
         await asyncio.wait_for(purge(fast), SECONDS)
         assert set((await report(pools)).records) == {"pvc-2"}
         assert not trash.exists()
@@ -132,7 +136,7 @@ async def test_what_waits_for_a_worker_does_not_open_a_closed_pool(where: Path) 
 
         first = asyncio.create_task(pools._workers.call("else", SECONDS, occupy))
         await until_async(busy.is_set)
-        waiting = asyncio.create_task(pools.make(config, wish()))
+        waiting = asyncio.create_task(make(pools, config, wish()))
         await asyncio.sleep(0)
         pools.configure([], [])
         end.set()
@@ -166,7 +170,7 @@ async def test_what_cannot_be_attached_is_said_when_it_is_new(
     config = config_of(where)
     async with opened(config) as pools:
         for name in ("pvc-1", "pvc-2"):
-            await pools.make(config, wish(name))
+            await make(pools, config, wish(name))
     caplog.set_level(logging.ERROR)
 
     def said() -> list[str]:

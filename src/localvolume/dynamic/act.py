@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from localvolume.backends.model import BackendFailed, NoRoom, Record
+from localvolume.backends.store import Store
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic import patches
 from localvolume.dynamic.classes.parameters import read_claim
-from localvolume.dynamic.manifest import persistent_volume
 from localvolume.dynamic.metrics import SOURCE, DynamicMetrics
 from localvolume.dynamic.model import (
     Action,
     Ask,
+    ClassFacts,
     Delete,
     Facts,
     GiveBack,
@@ -33,6 +34,7 @@ from localvolume.dynamic.model import (
     Remember,
     Retire,
     Secure,
+    SourceType,
     TakeAway,
     TellGrown,
 )
@@ -46,15 +48,16 @@ from localvolume.kube.errors import AlreadyThere, NotThere
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
-from localvolume.volumes import claims
+from localvolume.volumes import claims, marks
 from localvolume.volumes.capacity import quantity
-from localvolume.volumes.manifest import PublishingOptions
+from localvolume.volumes.manifest import NodeFacts, PublishingOptions
 from localvolume.volumes.objects import is_finalized
 from localvolume.volumes.patches import secured, without_finalizer
 
 log = logging.getLogger(__name__)
 
-_PROGRESS_SECONDS = 30.0
+KUTTI_BY = "kuttiproject.org/provisionedBy"
+OPENEBS_TYPE = "openebs.io/cas-type"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -96,7 +99,7 @@ class Acts:
                 await self._take_away(action)
             case Remember():
                 uid = action.volume.metadata.uid
-                await self.pools.offered(action.pool, action.record, uid, action.given)
+                await self._offered(action.pool, action.record, uid, action.given)
             case Secure():
                 await self._patch_volume(action.volume, secured(action.volume))
             case MarkReleased():
@@ -125,9 +128,11 @@ class Acts:
             text = f'provisioning volume for claim "{key_of(claim)}"'
             self.say_of_claim(claim, "Normal", "Provisioning", text)
         try:
-            record = await self.pools.make(action.pool, action.record)
+            record = await self.pools.call(
+                action.pool, action.key, lambda store: store.make(action.record)
+            )
         except NoRoom as error:
-            await self.pools.take_away(action.pool, action.record)
+            await self._take_back(action.pool, action.record)
             text = f"node {self.node_name}: pool {action.pool.name}: {error}"
             await self._give_back(claim, text)
             return
@@ -160,14 +165,14 @@ class Acts:
             options=self.options(),
         )
         # Written down first: from the request on, a tenant may have it.
-        record = await self.pools.offered(action.pool, record, "")
+        record = await self._offered(action.pool, record, "")
         try:
             made = await self.client.create(PERSISTENT_VOLUMES, body)
         except AlreadyThere:
             made = await self._same(body)
         self.saw_volume(made)
         self.live.forget(record.name)
-        await self.pools.offered(action.pool, record, made.metadata.uid)
+        await self._offered(action.pool, record, made.metadata.uid)
         text = f"successfully provisioned volume {record.name}"
         self.say_of_claim(claim, "Normal", "ProvisioningSucceeded", text)
         labels = (record.class_name, SOURCE)
@@ -234,7 +239,7 @@ class Acts:
             names, uids, _ = self.live.unwanted()
             if action.record.name not in names or action.record.claim_uid not in uids:
                 raise Superseded(f"{action.record.name} is wanted after all")
-        await self.pools.take_away(action.pool, action.record)
+        await self._take_back(action.pool, action.record)
         log.info("taken away: %s", action.reason, extra=log_fields(action))
 
     # --- growing -------------------------------------------------------------------------------
@@ -246,7 +251,9 @@ class Acts:
         patch = patches.resizing(claim, size, time.time())
         if patch is not None:
             claim = await self._patch_status(claim, patch)
-        grown = await self.pools.grow(action.pool, action.record, size)
+        grown = await self.pools.call(
+            action.pool, action.key, lambda store: store.grow(action.record, action.size_bytes)
+        )
         # What it has, not what was asked for: the size of a logical volume is rounded up.
         size = grown.size_bytes
         log.info("grown to %s", quantity(size), extra=log_fields(action))
@@ -308,12 +315,21 @@ class Acts:
             return False
         if action.keep:
             if record is not None:
-                await self.pools.forget(action.pool, record)
+                await self.pools.call(action.pool, record.name, lambda store: store.forget(record))
             log.warning("let go, and its data kept, as its policy says", extra=log_fields(action))
             return False
-        if record is None:
-            record = await self.pools.adopt(action.pool, action.directory, live)
-        await self.pools.retire(action.pool, record)
+
+        def retire(store: Store) -> Record:
+            # One that another provisioner made may have no record yet.
+            meta, class_name = live.metadata, live.spec.storage_class_name
+            return store.retire(
+                record
+                or store.adopt(
+                    meta.name, action.directory, volume_uid=meta.uid, class_name=class_name
+                )
+            )
+
+        await self.pools.call(action.pool, action.key, retire)
         log.info("removed", extra=log_fields(action))
         return True
 
@@ -329,6 +345,16 @@ class Acts:
         log.info("purged in %.1f s", time.monotonic() - began, extra=log_fields(action))
 
     # --- common --------------------------------------------------------------------------------
+
+    async def _offered(
+        self, pool: PoolConfig, record: Record, volume_uid: str, given: str = ""
+    ) -> Record:
+        return await self.pools.call(
+            pool, record.name, lambda store: store.offered(record, volume_uid, given)
+        )
+
+    async def _take_back(self, pool: PoolConfig, record: Record) -> None:
+        await self.pools.call(pool, record.name, lambda store: store.take_away(record))
 
     async def _patch_volume(self, volume: PersistentVolume, patch: Any) -> PersistentVolume:
         patched = await self.client.patch(PERSISTENT_VOLUMES, volume.metadata.name, patch)
@@ -368,4 +394,83 @@ def log_fields(action: Action) -> dict[str, str]:
     return about
 
 
-__all__ = ["Acts", "Superseded"]
+# --- the object --------------------------------------------------------------------------------
+
+
+def persistent_volume(
+    record: Record,
+    *,
+    claim: PersistentVolumeClaim,
+    class_facts: ClassFacts,
+    pool: PoolConfig,
+    pool_id: str,
+    host_path: str,
+    source: SourceType,
+    node: NodeFacts,
+    options: PublishingOptions,
+) -> dict[str, Any]:
+    """The object to create (Kubernetes API, core/v1), bound beforehand to the claim.
+
+    A `hostPath` is of type Directory: `DirectoryOrCreate`, as local-path has it, would hide that
+    a disk is not mounted.
+    """
+    provisioner = class_facts.object.provisioner
+    labels = {key: node.labels[key] for key in options.node_labels if key in node.labels}
+    labels |= options.labels
+    labels[marks.NODE_LABEL] = marks.node_key(node.name)
+    annotations = {
+        marks.PROVISIONED_BY_ANNOTATION: provisioner,
+        marks.POOL_ANNOTATION: f"{pool.name}/{pool_id}",
+    }
+    _as_they_did(pool, provisioner, node, labels, annotations)
+    spec: dict[str, Any] = {
+        "capacity": {"storage": quantity(record.size_bytes)},
+        "accessModes": list(claim.spec.access_modes),
+        "persistentVolumeReclaimPolicy": class_facts.object.reclaim_policy or "Delete",
+        "storageClassName": class_facts.name,
+        "volumeMode": record.volume_mode,
+        "claimRef": claims.reference(claim),
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [_term(class_facts, node)]}},
+    }
+    if class_facts.object.mount_options:
+        spec["mountOptions"] = list(class_facts.object.mount_options)
+    if source == "hostPath":
+        spec["hostPath"] = {"path": host_path, "type": "Directory"}
+    else:
+        spec["local"] = {"path": host_path}
+        if record.backend in ("image", "lvm") and record.volume_mode == "Filesystem":
+            spec["local"]["fsType"] = record.fs_type or "ext4"
+    metadata = {
+        "name": record.name,
+        "labels": labels,
+        "annotations": annotations,
+        "finalizers": [marks.FINALIZER],
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}
+
+
+def _term(class_facts: ClassFacts, node: NodeFacts) -> dict[str, Any]:
+    return {
+        "matchExpressions": [
+            {"key": key, "operator": "In", "values": [node.labels[key]]}
+            for key in class_facts.wish.affinity_keys
+        ]
+    }
+
+
+def _as_they_did(
+    pool: PoolConfig,
+    provisioner: str,
+    node: NodeFacts,
+    labels: dict[str, str],
+    annotations: dict[str, str],
+) -> None:
+    """What the replaced provisioner needs to find on a volume, should one go back to it."""
+    match pool.flavor:
+        case "kutti":
+            annotations[KUTTI_BY] = provisioner
+            annotations[marks.KUTTI_NODE_ANNOTATION] = node.name
+        case "local-path":
+            annotations[marks.LOCAL_PATH_NODE_ANNOTATION] = node.name
+        case "openebs":
+            labels[OPENEBS_TYPE] = "local-hostpath"

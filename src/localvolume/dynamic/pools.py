@@ -21,9 +21,8 @@ from localvolume.backends.store import Store
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.model import Pool
 from localvolume.dynamic.patterns import Patterns
-from localvolume.dynamic.plan.neighbours import with_neighbours
 from localvolume.dynamic.plan.orphans import places_of_adopted
-from localvolume.dynamic.plan.world import pool_of
+from localvolume.dynamic.plan.world import pool_of, with_neighbours
 from localvolume.host.process.commandsync import on_loop
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.objects import PersistentVolume
@@ -237,51 +236,10 @@ class Pools:
 
     # --- calling -------------------------------------------------------------------------------
 
-    # All raise BackendFailed, Hung and OSError; see ``store.Store``.
+    # Both raise BackendFailed, Hung and OSError.
 
-    async def make(self, pool: PoolConfig, record: Record) -> Record:
-        """The volume, made; or what a crash left of it ended."""
-        return await self._call(pool, record.name, lambda store: store.make(record))
-
-    async def offered(
-        self, pool: PoolConfig, record: Record, volume_uid: str = "", given: str = ""
-    ) -> Record:
-        """The record, in which it is written that a PersistentVolume is asked for, or is there."""
-        return await self._call(
-            pool, record.name, lambda store: store.offered(record, volume_uid, given)
-        )
-
-    async def grow(self, pool: PoolConfig, record: Record, size_bytes: int) -> Record:
-        """The volume, with at least so many bytes."""
-        return await self._call(pool, record.name, lambda store: store.grow(record, size_bytes))
-
-    async def retire(self, pool: PoolConfig, record: Record) -> Record:
-        """The volume, out of everybody's reach, with its data until it is purged."""
-        return await self._call(pool, record.name, lambda store: store.retire(record))
-
-    async def forget(self, pool: PoolConfig, record: Record) -> None:
-        """Let go of a volume, which stays with its data."""
-        await self._call(pool, record.name, lambda store: store.forget(record))
-
-    async def take_away(self, pool: PoolConfig, record: Record) -> None:
-        """Remove a volume that nobody ever had."""
-        await self._call(pool, record.name, lambda store: store.take_away(record))
-
-    async def adopt(self, pool: PoolConfig, directory: str, volume: PersistentVolume) -> Record:
-        """A record for a volume that an older provisioner made."""
-        meta = volume.metadata
-
-        def adopt(store: Store) -> Record:
-            return store.adopt(
-                meta.name,
-                directory,
-                volume_uid=meta.uid,
-                class_name=volume.spec.storage_class_name,
-            )
-
-        return await self._call(pool, meta.name, adopt)
-
-    async def _call(self, pool: PoolConfig, name: str, act: Callable[[Store], R]) -> R:
+    async def call(self, pool: PoolConfig, name: str, act: Callable[[Store], R]) -> R:
+        """Do that to the volume of that name in the pool's store, which says what it can do."""
         self._check(pool)
         key = f"pool {pool.name}: {name}"
         return await self._workers.call(key, CALL_SECONDS, self._in_store(pool.name, act))

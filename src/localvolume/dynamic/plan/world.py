@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from localvolume.backends.capacity import most_of, price, room, worth
+from localvolume.backends.capacity import beside, most_of, price, room, worth
 from localvolume.backends.limits import grown_to
 from localvolume.backends.model import Record
 from localvolume.dynamic.model import ClassFacts, Facts, Pool
@@ -180,6 +181,19 @@ def pool_of(volume: PersistentVolume) -> tuple[str, str] | None:
         return None
     name, _, pool_id = text.rpartition("/")
     return name, pool_id
+
+
+def with_neighbours(pools: Sequence[Pool]) -> list[Pool]:
+    """The same pools, with what the others of its filesystem do to the room of each."""
+    return [
+        replace(pool, beside=beside((one.config, one.report) for one in _others(pool, pools)))
+        for pool in pools
+    ]
+
+
+def _others(pool: Pool, pools: Sequence[Pool]) -> list[Pool]:
+    where = pool.report.filesystem
+    return [one for one in pools if where and one is not pool and one.report.filesystem == where]
 
 
 def rounded(pool: Pool, size_bytes: int) -> int:

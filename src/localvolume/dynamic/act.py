@@ -48,7 +48,7 @@ from localvolume.kube.errors import AlreadyThere, NotThere
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
-from localvolume.volumes import claims, marks
+from localvolume.volumes import claims, growing, marks
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.manifest import NodeFacts, PublishingOptions
 from localvolume.volumes.objects import is_finalized
@@ -248,7 +248,7 @@ class Acts:
         claim, size = action.claim, action.size_bytes
         text = f"growing volume {action.key} to {quantity(size)}"
         self.say_of_claim(claim, "Normal", "Resizing", text)
-        patch = patches.resizing(claim, size, time.time())
+        patch = growing.resizing(claim, size, time.time())
         if patch is not None:
             claim = await self._patch_status(claim, patch)
         grown = await self.pools.call(
@@ -263,8 +263,8 @@ class Acts:
         self, claim: PersistentVolumeClaim, volume: PersistentVolume, size: int
     ) -> None:
         if volume.spec.capacity.get("storage") != quantity(size):
-            await self._patch_volume(volume, patches.grown(volume, size))
-        await self._patch_status(claim, patches.claim_grown(claim, size))
+            await self._patch_volume(volume, growing.grown(volume, size))
+        await self._patch_status(claim, growing.claim_grown(claim, size))
         text = f"volume {volume.metadata.name} has {quantity(size)} now"
         self.say_of_claim(claim, "Normal", "VolumeResizeSuccessful", text)
 

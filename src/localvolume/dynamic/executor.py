@@ -84,7 +84,7 @@ class Executor:
                 case Make() | Publish() as action:
                     yield action.pool.name, action.record
                 case Grow() as action:
-                    yield action.pool.name, _grown(action.record, action.size_bytes)
+                    yield action.pool.name, replace(action.record, size_bytes=action.size_bytes)
 
     def begin(self, plan: Plan, facts: Facts) -> None:
         """Start what is to be done, say what is refused or held."""
@@ -222,7 +222,3 @@ class Executor:
 def _kind(action: Action) -> str:
     """What failed of one kind says nothing about another. To publish is the last part of making."""
     return Make.__name__ if isinstance(action, Publish) else type(action).__name__
-
-
-def _grown(record: Record, size_bytes: int) -> Record:
-    return replace(record, size_bytes=size_bytes)

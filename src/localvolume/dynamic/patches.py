@@ -11,9 +11,6 @@ import math
 from localvolume.kube.client import MergePatch
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import claims, marks
-from localvolume.volumes.growing import claim_grown as claim_grown
-from localvolume.volumes.growing import grown as grown
-from localvolume.volumes.growing import resizing as resizing
 from localvolume.volumes.moments import written
 from localvolume.volumes.objects import claim_of
 from localvolume.volumes.patches import bound_to

@@ -50,7 +50,6 @@ class Live:
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._is_other_nodes = self.is_elsewhere
         self._unwanted: dict[str, tuple[float, float, str]] = {}
         self._named: dict[str, float] = {}
 
@@ -129,7 +128,7 @@ class Live:
         except NotThere:
             pass
         else:
-            if claim_of(there) == record.claim_uid and self._is_other_nodes(there):
+            if claim_of(there) == record.claim_uid and self.is_elsewhere(there):
                 # The node was away, and another one has served the claim: by this name no volume
                 # of this node can ever be published.
                 return True
@@ -145,9 +144,9 @@ class Live:
             return True
         if claim.spec.volume_name:
             return claim.spec.volume_name != record.name
-        return self._is_elsewhere(claim)
+        return self._is_for_another(claim)
 
-    def _is_elsewhere(self, claim: PersistentVolumeClaim) -> bool:
+    def _is_for_another(self, claim: PersistentVolumeClaim) -> bool:
         """Whether it is not this node's to serve."""
         selected = claims.selected_node(claim)
         if selected and selected != self.node_name:

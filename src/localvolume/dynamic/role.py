@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from localvolume.backends.model import PoolReport, Record
@@ -65,15 +65,9 @@ _AGAIN_SECONDS = 3600.0
 class Alerts:
     """Told of every look; a warning that was gone and comes back is said again."""
 
-    def __init__(
-        self,
-        events: EventRecorder,
-        node_name: str,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, events: EventRecorder, node_name: str) -> None:
         self._events = events
         self._node = ObjectRef.of_node(node_name)
-        self._clock = clock
         self._said: dict[str, tuple[str, ...]] = {}
         self._problems: dict[str, tuple[str, float]] = {}
 
@@ -97,7 +91,7 @@ class Alerts:
 
     def tell_problems(self, problems: Mapping[str, str]) -> None:
         """Say what is wrong, by the pool's name, where that is new or was said an hour ago."""
-        now = self._clock()
+        now = time.monotonic()
         for name in self._problems.keys() - problems.keys():
             log.info("pool %s: its problem is gone", name)
             del self._problems[name]
@@ -158,7 +152,7 @@ class DynamicRole:
             live=self._live,
             metrics=self.metrics,
             node_name=self.node_name,
-            options=lambda: self._options,
+            options=self._options,
             saw_volume=self.volumes.apply_own_write,
             saw_claim=self.claims.apply_own_write,
             written_now=self._latest,
@@ -328,7 +322,6 @@ class DynamicRole:
             del self._classes[name]
         return ours, frozenset(self.storage_classes.items.keys() - ours.keys())
 
-    @property
     def _options(self) -> PublishingOptions:
         return PublishingOptions(
             node_labels=self.configuration.node_labels_for_pv,

@@ -50,16 +50,8 @@ def _pools(value: str) -> Field:
     return "pools", frozenset(found)
 
 
-def _node_path(value: str) -> Field:
-    return "host_dirs", frozenset({clean_directory(value)})
-
-
 def _fs_type(value: str) -> Field:
     return "fs_type", _one_of(value, "ext4", "xfs")
-
-
-def _enforce(value: str) -> Field:
-    return "enforce", _one_of(value, "none", "quota") == "quota"
 
 
 def _on_removal(value: str) -> Field:
@@ -82,14 +74,6 @@ def _affinity_key(value: str) -> Field:
     if fault := names.fault_of_label_key(value):
         raise ValueError(f"{quoted(value)} is no label key: it {fault}")
     return "affinity_keys", (value,)
-
-
-def _device_class(value: str) -> Field:
-    return "device_class", value
-
-
-def _option_class(value: str) -> Field:
-    return "option_class", value
 
 
 def _unsafe(value: str) -> Field:
@@ -145,15 +129,15 @@ def _one_of(value: str, *choices: str) -> str:
 
 # Ours in every format that has parameters: older provisioners pass over them.
 _OURS: Final[Mapping[str, Reader]] = {
-    "enforce": _enforce,
+    "enforce": lambda value: ("enforce", _one_of(value, "none", "quota") == "quota"),
     "onRemoval": _on_removal,
     "undoPeriod": _undo_period,
 }
 _NATIVE: Final[Mapping[str, Reader]] = {
     **_OURS,
     "onRemoval": _on_lvm_removal,
-    DEVICE_CLASS: _device_class,
-    OPTION_CLASS: _option_class,
+    DEVICE_CLASS: lambda value: ("device_class", value),
+    OPTION_CLASS: lambda value: ("option_class", value),
     "pool": _pools,
     "fsType": _fs_type,
     CSI_FS_TYPE: _fs_type,
@@ -165,7 +149,7 @@ _NATIVE: Final[Mapping[str, Reader]] = {
 }
 LOCAL_PATH: Final[Mapping[str, Reader]] = {
     **_OURS,
-    "nodePath": _node_path,
+    "nodePath": lambda value: ("host_dirs", frozenset({clean_directory(value)})),
     "pathPattern": _path_pattern,
     "allowUnsafePathPattern": _unsafe,
     "nodeAffinityKey": _affinity_key,

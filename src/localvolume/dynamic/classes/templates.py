@@ -114,24 +114,16 @@ def _action(text: str) -> Part:
 
 def _value(part: Part, claim: PersistentVolumeClaim, pv_name: str) -> str:
     meta = claim.metadata
-    match part.source:
-        case "text":
-            return part.value
-        case "PVName":
-            found = pv_name
-        case "Name":
-            found = meta.name
-        case "Namespace":
-            found = meta.namespace
-        case "UID":
-            found = meta.uid
-        case _:
-            labels = part.source == "Labels"
-            values = meta.labels if labels else meta.annotations
-            if part.value not in values:
-                kind = "label" if labels else "annotation"
-                raise MissingValue(f"the claim has no {kind} {part.value!r}, which its class needs")
-            return values[part.value]
-    if not found:
+    if part.source == "text":
+        return part.value
+    if part.source in ("Labels", "Annotations"):
+        labels = part.source == "Labels"
+        values = meta.labels if labels else meta.annotations
+        if part.value not in values:
+            kind = "label" if labels else "annotation"
+            raise MissingValue(f"the claim has no {kind} {part.value!r}, which its class needs")
+        return values[part.value]
+    fields = {"PVName": pv_name, "Name": meta.name, "Namespace": meta.namespace, "UID": meta.uid}
+    if not (found := fields[part.source]):
         raise MissingValue(f"the claim has no {part.source}")
     return found

@@ -142,15 +142,20 @@ def is_surely_elsewhere(
     Its label, its affinity and its pool must all say so: any one alone may have been written by
     hand, or be shared.
     """
-    meta, terms = volume.metadata, affinity.required_terms(volume)
+    meta = volume.metadata
     label, said = meta.labels.get(NODE_LABEL, ""), meta.annotations.get(POOL_ANNOTATION, "")
     pool_id = said.rpartition("/")[2]
     if not label or label == node_key(node.name) or not pool_id or pool_id in pool_ids:
         return False
+    return bool(affinity.required_terms(volume)) and not is_here(volume, node)
+
+
+def is_here(volume: PersistentVolume, node: NodeFacts) -> bool:
+    """Whether the volume's affinity means this node; kutti wrote names for hostnames."""
     as_name = {**node.labels, HOSTNAME_LABEL: node.name}
-    return bool(terms) and not any(
+    return any(
         affinity.matches(term, node.name, labels)
-        for term in terms
+        for term in affinity.required_terms(volume)
         for labels in (node.labels, as_name)
     )
 

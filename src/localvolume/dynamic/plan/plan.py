@@ -33,7 +33,9 @@ def plan(facts: Facts) -> Plan:
             actions[action.key] = action
     for found in world.all_records():
         name = found.record.name
-        if name not in actions or (isinstance(actions[name], Keep) and _is_left(world, name)):
+        # Where nobody here wants what the record tells of, the claim went to another node.
+        idle = isinstance(actions.get(name), Keep)
+        if name not in actions or (idle and name not in facts.volumes):
             actions[name] = judge_record(world, found)
     for name, action in list(actions.items()):
         # Never in place of what is to be done: one that cannot be taken away would block that.
@@ -42,11 +44,6 @@ def plan(facts: Facts) -> Plan:
             actions[name] = spare
     chosen = [actions[name] for name in sorted(actions) if name not in facts.busy]
     return Plan(chosen, room_of_classes(world), largest_of_classes(world), unfit_of_classes(world))
-
-
-def _is_left(world: World, name: str) -> bool:
-    """Whether nobody here wants what the record tells of: the claim went to another node."""
-    return name not in world.facts.volumes
 
 
 def room_of_classes(world: World) -> dict[str, tuple[int, ...]]:

@@ -23,7 +23,7 @@ from localvolume.dynamic.model import (
     Retire,
     Secure,
 )
-from localvolume.dynamic.plan.paths import conflicts
+from localvolume.dynamic.plan.paths import conflicts, is_here
 from localvolume.dynamic.plan.records import never_published
 from localvolume.dynamic.plan.undoing import Undo, undo_of
 from localvolume.dynamic.plan.world import Found, World, pool_of
@@ -106,7 +106,7 @@ def not_ours(world: World, volume: Volume) -> Action | None:
     provisioner = volume.metadata.annotations.get(marks.PROVISIONED_BY_ANNOTATION, "")
     if provisioner not in world.facts.provisioners:
         return _hold(volume, f"no pool of this node is for the provisioner {provisioner!r}")
-    if not world.is_here(volume):
+    if not is_here(volume, world.facts.node):
         return _hold(volume, f"its node affinity does not name node {world.facts.node.name}")
     return None
 
@@ -193,45 +193,28 @@ def never_bound(volume: Volume, claim: PersistentVolumeClaim) -> bool:
 def _retire(world: World, volume: Volume) -> Action:
     # Also where claimRef was emptied: it was made for a claim, which may have left data.
     kept = volume.spec.persistent_volume_reclaim_policy != "Delete"
+    reason, name, directory = "its object is being deleted", volume.metadata.name, ""
+    pool: Pool | None = None
+    record: Record | None = None
     if pool_of(volume) is None:
-        return _retire_adopted(world, volume, keep=kept)
-    found = _without_spares(world, volume)
-    reason = "its object is being deleted"
-    if found:
+        home = _home_of_adopted(world, volume)
+        if isinstance(home, str):
+            return _hold(volume, home)
+        pool, directory = home
+        record = pool.report.records.get(name)
+    elif found := _without_spares(world, volume):
         pool, record = found[0]
-        return Retire(
-            key=record.name,
-            reason=reason,
-            volume=volume,
-            pool=pool.config,
-            record=record,
-            keep=kept,
-        )
-    # Whatever may lie in the pool without a record is listed as an orphan, not removed.
+    else:
+        # Whatever may lie in the pool without a record is listed as an orphan, not removed.
+        reason, kept = "its pool has no record of it", True
     return Retire(
-        key=volume.metadata.name,
-        reason="its pool has no record of it",
+        key=name,
+        reason=reason,
         volume=volume,
-        pool=None,
-        record=None,
-        keep=True,
-    )
-
-
-def _retire_adopted(world: World, volume: Volume, *, keep: bool) -> Action:
-    home = _home_of_adopted(world, volume)
-    if isinstance(home, str):
-        return _hold(volume, home)
-    pool, directory = home
-    record = pool.report.records.get(volume.metadata.name)
-    return Retire(
-        key=volume.metadata.name,
-        reason="its object is being deleted",
-        volume=volume,
-        pool=pool.config,
+        pool=pool.config if pool else None,
         record=record,
         directory=directory,
-        keep=keep,
+        keep=kept,
     )
 
 

@@ -12,7 +12,7 @@ from localvolume.backends.model import Record
 from localvolume.dynamic.model import ClassFacts, Facts, Pool
 from localvolume.dynamic.plan.paths import relative_place
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, TopologyTerm
-from localvolume.volumes import affinity, claims, marks
+from localvolume.volumes import claims, marks
 
 
 class Found(NamedTuple):
@@ -149,16 +149,6 @@ class World:
             return False
         selected = claims.selected_node(claim)
         return selected == node or (immediate and not selected)
-
-    def is_here(self, volume: PersistentVolume) -> bool:
-        """Whether the volume's affinity means this node; kutti wrote names for hostnames."""
-        node = self.facts.node
-        as_name = {**node.labels, marks.HOSTNAME_LABEL: node.name}
-        return any(
-            affinity.matches(term, node.name, labels)
-            for term in affinity.required_terms(volume)
-            for labels in (node.labels, as_name)
-        )
 
     def allows(self, topologies: Iterable[TopologyTerm]) -> bool:
         """Whether a class's allowedTopologies mean this node; none mean every node.

@@ -20,7 +20,7 @@ from localvolume.controller.leading import Leading, Means
 from localvolume.controller.metrics import ControllerMetrics
 from localvolume.controller.plan.capacity import allows
 from localvolume.controller.volumes.preconditions import Superseded
-from localvolume.flexvolume.plan.absence import is_proven
+from localvolume.flexvolume.absence import claim_of
 from localvolume.flexvolume.plan.provision import (
     EVENT_FAILED,
     Action,
@@ -141,26 +141,13 @@ class FlexActs:
             return
         if volume.metadata.uid != seen.uid:
             raise Superseded(f"{seen.name} is another object now")
-        match again := self.volume_again(volume, await self._claim_of(volume)):
+        match again := self.volume_again(volume, await claim_of(self.client, volume)):
             case Hold():
                 self.cannot(again)
             case Delete():
                 await self._remove(volume, again)
             case _:
                 raise Superseded(f"{seen.name}: {again.reason}")
-
-    async def _claim_of(self, volume: KnownVolume) -> Claim | None:
-        """The very claim that the volume names, if it still exists, whatever the phase says."""
-        ref = volume.spec.claim_ref
-        if ref is None or not ref.uid:
-            return None
-        try:
-            claim = await self.client.get(CLAIMS, ref.name, ref.namespace)
-        except NotThere as error:
-            if not is_proven(error):
-                raise
-            return None
-        return claim if claim.metadata.uid == ref.uid else None
 
     async def _remove(self, volume: KnownVolume, action: Delete) -> None:
         name, class_name = volume.metadata.name, volume.spec.storage_class_name

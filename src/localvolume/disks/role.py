@@ -87,13 +87,8 @@ class DisksRole:
 
     def __post_init__(self) -> None:
         self._metrics = DisksMetrics(self.registry)
-        self._do = self.carry_out
-        self.loop = Loop(
-            "disks",
-            self._look,
-            rest=Rest(longest=0.0),
-            settle=self.rest_seconds,
-        )
+        rest = Rest(longest=0.0)
+        self.loop = Loop("disks", self._look, rest=rest, settle=self.rest_seconds)
         self._said: set[tuple[str, str]] = set()
         self._known_digest = ""
         self._last_digest: str | None = None
@@ -159,7 +154,7 @@ class DisksRole:
         if not self._may_try(found.digest):
             return
         try:
-            outcomes = await self._do(
+            outcomes = await self.carry_out(
                 *(found, self.workers),
                 by_id=self.by_id,
                 approved=lambda: self.configuration is configuration,

@@ -82,14 +82,8 @@ class Binding:
         claim = claim_of(live)
         if live.metadata.annotations.get(marks.CLAIMED_ANNOTATION) == claim:
             return live
-        patch = MergePatch(
-            {
-                "metadata": {
-                    "uid": live.metadata.uid,
-                    "annotations": {marks.CLAIMED_ANNOTATION: claim},
-                }
-            }
-        )
+        metadata = {"uid": live.metadata.uid, "annotations": {marks.CLAIMED_ANNOTATION: claim}}
+        patch = MergePatch({"metadata": metadata})
         live = await self.client.patch(PERSISTENT_VOLUMES, live.metadata.name, patch)
         self.saw(live)
         return live

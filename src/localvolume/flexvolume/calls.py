@@ -16,9 +16,9 @@ from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.driver import Driver, DriverFailed, Volume
 from localvolume.flexvolume.metrics import FlexMetrics
 from localvolume.flexvolume.plan.binding import tags_of
-from localvolume.flexvolume.protocol import Asked, BadCall, Refused, Reply, Target
+from localvolume.flexvolume.protocol import Asked, Refused, Reply, Target
 from localvolume.flexvolume.server import Failed, Route
-from localvolume.flexvolume.turns import Turn, Turns
+from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Hung
 from localvolume.host.tree import beneath
 from localvolume.kube.errors import ApiError
@@ -93,13 +93,10 @@ class Calls:
             if bound.was_elastics:
                 await turn.call(self.driver.adopt, {asked.name: tags_of(live)})
             text = await turn.call(self.driver.mount, self._volume(bound.asked, live), place)
-            await self._told(turn, live)
+            async with asyncio.timeout_at(turn.deadline):
+                await self.binding.told(live)
         log.info("mounted at %s: %s", place, text, extra={"persistentvolume": asked.name})
         return text
-
-    async def _told(self, turn: Turn, live: PersistentVolume) -> None:
-        async with asyncio.timeout_at(turn.deadline):
-            await self.binding.told(live)
 
     def _volume(self, asked: Asked, live: PersistentVolume) -> Volume:
         size = bytes_of(live.spec.capacity.get("storage", "")) or 0
@@ -200,6 +197,3 @@ def resolve(target: Target) -> str:
     finally:
         os.close(fd)
     return place
-
-
-__all__ = ["CALL_SECONDS", "BadCall", "Calls", "prepare", "resolve"]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
+from localvolume.flexvolume.absence import is_proven
 from localvolume.flexvolume.driver import (
     TAG_CLAIM,
     TAG_GONE_SINCE,
@@ -23,7 +24,6 @@ from localvolume.flexvolume.driver import (
     DriverFailed,
     Owned,
 )
-from localvolume.flexvolume.plan.absence import is_proven
 from localvolume.flexvolume.plan.collect import (
     Action,
     Answer,
@@ -102,8 +102,6 @@ class Collector:
     steady: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._grace = self.grace_seconds
-        self._watched = self.watched_seconds
         self._gone: dict[str, tuple[str, float]] = {}
         """By name: the id of the volume, and since when its PersistentVolume is known as gone."""
         self._noted: set[tuple[str, str]] = set()
@@ -149,8 +147,8 @@ class Collector:
             volumes=volumes,
             answers=answers,
             now=self.now(),
-            grace_seconds=self._grace,
-            watched_seconds=self._watched,
+            grace_seconds=self.grace_seconds,
+            watched_seconds=self.watched_seconds,
         )
         due = [
             one.volume
@@ -215,8 +213,9 @@ class Collector:
 
     async def _is_in_use(self, volume: Owned) -> bool:
         try:
-            async with self.turns.of(volume.name, NOTE_SECONDS) as turn:
-                return await turn.call(self.driver.is_in_use, volume.name)
+            return await self.turns.call(
+                volume.name, NOTE_SECONDS, self.driver.is_in_use, volume.name
+            )
         except (DriverFailed, Hung, OSError) as error:
             self._say(volume.name, logging.WARNING, f"whether it is in use is not known: {error}")
             return True
@@ -231,19 +230,18 @@ class Collector:
                     if not waiting:
                         self._say(volume.name, logging.DEBUG, f"kept: {reason}", volume)
                 case NoteGone(_, since, reason):
-                    await self._note(volume, since)
+                    note, tags = self.driver.note, {TAG_GONE_SINCE: since}
+                    await self.turns.call(volume.name, NOTE_SECONDS, note, volume.name, tags)
                     self._noted.add((volume.name, volume.id))
-                    text = f"{reason}: removed after {self._grace:.0f} s unless it comes back"
+                    text = (
+                        f"{reason}: removed after {self.grace_seconds:.0f} s unless it comes back"
+                    )
                     self._say(volume.name, logging.INFO, text, volume)
                 case ForgetGone(_, reason):
                     await self._forget_gone(volume)
                     self._say(volume.name, logging.INFO, f"kept: {reason}", volume)
         except (DriverFailed, Hung, OSError) as error:
             self._say(volume.name, logging.WARNING, f"not done: {error}", volume)
-
-    async def _note(self, volume: Owned, since: str) -> None:
-        async with self.turns.of(volume.name, NOTE_SECONDS) as turn:
-            await turn.call(self.driver.note, volume.name, {TAG_GONE_SINCE: since})
 
     async def _forget_gone(self, volume: Owned) -> None:
         async with self.turns.of(volume.name, NOTE_SECONDS) as turn:

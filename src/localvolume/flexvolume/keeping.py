@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.syntax.names import fault_of_label_value
+from localvolume.flexvolume.absence import claim_of, is_proven
 from localvolume.flexvolume.binding import Binding
 from localvolume.flexvolume.driver import (
     TAG_POLICY,
@@ -25,7 +26,6 @@ from localvolume.flexvolume.driver import (
     DriverFailed,
 )
 from localvolume.flexvolume.metrics import FlexMetrics
-from localvolume.flexvolume.plan.absence import is_proven
 from localvolume.flexvolume.plan.binding import is_elastics, other_node, tags_of, why_not
 from localvolume.flexvolume.plan.keep import (
     Action,
@@ -126,6 +126,7 @@ class Keeping:
 
     async def _do(self, volume: PersistentVolume, actions: Sequence[Action]) -> str:
         """Do it; what is to be said of it, "" where nothing is."""
+        name = volume.metadata.name
         for action in actions:
             match action:
                 case Leave(reason):
@@ -133,16 +134,12 @@ class Keeping:
                 case LetGo():
                     await self._let_go(volume)
                 case Note(tags):
-                    await self._note(volume.metadata.name, tags)
+                    await self.turns.call(name, ACT_SECONDS, self.driver.note, name, tags)
                 case TellClaimed():
                     volume = await self.binding.told(volume)
                 case Grow():
                     await self._tell_grown(volume, action.claim, await self._grow(volume, action))
         return ""
-
-    async def _note(self, name: str, tags: Mapping[str, str]) -> None:
-        async with self.turns.of(name, ACT_SECONDS) as turn:
-            await turn.call(self.driver.note, name, tags)
 
     # --- the end of a PersistentVolume ---------------------------------------------------------
 
@@ -152,7 +149,7 @@ class Keeping:
         name = seen.metadata.name
         live = await self.client.get(PERSISTENT_VOLUMES, name)
         self.saw_volume(live)
-        if not may_let_go(live, seen) or await self._has_claim(live):
+        if not may_let_go(live, seen) or await claim_of(self.client, live) is not None:
             return
         tags = notes_of_the_end(live)
         async with self.turns.of(name, ACT_SECONDS) as turn:
@@ -170,18 +167,6 @@ class Keeping:
         policy = tags[TAG_POLICY]
         log.info("let go, with reclaim policy %s", policy, extra={"persistentvolume": name})
 
-    async def _has_claim(self, live: PersistentVolume) -> bool:
-        ref = live.spec.claim_ref
-        if ref is None or not ref.uid:
-            return False
-        try:
-            claim = await self.client.get(CLAIMS, ref.name, ref.namespace)
-        except NotThere as error:
-            if not is_proven(error):
-                raise
-            return False
-        return claim.metadata.uid == ref.uid
-
     # --- growing -------------------------------------------------------------------------------
 
     async def _grow(self, volume: PersistentVolume, action: Grow) -> int:
@@ -192,8 +177,7 @@ class Keeping:
         if patch is not None:
             await self._patch_status(claim, patch)
         try:
-            async with self.turns.of(name, ACT_SECONDS) as turn:
-                size: int = await turn.call(self.driver.grow, name, wanted)
+            size: int = await self.turns.call(name, ACT_SECONDS, self.driver.grow, name, wanted)
         except (DriverFailed, Hung) as error:
             why = f"volume {name} cannot grow to {text}: {error}"
             self._say_of(claim, "Warning", "VolumeResizeFailed", why)

@@ -16,6 +16,7 @@ import stat
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final, NoReturn
 
 from localvolume.flexvolume.protocol import BadCall
@@ -36,17 +37,6 @@ _BACKLOG: Final = 128
 _TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json"
 _PEER: Final = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
-_REASONS: Final = {
-    200: "OK",
-    400: "Bad Request",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    411: "Length Required",
-    413: "Content Too Large",
-    500: "Internal Server Error",
-}
 
 Route = Callable[[bytes], Awaitable[bytes]]
 """Answers a body with one of JSON. Whatever it raises is answered as text, with status 500."""
@@ -68,7 +58,7 @@ class Answer:
         """As it goes over the wire; elastic's answers end with a newline, too."""
         body = self.body.rstrip(b"\n") + b"\n"
         lines = [
-            f"HTTP/1.1 {self.status} {_REASONS[self.status]}",
+            f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}",
             f"Content-Type: {self.type}",
             f"Content-Length: {len(body)}",
             "X-Content-Type-Options: nosniff",
@@ -84,21 +74,18 @@ class _Refused(Exception):
         self.answer = Answer(status, text.encode())
 
 
+@dataclass(eq=False)
 class Server:
     """`routes` by path, each with its method. `serving` is set while the socket is ours.
 
     A client may take `read_seconds` to say what it wants, and to take the answer.
     """
 
-    def __init__(
-        self,
-        path: str,
-        routes: Mapping[str, tuple[str, Route]],
-        read_seconds: float = READ_SECONDS,
-    ) -> None:
-        self._path = path
-        self._read_seconds = read_seconds
-        self._routes = routes
+    path: str
+    routes: Mapping[str, tuple[str, Route]]
+    read_seconds: float = READ_SECONDS
+
+    def __post_init__(self) -> None:
         self._talks: set[asyncio.Task[None]] = set()
         self.serving = asyncio.Event()
         self.problem = ""
@@ -114,17 +101,17 @@ class Server:
             server = await asyncio.start_unix_server(
                 self._connected, sock=listening, limit=_HEAD_BYTES
             )
-            inode = os.stat(self._path, follow_symlinks=False).st_ino
+            inode = os.stat(self.path, follow_symlinks=False).st_ino
             self.serving.set()
-            log.info("serving FlexVolume at %s", self._path)
+            log.info("serving FlexVolume at %s", self.path)
             try:
                 await asyncio.Event().wait()
             finally:
                 self.serving.clear()
                 server.close()
                 with contextlib.suppress(OSError):
-                    if os.stat(self._path, follow_symlinks=False).st_ino == inode:
-                        os.unlink(self._path)
+                    if os.stat(self.path, follow_symlinks=False).st_ino == inode:
+                        os.unlink(self.path)
                 if self._talks:
                     await asyncio.wait(self._talks)
         raise AssertionError("it waits for ever")
@@ -137,18 +124,18 @@ class Server:
         said = ""
         while True:
             try:
-                os.makedirs(os.path.dirname(self._path), mode=0o755, exist_ok=True)
+                os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
                 flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-                lock = os.open(f"{self._path}.lock", flags, 0o600)
+                lock = os.open(f"{self.path}.lock", flags, 0o600)
             except OSError as error:
-                self.problem = f"the socket {self._path} cannot be made: {error}"
+                self.problem = f"the socket {self.path} cannot be made: {error}"
                 said = await self._wait(said, self.problem)
                 continue
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(lock)
-                said = await self._wait(said, f"another agent serves {self._path}")
+                said = await self._wait(said, f"another agent serves {self.path}")
                 continue
             except OSError:
                 os.close(lock)
@@ -165,17 +152,17 @@ class Server:
         said = ""
         while True:
             try:
-                reason = _in_the_way(self._path)
+                reason = _in_the_way(self.path)
                 if not reason:
-                    listening = _bound(self._path)
+                    listening = _bound(self.path)
                     self.problem = ""
                     return listening
                 # elastic's daemon knows nothing of our lock, and is left to its end.
                 answers = reason == _ANSWERED
-                self.problem = "" if answers else f"{self._path} {reason}"
-                said = await self._wait(said, f"{self._path} {reason}")
+                self.problem = "" if answers else f"{self.path} {reason}"
+                said = await self._wait(said, f"{self.path} {reason}")
             except OSError as error:
-                self.problem = f"the socket {self._path} cannot be made: {error}"
+                self.problem = f"the socket {self.path} cannot be made: {error}"
                 said = await self._wait(said, self.problem)
 
     @staticmethod
@@ -196,14 +183,14 @@ class Server:
             answer = await self._answer(reader, writer)
             if answer is not None:
                 writer.write(answer.encode())
-                async with asyncio.timeout(self._read_seconds):
+                async with asyncio.timeout(self.read_seconds):
                     await writer.drain()
         except (OSError, TimeoutError):
-            log.debug("a client of %s went away", self._path)
+            log.debug("a client of %s went away", self.path)
         finally:
             writer.close()
             with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(self._read_seconds):
+                async with asyncio.timeout(self.read_seconds):
                     await writer.wait_closed()
 
     async def _answer(
@@ -212,7 +199,7 @@ class Server:
         """None where the client said nothing, as one that only looks whether we are here."""
         try:
             uid = _uid_of(writer)
-            async with asyncio.timeout(self._read_seconds):
+            async with asyncio.timeout(self.read_seconds):
                 asked = await _request(reader)
             if asked is None:
                 return None
@@ -220,9 +207,9 @@ class Server:
                 # Only now: closed with something unread, it would lose the answer.
                 return Answer(403, f"only root may ask, not the user {uid}".encode())
             method, path, body = asked
-            if path not in self._routes:
+            if path not in self.routes:
                 return Answer(404, b"404 page not found")
-            allowed, route = self._routes[path]
+            allowed, route = self.routes[path]
             if method != allowed:
                 return Answer(405, f"{path} is for {allowed}".encode(), allow=allowed)
             return Answer(200, await route(body), _JSON)

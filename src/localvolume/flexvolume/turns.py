@@ -60,6 +60,11 @@ class Turns:
         self._workers = workers
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
+    async def call(self, name: str, seconds: float, work: Callable[..., R], *args: Any) -> R:
+        """One call, in a turn of its own. Raises as `of` and `Turn.call` do."""
+        async with self.of(name, seconds) as turn:
+            return await turn.call(work, *args)
+
     @contextlib.asynccontextmanager
     async def of(self, name: str, seconds: float) -> AsyncIterator[Turn]:
         """Wait for the volume's turn, which ends with the block. Raises Hung after `seconds`."""

@@ -25,6 +25,7 @@ from localvolume.flexvolume.driver import (
     MADE,
     MAKING,
     NOTES_OF_THE_END,
+    REMOVING,
     TAG_ON_REMOVAL,
     TAG_STATE,
     DriverFailed,
@@ -32,6 +33,7 @@ from localvolume.flexvolume.driver import (
     Volume,
     same_owner,
 )
+from localvolume.flexvolume.drivers.devicemount import give
 from localvolume.flexvolume.protocol import Refused, check_name
 from localvolume.host.mount.inuse import users_of
 from localvolume.host.mount.mounts import read_mount_table
@@ -54,7 +56,6 @@ RECORDS: Final = "flexvolumes"
 TRASH: Final = "removed"
 _SUFFIX: Final = ".json"
 _MOST_BYTES: Final = 64 << 10
-_REMOVING: Final = "removing"
 _MOST_STACKED: Final = 16
 _PLACE: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -85,7 +86,7 @@ class BindDriver:
             with _explained(volume.name), opened(root, volume.name) as fd:
                 _mount_at(fd, volume, options, target)
                 if volume.fs_group is not None and not volume.read_only:
-                    _give_to(fd, volume.fs_group)
+                    give(fd, volume.fs_group)
         return "successfully created the volume"
 
     def _see_to(self, root: int, volume: Volume) -> None:
@@ -102,7 +103,7 @@ class BindDriver:
             tags = {**volume.tags, TAG_STATE: MAKING}
             noted = Noted(id=secrets.token_hex(8), size_bytes=volume.size_bytes, tags=tags)
             _write(root, name, noted)
-        if noted.tags.get(TAG_STATE) == _REMOVING:
+        if noted.tags.get(TAG_STATE) == REMOVING:
             raise DriverFailed(f"the volume {name} is being removed")
         if not same_owner(noted.tags, volume.tags):
             raise DriverFailed(
@@ -203,7 +204,7 @@ class BindDriver:
             with _explained(name), suppress(FileNotFoundError):
                 if users := self._users(root, name):
                     raise DriverFailed(f"the volume {name} is in use: {users[0]}")
-            gone = msgspec.structs.replace(noted, tags={**noted.tags, TAG_STATE: _REMOVING})
+            gone = msgspec.structs.replace(noted, tags={**noted.tags, TAG_STATE: REMOVING})
             if gone != noted:
                 _write(root, name, gone)
             self._delete(root, name, noted)
@@ -368,15 +369,3 @@ def _mount_at(fd: int, volume: Volume, options: frozenset[str], target: str) -> 
     read_only = volume.read_only or "ro" in volume.mount_options
     if found is None or options or ("ro" in found.options.split(",")) != read_only:
         mounting.set_options(target, options, read_only=read_only)
-
-
-def _give_to(fd: int, group: int) -> None:
-    """Let the group own the volume's root directory, and all that is made in it.
-
-    As the kubelet does for other volumes, but for what is in it: that is the kubelet's.
-    """
-    found = os.fstat(fd)
-    mode = stat.S_IMODE(found.st_mode) | stat.S_ISGID | stat.S_IRWXG
-    if found.st_gid != group or mode != stat.S_IMODE(found.st_mode):
-        os.fchown(fd, -1, group)
-        os.fchmod(fd, mode)

@@ -100,27 +100,31 @@ def mount(run: Run, what: Filesystem, target: str) -> None:
 
 
 def give_to_group(device: str, target: str, group: int) -> None:
-    """Let the group own the root directory mounted there, and all that is made in it.
-
-    As the kubelet does for other volumes, but for what is in it: that is the kubelet's.
-    Raises DriverFailed.
-    """
+    """Give the root directory mounted there to the group. Raises DriverFailed."""
     try:
         fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            found = os.fstat(fd)
-            if device_number(found.st_dev) != device:
+            if device_number(os.fstat(fd).st_dev) != device:
                 raise DriverFailed(f"the volume is not mounted at {target} any more")
-            mode = stat.S_IMODE(found.st_mode) | _GROUP_MODE
-            if found.st_gid != group:
-                os.fchown(fd, -1, group)
-            if found.st_gid != group or mode != stat.S_IMODE(found.st_mode):
-                # After the group, whose change may take setgid away.
-                os.fchmod(fd, mode)
+            give(fd, group)
         finally:
             os.close(fd)
     except OSError as error:
         raise DriverFailed(f"{target} cannot be given to the group {group}: {error}") from error
+
+
+def give(fd: int, group: int) -> None:
+    """Let the group own a volume's root directory, open as `fd`, and all that is made in it.
+
+    As the kubelet does for other volumes, but for what is in it: that is the kubelet's.
+    """
+    found = os.fstat(fd)
+    mode = stat.S_IMODE(found.st_mode) | _GROUP_MODE
+    if found.st_gid != group:
+        os.fchown(fd, -1, group)
+    if found.st_gid != group or mode != stat.S_IMODE(found.st_mode):
+        # After the group, whose change may take setgid away.
+        os.fchmod(fd, mode)
 
 
 def unmount(run: Run, target: str, devices: Collection[str]) -> bool:

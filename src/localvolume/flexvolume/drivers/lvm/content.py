@@ -48,7 +48,8 @@ def content_of(run: Run, device: Device, noted: str = "") -> FsType | None:
 
 def visible_on(device: Device) -> FsType | None:
     """The filesystem where a mount looks for it; no command is needed to see it. Raises OSError."""
-    head = _read(device.node, 0, 4096)
+    with open(device.node, "rb", buffering=0) as file:
+        head = file.read(4096)
     if head[:4] == b"XFSB":
         return "xfs"
     return "ext4" if head[1080:1082] == b"\x53\xef" else None
@@ -100,13 +101,11 @@ def _signature(run: Run, device: Device) -> Signature | None:
 
 def _is_blank(node: str) -> bool:
     """Whether both ends are zeros, and can be read: libblkid takes what cannot for nothing."""
-    fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with open(node, "rb", buffering=0) as file:
+        fd = file.fileno()
         size = blockdev.size_bytes(fd)
         edge = min(EDGE_BYTES, size)
         return _is_zero(fd, 0, edge) and _is_zero(fd, size - edge, size)
-    finally:
-        os.close(fd)
 
 
 def _is_zero(fd: int, start: int, end: int) -> bool:
@@ -118,11 +117,3 @@ def _is_zero(fd: int, start: int, end: int) -> bool:
             return False
         start += len(piece)
     return True
-
-
-def _read(node: str, start: int, length: int) -> bytes:
-    fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.pread(fd, length, start)
-    finally:
-        os.close(fd)

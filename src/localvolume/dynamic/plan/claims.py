@@ -88,11 +88,8 @@ def without_class(world: World, claim: Claim) -> Action | None:
 
 
 def elsewhere(world: World, claim: Claim) -> Action | None:
-    immediate = (
-        world.facts.classes[claims.class_of(claim)].object.volume_binding_mode
-        != "WaitForFirstConsumer"
-    )
-    if world.for_this_node(claim, immediate=immediate):
+    mode = world.class_of(claim).object.volume_binding_mode
+    if world.for_this_node(claim, immediate=mode != "WaitForFirstConsumer"):
         return None
     selected = claims.selected_node(claim)
     if selected:
@@ -154,7 +151,7 @@ def begun(world: World, claim: Claim) -> Action | None:
 
 
 def invalid(world: World, claim: Claim) -> Action | None:
-    problem = world.facts.classes[claims.class_of(claim)].problem
+    problem = world.class_of(claim).problem
     return _reject(claim, f"class {claims.class_of(claim)}: {problem}") if problem else None
 
 
@@ -164,7 +161,7 @@ def impossible(_world: World, claim: Claim) -> Action | None:
 
 
 def wrong_topology(world: World, claim: Claim) -> Action | None:
-    class_facts = world.facts.classes[claims.class_of(claim)]
+    class_facts = world.class_of(claim)
     if world.allows(class_facts.object.allowed_topologies):
         return None
     return _give_back(claim, f"class {class_facts.name} does not allow node {_node(world)}")
@@ -172,7 +169,7 @@ def wrong_topology(world: World, claim: Claim) -> Action | None:
 
 def unlabelled(world: World, claim: Claim) -> Action | None:
     """Without the label its affinity would name no node, and no pod could ever use it."""
-    class_facts = world.facts.classes[claims.class_of(claim)]
+    class_facts = world.class_of(claim)
     missing = [
         key for key in class_facts.wish.affinity_keys if not world.facts.node.labels.get(key)
     ]
@@ -186,7 +183,7 @@ def unlabelled(world: World, claim: Claim) -> Action | None:
 
 def others_turn(world: World, claim: Claim) -> Action | None:
     """As long as an earlier agent of this node is there, the claim is in its hands."""
-    class_facts = world.facts.classes[claims.class_of(claim)]
+    class_facts = world.class_of(claim)
     for pool in world.facts.pools:
         if pool.report.taken and is_for(pool, class_facts):
             reason = f"pool {pool.config.name}: {pool.report.problem}"
@@ -195,7 +192,7 @@ def others_turn(world: World, claim: Claim) -> Action | None:
 
 
 def to_be_made(world: World, claim: Claim) -> Action:
-    class_facts = world.facts.classes[claims.class_of(claim)]
+    class_facts = world.class_of(claim)
     size = claims.requested_bytes(claim) or 0
     most = most_bytes(size, *_limits(class_facts, size))
     whys: list[str] = []

@@ -136,8 +136,9 @@ class World:
         config, directory = place
         return self.pools[config.name], directory
 
-    def class_of(self, claim: PersistentVolumeClaim) -> ClassFacts | None:
-        return self.facts.classes.get(claims.class_of(claim))
+    def class_of(self, claim: PersistentVolumeClaim) -> ClassFacts:
+        """Once the rule `without_class` has had nothing to say."""
+        return self.facts.classes[claims.class_of(claim)]
 
     def for_this_node(self, claim: PersistentVolumeClaim, *, immediate: bool) -> bool:
         """Whether the claim is this node's to serve: its label alone says so for Immediate.

@@ -290,7 +290,7 @@ class FlexVolumes(Leading[Due]):
         storage_class = self._demand.classes.items.get(claims.class_of(claim))
         node = self._cluster.nodes_now().by_name(claims.selected_node(claim))
         if node is not None and storage_class is not None and not allows(storage_class, node):
-            node = None  # routing.py has another one chosen
+            node = None  # claims.py has another one chosen
         name = claims.volume_name(claim.metadata.uid)
         facts = ClaimFacts(
             served=self._served,

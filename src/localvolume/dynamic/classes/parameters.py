@@ -205,7 +205,7 @@ def read_class(
 
 
 def read_claim(claim: PersistentVolumeClaim, class_facts: ClassFacts) -> SourceType:
-    """How the claim's PersistentVolume names its directory. Raises places.Unsafe.
+    """How the claim's PersistentVolume names its directory. Raises paths.Unsafe.
 
     Claims may choose (annotation `volumeType`) where their class has a choice: local-path's only.
     """

@@ -6,7 +6,7 @@ The part of Go's text/template that path and owner patterns use: literal text an
 trim markers (`{{-`, `-}}`). Anything else is refused by name. What a claim lacks is an error here;
 Go would write "<no value>" or nothing, and two claims would get the same path.
 
-Labels and annotations are the tenant's: what is made from them is checked by `places`.
+Labels and annotations are the tenant's: what is made from them is checked by `paths`.
 """
 
 from __future__ import annotations

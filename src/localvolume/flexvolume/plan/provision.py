@@ -1,6 +1,6 @@
 """What is due for a claim of a FlexVolume class, and the PersistentVolume made for it: pure.
 
-The external-provisioner contract, as dynamic.judgeclaims has it, as rules of which the first answer
+The external-provisioner contract, as dynamic.plan.claims has it, as rules of which the first answer
 counts. Until its first mount such a PersistentVolume is an object and nothing else, which is why
 the controller makes it and no agent.
 

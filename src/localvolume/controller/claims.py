@@ -50,7 +50,6 @@ log = logging.getLogger(__name__)
 AT_A_TIME: Final = 16
 """How many labels are being written at the same time."""
 
-
 Due = Route | Unroute | Reschedule
 """What there is to do about a claim; of all else people are told at most."""
 
@@ -82,6 +81,7 @@ class RouteActs:
         again = self.again(action.claim, Nodes([] if node is None else [node]))
         match again:
             case Reschedule():
+                # Without its selected node, and so without the label of it.
                 annotations = {claims.SELECTED_NODE_ANNOTATION: None}
                 labels = {marks.NODE_LABEL: None}
                 patch = bound_to(again.claim, annotations=annotations, labels=labels)

@@ -60,7 +60,7 @@ class Executor(Generic[S]):
         self._state_of = state_of
         self._settle_seconds = settle_seconds
         self._runner = Runner[S](
-            self._act(do),
+            do,
             failed=self._tell_failed,
             ended=self._ended,
             kind=lambda action: type(action).__name__,
@@ -108,14 +108,9 @@ class Executor(Generic[S]):
         self._waiting.clear()
         await self._runner.end()
 
-    def _act(self, do: Callable[[S], Awaitable[None]]) -> Callable[[S], Awaitable[None]]:
-        async def act(action: S) -> None:
-            await do(action)
-            self.refused = ""
-
-        return act
-
     def _ended(self, name: str, _action: S, wait: float | None) -> None:
+        if wait is None:
+            self.refused = ""
         self._wake_one()
         asked = name in self._asked
         self._asked.discard(name)

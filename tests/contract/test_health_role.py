@@ -43,6 +43,7 @@ class Setting:
     registry: CollectorRegistry
     directory: Path
     own_pod: OwnPod
+    role: HealthRole | None = None
 
     def pools(self) -> dict[str, tuple[PoolConfig, PoolReport]]:
         place = str(self.directory)
@@ -106,6 +107,7 @@ async def setting(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
                 configuration=Configuration(),
                 patience=getattr(request, "param", QUICK),
             )
+            made.role = role
             tasks = [asyncio.create_task(one.run()) for one in (events, volumes, role)]
             try:
                 yield made
@@ -115,6 +117,13 @@ async def setting(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
                     with contextlib.suppress(asyncio.CancelledError):
                         await task
                 workers.close()
+
+
+async def test_a_look_that_was_held_up_is_not_paid_for_with_blindness(setting: Setting) -> None:
+    """By a disk that dies, at which somebody must look soon."""
+    assert setting.role is not None
+    assert setting.role.loop.rest is not None
+    assert setting.role.loop.rest.after(3600.0) == QUICK.look
 
 
 @pytest.mark.parametrize("status", [403, 409, 503])

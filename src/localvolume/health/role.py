@@ -8,7 +8,6 @@ a PersistentVolume, then the Events: volumes are never touched.
 from __future__ import annotations
 
 import logging
-import math
 import random
 import time
 from collections.abc import Callable
@@ -41,7 +40,8 @@ EVENT_UNHEALTHY: Final = "VolumeUnhealthy"
 EVENT_HEALTHY: Final = "VolumeHealthy"
 
 _REST_FACTOR = 20.0
-"""Of a restless node, too, looking takes less than a twentieth of a core."""
+"""Of a restless node, too, looking takes less than a twentieth of a core; but what held a look up,
+a disk that dies or a machine that slept, does not make the node blind for twenty times as long."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -62,7 +62,7 @@ class HealthRole:
         self._survey = Survey(self.workers)
         self._memory: dict[str, Memory] = {}
         self._unknown: dict[str, str] = {}
-        rest = Rest(factor=_REST_FACTOR, shortest=self.patience.rest, longest=math.inf)
+        rest = Rest(factor=_REST_FACTOR, shortest=self.patience.rest, longest=self.patience.look)
         self.loop = Loop("health", self._look, rest=rest)
 
     def changed(self, *_: object) -> None:

@@ -5,6 +5,7 @@ import os
 from localvolume.backends.fstools import ext_super
 from localvolume.backends.model import Usage
 from localvolume.host.mount.mounts import MountTable, read_mount_table
+from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.entries import device_number
 
 
@@ -39,12 +40,10 @@ def _usage_at(point: str, device: str) -> Usage | None:
         fd = os.open(point, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None
-    try:
+    with closed_after(fd):
         if device_number(os.fstat(fd).st_dev) != device:
             return None  # something else is mounted over it
         found = os.fstatvfs(fd)
-    finally:
-        os.close(fd)
     return Usage(
         used_bytes=(found.f_blocks - found.f_bfree) * found.f_frsize,
         available_bytes=found.f_bavail * found.f_frsize,

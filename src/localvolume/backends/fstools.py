@@ -14,6 +14,7 @@ from localvolume.host.filesystem.xfsprogs import VERSION_COMMAND, for_older_kern
 from localvolume.host.mount.detached import detached_mount
 from localvolume.host.process.commands import CommandMissing, CommandTimedOut, Finished
 from localvolume.host.process.commandsync import Run
+from localvolume.host.syscalls import closed_after
 
 BLOCK: Final = 4096
 MIB: Final = 1 << 20
@@ -78,10 +79,8 @@ def xfs_features(run: Run, options: Sequence[str] = ()) -> list[str]:
 def ext_super(place: int | str) -> ExtSuper:
     """Read the superblock of an open image, or of a device node; BackendFailed where it is none."""
     fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC) if isinstance(place, str) else os.dup(place)
-    try:
+    with closed_after(fd):
         found = read_super(fd)
-    finally:
-        os.close(fd)
     if found is None:
         raise BackendFailed("there is no ext4 filesystem in it")
     return found

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from localvolume.cleaning.steps import Steps
 from localvolume.host.process import commands
 from localvolume.host.process.commands import Finished
+from localvolume.host.syscalls import closed_after
 
 
 async def run_command(
@@ -92,8 +93,6 @@ async def _ended(alive: int, seconds: float) -> bool:
 def _wait_for_end(alive: int) -> None:
     """Block until the last process is gone; in a worker thread, which is left behind with it."""
     said = b"?"
-    try:
+    with closed_after(alive):
         while said:
             said = os.read(alive, 4096)
-    finally:
-        os.close(alive)

@@ -32,6 +32,7 @@ from localvolume.host.block.blockdev import (
 from localvolume.host.filesystem.filesystems import Changed, identity_of_mount, probe_filesystem
 from localvolume.host.locks import lock_device, lock_directory
 from localvolume.host.mount.mounts import Mount, read_mount_table
+from localvolume.host.syscalls import closed_after
 from localvolume.host.syscalls import mount_id as mount_id_of
 from localvolume.host.tree.entries import device_number
 from localvolume.host.users import Users
@@ -216,11 +217,10 @@ class Held:
 
 def _is_mount_root(fd: int, mount_id: int) -> bool:
     """Whether a directory is the root of its mount: its parent then lies in another one."""
-    parent = os.open("..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
-    try:
+    with closed_after(
+        os.open("..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
+    ) as parent:
         return mount_id_of(parent) != mount_id
-    finally:
-        os.close(parent)
 
 
 def _mount_of_id(mount_id: int) -> Mount:

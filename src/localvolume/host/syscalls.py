@@ -10,6 +10,8 @@ import errno
 import os
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -44,6 +46,15 @@ def ioc(direction: int, kind: int, number: int, size: int) -> int:
         direction = {0: 1, 1: 4, 2: 2, 3: 6}[direction]
         return direction << 29 | size << 16 | kind << 8 | number
     return direction << 30 | size << 16 | kind << 8 | number
+
+
+@contextmanager
+def closed_after(fd: int) -> Iterator[int]:
+    """The open descriptor, closed at the end."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 class _Statfs(ctypes.Structure):

@@ -54,7 +54,7 @@ from localvolume.host.btrfs.subvolumes import (
 )
 from localvolume.host.filesystem.inodeflags import unlock, unlock_subvolume
 from localvolume.host.mount.inuse import users_of
-from localvolume.host.syscalls import fstatfs
+from localvolume.host.syscalls import closed_after, fstatfs
 from localvolume.host.tree.beneath import LeadsOutside
 from localvolume.host.tree.deletion import (
     DeletionIncomplete,
@@ -385,8 +385,5 @@ def _unable(why_not: str, *, filesystem: bool = True) -> Abilities:
 @contextmanager
 def _readable(pool: int) -> Iterator[int]:
     """The pool's directory as ioctl needs it, which takes no descriptor opened with O_PATH."""
-    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=pool)
-    try:
+    with closed_after(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=pool)) as fd:
         yield fd
-    finally:
-        os.close(fd)

@@ -17,6 +17,7 @@ from localvolume.backends.image.links import one_name
 from localvolume.backends.model import OURS, BackendFailed, NotThisVolume, Record
 from localvolume.backends.pool.directories import move_for_good
 from localvolume.backends.pool.layout import IMAGES, MARKER, TRASH
+from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.beneath import LeadsOutside, open_beneath
 from localvolume.host.tree.trees import opened, read_file, sync_directory
 
@@ -74,12 +75,10 @@ def the_image(pool: int, place: str, name: str, inode: int | None) -> Iterator[i
             fd = open_beneath(parent, name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         except LeadsOutside as error:
             raise NotThisVolume(f"{place}/{name} is not a file of the pool") from error
-    try:
+    with closed_after(fd):
         if inode is not None and os.fstat(fd).st_ino != inode:
             raise NotThisVolume(f"{place}/{name} is another file than was made")
         yield fd
-    finally:
-        os.close(fd)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from localvolume.host.filesystem import allocation
 from localvolume.host.loop import attach
 from localvolume.host.loop.attach import Loop
 from localvolume.host.mount.mounts import MountTable, read_mount_table
+from localvolume.host.syscalls import closed_after
 
 
 class Surroundings:
@@ -73,11 +74,8 @@ def is_untouched(fd: int, record: Record) -> bool:
     loops = attach.on_file(fd)
     for loop in loops:
         # What was written to the device may not have come down to the file yet.
-        device = os.open(loop.node, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with closed_after(os.open(loop.node, os.O_RDONLY | os.O_CLOEXEC)) as device:
             os.fsync(device)
-        finally:
-            os.close(device)
     if content == "raw":
         return not allocation.has_data(fd)
     if content == "xfs":

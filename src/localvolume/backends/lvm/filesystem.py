@@ -27,6 +27,7 @@ from localvolume.host.filesystem.growing import grow_ext4, grow_xfs, xfs_geometr
 from localvolume.host.mount.detached import detached_mount
 from localvolume.host.mount.mounts import MountTable
 from localvolume.host.process.commandsync import Run
+from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.entries import device_number
 
 FILESYSTEMS: Final = ("ext4", "xfs")
@@ -119,10 +120,8 @@ def grow_filesystem(run: Run, node: str, device: str, fs: str) -> None:
     elif fs == "xfs":
         root = open_mounted_root(device)
         if root is not None:
-            try:
+            with closed_after(root):
                 _grow_xfs(root, size)
-            finally:
-                os.close(root)
         else:
             # Where it is mounted out of our sight, this is the same filesystem.
             with mounted_xfs(node) as root:
@@ -141,11 +140,8 @@ def _grow_ext4(run: Run, node: str, device: str, size: int) -> None:
         raise BackendFailed("growing an ext4 takes CAP_SYS_RESOURCE: give it to the agent")
     root = open_mounted_root(device)
     if root is not None:
-        try:
-            with growth_told():
-                grow_ext4(root, blocks)
-        finally:
-            os.close(root)
+        with closed_after(root), growth_told():
+            grow_ext4(root, blocks)
     else:
         check_filesystem(run, node, device, "ext4")
         with growth_told(), detached_mount(node, "ext4") as root:
@@ -181,10 +177,8 @@ def was_never_mounted(node: str, device: str, fs: str) -> bool:
     fd = _unused(node, device)
     if fd is None:
         return False
-    try:
+    with closed_after(fd):
         found = ext_super(fd)
-    finally:
-        os.close(fd)
     return not found.mounted_at and not found.mount_count
 
 
@@ -195,12 +189,10 @@ def _size(node: str, device: str, *, used: bool = False) -> int:
         if not used:
             raise BackendFailed(f"{node} is in use")
         fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closed_after(fd):
         if device_number(os.fstat(fd).st_rdev) != device:
             raise BackendFailed(f"{node} is another device now, not {device}")
         return blockdev.size_bytes(fd) // BLOCK * BLOCK
-    finally:
-        os.close(fd)
 
 
 def _unused(node: str, device: str) -> int | None:

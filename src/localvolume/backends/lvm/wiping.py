@@ -16,6 +16,7 @@ from typing import Final, Literal
 from localvolume.backends.lvm.zeroing import PIECE, Zeroing
 from localvolume.host.block import blockdev
 from localvolume.host.lvm.commands import LogicalVolume
+from localvolume.host.syscalls import closed_after
 
 _DISCARD_PIECE: Final = 1 << 30
 _READ_PIECE: Final = 1 << 20
@@ -35,8 +36,7 @@ def zero_for(node: str, device: str, start: int, zeroing: Zeroing) -> tuple[int,
     disk, and whether that is the end.
     """
     until = time.monotonic() + zeroing.seconds
-    fd = blockdev.exclusive_open(node, device=device)
-    try:
+    with closed_after(blockdev.exclusive_open(node, device=device)) as fd:
         size = blockdev.size_bytes(fd)
         while start < size:
             length = min(zeroing.piece, size - start)
@@ -48,8 +48,6 @@ def zero_for(node: str, device: str, start: int, zeroing: Zeroing) -> tuple[int,
         # Before anybody writes down that it is so.
         os.fsync(fd)
         return start, start >= size
-    finally:
-        os.close(fd)
 
 
 def wipe(volume: LogicalVolume, how: How, proceed: Proceed, *, start: int = 0) -> tuple[int, int]:
@@ -60,8 +58,7 @@ def wipe(volume: LogicalVolume, how: How, proceed: Proceed, *, start: int = 0) -
     some of the pool's. A device that takes no discards is left as it is, and done: they are advice
     to it.
     """
-    fd = blockdev.exclusive_open(volume.path, device=volume.device)
-    try:
+    with closed_after(blockdev.exclusive_open(volume.path, device=volume.device)) as fd:
         size = blockdev.size_bytes(fd)
         piece = _DISCARD_PIECE if how == "discard" else PIECE
         while start < size and proceed(start):
@@ -73,8 +70,6 @@ def wipe(volume: LogicalVolume, how: How, proceed: Proceed, *, start: int = 0) -
         # Before anybody writes down that it is so.
         os.fsync(fd)
         return start, size
-    finally:
-        os.close(fd)
 
 
 def wipe_part(fd: int, start: int, length: int, how: How, *, thin: bool) -> bool:

@@ -15,6 +15,7 @@ from localvolume.backends.model import OURS, BackendFailed, Lost, NotThisVolume,
 from localvolume.backends.pool.layout import MAKING, TRASH, check_directory
 from localvolume.backends.pool.parents import above, make_parents, split
 from localvolume.host.mount.inuse import users_of
+from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.beneath import LeadsOutside, open_beneath
 from localvolume.host.tree.removal import DIRECTORY_FLAGS
 from localvolume.host.tree.trees import list_names, rename_new, sync_directory
@@ -42,12 +43,10 @@ def the_volume(pool: int, place: str, record: Record, identify: Identify | None)
         raise NotThisVolume(f"{what} lies at {place} or on the way there") from error
     except NotADirectoryError as error:
         raise NotThisVolume(f"what lies at {place} is not a directory") from error
-    try:
+    with closed_after(fd):
         if identify and not record.adopted and identify(fd) != record.inode:
             raise NotThisVolume(f"what lies at {place} is another directory than was made")
         yield fd
-    finally:
-        os.close(fd)
 
 
 def is_there(pool: int, place: str, record: Record, identify: Identify) -> bool:

@@ -8,6 +8,7 @@ from localvolume.backends.model import Abilities, PoolReport
 from localvolume.backends.pool.root import PoolUnusable, see_usable
 from localvolume.backends.pool.survey import survey
 from localvolume.config.pools import PoolConfig
+from localvolume.host.syscalls import closed_after
 
 
 def prospect(config: PoolConfig) -> PoolReport:
@@ -19,13 +20,12 @@ def prospect(config: PoolConfig) -> PoolReport:
         able = PoolReport(name=name, abilities=Abilities(enforce=True))
         return survey(config) if config.lvm.group else able
     try:
-        pool = os.open(config.mount_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with closed_after(
+            os.open(config.mount_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        ) as pool:
             path = os.readlink(f"/proc/self/fd/{pool}")
             see_usable(pool, path, config)
             return PoolReport(name=name, abilities=_abilities(config, pool, path))
-        finally:
-            os.close(pool)
     except OSError as error:
         return PoolReport(name=name, problem=f"{config.mount_dir}: {error.strerror or error}")
     except PoolUnusable as error:

@@ -27,6 +27,7 @@ from localvolume.backends.pool.records import Records
 from localvolume.backends.pool.root import PoolUnusable, check_owner, read_id
 from localvolume.host.locks import lock_directory
 from localvolume.host.mount.mounts import MountTable, read_mount_table
+from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.trees import opened, sync_directory
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -191,19 +192,18 @@ def _others(pool_id: str, ours: int, path: str) -> list[str]:
     here = os.fstat(ours)
     found = set()
     for place in _candidates(table, os.path.realpath(path)):
-        with suppress(OSError, PoolUnusable):
-            pool = os.open(place, _DIRECTORY | os.O_NOFOLLOW)
-            try:
-                if read_id(pool) != pool_id:
-                    continue
-                # Root's alone, as every pool is: what a tenant writes into its volume is none.
-                check_owner(pool, place)
-                with opened(pool, OURS) as other:
-                    there = os.fstat(other)
-                if (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino):
-                    found.add(place)
-            finally:
-                os.close(pool)
+        with (
+            suppress(OSError, PoolUnusable),
+            closed_after(os.open(place, _DIRECTORY | os.O_NOFOLLOW)) as pool,
+        ):
+            if read_id(pool) != pool_id:
+                continue
+            # Root's alone, as every pool is: what a tenant writes into its volume is none.
+            check_owner(pool, place)
+            with opened(pool, OURS) as other:
+                there = os.fstat(other)
+            if (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino):
+                found.add(place)
     return sorted(found)
 
 

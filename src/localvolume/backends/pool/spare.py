@@ -13,6 +13,8 @@ import os
 from contextlib import suppress
 from typing import Final
 
+from localvolume.host.syscalls import closed_after
+
 NAME: Final = "spare"
 BYTES: Final = 4096
 """What a record takes on most disks, so that the one that is freed makes room for the next reserve.
@@ -24,13 +26,10 @@ _FLAGS: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def stock(ours: int) -> None:
     """Have the reserve in the pool's own directory, as far as there is room for it."""
-    with suppress(OSError):
-        fd = os.open(NAME, _FLAGS | os.O_CREAT, 0o600, dir_fd=ours)
-        try:
-            if os.fstat(fd).st_size < BYTES:
-                _fill(fd, b"")
-        finally:
-            os.close(fd)
+    flags = _FLAGS | os.O_CREAT
+    with suppress(OSError), closed_after(os.open(NAME, flags, 0o600, dir_fd=ours)) as fd:
+        if os.fstat(fd).st_size < BYTES:
+            _fill(fd, b"")
 
 
 def take(ours: int, content: bytes, records: int, file: str) -> None:
@@ -43,12 +42,10 @@ def take(ours: int, content: bytes, records: int, file: str) -> None:
         fd = os.open(NAME, _FLAGS, dir_fd=ours)
     except FileNotFoundError as error:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file) from error
-    try:
+    with closed_after(fd):
         if len(content) > BYTES or os.fstat(fd).st_size < BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file)
         _fill(fd, content)
-    finally:
-        os.close(fd)
     os.rename(NAME, file, src_dir_fd=ours, dst_dir_fd=records)
 
 

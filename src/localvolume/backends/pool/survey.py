@@ -15,6 +15,7 @@ from localvolume.config.pools import PoolConfig
 from localvolume.host.process import commands
 from localvolume.host.process.commands import Finished
 from localvolume.host.process.commandsync import OUTPUT_LIMIT
+from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.trees import opened
 
 
@@ -35,8 +36,9 @@ def survey(config: PoolConfig) -> PoolReport:
 
         return lvmsurvey.survey(config, _run)
     try:
-        pool = os.open(config.mount_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with closed_after(
+            os.open(config.mount_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        ) as pool:
             pool_id = read_id(pool)
             if pool_id is None:
                 return PoolReport(name=config.name, problem="no agent has made a pool of it yet")
@@ -51,7 +53,5 @@ def survey(config: PoolConfig) -> PoolReport:
                 orphans=orphans(pool, records.all(), unreadable),
                 unreadable=unreadable,
             )
-        finally:
-            os.close(pool)
     except (PoolUnusable, OSError) as error:
         return PoolReport(name=config.name, problem=str(error))

@@ -38,6 +38,7 @@ from localvolume.host.block.sysfs import (
 )
 from localvolume.host.loop.users import loops_on
 from localvolume.host.mount.mounts import read_mount_table
+from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.entries import device_number
 
 # One door for those who work on block devices.
@@ -133,8 +134,7 @@ def exclusive_open(path: str, write: bool = True, *, device: str | None = None) 
     when it is another device), OSError (EROFS: the device is read-only). Nothing but a block
     device is ever opened.
     """
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
+    with closed_after(os.open(path, os.O_PATH | os.O_CLOEXEC)) as place:
         found = os.fstat(place)
         if not stat.S_ISBLK(found.st_mode):
             raise NotABlockDevice(f"{path} is not a block device")
@@ -154,8 +154,6 @@ def exclusive_open(path: str, write: bool = True, *, device: str | None = None) 
             os.close(fd)
             raise OSError(errno.EROFS, "the device is read-only", path)
         return fd
-    finally:
-        os.close(place)
 
 
 def users_of(device: str) -> list[str]:

@@ -10,6 +10,7 @@ import struct
 
 from localvolume.host.block.sysfs import base_of, disk_of, read, udev_properties, uevent, words
 from localvolume.host.loop.users import DELETED, loop_status
+from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.entries import device_number
 
 # The UUID of one partition, read from its disk's partition table where the kernel does not tell.
@@ -167,9 +168,7 @@ def _from_table(base: str, disk: str) -> str | None:
         fd = os.open(f"/dev/{name}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (FileNotFoundError, PermissionError):
         return None
-    try:
+    with closed_after(fd):
         if device_number(os.fstat(fd).st_rdev) != read(f"{disk}/dev"):
             return None
         return partition_uuid(fd, int(sector), int(number), int(start) * 512)
-    finally:
-        os.close(fd)

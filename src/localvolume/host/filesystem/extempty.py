@@ -19,6 +19,7 @@ from localvolume.host.block.blockdev import InUse, NotABlockDevice, exclusive_op
 from localvolume.host.filesystem.extsuper import SUPER_BYTES, SUPER_START, ExtSuper, parse_super
 from localvolume.host.process.commands import CommandMissing, CommandTimedOut, Finished
 from localvolume.host.process.commandsync import Run
+from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.entries import device_number
 
 # What mkfs.ext2, .ext3 and .ext4 give a filesystem unless they are asked for more, of any release.
@@ -195,18 +196,13 @@ def why_not_empty(path: str, device: str, run: Run) -> str | None:
 @contextmanager
 def _opened(path: str, device: str) -> Iterator[int]:
     """A descriptor of the device for reading; nothing but that very device is opened."""
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
+    with closed_after(os.open(path, os.O_PATH | os.O_CLOEXEC)) as place:
         found = os.fstat(place)
         if not stat.S_ISBLK(found.st_mode) or device_number(found.st_rdev) != device:
             raise NotABlockDevice(f"{path} is not the device {device} any more")
         fd = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        os.close(place)
-    try:
+    with closed_after(fd):
         yield fd
-    finally:
-        os.close(fd)
 
 
 def _why_not_sound(through: str, run: Run) -> str | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from localvolume.host.block.identity import identity_below
 from localvolume.host.mount.mounts import Mount
-from localvolume.host.syscalls import EXT_MAGIC, StatFs, fstatfs, ioc
+from localvolume.host.syscalls import EXT_MAGIC, StatFs, closed_after, fstatfs, ioc
 from localvolume.host.tree.entries import device_number
 
 # linux/fs.h, Linux 6.9: struct fsuuid2 { __u8 len; __u8 uuid[16]; }
@@ -24,6 +24,8 @@ _BTRFS_IOC_FS_INFO = ioc(2, 0x94, 31, 1024)
 
 # On-disk ext superblock: at byte 1,024, its magic at 56 and its UUID at 104 of it.
 _EXT_SUPERBLOCK = 1024
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # "This filesystem has no such call", however it says so.
 _NOT_OFFERED = frozenset({errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
@@ -68,8 +70,7 @@ def probe_filesystem(path: str, mount: Mount) -> Filesystem:
 
     Raises ``Changed`` when another mount than that is at the path by now, and OSError.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with closed_after(os.open(path, _DIRECTORY)) as fd:
         sizes = fstatfs(fd)
         if not _same_device(fd, mount):
             raise Changed(f"{path}: no longer the mount the table shows there")
@@ -84,8 +85,6 @@ def probe_filesystem(path: str, mount: Mount) -> Filesystem:
             device=mount.device,
             read_only=mount.read_only or bool(os.fstatvfs(fd).f_flag & os.ST_RDONLY),
         )
-    finally:
-        os.close(fd)
 
 
 def identity_of_mount(mount: Mount, filesystem: Filesystem) -> dict[str, str]:
@@ -113,8 +112,7 @@ def looks_empty(path: str) -> Emptiness:
 
     Raises OSError, also for a symbolic link in the last place.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with closed_after(os.open(path, _DIRECTORY)) as fd:
         lost_and_found = fstatfs(fd).magic == EXT_MAGIC
         with os.scandir(fd) as entries:
             for entry in entries:
@@ -128,19 +126,12 @@ def looks_empty(path: str) -> Emptiness:
                         continue
                     return Emptiness(False, f"lost+found/{within}")
                 return Emptiness(False, entry.name)
-    finally:
-        os.close(fd)
     return Emptiness(True, None)
 
 
 def _first_within(parent: int, name: str) -> str | None:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(name, flags, dir_fd=parent)
-    try:
-        with os.scandir(fd) as entries:
-            return next((entry.name for entry in entries), None)
-    finally:
-        os.close(fd)
+    with closed_after(os.open(name, _DIRECTORY, dir_fd=parent)) as fd, os.scandir(fd) as entries:
+        return next((entry.name for entry in entries), None)
 
 
 def _same_device(fd: int, mount: Mount) -> bool:
@@ -197,13 +188,11 @@ def _ext_superblock_uuid(device: str) -> bytes:
         node = os.open(f"/dev/{fields['DEVNAME']}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (FileNotFoundError, PermissionError, KeyError):
         return b""
-    try:
+    with closed_after(node):
         found = os.fstat(node)
         if not stat.S_ISBLK(found.st_mode) or device_number(found.st_rdev) != device:
             return b""
         superblock = os.pread(node, 120, _EXT_SUPERBLOCK)
-    finally:
-        os.close(node)
     if struct.unpack_from("<H", superblock, 56)[0] != EXT_MAGIC:
         return b""
     return superblock[104:120]

@@ -10,7 +10,7 @@ import os
 import stat
 import struct
 
-from localvolume.host.syscalls import ioc
+from localvolume.host.syscalls import closed_after, ioc
 from localvolume.host.tree.beneath import open_beneath
 
 # linux/fs.h; declared with long, but the kernel moves an int
@@ -50,18 +50,13 @@ def unlock_beneath(parent: int, name: str) -> bool:
 
     Raises ``LeadsOutside`` when another mount begins there, OSError.
     """
-    place = open_beneath(parent, name, os.O_PATH | os.O_NOFOLLOW)
-    try:
+    with closed_after(open_beneath(parent, name, os.O_PATH | os.O_NOFOLLOW)) as place:
         mode = os.fstat(place).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             return False
         fd = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    finally:
-        os.close(place)
-    try:
+    with closed_after(fd):
         return unlock(fd)
-    finally:
-        os.close(fd)
 
 
 def unlock_subvolume(fd: int) -> None:

@@ -28,6 +28,7 @@ from localvolume.host.loop.backing import (
     open_loop,
     status,
 )
+from localvolume.host.syscalls import closed_after
 
 # One door for those who work with loop devices.
 __all__ = [
@@ -78,8 +79,7 @@ def attach(file: int, *, block_size: int, chosen: Callable[[str], None] | None =
     ``StillInUse`` (attached otherwise, or another process is at it) and OSError.
     """
     # A description of its own: the loop device keeps `file` open, and a lock on it would stay.
-    lock = os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closed_after(os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC)) as lock:
         if not locks.lock_directory(lock):
             raise StillInUse("another process is attaching or detaching it")
         found = on_file(file)
@@ -91,8 +91,6 @@ def attach(file: int, *, block_size: int, chosen: Callable[[str], None] | None =
         fd, loop = _configure(file, block_size, 0, chosen)
         os.close(fd)
         return loop
-    finally:
-        os.close(lock)
 
 
 @contextlib.contextmanager
@@ -104,10 +102,8 @@ def borrowed(
     Raises as ``attach`` does, and ``StillInUse`` when the device does not go at the end.
     """
     fd, loop = _configure(file, block_size, AUTOCLEAR, chosen)
-    try:
+    with closed_after(fd):
         yield loop
-    finally:
-        os.close(fd)
     _await_gone(loop)
 
 
@@ -123,7 +119,7 @@ def detach(loop: Loop) -> None:
         fd = exclusive_open(loop.node, write=False, device=loop.device)
     except FileNotFoundError:
         return
-    try:
+    with closed_after(fd):
         found = status(fd, loop.node)
         if found is None or found.behind != loop.behind:
             return
@@ -136,8 +132,6 @@ def detach(loop: Loop) -> None:
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
-    finally:
-        os.close(fd)
     try:
         _await_gone(loop)
     except StillInUse:
@@ -149,14 +143,11 @@ def detach(loop: Loop) -> None:
 
 def set_capacity(loop: Loop) -> None:
     """Let the device have the present size of the file behind it. Raises OSError."""
-    fd = open_loop(loop.node)
-    try:
+    with closed_after(open_loop(loop.node)) as fd:
         found = status(fd, loop.node)
         if found is None or found.behind != loop.behind:
             raise OSError(errno.ENXIO, "another file is behind the loop device", loop.node)
         fcntl.ioctl(fd, _SET_CAPACITY)
-    finally:
-        os.close(fd)
 
 
 def _configure(

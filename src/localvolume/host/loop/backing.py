@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from localvolume.host.block import sysfs
+from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.entries import device_number
 
 # struct loop_info64: lo_offset at 24, lo_sizelimit at 32, lo_flags at 52.
@@ -48,10 +49,8 @@ def look(node: str) -> Loop | None:
         if error.errno == errno.ENXIO:  # being detached
             return None
         raise
-    try:
+    with closed_after(fd):
         return status(fd, node)
-    finally:
-        os.close(fd)
 
 
 def attached() -> Iterator[Loop]:

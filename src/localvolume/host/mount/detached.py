@@ -9,6 +9,8 @@ import ctypes
 import os
 from collections.abc import Iterator
 
+from localvolume.host.syscalls import closed_after
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 # The same on every architecture: they came after the tables were unified.
@@ -18,6 +20,7 @@ _CLOEXEC = 1
 _SET_STRING, _CMD_CREATE = 1, 6
 _NOSUID, _NODEV, _NOEXEC = 2, 4, 8
 _FROM_EMPTY_PATH, _TO_EMPTY_PATH = 0x4, 0x40
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
@@ -28,15 +31,11 @@ def detached_mount(device: str, fs_type: str) -> Iterator[int]:
     EBUSY where the device is claimed, EUCLEAN, EINVAL and others where that is not the filesystem
     on it, ENODEV where the kernel lacks it, ENOSYS before Linux 5.2.
     """
-    place = open_mount(device, fs_type, _NOSUID | _NODEV | _NOEXEC)
-    try:
-        root = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
-        try:
-            yield root
-        finally:
-            os.close(root)
-    finally:
-        os.close(place)
+    with (
+        closed_after(open_mount(device, fs_type, _NOSUID | _NODEV | _NOEXEC)) as place,
+        closed_after(os.open(".", _DIRECTORY, dir_fd=place)) as root,
+    ):
+        yield root
 
 
 def open_mount(device: str, fs_type: str, attributes: int = 0) -> int:
@@ -44,13 +43,10 @@ def open_mount(device: str, fs_type: str, attributes: int = 0) -> int:
 
     `attributes` are linux/mount.h's MOUNT_ATTR_*. Raises as `detached_mount` does.
     """
-    context = _call(_NR_FSOPEN, device, fs_type.encode(), _CLOEXEC)
-    try:
+    with closed_after(_call(_NR_FSOPEN, device, fs_type.encode(), _CLOEXEC)) as context:
         _call(_NR_FSCONFIG, device, context, _SET_STRING, b"source", os.fsencode(device), 0)
         _call(_NR_FSCONFIG, device, context, _CMD_CREATE, None, None, 0)
         return _call(_NR_FSMOUNT, device, context, _CLOEXEC, attributes)
-    finally:
-        os.close(context)
 
 
 def put_mount(mount_fd: int, directory_fd: int, path: str) -> None:

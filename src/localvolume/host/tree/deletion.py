@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from localvolume.host.filesystem.inodeflags import strip_attributes, unlock
 from localvolume.host.mount.mounts import read_mount_table
-from localvolume.host.syscalls import syncfs
+from localvolume.host.syscalls import closed_after, syncfs
 from localvolume.host.tree.emptying import Bounds, Emptying
 from localvolume.host.tree.removal import (
     DIRECTORY_FLAGS,
@@ -56,8 +56,7 @@ def delete_contents(
     ``DeletionStopped``, ``DeletionIncomplete``, OSError.
     """
     # Our own: reading moves the position in it, and it may be open with O_PATH alone.
-    fd = os.open(".", DIRECTORY_FLAGS, dir_fd=directory_fd)
-    try:
+    with closed_after(os.open(".", DIRECTORY_FLAGS, dir_fd=directory_fd)) as fd:
         top = Directory(os.readlink(f"/proc/self/fd/{fd}"), None, stays=True)
         top.fd = fd
         _refuse_nested_mounts(top.name)
@@ -78,8 +77,6 @@ def delete_contents(
         except OSError as error:
             raise DeletionIncomplete([f"writing to disk: {error.strerror}"], deleted) from error
         return deleted
-    finally:
-        os.close(fd)
 
 
 def _refuse_nested_mounts(base: str) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from typing import Final
 
+from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.beneath import open_beneath
 
 _CHUNK: Final = 1 << 20
@@ -66,8 +67,7 @@ class Eraser:
     def _erase(self, name: str, dir_fd: int) -> None:
         for _ in range(_ATTEMPTS):
             # Looked at before it is opened: opening a device or a FIFO has effects.
-            place = open_beneath(dir_fd, name, os.O_PATH | os.O_NOFOLLOW)
-            try:
+            with closed_after(open_beneath(dir_fd, name, os.O_PATH | os.O_NOFOLLOW)) as place:
                 found = os.fstat(place)
                 if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
                     self._zero(place)
@@ -75,13 +75,10 @@ class Eraser:
                 if (now.st_dev, now.st_ino) == (found.st_dev, found.st_ino):
                     os.unlink(name, dir_fd=dir_fd)
                     return
-            finally:
-                os.close(place)
         raise OSError(errno.EAGAIN, "somebody keeps changing it", name)
 
     def _zero(self, place: int) -> None:
-        fd = os.open(f"/proc/self/fd/{place}", os.O_WRONLY | os.O_CLOEXEC)
-        try:
+        with closed_after(os.open(f"/proc/self/fd/{place}", os.O_WRONLY | os.O_CLOEXEC)) as fd:
             size = os.fstat(fd).st_size
             start, end = 0, 0
             while True:
@@ -98,8 +95,6 @@ class Eraser:
                     break
             # Else the zeros never reach the disk: what is unlinked is not written any more.
             os.fdatasync(fd)
-        finally:
-            os.close(fd)
 
     def _zero_range(self, fd: int, start: int, end: int) -> None:
         while start < end:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.beneath import open_beneath
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -36,21 +37,15 @@ def opened(parent: int, relative: str) -> Iterator[int]:
 
     Raises LeadsOutside, OSError; ValueError for what is not a path of names.
     """
-    fd = open_beneath(parent, relative, _DIRECTORY)
-    try:
+    with closed_after(open_beneath(parent, relative, _DIRECTORY)) as fd:
         yield fd
-    finally:
-        os.close(fd)
 
 
 @contextmanager
 def pinned(parent: int, relative: str) -> Iterator[int]:
     """As `opened`, without opening it: good for fstat and as the root of further steps."""
-    fd = open_beneath(parent, relative, _PLACE)
-    try:
+    with closed_after(open_beneath(parent, relative, _PLACE)) as fd:
         yield fd
-    finally:
-        os.close(fd)
 
 
 def make_directory(parent: int, name: str, mode: int) -> bool:
@@ -119,13 +114,11 @@ def stage_file(parent: int, content: bytes, *, mode: int = 0o600) -> str:
     with _alike(temporary):
         fd = os.open(temporary, flags, mode, dir_fd=parent)
     try:
-        try:
+        with closed_after(fd):
             view = memoryview(content)
             while view:
                 view = view[os.write(fd, view) :]
             os.fsync(fd)
-        finally:
-            os.close(fd)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=parent)
@@ -175,17 +168,11 @@ def read_file(parent: int, name: str, most: int) -> bytes:
 def list_names(parent: int) -> list[str]:
     """The names in an open directory, from its beginning; raises OSError."""
     # Our own description: reading moves the position, which duplicates share.
-    fd = os.open(".", _DIRECTORY, dir_fd=parent)
-    try:
+    with closed_after(os.open(".", _DIRECTORY, dir_fd=parent)) as fd:
         return os.listdir(fd)
-    finally:
-        os.close(fd)
 
 
 def sync_directory(parent: int) -> None:
     """Have the names in a directory on disk; `parent` may be open with O_PATH. Raises OSError."""
-    fd = os.open(".", _DIRECTORY, dir_fd=parent)
-    try:
+    with closed_after(os.open(".", _DIRECTORY, dir_fd=parent)) as fd:
         os.fsync(fd)
-    finally:
-        os.close(fd)

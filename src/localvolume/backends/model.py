@@ -123,8 +123,6 @@ class Abilities:
     why_not: str = ""
     block: bool = False
     filesystem: bool = True
-    grow_online: bool = True
-    measure: bool = True
     overwrite: bool = True
     """Whether what is written anew goes over the old, as a class may demand at the end."""
 

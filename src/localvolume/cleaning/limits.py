@@ -57,16 +57,6 @@ class DeviceLimits:
             device.running -= 1
             self._next(key, device)
 
-    def running(self, key: str) -> int:
-        """Cleanings of this key that run now."""
-        return self._devices[key].running if key in self._devices else 0
-
-    def waiting(self, key: str) -> int:
-        """Cleanings of this key that wait for their turn."""
-        if key not in self._devices:
-            return 0
-        return sum(not turn.done() for _, turn in self._devices[key].waiting)
-
     def _next(self, key: str, device: _Device) -> None:
         while device.waiting:
             limit, turn = device.waiting[0]

@@ -80,14 +80,12 @@ def behind(regions: list[Region], begin: int) -> list[Region]:
     ]
 
 
-async def read_back(
-    steps: Steps, *, count: int = SAMPLES, chance: random.Random | None = None, begin: int = 0
-) -> Proof:
+async def read_back(steps: Steps, *, count: int = SAMPLES, begin: int = 0) -> Proof:
     """Read samples of the held block device from byte `begin` on.
 
     OSError comes through: unread is not proved.
     """
-    regions = choose_samples(steps.held.size_bytes, count, chance or random.SystemRandom())
+    regions = choose_samples(steps.held.size_bytes, count, random.SystemRandom())
     return await read_regions(steps, behind(regions, begin))
 
 

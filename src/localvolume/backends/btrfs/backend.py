@@ -377,9 +377,7 @@ _COUNTING: Final = (
 
 
 def _unable(why_not: str, *, filesystem: bool = True) -> Abilities:
-    return Abilities(
-        enforce=False, why_not=why_not, filesystem=filesystem, measure=False, overwrite=False
-    )
+    return Abilities(enforce=False, why_not=why_not, filesystem=filesystem, overwrite=False)
 
 
 @contextmanager

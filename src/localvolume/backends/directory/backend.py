@@ -66,7 +66,6 @@ class DirectoryBackend:
         return Abilities(
             enforce=why_not is None,
             why_not=why_not or "",
-            measure=why_not is None,
             overwrite=can_overwrite(pool),
         )
 

@@ -50,15 +50,14 @@ class ImageBackend:
     """Images in a pool; see ``model.Backend``.
 
     ``run`` runs host commands for a worker thread. ``links`` is where the links are made, as this
-    process sees it, and ``links_on_host`` the same directory as the host does.
+    process sees it; the host sees that directory as LINKS.
     """
 
     name: BackendName = "image"
 
-    def __init__(self, run: Run, links: str = LINKS, links_on_host: str = LINKS) -> None:
+    def __init__(self, run: Run, links: str = LINKS) -> None:
         self._run = run
         self._at = Attachments(Links(links), run)
-        self._links_on_host = links_on_host
 
     def identity(self, fd: int) -> int:
         """What makes an image that one and no other."""
@@ -153,7 +152,7 @@ class ImageBackend:
         """The link that the PersistentVolume names."""
         if not one_name(pool_id) or not one_name(record.name):
             raise NotThisVolume(f"not a name: {pool_id!r}, {record.name!r}")
-        return f"{self._links_on_host}/{pool_id}/{record.name}"
+        return f"{LINKS}/{pool_id}/{record.name}"
 
     def grow(self, pool: int, path: str, record: Record, size_bytes: int) -> Record:
         """Let image, loop device and filesystem grow; online where the kernel lets us."""

@@ -45,10 +45,9 @@ class Entry:
     record: Record
     volume: LogicalVolume
     asked: int
-    zeroed: int = 0
 
 
-def fields_of(record: Record, *, size_bytes: int | None = None, zeroed: int = 0) -> dict[str, str]:
+def fields_of(record: Record, *, size_bytes: int | None = None) -> dict[str, str]:
     """What its tags say; `size_bytes` where that is not the record's own."""
     on_removal = "overwrite" if record.overwrite else "discard" if record.discard else ""
     return {
@@ -67,7 +66,6 @@ def fields_of(record: Record, *, size_bytes: int | None = None, zeroed: int = 0)
         "uid": str(record.uid),
         "gid": str(record.gid),
         "on-removal": on_removal,
-        ZEROED: str(zeroed) if zeroed else "",
     }
 
 
@@ -116,8 +114,9 @@ def read_entry(volume: LogicalVolume) -> Entry:
         overwrite=on_removal == "overwrite",
         discard=on_removal == "discard",
     )
-    zeroed = _number(fields, ZEROED) if ZEROED in fields else 0
-    return Entry(record=record, volume=volume, asked=asked, zeroed=zeroed)
+    if ZEROED in fields:
+        _number(fields, ZEROED)
+    return Entry(record=record, volume=volume, asked=asked)
 
 
 def growth_name(name: str) -> str:

@@ -17,7 +17,6 @@ from localvolume.host.block.operations import (
     discard_limits,
     flush_buffers,
     read_only,
-    sector_sizes,
     set_direct,
     size_bytes,
     zero_out,
@@ -55,7 +54,6 @@ __all__ = [
     "loops_on",
     "probe_block_device",
     "read_signature",
-    "sector_sizes",
     "set_direct",
     "size_bytes",
     "users_of",
@@ -74,16 +72,12 @@ class InUse(Exception):
 class BlockDevice(NamedTuple):
     """One block device as the kernel describes it at one moment."""
 
-    #: The device node, symbolic links resolved.
-    path_resolved: str
     #: ``major:minor``: good for comparing now, never as an identity.
     device: str
     size_bytes: int
     read_only: bool
     #: See ``identity.identity_of``.
     identity: dict[str, str]
-    #: What it holds; left None by the probe, ``signatures.read_signature`` reads it.
-    signature: Signature | None
     #: Kernel names of devices made from this one or its partitions (``dm-0``, ``md127``).
     holders: tuple[str, ...]
     #: Kernel names of its partitions.
@@ -103,7 +97,6 @@ def probe_block_device(path: str) -> BlockDevice:
     if not stat.S_ISBLK(found.st_mode):
         raise NotABlockDevice(f"{path} is not a block device")
     device = device_number(found.st_rdev)
-    resolved = os.path.realpath(path)
     base = base_of(device)
     sectors = read(f"{base}/size")
     if sectors is None:
@@ -113,12 +106,10 @@ def probe_block_device(path: str) -> BlockDevice:
     size = int(sectors) * 512
     sequence = read(f"{disk_of(base)}/diskseq")
     return BlockDevice(
-        path_resolved=resolved,
         device=device,
         size_bytes=size,
         read_only=read(f"{base}/ro") == "1",
-        identity=identity_of(base, device, resolved, size),
-        signature=None,
+        identity=identity_of(base, device, os.path.realpath(path), size),
         holders=tuple(sorted(holders)),
         partitions=partitions,
         sequence=int(sequence) if sequence else None,

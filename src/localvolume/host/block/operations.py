@@ -15,22 +15,13 @@ from localvolume.host.tree.entries import device_number
 
 _BLKROGET = ioc(0, 0x12, 94, 0)
 _BLKFLSBUF = ioc(0, 0x12, 97, 0)
-_BLKSSZGET = ioc(0, 0x12, 104, 0)
 _BLKGETSIZE64 = ioc(2, 0x12, 114, struct.calcsize("N"))
 _BLKDISCARD = ioc(0, 0x12, 119, 0)
-_BLKPBSZGET = ioc(0, 0x12, 123, 0)
 _BLKZEROOUT = ioc(0, 0x12, 127, 0)
 
 
-class SectorSizes(NamedTuple):
-    """The smallest unit that can be addressed, and the one the device works in."""
-
-    logical: int
-    physical: int
-
-
 class DiscardLimits(NamedTuple):
-    """How a device takes discards; ``most`` is 0 when it takes none.
+    """How a device takes discards.
 
     It forgets whole granules only: the first one begins at byte ``first``, and each is
     ``granularity`` bytes long, which need not be a power of two.
@@ -41,9 +32,6 @@ class DiscardLimits(NamedTuple):
 
     granularity: int
     first: int
-    most: int
-    #: Largest piece the device itself can zero without being sent the zeros; 0 when it cannot.
-    write_zeroes_most: int
 
 
 def size_bytes(fd: int) -> int:
@@ -55,15 +43,6 @@ def size_bytes(fd: int) -> int:
 def read_only(fd: int) -> bool:
     """Return whether the kernel refuses writes to the open device; raises OSError."""
     return bool(struct.unpack("=i", fcntl.ioctl(fd, _BLKROGET, bytes(4)))[0])
-
-
-def sector_sizes(fd: int) -> SectorSizes:
-    """Return both sector sizes; raises OSError."""
-    logical, physical = (
-        int(struct.unpack("=I", fcntl.ioctl(fd, request, bytes(4)))[0])
-        for request in (_BLKSSZGET, _BLKPBSZGET)
-    )
-    return SectorSizes(logical, physical)
 
 
 def discard(fd: int, start: int, length: int) -> None:
@@ -113,6 +92,4 @@ def discard_limits(fd: int) -> DiscardLimits:
         limit(f"{disk}/queue/discard_granularity"),
         # Of a partition its own: the kernel counts from where that begins.
         limit(f"{base}/discard_alignment"),
-        limit(f"{disk}/queue/discard_max_bytes"),
-        limit(f"{disk}/queue/write_zeroes_max_bytes"),
     )

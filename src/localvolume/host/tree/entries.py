@@ -37,8 +37,6 @@ class Classified(NamedTuple):
     kind: EntryKind
     #: ``major:minor`` of the filesystem the thing lies in (as the mount table has it).
     device: str
-    #: ``major:minor`` of the device a BLOCK or CHAR node stands for, else None.
-    special_device: str | None
     inode: int
     #: Whether the entry itself is a symbolic link.
     is_symlink: bool
@@ -80,18 +78,9 @@ def classify(path: str) -> Classified:
         except OSError as error:
             if error.errno not in _NOWHERE:
                 raise
-            return Classified(
-                EntryKind.DANGLING, device_number(found.st_dev), None, found.st_ino, True
-            )
+            return Classified(EntryKind.DANGLING, device_number(found.st_dev), found.st_ino, True)
     kind = _KINDS[stat.S_IFMT(found.st_mode)]
-    special = kind in (EntryKind.BLOCK, EntryKind.CHAR)
-    return Classified(
-        kind,
-        device_number(found.st_dev),
-        device_number(found.st_rdev) if special else None,
-        found.st_ino,
-        is_symlink,
-    )
+    return Classified(kind, device_number(found.st_dev), found.st_ino, is_symlink)
 
 
 def device_number(number: int) -> str:

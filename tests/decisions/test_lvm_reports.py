@@ -21,8 +21,7 @@ from localvolume.host.lvm.commands import (
     device_path,
 )
 from localvolume.host.lvm.errors import failed
-from localvolume.host.lvm.parts import pools_with_messages, read_parts
-from localvolume.host.lvm.recovery import read_devices
+from localvolume.host.lvm.recovery import pools_with_messages, read_devices, read_parts
 from localvolume.host.lvm.report import read_groups, read_volumes, read_whole
 from tests.host.support_images import run_here
 

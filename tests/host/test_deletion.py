@@ -16,13 +16,13 @@ import pytest
 from localvolume.host.filesystem.filesystems import looks_empty
 from localvolume.host.tree import beneath
 from localvolume.host.tree.deletion import (
+    Bounds,
     Deleted,
     DeletionIncomplete,
     DeletionStopped,
     NestedMount,
     delete_contents,
 )
-from localvolume.host.tree.emptying import Bounds
 from tests.host.support_devices import (
     bind,
     command,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.filesystem import projectquota, quotacalls
+from localvolume.host.filesystem import projectquota
 from tests.host.support_devices import filesystem
 
 
@@ -26,7 +26,7 @@ def probed(where: Path) -> str:
 )
 def test_a_filesystem_mounted_without_project_quotas_names_the_option(kind: str) -> None:
     with filesystem(kind) as where:
-        if not quotacalls.kernel_has_quotactl():
+        if not projectquota.kernel_has_quotactl():
             assert "kernel was built without" in probed(where)
         else:
             assert "project quotas are off" in probed(where)

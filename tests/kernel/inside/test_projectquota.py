@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.host.filesystem import projectquota, quotacalls
+from localvolume.host.filesystem import projectquota
 from localvolume.host.filesystem.projectquota import ProjectUsage
 from tests.kernel.inside.support_quota import DISKS, EXACT, as_tenant, fill, formatted
 from tests.suite.units import MIB
@@ -223,11 +223,11 @@ def test_a_kernel_older_than_quotactl_fd_is_asked_by_the_device(
     pool: Path, new_volume: NewVolume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A number that no kernel has: the answer is the true ENOSYS.
-    monkeypatch.setattr(quotacalls, "_NR_QUOTACTL_FD", 4000)
+    monkeypatch.setattr(projectquota, "_NR_QUOTACTL_FD", 4000)
     buffer = ctypes.create_string_buffer(160)
     fd, project = new_volume()
     with pytest.raises(OSError) as refused:
-        quotacalls._by_descriptor(fd, 0x5808, 0, buffer)
+        projectquota._by_descriptor(fd, 0x5808, 0, buffer)
     assert refused.value.errno == errno.ENOSYS
     assert probed(pool) is None
     assert projectquota.read(fd, project).hard_bytes == LIMIT

@@ -9,15 +9,17 @@ and the kernel counts and limits the blocks of all that carry it. Two limits of 
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
 import struct
 from typing import Final, NamedTuple
 
-from localvolume.host.filesystem import quotacalls
+from localvolume.host.block import sysfs
 from localvolume.host.mount.mounts import read_mount_table
-from localvolume.host.syscalls import EXT_MAGIC, XFS_MAGIC, fstatfs, ioc
+from localvolume.host.syscalls import EXT_MAGIC, XFS_MAGIC, fstatfs, ioc, mount_id
+from localvolume.host.tree.entries import device_number
 
 #: The highest project id there is; 0 stands for "in no project".
 HIGHEST_PROJECT: Final = 0xFFFFFFFE
@@ -41,6 +43,15 @@ _FS_QUOTA_PDQ_ACCT, _FS_QUOTA_PDQ_ENFD = 0x10, 0x20
 
 # ext4 writes limits down in units of 1 KiB, and xfs in blocks of at least that.
 _LIMIT_UNIT = 1024
+
+_NR_QUOTACTL_FD = 443  # Linux 5.14; the same on every architecture Kubernetes runs on
+_PROJECTS = 2  # PRJQUOTA
+
+# "Not known here", as the kernel and as old seccomp profiles say it. The kernel says the first also
+# of a filesystem without quota, and the second without privilege: then the older call says it too.
+_TRY_OLDER = frozenset({errno.ENOSYS, errno.EPERM})
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ProjectUsage(NamedTuple):
@@ -70,10 +81,10 @@ def probe(fd: int) -> str | None:
             "only xfs and ext4 have project quotas, and this is another filesystem; backend image"
             " enforces sizes on any"
         )
-    if not quotacalls.kernel_has_quotactl():
+    if not kernel_has_quotactl():
         return "this kernel was built without quotas"
     try:
-        state = quotacalls.quotactl(fd, _Q_XGETQSTATV, 0, struct.pack("=b159x", 1))
+        state = quotactl(fd, _Q_XGETQSTATV, 0, struct.pack("=b159x", 1))
         flags: int = struct.unpack_from("=H", state, 2)[0]
     except OSError as error:
         # What both filesystems say when no kind of quota is on, or the kernel has none for them.
@@ -152,7 +163,7 @@ def set_limits(fd: int, project: int, *, soft_bytes: int | None, hard_bytes: int
         raise ValueError(f"the soft limit of {soft_bytes} bytes exceeds the hard one, {hard_bytes}")
     fields = _FS_DQ_BSOFT | _FS_DQ_BHARD
     wanted = (_FS_DQUOT_VERSION, _FS_PROJ_QUOTA, fields, project, hard, soft, 0, 0, 0, 0)
-    quotacalls.quotactl(fd, _Q_XSETQLIM, project, _DQUOT.pack(*wanted))
+    quotactl(fd, _Q_XSETQLIM, project, _DQUOT.pack(*wanted))
 
 
 def read(fd: int, project: int) -> ProjectUsage:
@@ -162,7 +173,7 @@ def read(fd: int, project: int) -> ProjectUsage:
     """
     _refuse_no_project(project)
     with contextlib.suppress(FileNotFoundError):
-        answer = quotacalls.quotactl(fd, _Q_XGETQUOTA, project, bytes(_DQUOT.size))
+        answer = quotactl(fd, _Q_XGETQUOTA, project, bytes(_DQUOT.size))
         _, _, _, _, hard, soft, _, _, used, inodes = _DQUOT.unpack(answer)
         return ProjectUsage(used * _SECTOR, soft * _SECTOR, hard * _SECTOR, inodes)
     return ProjectUsage(0, 0, 0, 0)
@@ -184,3 +195,84 @@ def _sectors(limit: int) -> int:
     if limit < 0:
         raise ValueError(f"not a limit: {limit}")
     return -(-limit // _LIMIT_UNIT) * (_LIMIT_UNIT // _SECTOR)
+
+
+def kernel_has_quotactl() -> bool:
+    """Whether this kernel was built with quota calls at all."""
+    # No device is named: ENODEV from a kernel that knows the call, ENOSYS from another.
+    ctypes.set_errno(0)
+    _libc.quotactl(ctypes.c_int(_command(0)), None, ctypes.c_int(0), None)
+    return ctypes.get_errno() != errno.ENOSYS
+
+
+def quotactl(fd: int, command: int, project: int, structure: bytes) -> bytes:
+    """Do ``command`` to the project quota of the filesystem ``fd`` lies in: by quotactl_fd(2), and
+    by quotactl(2) where the kernel is older.
+
+    Only the commands of linux/dqblk_xfs.h are meant to go through here: the kernel answers them
+    alike for xfs and for every filesystem of the generic quota layer (ext4).
+
+    ``fd`` must be open for reading (not ``O_PATH``). ``structure`` is what the command takes;
+    returned is what the kernel made of it. Raises OSError: ENOSYS where neither call knows what
+    to do, EPERM without CAP_SYS_ADMIN, ENOENT or ESRCH where there is no such quota.
+    """
+    buffer = ctypes.create_string_buffer(structure, len(structure))
+    try:
+        _by_descriptor(fd, command, project, buffer)
+    except OSError as refused:
+        if refused.errno not in _TRY_OLDER:
+            raise
+        if (device := _block_device(fd)) is None:
+            raise
+        _by_device(device, command, project, buffer)
+    return buffer.raw
+
+
+def _command(command: int) -> int:
+    return command << 8 | _PROJECTS
+
+
+def _by_descriptor(
+    fd: int, command: int, project: int, buffer: ctypes.Array[ctypes.c_char]
+) -> None:
+    _check(
+        _libc.syscall(
+            ctypes.c_long(_NR_QUOTACTL_FD),
+            ctypes.c_uint(fd),
+            ctypes.c_uint(_command(command)),
+            ctypes.c_uint(project),
+            buffer,
+        )
+    )
+
+
+def _by_device(
+    device: str, command: int, project: int, buffer: ctypes.Array[ctypes.c_char]
+) -> None:
+    _check(
+        _libc.quotactl(
+            ctypes.c_int(_command(command)),
+            ctypes.c_char_p(os.fsencode(device)),
+            ctypes.c_uint(project),
+            buffer,
+        ),
+        device,
+    )
+
+
+def _check(answer: int, name: str | None = None) -> None:
+    if answer < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), name)
+
+
+def _block_device(fd: int) -> str | None:
+    """The node of the block device that holds the filesystem of ``fd``, if it is in sight."""
+    device = device_number(os.fstat(fd).st_dev)
+    candidates = []
+    if name := sysfs.uevent(sysfs.base_of(device)).get("DEVNAME"):
+        candidates.append(f"/dev/{name}")
+    with contextlib.suppress(OSError, ValueError):
+        here = mount_id(fd)
+        candidates += [mount.source for mount in read_mount_table() if mount.mount_id == here]
+    return next((path for path in candidates if sysfs.block_number(path) == device), None)

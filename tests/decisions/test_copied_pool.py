@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localvolume.backends.model import Record
-from localvolume.backends.pool.copied import Answer, Seen, judge
+from localvolume.backends.pool.restamp import Answer, Seen, judge
 
 
 def record(name: str = "a", **fields: Any) -> Record:

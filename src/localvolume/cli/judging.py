@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from localvolume.backends.pool.prospect import prospect
+from localvolume.backends.pool.survey import prospect
 from localvolume.config.model import Served
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.classes.parameters import facts_of_class

@@ -25,7 +25,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from localvolume.backends.limits import grown_to
 from localvolume.backends.model import (
     OURS,
     Abilities,
@@ -36,6 +35,7 @@ from localvolume.backends.model import (
     Progress,
     Record,
     Usage,
+    grown_to,
 )
 from localvolume.backends.pool import directories
 from localvolume.backends.pool.layout import MAKING

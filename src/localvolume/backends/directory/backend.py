@@ -13,7 +13,6 @@ from typing import Final
 
 from localvolume.backends.directory.projects import check_alone, free_project, nobodys
 from localvolume.backends.directory.trash import delete_directory
-from localvolume.backends.limits import grown_to
 from localvolume.backends.model import (
     OURS,
     Abilities,
@@ -23,6 +22,7 @@ from localvolume.backends.model import (
     Progress,
     Record,
     Usage,
+    grown_to,
 )
 from localvolume.backends.pool import directories
 from localvolume.backends.pool.layout import MAKING, TRASH

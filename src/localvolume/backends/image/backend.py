@@ -8,16 +8,16 @@ import errno
 import os
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
-from localvolume.backends.image import filesystem, store
-from localvolume.backends.image import offline as imageoffline
-from localvolume.backends.image import usage as imageusage
-from localvolume.backends.image.attach import Attachments, translated
-from localvolume.backends.image.growing import NO_ROOM, grow_image
+from localvolume.backends.fsmounts import mounted_usage, unmounted_ext4_usage
+from localvolume.backends.fstools import BLOCK, ext_super
+from localvolume.backends.image import filesystem, offline, store
+from localvolume.backends.image.filesystem import content_of, sector_size
+from localvolume.backends.image.growing import NO_ROOM, begun_bytes, grow_image
 from localvolume.backends.image.links import LINKS, Links, one_name
 from localvolume.backends.image.store import (
     IMAGES_PLACE,
@@ -38,12 +38,20 @@ from localvolume.backends.model import (
     Usage,
 )
 from localvolume.backends.pool.overwriting import can_overwrite, check_overwriting
-from localvolume.host.filesystem.allocation import allocate, overwrite
+from localvolume.host.block.blockdev import InUse, NotABlockDevice, users_of
+from localvolume.host.filesystem.allocation import allocate, has_data, overwrite
 from localvolume.host.loop import attach as loopattach
+from localvolume.host.loop.attach import Loop, NoLoopDevice, StillInUse
+from localvolume.host.mount.mounts import MountTable, read_mount_table
 from localvolume.host.process.commandsync import Run
+from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.trees import opened, sync_directory
 
 __all__ = ["ImageBackend", "Run"]
+
+# From choosing a loop device until a link leads to it: another thread may choose the same one, and
+# would take the new link for an old one. Of the whole process, as all pools have the same devices.
+_attaching = threading.Lock()
 
 
 class ImageBackend:
@@ -135,7 +143,7 @@ class ImageBackend:
                     self._at.let_go(pool, record, fd)
                     os.unlink(name, dir_fd=images)
                     sync_directory(images)
-            imageoffline.forget(images, record)
+            offline.forget(images, record)
             store.ended(images, record)
 
     def attach(self, pool: int, path: str, record: Record) -> None:
@@ -160,14 +168,14 @@ class ImageBackend:
             raise Impossible(f"volumes do not shrink (from {record.size_bytes} to {size_bytes})")
         if size_bytes > record.size_bytes:
             with self._at.attached(pool, record) as (fd, loop):
-                offline = partial(self._at.resize_hidden, pool, record, loop)
-                grow_image(fd, loop, record, size_bytes, offline)
+                resize = partial(self._at.resize_hidden, pool, record, loop)
+                grow_image(fd, loop, record, size_bytes, resize)
         return replace(record, size_bytes=size_bytes)
 
     def usage(self, pool: int, path: str, records: Sequence[Record]) -> Mapping[str, Usage]:
         """From the mounted filesystem, an unmounted ext4's superblock or the image's blocks."""
         found = {}
-        surroundings = imageusage.Surroundings()
+        surroundings = Surroundings()
         for record in records:
             place, name = _place_of(record)
             # One that cannot be measured now is left out; what is wrong is told by attaching it.
@@ -175,7 +183,7 @@ class ImageBackend:
                 suppress(OSError, BackendFailed),
                 store.the_image(pool, place, name, record.inode) as fd,
             ):
-                found[record.name] = imageusage.usage_of(fd, record, surroundings)
+                found[record.name] = _usage_of(fd, record, surroundings)
         return found
 
     def retire(self, pool: int, path: str, record: Record) -> None:
@@ -225,7 +233,7 @@ class ImageBackend:
                 if record.overwrite:
                     overwrite(fd, on)
                 with opened(pool, IMAGES_PLACE) as images:
-                    imageoffline.forget(images, record)
+                    offline.forget(images, record)
                 with opened(pool, TRASH_PLACE) as parent:
                     os.unlink(trash, dir_fd=parent)
                     sync_directory(parent)
@@ -236,7 +244,7 @@ class ImageBackend:
         place, name = _place_of(record)
         try:
             with store.the_image(pool, place, name, record.inode) as fd:
-                return imageusage.is_untouched(fd, record)
+                return _is_untouched(fd, record)
         except (OSError, BackendFailed):
             return False
 
@@ -245,3 +253,183 @@ def _place_of(record: Record) -> tuple[str, str]:
     if record.state == "removed":
         return TRASH_PLACE, trash_name(record)
     return IMAGES_PLACE, image_name(record)
+
+
+@dataclass(eq=False)
+class Attachments:
+    """Images in use: under their loop devices, with the links that lead there."""
+
+    links: Links
+    run: Run
+
+    @contextmanager
+    def attached(self, pool: int, record: Record) -> Iterator[tuple[int, Loop]]:
+        """The record's image, open, and its loop device, to which the link leads from now on.
+
+        Raises NotThisVolume, BackendFailed, OSError.
+        """
+        with translated(), the_volume(pool, IMAGES_PLACE, image_name(record), record) as fd:
+            pool_id = store.pool_id(pool)
+            with _attaching:
+                loop = self._linked(pool_id, record, fd)
+                if loop is None:
+                    if self._is_astray(pool_id, record, os.fstat(fd)):
+                        # First of all, as attaching may fail.
+                        self.links.remove(pool_id, record.name)
+                    block_size = sector_size(record)
+                    loop = loopattach.attach(fd, block_size=block_size, chosen=self.links.disown)
+            with opened(pool, IMAGES_PLACE) as images:
+                if offline.is_half_done(images, record):
+                    self.links.remove(pool_id, record.name)
+                    offline.take_back(self.run, images, record, loop)
+            self.links.lead(pool_id, record.name, loop.node)
+            yield fd, loop
+
+    def resize_hidden(self, pool: int, record: Record, loop: Loop, blocks: int) -> None:
+        """Let the unmounted ext4 on the record's loop device have that many blocks, by its tools.
+
+        Raises BackendFailed: no link leads there if it could not be taken back either.
+        """
+        pool_id = store.pool_id(pool)
+        with translated(), opened(pool, IMAGES_PLACE) as images:
+            self.links.remove(pool_id, record.name)
+            try:
+                offline.resize_by_tool(self.run, images, record, loop, blocks)
+            finally:
+                if not offline.is_half_done(images, record):
+                    self.links.lead(pool_id, record.name, loop.node)
+
+    @contextmanager
+    def borrowed(self, fd: int) -> Iterator[Loop]:
+        """Have an open image under a loop device for a while; no link leads there."""
+        with ExitStack() as stack:
+            with _attaching:
+                borrowing = loopattach.borrowed(fd, block_size=BLOCK, chosen=self.links.disown)
+                loop = stack.enter_context(borrowing)
+            yield loop
+
+    def _linked(self, pool_id: str, record: Record, fd: int) -> Loop | None:
+        """The loop device that its link leads to, if its image is under it."""
+        node = self.links.target(pool_id, record.name)
+        if not node.startswith("/dev/loop"):
+            return None
+        loop = loopattach.look(node)
+        found = os.fstat(fd)
+        if loop is None or not loop.ours or loop.behind != (found.st_dev, found.st_ino):
+            return None
+        return loop
+
+    def astray(self, pool: int, records: Sequence[Record]) -> list[str]:
+        """As the backend's; of what cannot be seen nothing is said. Raises OSError."""
+        pool_id = store.pool_id(pool)
+        found = []
+        with opened(pool, IMAGES_PLACE) as images:
+            for record in records:
+                with suppress(OSError):
+                    image = os.stat(image_name(record), dir_fd=images, follow_symlinks=False)
+                    if self._is_astray(pool_id, record, image):
+                        found.append(record.name)
+        return found
+
+    def _is_astray(self, pool_id: str, record: Record, image: os.stat_result) -> bool:
+        node = self.links.target(pool_id, record.name)
+        if not node:
+            return False
+        loop = loopattach.look(node) if node.startswith("/dev/loop") else None
+        return loop is None or loop.behind != (image.st_dev, image.st_ino)
+
+    def let_go(self, pool: int, record: Record, fd: int) -> None:
+        """Detach the record's open image, link first. Raises BackendFailed while it is in use."""
+        pool_id = store.pool_id(pool)
+        with translated():
+            loops = loopattach.on_file(fd)
+            for loop in loops:
+                if users := users_of(loop.device):
+                    raise BackendFailed(f"{record.name} is in use: {', '.join(users)}")
+            # First of all: a link must never lead to a device that may be another's by then.
+            self.links.remove(pool_id, record.name)
+            for loop in loops:
+                try:
+                    loopattach.detach(loop)
+                except BaseException:
+                    if len(loops) == 1:
+                        self.links.lead(pool_id, record.name, loop.node)
+                    raise
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Say as the protocol does what loop devices say."""
+    try:
+        yield
+    except (StillInUse, InUse) as error:
+        raise BackendFailed(f"it is in use: {error}") from error
+    except (NoLoopDevice, NotABlockDevice) as error:
+        raise BackendFailed(str(error)) from error
+
+
+class Surroundings:
+    """The machine's loop devices and mounts, each read once for all volumes, when asked for."""
+
+    @cached_property
+    def loops(self) -> dict[tuple[int, int], Loop]:
+        return {loop.behind: loop for loop in loopattach.attached()}
+
+    @cached_property
+    def mounts(self) -> MountTable:
+        return read_mount_table()
+
+
+def _usage_of(fd: int, record: Record, surroundings: Surroundings) -> Usage:
+    """What the open image holds, as far as anybody can tell, and takes of its pool.
+
+    Raises OSError.
+    """
+    usage, begun = None, 0
+    with suppress(OSError, BackendFailed):
+        usage = _held(fd, record, surroundings)
+    with suppress(OSError, BackendFailed):
+        begun = begun_bytes(fd, record)
+    found = os.fstat(fd)
+    taken = found.st_blocks * 512
+    return replace(
+        usage or Usage(),
+        begun_bytes=begun,
+        taken_bytes=taken,
+        # Nothing is added to one in the trash.
+        outstanding_bytes=0 if record.state == "removed" else max(0, found.st_size - taken),
+    )
+
+
+def _held(fd: int, record: Record, surroundings: Surroundings) -> Usage | None:
+    found = os.fstat(fd)
+    content = content_of(record)
+    if content == "raw":
+        return Usage(used_bytes=found.st_blocks * 512)
+    loop = surroundings.loops.get((found.st_dev, found.st_ino))
+    if loop is not None:
+        usage = mounted_usage(surroundings.mounts, loop.device)
+        if usage is not None:
+            return usage
+    # What an xfs says of itself while it is not mounted may be out of date, and so may what an
+    # ext4 says that is mounted where we do not see it.
+    return unmounted_ext4_usage(fd if loop is None else loop.node) if content == "ext4" else None
+
+
+def _is_untouched(fd: int, record: Record) -> bool:
+    """Whether nobody ever wrote to the volume in the open image; False where nobody can tell.
+
+    Raises OSError, BackendFailed.
+    """
+    content = content_of(record)
+    loops = loopattach.on_file(fd)
+    for loop in loops:
+        # What was written to the device may not have come down to the file yet.
+        with closed_after(os.open(loop.node, os.O_RDONLY | os.O_CLOEXEC)) as device:
+            os.fsync(device)
+    if content == "raw":
+        return not has_data(fd)
+    if content == "xfs":
+        return False
+    places: list[int | str] = [fd, *(loop.node for loop in loops)]
+    return all(not found.mounted_at and not found.mount_count for found in map(ext_super, places))

@@ -11,13 +11,13 @@ from typing import Protocol, runtime_checkable
 from localvolume.backends.directory.projects import ProjectTaken
 from localvolume.backends.model import Backend, BackendFailed, Impossible, NotThisVolume, Record
 from localvolume.backends.pool import directories
+from localvolume.backends.pool.directories import above, check_parents, remove_parents, split
 from localvolume.backends.pool.layout import (
     check_directory,
     fault_of_volume_name,
     overlapping,
     parents_of_all,
 )
-from localvolume.backends.pool.parents import above, check_parents, remove_parents, split
 from localvolume.backends.pool.session import OpenPool
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from localvolume.backends.directory.backend import DirectoryBackend
@@ -24,41 +25,69 @@ from localvolume.backends.pool import directories
 from localvolume.backends.pool.layout import check_directory, overlapping, trash_name
 from localvolume.backends.pool.making import begin, complete, is_begun, take_away, tidy, unmake
 from localvolume.backends.pool.orphans import orphans
-from localvolume.backends.pool.root import PoolTaken
+from localvolume.backends.pool.records import read_records
+from localvolume.backends.pool.root import DIRECTORY, PoolTaken
 from localvolume.backends.pool.session import OpenPool, Session
-from localvolume.backends.pool.standing import Standing, filesystem_of, standing_of
 from localvolume.config.pools import PoolConfig
 from localvolume.host.filesystem.errors import mounted_failure
-
-
-def adopted(using: OpenPool, name: str, directory: str, fields: dict[str, Any]) -> Record:
-    """Write down the directory as the volume `name`; `fields` are what else its record holds.
-
-    Raises NotThisVolume where there is none, or where it is a link, a mount point or another
-    volume's; OSError.
-    """
-    record = Record(
-        name=name,
-        backend="directory",
-        state="offered",
-        directory=directory,
-        adopted=True,
-        **{"size_bytes": 0, "enforced": False, **fields},
-    )
-    with using.reserving:
-        other = overlapping(directory, using.others(name).values())
-        if other is not None:
-            raise NotThisVolume(f"{directory} is, or is in, or holds {other.name}")
-        with directories.in_place(using.root.pool, record, directories.inode_of) as fd:
-            record = replace(record, inode=directories.inode_of(fd))
-        using.records.write(record)
-    return record
-
+from localvolume.host.mount.mounts import Mount, read_mount_table
+from localvolume.host.tree.entries import device_number
 
 log = logging.getLogger(__name__)
 
 _ATTACHED: Final = ("made", "offered")
 """The states of those that are to be usable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What is known of a pool without its being open; see the same fields of `PoolReport`.
+
+    Pools on one filesystem take their room from the same. So each says which one it is on, and one
+    that has a problem says what its records stand for: its volumes are there all the same.
+    """
+
+    filesystem: str = ""
+    records: Mapping[str, Record] = field(default_factory=dict)
+    uncounted: str = ""
+
+    def report(self, name: str, problem: str, *, taken: bool = False) -> PoolReport:
+        """The report of that pool with a problem."""
+        return PoolReport(
+            name=name,
+            problem=problem,
+            taken=taken,
+            filesystem=self.filesystem,
+            dormant=self.records,
+            uncounted=self.uncounted,
+        )
+
+
+def filesystem_of(pool: int, mount: Mount | None) -> str:
+    """The filesystem of an open pool, which `mount` holds; raises OSError.
+
+    By the mount table where it can be: each subvolume of a btrfs has an st_dev of its own.
+    """
+    return mount.device if mount is not None else device_number(os.fstat(pool).st_dev)
+
+
+def standing_of(config: PoolConfig) -> Standing:
+    """Look at a pool that cannot be opened: nothing is written, locked or measured."""
+    try:
+        pool = os.open(config.mount_dir, DIRECTORY)
+    except OSError:
+        return Standing()  # nothing is there
+    filesystem = ""
+    try:
+        path = os.readlink(f"/proc/self/fd/{pool}")
+        filesystem = filesystem_of(pool, read_mount_table().holding(path))
+        return Standing(filesystem=filesystem, records=read_records(pool).all())
+    except FileNotFoundError:
+        return Standing(filesystem=filesystem)  # no agent has made a pool of it yet
+    except (OSError, ValueError) as error:
+        return Standing(filesystem=filesystem, uncounted=str(error))
+    finally:
+        os.close(pool)
 
 
 class PoolStore:
@@ -232,7 +261,22 @@ class PoolStore:
                 if known.directory != directory:
                     raise NotThisVolume(f"{name} is a volume at {known.directory!r}")
                 return known
-            return adopted(using, name, directory, fields)
+            record = Record(
+                name=name,
+                backend="directory",
+                state="offered",
+                directory=directory,
+                adopted=True,
+                **{"size_bytes": 0, "enforced": False, **fields},
+            )
+            with using.reserving:
+                other = overlapping(directory, using.others(name).values())
+                if other is not None:
+                    raise NotThisVolume(f"{directory} is, or is in, or holds {other.name}")
+                with directories.in_place(using.root.pool, record, directories.inode_of) as fd:
+                    record = replace(record, inode=directories.inode_of(fd))
+                using.records.write(record)
+            return record
 
     # Its end
 

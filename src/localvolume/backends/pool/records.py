@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from contextlib import suppress
@@ -9,12 +10,13 @@ from typing import Final
 
 import msgspec
 
-from localvolume.backends.model import Impossible, Record
-from localvolume.backends.pool import spare
-from localvolume.backends.pool.layout import fault_of_directory, fault_of_volume_name
+from localvolume.backends.model import OURS, Impossible, Record
+from localvolume.backends.pool.layout import RECORDS, fault_of_directory, fault_of_volume_name
+from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.trees import (
     TEMPORARY,
     list_names,
+    opened,
     put_staged,
     read_file,
     stage_file,
@@ -25,6 +27,21 @@ VERSION: Final = 1
 _SUFFIX: Final = ".json"
 # Names and numbers, and a path of 2 KiB at most: far more is no record.
 _MOST_BYTES: Final = 1 << 16
+
+# A file kept in reserve, so that a record can be written where a filesystem has no room left.
+#
+# What a removal writes down needs a file with its block and inode. Both are in the reserve already:
+# it is written over in its place, and gets the record's name, which frees the file of the record
+# before it. So what is removed gives room back, however full the disk is. (Where each write takes
+# new blocks, as on btrfs, the filesystem itself keeps some for that.)
+
+_SPARE: Final = "spare"
+_SPARE_BYTES: Final = 4096
+"""What a record takes on most disks, so that the one that is freed makes room for the next reserve.
+No record of a path that people can read is longer."""
+
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_WRITE: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Stamp = tuple[int, int, int]
 
@@ -50,6 +67,14 @@ class UnreadableRecord(Exception):
 
 class NewerRecord(UnreadableRecord):
     """A later release wrote it."""
+
+
+def read_records(pool: int) -> Records:
+    """The records of a pool in which nobody need be at work, as they are now; raises OSError."""
+    with opened(pool, f"{OURS}/{RECORDS}") as directory:
+        records = Records(directory)
+        records.refresh()
+    return records
 
 
 def encode(record: Record) -> bytes:
@@ -115,7 +140,7 @@ class Records:
             if name.startswith(TEMPORARY):
                 os.unlink(name, dir_fd=self._directory)
         if self._ours is not None:
-            spare.stock(self._ours)
+            _stock(self._ours)
 
     def refresh(self) -> None:
         """Read what has changed on disk since; raises OSError."""
@@ -165,13 +190,13 @@ class Records:
         try:
             temporary = stage_file(self._directory, content)
         except OSError as error:
-            if not reserved or self._ours is None or error.errno not in spare.FULL:
+            if not reserved or self._ours is None or error.errno not in FULL:
                 raise
         with self._lock:
             if temporary is not None:
                 put_staged(self._directory, temporary, file)
             elif self._ours is not None:
-                spare.take(self._ours, content, self._directory, file)
+                _take(self._ours, content, self._directory, file)
             self._drop(file)
             found = os.stat(file, dir_fd=self._directory, follow_symlinks=False)
             self._stamps[file] = _stamp(found)
@@ -180,7 +205,7 @@ class Records:
             sync_directory(self._directory)
         if temporary is None and self._ours is not None:
             # What was freed counts as free from the sync on.
-            spare.stock(self._ours)
+            _stock(self._ours)
 
     def delete(self, name: str) -> None:
         """Remove the record of a volume; none there is fine. Raises OSError."""
@@ -191,7 +216,7 @@ class Records:
             self._drop(file)
         sync_directory(self._directory)
         if self._ours is not None:
-            spare.stock(self._ours)
+            _stock(self._ours)
 
     def _look(self, file: str) -> None:
         try:
@@ -220,3 +245,36 @@ class Records:
         self._readable.pop(file.removesuffix(_SUFFIX), None)
         self._unreadable.pop(file.removesuffix(_SUFFIX), None)
         self._newer.discard(file.removesuffix(_SUFFIX))
+
+
+def _stock(ours: int) -> None:
+    """Have the reserve in the pool's own directory, as far as there is room for it."""
+    flags = _WRITE | os.O_CREAT
+    with suppress(OSError), closed_after(os.open(_SPARE, flags, 0o600, dir_fd=ours)) as fd:
+        if os.fstat(fd).st_size < _SPARE_BYTES:
+            _fill(fd, b"")
+
+
+def _take(ours: int, content: bytes, records: int, file: str) -> None:
+    """Write the content into the reserve, and give that the name of a file in `records`.
+
+    Blanks fill it up, which mean nothing in a record. Raises OSError (ENOSPC: it has been used, and
+    there was no room for another since).
+    """
+    try:
+        fd = os.open(_SPARE, _WRITE, dir_fd=ours)
+    except FileNotFoundError as error:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file) from error
+    with closed_after(fd):
+        if len(content) > _SPARE_BYTES or os.fstat(fd).st_size < _SPARE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file)
+        _fill(fd, content)
+    os.rename(_SPARE, file, src_dir_fd=ours, dst_dir_fd=records)
+
+
+def _fill(fd: int, content: bytes) -> None:
+    whole = content.ljust(_SPARE_BYTES, b"\n")
+    done = 0
+    while done < len(whole):
+        done += os.pwrite(fd, whole[done:], done)
+    os.fsync(fd)

@@ -33,7 +33,7 @@ from localvolume.host.tree.trees import (
 VERSION: Final = 1
 _MOST_BYTES: Final = 1 << 16
 _PARTS: Final = (RECORDS, MAKING, IMAGES, TRASH)
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class PoolUnusable(Exception):
@@ -73,13 +73,13 @@ class PoolRoot:
         OSError.
         """
         with ExitStack() as opening:
-            self.pool = os.open(config.mount_dir, _DIRECTORY)
+            self.pool = os.open(config.mount_dir, DIRECTORY)
             opening.callback(os.close, self.pool)
             self.path = os.readlink(f"/proc/self/fd/{self.pool}")
             self.check(config)
             check_owner(self.pool, config.host_dir)
             marker = _marker(self.pool, config, known_ids, known_places)
-            self.ours = os.open(OURS, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self.pool)
+            self.ours = os.open(OURS, DIRECTORY | os.O_NOFOLLOW, dir_fd=self.pool)
             opening.callback(os.close, self.ours)
             check_owner(self.ours, f"{config.host_dir}/{OURS}")
             os.fchmod(self.ours, 0o700)
@@ -92,7 +92,7 @@ class PoolRoot:
             self.id = marker.id
             for part in _PARTS:
                 make_directory(self.ours, part, 0o700)
-            self.records = os.open(RECORDS, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self.ours)
+            self.records = os.open(RECORDS, DIRECTORY | os.O_NOFOLLOW, dir_fd=self.ours)
             opening.callback(os.close, self.records)
             self._closing = opening.pop_all()
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from localvolume.backends.directory.projects import neighbours_on
 from localvolume.backends.model import BackendFailed, NoRoom, NotThisVolume, Record
-from localvolume.backends.pool.records import Records, UnreadableRecord
+from localvolume.backends.pool.records import FULL, Records, UnreadableRecord
 from localvolume.backends.pool.root import PoolRoot, PoolTaken, PoolUnusable
 from localvolume.config.pools import PoolConfig
-
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @contextmanager
@@ -26,7 +22,7 @@ def told(pool: str) -> Iterator[None]:
     except PoolUnusable as error:
         raise BackendFailed(f"the pool {pool}: {error}") from error
     except OSError as error:
-        kind = NoRoom if error.errno in _FULL else BackendFailed
+        kind = NoRoom if error.errno in FULL else BackendFailed
         raise kind(f"the pool {pool}: {error}") from error
 
 

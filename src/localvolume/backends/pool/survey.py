@@ -6,17 +6,15 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 
-from localvolume.backends.model import OURS, PoolReport
-from localvolume.backends.pool.layout import RECORDS
+from localvolume.backends.model import Abilities, PoolReport
 from localvolume.backends.pool.orphans import orphans
-from localvolume.backends.pool.records import Records
-from localvolume.backends.pool.root import PoolUnusable, read_id
+from localvolume.backends.pool.records import read_records
+from localvolume.backends.pool.root import DIRECTORY, PoolUnusable, read_id, see_usable
 from localvolume.config.pools import PoolConfig
 from localvolume.host.process import commands
 from localvolume.host.process.commands import Finished
 from localvolume.host.process.commandsync import OUTPUT_LIMIT
 from localvolume.host.syscalls import closed_after
-from localvolume.host.tree.trees import opened
 
 
 def _run(
@@ -36,15 +34,11 @@ def survey(config: PoolConfig) -> PoolReport:
 
         return lvmsurvey.survey(config, _run)
     try:
-        with closed_after(
-            os.open(config.mount_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        ) as pool:
+        with closed_after(os.open(config.mount_dir, DIRECTORY)) as pool:
             pool_id = read_id(pool)
             if pool_id is None:
                 return PoolReport(name=config.name, problem="no agent has made a pool of it yet")
-            with opened(pool, f"{OURS}/{RECORDS}") as directory:
-                records = Records(directory)
-                records.refresh()
+            records = read_records(pool)
             unreadable = records.unreadable()
             return PoolReport(
                 name=config.name,
@@ -55,3 +49,44 @@ def survey(config: PoolConfig) -> PoolReport:
             )
     except (PoolUnusable, OSError) as error:
         return PoolReport(name=config.name, problem=str(error))
+
+
+def prospect(config: PoolConfig) -> PoolReport:
+    """What an agent would find in a pool before it has one: nothing is made.
+
+    `problem` is what would keep the agent from using the pool, "" for nothing; `abilities` what
+    could be done there. Nothing else is filled in, but for logical volumes.
+    """
+    name = config.name
+    if config.lvm is not None:
+        # A pattern is no group: which it matches, the agent asks again and again.
+        able = PoolReport(name=name, abilities=Abilities(enforce=True))
+        return survey(config) if config.lvm.group else able
+    try:
+        with closed_after(os.open(config.mount_dir, DIRECTORY)) as pool:
+            path = os.readlink(f"/proc/self/fd/{pool}")
+            see_usable(pool, path, config)
+            return PoolReport(name=name, abilities=_abilities(config, pool, path))
+    except OSError as error:
+        return PoolReport(name=name, problem=f"{config.mount_dir}: {error.strerror or error}")
+    except PoolUnusable as error:
+        return PoolReport(name=name, problem=str(error))
+
+
+def _abilities(config: PoolConfig, pool: int, path: str) -> Abilities:
+    match config.backend:
+        case "directory":
+            from localvolume.backends.directory.backend import DirectoryBackend
+
+            return DirectoryBackend().abilities(pool, path)
+        case "btrfs":
+            from localvolume.host.btrfs.subvolumes import is_btrfs
+
+            # The backend's own look would switch quotas on.
+            able = is_btrfs(pool)
+            return Abilities(enforce=able, why_not="" if able else "its filesystem is not btrfs")
+        case _:
+            from localvolume.host.loop import attach
+
+            why_not = attach.why_none()
+            return Abilities(enforce=not why_not, why_not=why_not)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from localvolume.backends.capacity import is_full, most_bytes, most_of
-from localvolume.backends.limits import grown_to
-from localvolume.backends.model import Record
+from localvolume.backends.model import Record, grown_to
 from localvolume.config.foreign.openebs import limit_bytes
 from localvolume.dynamic.classes.parameters import read_claim
 from localvolume.dynamic.model import (

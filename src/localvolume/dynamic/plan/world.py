@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from localvolume.backends.capacity import beside, most_of, price, room, worth
-from localvolume.backends.limits import grown_to
-from localvolume.backends.model import Record
+from localvolume.backends.model import Record, grown_to
 from localvolume.dynamic.model import ClassFacts, Facts, Pool
 from localvolume.dynamic.plan.paths import relative_place
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, TopologyTerm

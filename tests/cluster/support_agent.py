@@ -21,8 +21,8 @@ from localvolume.agent.agent import Agent
 from localvolume.agent.deeds import Deeds
 from localvolume.agent.options import AgentOptions
 from localvolume.agent.paces import Paces
-from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.run import clean
+from localvolume.cleaning.steps import DeviceCalls
 from localvolume.config.listening import ListenAddress
 from localvolume.host.filesystem.volumenotes import NAME as NOTE
 from localvolume.host.mount.mounts import read_mount_table

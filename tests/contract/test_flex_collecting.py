@@ -27,8 +27,7 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
 from localvolume.kube.objects import Node
 from localvolume.volumes import marks
-from localvolume.volumes.manifest import NodeFacts
-from localvolume.volumes.nodes import node_facts
+from localvolume.volumes.manifest import NodeFacts, node_facts
 from localvolume_lab.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.needs("root")

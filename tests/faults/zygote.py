@@ -148,8 +148,8 @@ def _clean_by(clean: Any) -> None:
 
 def _die_at_host_call(point: Point, wanted: str) -> None:
     if wanted == "zero":
-        from localvolume.cleaning.calls import DeviceCalls
         from localvolume.cleaning.run import clean
+        from localvolume.cleaning.steps import DeviceCalls
 
         calls = DeviceCalls()
         calls = dataclasses.replace(calls, zero_out=point.around(wanted, calls.zero_out))

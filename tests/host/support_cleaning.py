@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import Progress, Receipt
 from localvolume.cleaning.run import clean
+from localvolume.cleaning.steps import DeviceCalls
 from localvolume.cleaning.target import Target
 from localvolume.host.block.blockdev import probe_block_device
 from localvolume.host.filesystem.filesystems import identity_of_mount, probe_filesystem

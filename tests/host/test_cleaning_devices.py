@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 
 from localvolume.cleaning import priority, proof
-from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.method import Method, choose_method
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed
+from localvolume.cleaning.steps import DeviceCalls
 from localvolume.host.block import blockdev
 from localvolume.host.block.operations import DiscardLimits
 from tests.host.support_cleaning import (

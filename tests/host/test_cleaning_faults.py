@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from localvolume.cleaning.calls import DeviceCalls, OnRange
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import (
@@ -26,6 +25,7 @@ from localvolume.cleaning.receipt import (
     Progress,
     Receipt,
 )
+from localvolume.cleaning.steps import DeviceCalls, OnRange
 from localvolume.cleaning.target import Target
 from localvolume.host.block import blockdev
 from localvolume.host.process.workers import Workers

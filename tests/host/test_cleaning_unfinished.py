@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from localvolume.cleaning import unfinished
-from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped, Progress
+from localvolume.cleaning.steps import DeviceCalls
 from localvolume.host.block import blockdev
 from localvolume.host.block.blockdev import read_signature
 from tests.host.support_cleaning import (

@@ -16,10 +16,9 @@ import random
 from typing import Final
 
 from localvolume.cleaning import proof
-from localvolume.cleaning.calls import OnRange
 from localvolume.cleaning.priority import at_idle
 from localvolume.cleaning.receipt import CleaningFailed, Result
-from localvolume.cleaning.steps import MIB, Pace, Steps
+from localvolume.cleaning.steps import MIB, OnRange, Pace, Steps
 from localvolume.cleaning.unfinished import mark_unfinished, note_bytes
 
 # Room from which written data is taken, a different stretch for each write.

@@ -9,8 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from localvolume.cleaning.calls import DeviceCalls
-from localvolume.cleaning.steps import MIB, Steps
+from localvolume.cleaning.steps import MIB, DeviceCalls, Steps
 
 # Superblocks, partition tables and their backups live here.
 EDGE_BYTES: Final = MIB

@@ -11,11 +11,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import Progress, Receipt
-from localvolume.cleaning.steps import Steps
+from localvolume.cleaning.steps import DeviceCalls, Steps
 from localvolume.cleaning.target import Target
 from localvolume.host.process.workers import Workers
 

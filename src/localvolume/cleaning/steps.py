@@ -8,13 +8,30 @@ import errno
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeVar, TypeVarTuple
 
-from localvolume.cleaning.calls import DeviceCalls
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped, Progress
 from localvolume.cleaning.target import Held, Target
+from localvolume.host.block import blockdev
+from localvolume.host.block.operations import DiscardLimits
 from localvolume.host.process.workers import Hung, Workers
+
+OnRange = Callable[[int, int, int], None]
+"""Does something with a device: its descriptor, and a range's start and length in bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCalls:
+    """Each blocks, and raises OSError."""
+
+    zero_out: OnRange = blockdev.zero_out
+    discard: OnRange = blockdev.discard
+    discard_limits: Callable[[int], DiscardLimits] = blockdev.discard_limits
+    flush_buffers: Callable[[int], None] = blockdev.flush_buffers
+    set_direct: Callable[[int, bool], bool] = blockdev.set_direct
+
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")

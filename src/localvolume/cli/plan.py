@@ -43,8 +43,7 @@ from localvolume.static.recording import Records
 from localvolume.static.strangers import Strangers
 from localvolume.volumes import marks
 from localvolume.volumes.hostdirs import misplaced
-from localvolume.volumes.manifest import NodeFacts
-from localvolume.volumes.nodes import node_facts
+from localvolume.volumes.manifest import NodeFacts, node_facts
 from localvolume.volumes.objects import is_static, path_of
 
 if TYPE_CHECKING:

@@ -40,8 +40,7 @@ from localvolume.kube.ownpod import OwnPod
 from localvolume.reconcile.loop import CannotLook, Loop
 from localvolume.volumes import marks
 from localvolume.volumes.hostdirs import misplaced
-from localvolume.volumes.manifest import PublishingOptions
-from localvolume.volumes.nodes import node_facts
+from localvolume.volumes.manifest import PublishingOptions, node_facts
 from localvolume.volumes.objects import is_dynamic
 from localvolume.volumes.periods import Clock, Moment, Witness
 

@@ -17,8 +17,7 @@ from localvolume.kube.errors import LookAgain, NotThere
 from localvolume.kube.kinds import PERSISTENT_VOLUMES, PODS
 from localvolume.kube.objects import Node, PersistentVolume
 from localvolume.volumes import affinity, marks
-from localvolume.volumes.manifest import NodeFacts, node_affinity
-from localvolume.volumes.nodes import node_facts
+from localvolume.volumes.manifest import NodeFacts, node_affinity, node_facts
 from localvolume.volumes.objects import claim_of, is_being_deleted
 from localvolume.volumes.patches import bound_to
 

@@ -34,8 +34,7 @@ from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import NODES
 from localvolume.kube.objects import Node, PersistentVolume, PersistentVolumeClaim
 from localvolume.reconcile.loop import CannotLook, Loop, Rest
-from localvolume.volumes.manifest import NodeFacts
-from localvolume.volumes.nodes import node_facts
+from localvolume.volumes.manifest import NodeFacts, node_facts
 from localvolume.volumes.objects import is_being_deleted
 
 log = logging.getLogger(__name__)

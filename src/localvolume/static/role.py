@@ -37,7 +37,7 @@ from localvolume.static.plan.plan import is_to_come, plan
 from localvolume.static.plan.surroundings import Surroundings, surroundings
 from localvolume.static.plan.world import World
 from localvolume.static.recording import Records
-from localvolume.volumes.nodes import node_facts
+from localvolume.volumes.manifest import node_facts
 from localvolume.volumes.objects import is_static, path_of
 
 log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from localvolume.kube.objects import Node
 from localvolume.volumes import marks
 from localvolume.volumes.capacity import published_bytes, quantity
 from localvolume.volumes.identity import Identity, to_annotation
@@ -114,3 +115,13 @@ def persistent_volume(
     else:
         spec["nodeAffinity"] = {"required": affinity}
     return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}
+
+
+def node_facts(name: str, node: Node | None) -> NodeFacts | str:
+    """What a PersistentVolume says of the node, or why that is not known."""
+    if node is None:
+        return f"there is no Node {name!r}"
+    hostname = node.metadata.labels.get(marks.HOSTNAME_LABEL, "")
+    if not hostname:
+        return f"the Node {name!r} has no label {marks.HOSTNAME_LABEL}"
+    return NodeFacts(name, node.metadata.uid, hostname, node.metadata.labels)

@@ -26,8 +26,7 @@ from localvolume.kube.objects import (
     StorageClass,
 )
 from localvolume.volumes import claims, marks
-from localvolume.volumes.manifest import NodeFacts, node_affinity
-from localvolume.volumes.nodes import node_facts
+from localvolume.volumes.manifest import NodeFacts, node_affinity, node_facts
 from localvolume.volumes.objects import claim_of, is_being_deleted
 
 Claim = PersistentVolumeClaim

@@ -8,7 +8,7 @@ import errno
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, TypeVar, TypeVarTuple
 
 from localvolume.cleaning.paces import CleaningPaces
@@ -17,21 +17,6 @@ from localvolume.cleaning.target import Held, Target
 from localvolume.host.block import blockdev
 from localvolume.host.block.operations import DiscardLimits
 from localvolume.host.process.workers import Hung, Workers
-
-OnRange = Callable[[int, int, int], None]
-"""Does something with a device: its descriptor, and a range's start and length in bytes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceCalls:
-    """Each blocks, and raises OSError."""
-
-    zero_out: OnRange = blockdev.zero_out
-    discard: OnRange = blockdev.discard
-    discard_limits: Callable[[int], DiscardLimits] = blockdev.discard_limits
-    flush_buffers: Callable[[int], None] = blockdev.flush_buffers
-    set_direct: Callable[[int, bool], bool] = blockdev.set_direct
-
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -42,7 +27,22 @@ MIB: Final = 1 << 20
 _STOP_GRACE: Final = 1.0
 _GONE = frozenset({errno.ENODEV, errno.ENXIO, errno.ENOMEDIUM})
 
+OnRange = Callable[[int, int, int], None]
+"""Does something with a device: its descriptor, and a range's start and length in bytes."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCalls:
+    """What is asked of the kernel about a device. Each blocks, and raises OSError."""
+
+    zero_out: OnRange = blockdev.zero_out
+    discard: OnRange = blockdev.discard
+    discard_limits: Callable[[int], DiscardLimits] = blockdev.discard_limits
+    flush_buffers: Callable[[int], None] = blockdev.flush_buffers
+    set_direct: Callable[[int, bool], bool] = blockdev.set_direct
+
+
+@dataclass(eq=False)
 class Pace:
     """The size of the next step: so that it takes about half a second, whatever the disk.
 
@@ -50,17 +50,17 @@ class Pace:
     bytes, hence multiples of any sector size and of usual discard granularities.
     """
 
-    def __init__(self, first: int = 64 * MIB, *, least: int = MIB, most: int = 1024 * MIB) -> None:
-        self.size = first
-        self._least = least
-        self._most = most
+    size: int = 64 * MIB
+    _: KW_ONLY
+    least: int = MIB
+    most: int = 1024 * MIB
 
     def took(self, seconds: float) -> None:
         """Learn from a step of the full size."""
         if seconds < 0.25:
-            self.size = min(self._most, self.size * 2)
+            self.size = min(self.most, self.size * 2)
         elif seconds > 1.0:
-            self.size = max(self._least, self.size // 2)
+            self.size = max(self.least, self.size // 2)
 
 
 class Steps:

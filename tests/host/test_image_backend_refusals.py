@@ -86,9 +86,15 @@ class TestNames:
         with pytest.raises(NotADirectoryError):
             links.target("file", "pvc-1")
 
-    def test_a_pool_whose_id_is_no_name(self, pool: ImagePool) -> None:
-        (pool.root / ".localvolume/pool.json").write_text('{"id": "../elsewhere"}')
-        with pytest.raises(BackendFailed, match="the pool's id is no name"):
+    @pytest.mark.parametrize(
+        "marker", ['{"version": 1, "id": "../elsewhere", "backend": "image"}', ""]
+    )
+    def test_a_pool_whose_id_is_no_name(self, pool: ImagePool, marker: str) -> None:
+        place = pool.root / ".localvolume/pool.json"
+        place.unlink()
+        if marker:
+            place.write_text(marker)
+        with pytest.raises(BackendFailed, match="the pool's id cannot be read"):
             pool.make(mib=1, volume_mode="Block")
         assert not pool.links.exists()
 

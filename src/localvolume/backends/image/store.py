@@ -11,37 +11,27 @@ import stat
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
 from localvolume.backends.image.links import one_name
 from localvolume.backends.model import OURS, BackendFailed, NotThisVolume, Record
 from localvolume.backends.pool.directories import move_for_good
-from localvolume.backends.pool.layout import IMAGES, MARKER, TRASH
+from localvolume.backends.pool.layout import IMAGES, TRASH
+from localvolume.backends.pool.root import PoolUnusable, read_id
 from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.beneath import LeadsOutside, open_beneath
-from localvolume.host.tree.trees import opened, read_file, sync_directory
+from localvolume.host.tree.trees import opened, sync_directory
 
 IMAGES_PLACE: Final = f"{OURS}/{IMAGES}"
 TRASH_PLACE: Final = f"{OURS}/{TRASH}"
-_LONGEST_MARKER: Final = 1 << 16
-
-
-class _Pool(msgspec.Struct):
-    id: str
-
-
-# Not when first needed, which is in several threads at once (records.py).
-_decode_pool: Final = msgspec.json.Decoder(_Pool).decode
 
 
 def pool_id(pool: int) -> str:
     """The pool's id, as it is written in the pool. Raises BackendFailed where it is not."""
     try:
-        found = _decode_pool(read_file(pool, f"{OURS}/{MARKER}", _LONGEST_MARKER)).id
-    except (OSError, ValueError) as error:
+        found = read_id(pool)
+    except (PoolUnusable, OSError) as error:
         raise BackendFailed(f"the pool's id cannot be read: {error}") from error
-    if not one_name(found):
-        raise BackendFailed("the pool's id is no name")
+    if found is None:
+        raise BackendFailed("the pool's id cannot be read: it has none")
     return found
 
 

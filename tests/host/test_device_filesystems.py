@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.fsmounts import mounted_usage, open_mounted_root
+from localvolume.backends.fsmounts import mounted_root, mounted_usage
 from localvolume.backends.fstools import ext_super
 from localvolume.backends.lvm import filesystem
 from localvolume.backends.lvm.filesystem import grow_filesystem, make_filesystem, was_never_mounted
@@ -158,7 +158,8 @@ class TestMounts:
             (where / "part").mkdir()
             with bind(where / "part", _made(tmp_path / "bound")):
                 unmount(where)
-                assert open_mounted_root(device.number) is None
+                with mounted_root(device.number) as root:
+                    assert root is None
 
     def test_what_is_mounted_over_it_is_never_taken_for_it(self, device: LoopDevice) -> None:
         """Another filesystem would be grown, or measured, in its place."""
@@ -166,18 +167,16 @@ class TestMounts:
         with mounted(device) as where, mounted(device) as elsewhere:
             free = os.statvfs(where).f_bavail * 1024
             with tmpfs(where), tmpfs(elsewhere):
-                assert open_mounted_root(device.number) is None
+                with mounted_root(device.number) as root:
+                    assert root is None
                 assert mounted_usage(read_mount_table(), device.number) is None
             with tmpfs(where):
                 usage = mounted_usage(read_mount_table(), device.number)
                 assert usage is not None
                 assert usage.available_bytes == free
-                root = open_mounted_root(device.number)
-                assert root is not None
-                try:
+                with mounted_root(device.number) as root:
+                    assert root is not None
                     assert os.fstat(root).st_dev == os.stat(elsewhere).st_dev
-                finally:
-                    os.close(root)
 
 
 def _made(place: Path) -> Path:

@@ -1,6 +1,8 @@
 """Where a device's filesystem is mounted, and what it holds: seen through a mount, or on itself."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from localvolume.backends.fstools import ext_super
 from localvolume.backends.model import Usage
@@ -9,11 +11,21 @@ from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.entries import device_number
 
 
-def open_mounted_root(device: str) -> int | None:
-    """Open the root of a mount of ``major:minor`` that we see; None where we see none.
+@contextmanager
+def mounted_root(device: str) -> Iterator[int | None]:
+    """The root of a mount of ``major:minor`` that we see, open; None where we see none.
 
-    The descriptor is the caller's. Raises OSError.
+    Raises OSError.
     """
+    fd = _open_root(device)
+    try:
+        yield fd
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+def _open_root(device: str) -> int | None:
     for mount in read_mount_table().of_device(device):
         if mount.root != "/":
             continue

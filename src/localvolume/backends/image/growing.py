@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from localvolume.backends.fsmounts import open_mounted_root
+from localvolume.backends.fsmounts import mounted_root
 from localvolume.backends.fstools import BLOCK, ext_super, growth_told, mounted_xfs
 from localvolume.backends.image.filesystem import content_of, raw_bytes, wanted_blocks
 from localvolume.backends.image.offline import resize_by_kernel
@@ -89,27 +89,23 @@ def extend(fd: int, loop: Loop, size: int, *, sparse: bool) -> None:
 
 
 @contextmanager
-def mounted_root(loop: Loop) -> Iterator[int | None]:
-    """Open the root of a mount of the device that we see; None where it is mounted nowhere.
+def _mounted_root(loop: Loop) -> Iterator[int | None]:
+    """The root of a mount of the device that we see, open; None where it is mounted nowhere.
 
     Raises Busy where it is in use without our seeing a mount, and OSError.
     """
-    fd = open_mounted_root(loop.device)
-    if fd is None:
-        try:
-            os.close(blockdev.exclusive_open(loop.node, write=False, device=loop.device))
-        except blockdev.InUse as error:
-            raise Busy(f"{error}, where the agent cannot see it") from error
-    try:
-        yield fd
-    finally:
-        if fd is not None:
-            os.close(fd)
+    with mounted_root(loop.device) as root:
+        if root is None:
+            try:
+                os.close(blockdev.exclusive_open(loop.node, write=False, device=loop.device))
+            except blockdev.InUse as error:
+                raise Busy(f"{error}, where the agent cannot see it") from error
+        yield root
 
 
 def _grow_ext4(fd: int, loop: Loop, record: Record, size_bytes: int, offline: Offline) -> None:
     wanted = wanted_blocks(size_bytes)
-    with mounted_root(loop) as root:
+    with _mounted_root(loop) as root:
         # Of the device: what is written to it reaches the file later.
         present = ext_super(loop.node)
         blocks = present.blocks_for(wanted)
@@ -125,7 +121,7 @@ def _grow_ext4(fd: int, loop: Loop, record: Record, size_bytes: int, offline: Of
 
 
 def _grow_xfs(fd: int, loop: Loop, record: Record, size_bytes: int) -> None:
-    with mounted_root(loop) as root:
+    with _mounted_root(loop) as root:
         if root is not None:
             _grow_mounted_xfs(root, fd, loop, record, size_bytes)
             return

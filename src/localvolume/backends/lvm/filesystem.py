@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from localvolume.backends import fstools
-from localvolume.backends.fsmounts import mounted_usage, open_mounted_root, unmounted_ext4_usage
+from localvolume.backends.fsmounts import mounted_root, mounted_usage, unmounted_ext4_usage
 from localvolume.backends.fstools import (
     BLOCK,
     CHECKING_SECONDS,
@@ -118,14 +118,13 @@ def grow_filesystem(run: Run, node: str, device: str, fs: str) -> None:
     if fs == "ext4":
         _grow_ext4(run, node, device, size)
     elif fs == "xfs":
-        root = open_mounted_root(device)
-        if root is not None:
-            with closed_after(root):
+        with mounted_root(device) as root:
+            if root is not None:
                 _grow_xfs(root, size)
-        else:
-            # Where it is mounted out of our sight, this is the same filesystem.
-            with mounted_xfs(node) as root:
-                _grow_xfs(root, size)
+                return
+        # Where it is mounted out of our sight, this is the same filesystem.
+        with mounted_xfs(node) as root:
+            _grow_xfs(root, size)
     else:
         raise Impossible(f"logical volumes hold ext4 or xfs, not {fs!r}")
 
@@ -138,14 +137,14 @@ def _grow_ext4(run: Run, node: str, device: str, size: int) -> None:
     if not fstools.may_resize_mounted():
         # Its own tool leaves what nobody mends when it is killed.
         raise BackendFailed("growing an ext4 takes CAP_SYS_RESOURCE: give it to the agent")
-    root = open_mounted_root(device)
-    if root is not None:
-        with closed_after(root), growth_told():
-            grow_ext4(root, blocks)
-    else:
-        check_filesystem(run, node, device, "ext4")
-        with growth_told(), detached_mount(node, "ext4") as root:
-            grow_ext4(root, blocks)
+    with mounted_root(device) as root:
+        if root is not None:
+            with growth_told():
+                grow_ext4(root, blocks)
+        else:
+            check_filesystem(run, node, device, "ext4")
+            with growth_told(), detached_mount(node, "ext4") as hidden:
+                grow_ext4(hidden, blocks)
     if ext_super(node).blocks < blocks:
         raise BackendFailed("the ext4 has not become as large as its volume")
 

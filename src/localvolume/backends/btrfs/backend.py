@@ -40,7 +40,6 @@ from localvolume.backends.model import (
 from localvolume.backends.pool import directories
 from localvolume.backends.pool.layout import MAKING
 from localvolume.host.btrfs import limits
-from localvolume.host.btrfs import limits as btrfslimits
 from localvolume.host.btrfs.limits import Held
 from localvolume.host.btrfs.quota import have_counted, read_limit, set_limit
 from localvolume.host.btrfs.subvolumes import (
@@ -235,13 +234,11 @@ class BtrfsBackend:
     def abilities(self, pool: int, path: str) -> Abilities:
         with _readable(pool) as fd:
             if not is_btrfs(fd):
-                why_not = "its filesystem is not btrfs"
-                return _unable(why_not, filesystem=False)
+                return _unable("its filesystem is not btrfs", filesystem=False)
             try:
                 quotas = have_counted(fd, self._counting_short)
             except OSError as error:
-                why_not = f"quotas cannot be switched on or read: {error.strerror}"
-                return _unable(why_not)
+                return _unable(f"quotas cannot be switched on or read: {error.strerror}")
         if not quotas.consistent:
             return _unable(_COUNTING)
         return Abilities(enforce=True, overwrite=False)
@@ -316,12 +313,12 @@ class BtrfsBackend:
         with _readable(pool) as fd:
             have_counted(fd, 0.0)
             with self._changing:
-                limits = {record.inode: self._limit_now(record) for record in records}
-                held = btrfslimits.look(fd, limits)
+                most = {record.inode: self._limit_now(record) for record in records}
+                held = limits.look(fd, most)
             room = fstatfs(fd)
         free = room.available * room.block_size
         return {
-            record.name: usage_of(held[record.inode], limits[record.inode], free)
+            record.name: usage_of(held[record.inode], most[record.inode], free)
             for record in records
             if record.inode in held
         }

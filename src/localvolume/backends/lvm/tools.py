@@ -53,13 +53,9 @@ def translated(pool: str) -> Iterator[None]:
         yield
     except NoRoomInGroup as error:
         raise NoRoom(f"the pool {pool}: {error}") from error
-    except BadName as error:
+    except (BadName, BadTag) as error:
         raise Impossible(f"the pool {pool}: {error}") from error
     except (VolumeInUse, InUse) as error:
         raise BackendFailed(f"the pool {pool}: it is in use: {error}") from error
-    except (LvmFailed, BadReport, NoPool, PoolUnusable, NotABlockDevice) as error:
-        raise BackendFailed(f"the pool {pool}: {error}") from error
-    except BadTag as error:
-        raise Impossible(f"the pool {pool}: {error}") from error
-    except OSError as error:
+    except (LvmFailed, BadReport, NoPool, PoolUnusable, NotABlockDevice, OSError) as error:
         raise BackendFailed(f"the pool {pool}: {error}") from error

@@ -61,7 +61,8 @@ def largest_extents(free: Sequence[Sequence[int]], stripes: int, policy: str) ->
     """How many extents the largest volume can have; `free` are the runs of each physical volume."""
     if policy not in ("normal", "anywhere"):
         # One run for each stripe. LVM can do better with "cling"; that much it always can.
-        return stripes * _each(sorted(map(_longest, free), reverse=True), stripes)
+        longest = sorted(map(_longest, free), reverse=True)
+        return stripes * longest[stripes - 1] if len(longest) >= stripes else 0
     if stripes == 1:
         return sum(map(sum, free))
     # LVM takes the longest run of each physical volume, and of these the longest ones, until too
@@ -98,10 +99,6 @@ def _take(chosen: Sequence[list[int]]) -> int:
 
 def _longest(sizes: Sequence[int]) -> int:
     return max(sizes, default=0)
-
-
-def _each(longest: Sequence[int], stripes: int) -> int:
-    return longest[stripes - 1] if len(longest) >= stripes else 0
 
 
 WARN_PERCENT: Final = 80

@@ -125,14 +125,11 @@ def to_trash(pool: int, path: str, record: Record, identify: Identify) -> None:
 
 
 def _move(pool: int, source: str, target: str, record: Record, identify: Identify) -> None:
-    try:
-        with the_volume(pool, source, record, identify):
-            pass
-    except FileNotFoundError:
+    if not is_there(pool, source, record, identify):
         # Done before a crash, or lost.
         if is_there(pool, target, record, identify):
             return
-        raise Lost(f"{record.name} is gone: there is nothing at {source}") from None
+        raise Lost(f"{record.name} is gone: there is nothing at {source}")
     with above(pool, source) as from_fd, above(pool, target) as to_fd:
         move_for_good(from_fd, split(source)[1], to_fd, target)
 

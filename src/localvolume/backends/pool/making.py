@@ -170,8 +170,6 @@ def is_in_place(pool: int, record: Record, identity: Callable[[int], int]) -> bo
     try:
         with directories.the_volume(pool, record.directory, record, None) as fd:
             return identity(fd) == record.inode
-    except FileNotFoundError:
-        return False
-    except NotThisVolume:
-        # Putting it into place will say so, once there is one to be put.
+    except (FileNotFoundError, NotThisVolume):
+        # Of the latter, putting it into place will say so, once there is one to be put.
         return False

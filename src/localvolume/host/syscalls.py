@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 _libc = ctypes.CDLL(None, use_errno=True)
 
 _NR_OPENAT2 = 437  # the same on every architecture: it came after the tables were unified
-_LONG = ctypes.c_long
 # s390x alone has 32-bit type and block size fields in statfs.
 _STATFS_WORD = ctypes.c_uint if platform.machine() == "s390x" else ctypes.c_ulong
 
@@ -100,16 +99,26 @@ class _OpenHow(ctypes.Structure):
     )
 
 
-def _failed(name: str | None = None) -> OSError:
+def failed(name: str | None = None) -> OSError:
+    """What the C library's function failed with that has just returned."""
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number), name)
+
+
+def syscall(number: int, name: str | None, *arguments: Any) -> int:
+    """Do a call that the C library has no function for; `name` is for errors. Raises OSError."""
+    words = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
+    result: int = _libc.syscall(ctypes.c_long(number), *words)
+    if result < 0:
+        raise failed(name)
+    return result
 
 
 def fstatfs(fd: int) -> StatFs:
     """Return what statfs(2) says of the filesystem ``fd`` lies in; raises OSError."""
     found = _Statfs()
     if _libc.fstatfs(ctypes.c_int(fd), ctypes.byref(found)):
-        raise _failed()
+        raise failed()
     return StatFs(
         # Some libcs sign-extend the 32-bit magic.
         int(found.type) & 0xFFFFFFFF,
@@ -126,7 +135,7 @@ def fstatfs(fd: int) -> StatFs:
 def syncfs(fd: int) -> None:
     """Write out everything of the filesystem ``fd`` lies in; raises OSError if that failed."""
     if _libc.syncfs(ctypes.c_int(fd)):
-        raise _failed()
+        raise failed()
 
 
 def openat2(dir_fd: int, path: str, flags: int, mode: int, resolve: int) -> int:
@@ -136,16 +145,8 @@ def openat2(dir_fd: int, path: str, flags: int, mode: int, resolve: int) -> int:
     refuses calls it does not know.
     """
     how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
-    fd: int = _libc.syscall(
-        _LONG(_NR_OPENAT2),
-        ctypes.c_int(dir_fd),
-        ctypes.c_char_p(os.fsencode(path)),
-        ctypes.byref(how),
-        ctypes.c_size_t(ctypes.sizeof(how)),
-    )
-    if fd < 0:
-        raise _failed(path)
-    return fd
+    size = ctypes.sizeof(how)
+    return syscall(_NR_OPENAT2, path, dir_fd, os.fsencode(path), ctypes.byref(how), size)
 
 
 def mount_id(fd: int) -> int:

@@ -5,6 +5,8 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 
+from localvolume.host.syscalls import failed
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _PIECE = 4 << 20
 # What is written is synced and forgotten this often, so that overwriting a large file does not push
@@ -22,9 +24,8 @@ def allocate(fd: int, start: int, length: int) -> None:
     while _libc.fallocate(
         ctypes.c_int(fd), ctypes.c_int(0), ctypes.c_longlong(start), ctypes.c_longlong(length)
     ):
-        number = ctypes.get_errno()
-        if number != errno.EINTR:
-            raise OSError(number, os.strerror(number))
+        if ctypes.get_errno() != errno.EINTR:
+            raise failed()
 
 
 def data_ranges(fd: int) -> Iterator[tuple[int, int]]:

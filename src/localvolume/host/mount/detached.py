@@ -5,13 +5,10 @@ what is to be mounted for good can be looked at in one before anybody sees it.
 """
 
 import contextlib
-import ctypes
 import os
 from collections.abc import Iterator
 
-from localvolume.host.syscalls import closed_after
-
-_libc = ctypes.CDLL(None, use_errno=True)
+from localvolume.host.syscalls import closed_after, syscall
 
 # The same on every architecture: they came after the tables were unified.
 _NR_MOVE_MOUNT, _NR_FSOPEN, _NR_FSCONFIG, _NR_FSMOUNT = 429, 430, 431, 432
@@ -43,10 +40,10 @@ def open_mount(device: str, fs_type: str, attributes: int = 0) -> int:
 
     `attributes` are linux/mount.h's MOUNT_ATTR_*. Raises as `detached_mount` does.
     """
-    with closed_after(_call(_NR_FSOPEN, device, fs_type.encode(), _CLOEXEC)) as context:
-        _call(_NR_FSCONFIG, device, context, _SET_STRING, b"source", os.fsencode(device), 0)
-        _call(_NR_FSCONFIG, device, context, _CMD_CREATE, None, None, 0)
-        return _call(_NR_FSMOUNT, device, context, _CLOEXEC, attributes)
+    with closed_after(syscall(_NR_FSOPEN, device, fs_type.encode(), _CLOEXEC)) as context:
+        syscall(_NR_FSCONFIG, device, context, _SET_STRING, b"source", os.fsencode(device), 0)
+        syscall(_NR_FSCONFIG, device, context, _CMD_CREATE, None, None, 0)
+        return syscall(_NR_FSMOUNT, device, context, _CLOEXEC, attributes)
 
 
 def put_mount(mount_fd: int, directory_fd: int, path: str) -> None:
@@ -55,15 +52,4 @@ def put_mount(mount_fd: int, directory_fd: int, path: str) -> None:
     Raises OSError.
     """
     flags = _FROM_EMPTY_PATH | _TO_EMPTY_PATH
-    _call(_NR_MOVE_MOUNT, path, mount_fd, b"", directory_fd, b"", flags)
-
-
-def _call(number: int, device: str, *arguments: int | bytes | None) -> int:
-    words = [
-        ctypes.c_long(one) if isinstance(one, int) else ctypes.c_char_p(one) for one in arguments
-    ]
-    result: int = _libc.syscall(ctypes.c_long(number), *words)
-    if result < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), device)
-    return result
+    syscall(_NR_MOVE_MOUNT, path, mount_fd, b"", directory_fd, b"", flags)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from localvolume.host.syscalls import closed_after
+from localvolume.host.syscalls import closed_after, failed
 from localvolume.host.tree.beneath import open_beneath
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -94,14 +94,13 @@ def _renameat2(from_fd: int, name: str, to_fd: int, new_name: str) -> None:
     )
     wrapper: Any = getattr(_libc, "renameat2", None)
     if wrapper is not None:
-        failed = wrapper(*arguments)
+        answer = wrapper(*arguments)
     elif (number := _NR_RENAMEAT2.get(os.uname().machine)) is not None:
-        failed = _libc.syscall(ctypes.c_long(number), *arguments)
+        answer = _libc.syscall(ctypes.c_long(number), *arguments)
     else:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    if failed:
-        found = ctypes.get_errno()
-        raise OSError(found, os.strerror(found), name)
+    if answer:
+        raise failed(name)
 
 
 def stage_file(parent: int, content: bytes, *, mode: int = 0o600) -> str:

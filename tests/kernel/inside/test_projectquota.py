@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import errno
-import fcntl
 import itertools
 import os
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.host.filesystem import projectquota
+from localvolume.host.filesystem.inodeflags import read_attributes, write_attributes
 from localvolume.host.filesystem.projectquota import ProjectUsage
 from tests.kernel.inside.support_quota import DISKS, EXACT, as_tenant, fill, formatted
 from tests.suite.units import MIB
@@ -254,9 +254,8 @@ def test_who_owns_a_file_can_take_it_out_of_its_project(volume: tuple[int, int])
         file = os.open("filling", os.O_RDONLY | os.O_CLOEXEC, dir_fd=fd)
         try:
             assert projectquota.membership(file).project == project
-            attributes = fcntl.ioctl(file, projectquota._FS_IOC_FSGETXATTR, bytes(28))
-            free = attributes[:12] + bytes(4) + attributes[16:]
-            fcntl.ioctl(file, projectquota._FS_IOC_FSSETXATTR, free)
+            flags, extent, extents, _, cow = read_attributes(file)
+            write_attributes(file, (flags, extent, extents, 0, cow))
             assert projectquota.membership(file).project == 0
         finally:
             os.close(file)

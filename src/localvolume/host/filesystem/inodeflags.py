@@ -17,6 +17,10 @@ from localvolume.host.tree.beneath import open_beneath
 _FS_IOC_GETFLAGS = ioc(2, ord("f"), 1, struct.calcsize("l"))
 _FS_IOC_SETFLAGS = ioc(1, ord("f"), 2, struct.calcsize("l"))
 _IMMUTABLE, _APPEND = 0x10, 0x20
+# struct fsxattr { u32 xflags, extsize, nextents, projid, cowextsize; u8 pad[8]; }
+_FSXATTR = struct.Struct("=IIIII8x")
+_FS_IOC_FSGETXATTR = ioc(2, ord("X"), 31, _FSXATTR.size)
+_FS_IOC_FSSETXATTR = ioc(1, ord("X"), 32, _FSXATTR.size)
 # linux/btrfs.h
 _SUBVOL_GETFLAGS = ioc(2, 0x94, 25, 8)
 _SUBVOL_SETFLAGS = ioc(1, 0x94, 26, 8)
@@ -24,7 +28,39 @@ _SUBVOL_RDONLY = 2
 _SUBVOL_ROOT_INODE = 256
 
 _ACLS = ("system.posix_acl_access", "system.posix_acl_default")
-_NO_FLAGS_HERE = frozenset({errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+NO_FLAGS_HERE = frozenset({errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+
+
+def read_flags(fd: int) -> int | None:
+    """The flags of an open file or directory, None where its filesystem has none. OSError."""
+    try:
+        answer = fcntl.ioctl(fd, _FS_IOC_GETFLAGS, bytes(8))
+    except OSError as error:
+        if error.errno in NO_FLAGS_HERE:
+            return None
+        raise
+    return int(struct.unpack_from("=I", answer)[0])
+
+
+def write_flags(fd: int, flags: int) -> None:
+    """Let an open file or directory have these flags. Raises OSError."""
+    fcntl.ioctl(fd, _FS_IOC_SETFLAGS, struct.pack("=I4x", flags))
+
+
+Attributes = tuple[int, int, int, int, int]
+"""xflags, bytes of an extent, extents, project, and bytes of an extent that is copied on write."""
+
+
+def read_attributes(fd: int) -> Attributes:
+    """What FS_IOC_FSGETXATTR tells of an open file or directory. Raises OSError."""
+    answer = fcntl.ioctl(fd, _FS_IOC_FSGETXATTR, bytes(_FSXATTR.size))
+    xflags, extent, extents, project, cow = _FSXATTR.unpack(answer)
+    return xflags, extent, extents, project, cow
+
+
+def write_attributes(fd: int, attributes: Attributes) -> None:
+    """Let an open file or directory have these, of which the extents do not count. OSError."""
+    fcntl.ioctl(fd, _FS_IOC_FSSETXATTR, _FSXATTR.pack(*attributes))
 
 
 def unlock(fd: int) -> bool:
@@ -32,16 +68,10 @@ def unlock(fd: int) -> bool:
 
     Returns whether one was set. Raises OSError: EPERM without CAP_LINUX_IMMUTABLE.
     """
-    try:
-        answer = fcntl.ioctl(fd, _FS_IOC_GETFLAGS, bytes(8))
-    except OSError as error:
-        if error.errno in _NO_FLAGS_HERE:
-            return False
-        raise
-    flags = struct.unpack_from("=I", answer)[0]
-    if not flags & (_IMMUTABLE | _APPEND):
+    flags = read_flags(fd)
+    if flags is None or not flags & (_IMMUTABLE | _APPEND):
         return False
-    fcntl.ioctl(fd, _FS_IOC_SETFLAGS, struct.pack("=I4x", flags & ~(_IMMUTABLE | _APPEND)))
+    write_flags(fd, flags & ~(_IMMUTABLE | _APPEND))
     return True
 
 

@@ -11,23 +11,20 @@ and the kernel counts and limits the blocks of all that carry it. Two limits of 
 import contextlib
 import ctypes
 import errno
-import fcntl
 import os
 import struct
 from typing import Final, NamedTuple
 
 from localvolume.host.block import sysfs
+from localvolume.host.filesystem.inodeflags import read_attributes, write_attributes
 from localvolume.host.mount.mounts import read_mount_table
-from localvolume.host.syscalls import EXT_MAGIC, XFS_MAGIC, fstatfs, ioc, mount_id
+from localvolume.host.syscalls import EXT_MAGIC, XFS_MAGIC, failed, fstatfs, mount_id, syscall
 from localvolume.host.tree.entries import device_number
 
 #: The highest project id there is; 0 stands for "in no project".
 HIGHEST_PROJECT: Final = 0xFFFFFFFE
 
-# linux/fs.h: struct fsxattr { u32 xflags, extsize, nextents, projid, cowextsize; u8 pad[8]; }
-_FSXATTR = struct.Struct("=IIIII8x")
-_FS_IOC_FSGETXATTR = ioc(2, ord("X"), 31, _FSXATTR.size)
-_FS_IOC_FSSETXATTR = ioc(1, ord("X"), 32, _FSXATTR.size)
+# linux/fs.h
 _FS_XFLAG_PROJINHERIT = 0x200
 
 # linux/dqblk_xfs.h. fs_disk_quota: version, kind, field mask, id; hard and soft limit of blocks,
@@ -99,7 +96,7 @@ def probe(fd: int) -> str | None:
             f" {_remedy(fd, XFS_MAGIC)}"
         )
     try:
-        attributes = _attributes(fd)
+        attributes = read_attributes(fd)
         if attributes[0] & _FS_XFLAG_PROJINHERIT:
             # They could be made and limited elsewhere, and moving them here is EXDEV.
             return f"the directory is in project {attributes[3]} itself: only that one fits in it"
@@ -131,14 +128,14 @@ def assign(fd: int, project: int) -> None:
     Raises OSError: ENOTEMPTY when something lies in it already, which would stay uncounted.
     """
     _refuse_no_project(project)
-    flags, extent_size, extents, present, cow_extent_size = _attributes(fd)
+    flags, extent_size, extents, present, cow_extent_size = read_attributes(fd)
     if flags & _FS_XFLAG_PROJINHERIT and present == project:
         return
     with os.scandir(fd) as entries:
         if any(entries):
             raise OSError(errno.ENOTEMPTY, "what lies in the directory would not be counted")
-    wanted = (flags | _FS_XFLAG_PROJINHERIT, extent_size, extents, project, cow_extent_size)
-    fcntl.ioctl(fd, _FS_IOC_FSSETXATTR, _FSXATTR.pack(*wanted))
+    inherited = flags | _FS_XFLAG_PROJINHERIT
+    write_attributes(fd, (inherited, extent_size, extents, project, cow_extent_size))
 
 
 def membership(fd: int) -> Membership:
@@ -146,7 +143,7 @@ def membership(fd: int) -> Membership:
 
     Raises OSError: ENOTTY or EOPNOTSUPP where the filesystem knows no projects.
     """
-    flags, _, _, project, _ = _attributes(fd)
+    flags, _, _, project, _ = read_attributes(fd)
     return Membership(project, bool(flags & _FS_XFLAG_PROJINHERIT))
 
 
@@ -177,12 +174,6 @@ def read(fd: int, project: int) -> ProjectUsage:
         _, _, _, _, hard, soft, _, _, used, inodes = _DQUOT.unpack(answer)
         return ProjectUsage(used * _SECTOR, soft * _SECTOR, hard * _SECTOR, inodes)
     return ProjectUsage(0, 0, 0, 0)
-
-
-def _attributes(fd: int) -> tuple[int, int, int, int, int]:
-    answer = fcntl.ioctl(fd, _FS_IOC_FSGETXATTR, bytes(_FSXATTR.size))
-    flags, extent_size, extents, project, cow_extent_size = _FSXATTR.unpack(answer)
-    return flags, extent_size, extents, project, cow_extent_size
 
 
 def _refuse_no_project(project: int) -> None:
@@ -235,35 +226,19 @@ def _command(command: int) -> int:
 def _by_descriptor(
     fd: int, command: int, project: int, buffer: ctypes.Array[ctypes.c_char]
 ) -> None:
-    _check(
-        _libc.syscall(
-            ctypes.c_long(_NR_QUOTACTL_FD),
-            ctypes.c_uint(fd),
-            ctypes.c_uint(_command(command)),
-            ctypes.c_uint(project),
-            buffer,
-        )
-    )
+    syscall(_NR_QUOTACTL_FD, None, fd, _command(command), project, buffer)
 
 
 def _by_device(
     device: str, command: int, project: int, buffer: ctypes.Array[ctypes.c_char]
 ) -> None:
-    _check(
-        _libc.quotactl(
-            ctypes.c_int(_command(command)),
-            ctypes.c_char_p(os.fsencode(device)),
-            ctypes.c_uint(project),
-            buffer,
-        ),
-        device,
-    )
-
-
-def _check(answer: int, name: str | None = None) -> None:
-    if answer < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), name)
+    if _libc.quotactl(
+        ctypes.c_int(_command(command)),
+        ctypes.c_char_p(os.fsencode(device)),
+        ctypes.c_uint(project),
+        buffer,
+    ):
+        raise failed(device)
 
 
 def _block_device(fd: int) -> str | None:

@@ -30,10 +30,9 @@ class Region(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """`samples` regions of `bytes` in all were read; `dirty` is the first that was not zero."""
+    """So many regions were read; `dirty` is the start of the first that was not zero."""
 
     samples: int
-    bytes: int
     dirty: int | None
 
 
@@ -92,14 +91,12 @@ async def read_regions(steps: Steps, regions: list[Region]) -> Proof:
     """Read these regions from the device itself, until one is found that is not zero."""
     fd = steps.held.fd
     await steps.do(steps.calls.flush_buffers, fd)
-    bytes_read = 0
     for begin in range(0, len(regions), _PER_CALL):
         some = regions[begin : begin + _PER_CALL]
         dirty = await steps.do(_first_dirty, steps.calls, fd, some, lambda: steps.held.closing)
         if dirty is not None:
-            return Proof(begin + len(some), bytes_read, dirty)
-        bytes_read += sum(region.length for region in some)
-    return Proof(len(regions), bytes_read, None)
+            return Proof(begin + len(some), dirty)
+    return Proof(len(regions), None)
 
 
 def _first_dirty(

@@ -53,15 +53,11 @@ def delete_directory(
                     durable=False,
                 )
                 # On ext4 it is left in place, where it is the filesystem's; here it is a tenant's.
-                _remove_lost_and_found(fd)
+                with suppress(FileNotFoundError):
+                    os.rmdir("lost+found", dir_fd=fd)
             except (DeletionStopped, Stopped) as stopped:
                 raise BackendFailed(f"deleting {name} was stopped; it goes on later") from stopped
             except (DeletionIncomplete, NestedMount) as error:
                 raise BackendFailed(f"deleting {name}: {error}") from error
         os.rmdir(name, dir_fd=parent)
         sync_directory(parent)
-
-
-def _remove_lost_and_found(fd: int) -> None:
-    with suppress(FileNotFoundError):
-        os.rmdir("lost+found", dir_fd=fd)

@@ -10,13 +10,19 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from localvolume.host.block.blockdev import InUse, NotABlockDevice, exclusive_open, size_bytes
-from localvolume.host.filesystem.extsuper import SUPER_BYTES, SUPER_START, ExtSuper, parse_super
+from localvolume.host.filesystem.extsuper import (
+    SUPER_BYTES,
+    SUPER_START,
+    ExtSuper,
+    number,
+    parse_super,
+    short,
+)
 from localvolume.host.process.commands import CommandMissing, CommandTimedOut, Finished
 from localvolume.host.process.commandsync import Run
 from localvolume.host.syscalls import closed_after
@@ -78,18 +84,18 @@ def _is_sane(found: ExtSuper, raw: bytes) -> bool:
         and found.first_block == (1 if found.block_size == 1024 else 0)
         and found.free <= found.blocks
         and found.inodes_free <= found.inodes
-        and _number(raw, 0x4C) == 1  # s_rev_level: the first one knows no features
-        and _number(raw, 0x54) == _FIRST_INODE
+        and number(raw, 0x4C) == 1  # s_rev_level: the first one knows no features
+        and number(raw, 0x54) == _FIRST_INODE
     )
 
 
 def _why_not_quiet(raw: bytes) -> str | None:
-    state = _short(raw, 0x3A)
-    if state & _ERRORS or _number(raw, 0x194):
+    state = short(raw, 0x3A)
+    if state & _ERRORS or number(raw, 0x194):
         return "with errors on record"
-    if _number(raw, 0x60) & _NEEDS_RECOVERY:
+    if number(raw, 0x60) & _NEEDS_RECOVERY:
         return "whose journal is to be replayed"
-    if _number(raw, 0xE8) or _number(raw, 0x64) & _ORPHAN_PRESENT:
+    if number(raw, 0xE8) or number(raw, 0x64) & _ORPHAN_PRESENT:
         return "with files that were deleted while they were open"
     if state != _VALID:
         return "which was not unmounted"
@@ -103,12 +109,12 @@ def _why_unknown(raw: bytes) -> str | None:
         "ro_compat": (0x64, _RO_COMPAT),
     }
     for word, (offset, known) in words.items():
-        if unknown := _number(raw, offset) & ~known:
+        if unknown := number(raw, offset) & ~known:
             return f"with features that are not looked into ({word} {unknown:#x})"
-    if not _number(raw, 0x64) & _SPARSE_SUPER:
+    if not number(raw, 0x64) & _SPARSE_SUPER:
         return "without the feature sparse_super, which is not looked into"
-    journal = _JOURNAL_INODE if _number(raw, 0x5C) & _HAS_JOURNAL else 0
-    if (_number(raw, 0xE0), _number(raw, 0xE4)) != (journal, 0):
+    journal = _JOURNAL_INODE if number(raw, 0x5C) & _HAS_JOURNAL else 0
+    if (number(raw, 0xE0), number(raw, 0xE4)) != (journal, 0):
         return "whose journal is elsewhere"
     return None
 
@@ -123,8 +129,8 @@ def _why_not_whole(found: ExtSuper, device_bytes: int) -> str | None:
 
 
 def _why_not_unused(found: ExtSuper, raw: bytes) -> str | None:
-    orphans = bool(_number(raw, 0x5C) & _ORPHAN_FILE)
-    if orphans and _number(raw, 0x280) != _ORPHAN_INODE:
+    orphans = bool(number(raw, 0x5C) & _ORPHAN_FILE)
+    if orphans and number(raw, 0x280) != _ORPHAN_INODE:
         return "whose list of orphans is elsewhere"
     files = found.inodes - found.inodes_free - _FIRST_INODE - orphans
     if files > 0:
@@ -132,7 +138,7 @@ def _why_not_unused(found: ExtSuper, raw: bytes) -> str | None:
     more = found.blocks - found.free - found.overhead(found.blocks) - _first_blocks(found, orphans)
     if more > 0:
         return f"with {more} blocks more in use than an empty one has"
-    if not _number(raw, 0x64) & _CHECKSUMS and found.inodes * found.inode_size > UNPROVEN:
+    if not number(raw, 0x64) & _CHECKSUMS and found.inodes * found.inode_size > UNPROVEN:
         return "which is too large to be looked into without checksums of its groups"
     return None
 
@@ -145,14 +151,6 @@ def _first_blocks(found: ExtSuper, orphans: bool) -> int:
     maps = 4 if found.extents else 3 + found.journal_blocks // numbers
     room_to_resize = 1
     return directories + maps + room_to_resize + (512 if orphans else 0)
-
-
-def _number(raw: bytes, offset: int) -> int:
-    return int(struct.unpack_from("<I", raw, offset)[0])
-
-
-def _short(raw: bytes, offset: int) -> int:
-    return int(struct.unpack_from("<H", raw, offset)[0])
 
 
 CHECK_SECONDS: Final = 20.0

@@ -107,41 +107,47 @@ def read_super(fd: int) -> ExtSuper | None:
 
 def parse_super(raw: bytes) -> ExtSuper | None:
     """The superblock in these bytes, None where they are none. No figure in it is checked."""
-    if len(raw) < SUPER_BYTES or _at("<H", raw, 0x38) != EXT_MAGIC:
+    if len(raw) < SUPER_BYTES or short(raw, 0x38) != EXT_MAGIC:
         return None
-    if (shift := _at("<I", raw, 0x18)) > _LARGEST_SHIFT:
+    if (shift := number(raw, 0x18)) > _LARGEST_SHIFT:
         return None
-    incompat = _at("<I", raw, 0x60)
+    incompat = number(raw, 0x60)
     wide = bool(incompat & _HAS_64BIT)
     size = 1024 << shift
 
     def count(low: int, high: int) -> int:
-        return _at("<I", raw, low) | (_at("<I", raw, high) << 32 if wide else 0)
+        return number(raw, low) | (number(raw, high) << 32 if wide else 0)
 
-    journal = _at("<I", raw, 0x10C + 16 * 4) | _at("<I", raw, 0x10C + 15 * 4) << 32
+    journal = number(raw, 0x10C + 16 * 4) | number(raw, 0x10C + 15 * 4) << 32
     return ExtSuper(
         block_size=size,
         blocks=count(0x4, 0x150),
         reserved=count(0x8, 0x154),
         free=count(0xC, 0x158),
-        first_block=_at("<I", raw, 0x14),
-        blocks_per_group=_at("<I", raw, 0x20),
-        inodes_per_group=_at("<I", raw, 0x28),
-        inode_size=_at("<H", raw, 0x58),
-        descriptor_size=(_at("<H", raw, 0xFE) if wide else 0) or 32,
-        reserved_descriptors=_at("<H", raw, 0xCE),
+        first_block=number(raw, 0x14),
+        blocks_per_group=number(raw, 0x20),
+        inodes_per_group=number(raw, 0x28),
+        inode_size=short(raw, 0x58),
+        descriptor_size=(short(raw, 0xFE) if wide else 0) or 32,
+        reserved_descriptors=short(raw, 0xCE),
         journal_blocks=-(-journal // size),
-        inodes=_at("<I", raw, 0x0),
-        inodes_free=_at("<I", raw, 0x10),
-        mount_count=_at("<H", raw, 0x34),
-        mounted_at=_at("<I", raw, 0x2C),
-        clean=bool(_at("<H", raw, 0x3A) & _CLEAN) and not incompat & _NEEDS_RECOVERY,
+        inodes=number(raw, 0x0),
+        inodes_free=number(raw, 0x10),
+        mount_count=short(raw, 0x34),
+        mounted_at=number(raw, 0x2C),
+        clean=bool(short(raw, 0x3A) & _CLEAN) and not incompat & _NEEDS_RECOVERY,
         extents=bool(incompat & _HAS_EXTENTS),
     )
 
 
-def _at(form: str, raw: bytes, offset: int) -> int:
-    return int(struct.unpack_from(form, raw, offset)[0])
+def number(raw: bytes, offset: int) -> int:
+    """A field of 32 bits."""
+    return int(struct.unpack_from("<I", raw, offset)[0])
+
+
+def short(raw: bytes, offset: int) -> int:
+    """A field of 16 bits."""
+    return int(struct.unpack_from("<H", raw, offset)[0])
 
 
 def _holds_copy(group: int) -> bool:

@@ -7,6 +7,7 @@ import stat
 import struct
 from collections.abc import Callable
 from typing import NamedTuple
+from uuid import UUID
 
 from localvolume.host.block.identity import identity_below
 from localvolume.host.mount.mounts import Mount
@@ -198,8 +199,5 @@ def _ext_superblock_uuid(device: str) -> bytes:
     return superblock[104:120]
 
 
-def _format(uuid: bytes) -> str:
-    digits = uuid.hex()
-    if len(uuid) != 16:
-        return digits
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+def _format(found: bytes) -> str:
+    return str(UUID(bytes=found)) if len(found) == 16 else found.hex()

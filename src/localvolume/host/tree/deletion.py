@@ -394,7 +394,9 @@ class Emptying:
                 self._end()
                 return
             if not removed and not self._rmdir(directory, parent, count):
-                self._push(directory)
+                with self._changed:
+                    self._stack.append(directory)
+                    self._changed.notify()
                 return
             removed = False
             with self._changed:
@@ -410,11 +412,6 @@ class Emptying:
                     self._changed.notify()
                     return
             directory = parent
-
-    def _push(self, directory: Directory) -> None:
-        with self._changed:
-            self._stack.append(directory)
-            self._changed.notify()
 
     def _rmdir(self, directory: Directory, parent: Directory, count: _Count) -> bool:
         """Remove one empty directory; false when it must be read again."""

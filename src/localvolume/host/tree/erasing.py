@@ -9,6 +9,7 @@ import threading
 import time
 from typing import Final
 
+from localvolume.host.filesystem.allocation import data_ranges
 from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.beneath import open_beneath
 
@@ -80,15 +81,7 @@ class Eraser:
     def _zero(self, place: int) -> None:
         with closed_after(os.open(f"/proc/self/fd/{place}", os.O_WRONLY | os.O_CLOEXEC)) as fd:
             size = os.fstat(fd).st_size
-            start, end = 0, 0
-            while True:
-                try:
-                    start = os.lseek(fd, end, os.SEEK_DATA)
-                except OSError as error:
-                    if error.errno != errno.ENXIO:
-                        raise
-                    break
-                end = os.lseek(fd, start, os.SEEK_HOLE)
+            for start, end in data_ranges(fd):
                 # The last block beyond the end of the file stays: it holds zeros already.
                 self._zero_range(fd, start, min(end, size))
                 if end >= size:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from localvolume.host.lvm import devicefilter, report
@@ -75,6 +76,8 @@ _ALONE: Final = "activation{udev_sync=0 udev_rules=0 verify_udev_operations=0}"
 _ENVIRONMENT: Final = {"LC_ALL": "C", "LVM_SUPPRESS_FD_WARNINGS": "1"}
 _BY_SIGNAL: Final = 128
 """Exit statuses above are a shell's, or a prefix's, way to tell that a signal ended its child."""
+_PLACES: Final = "lv_name,seg_pe_ranges"
+_PLACE: Final = re.compile(r"/dev/.*:[0-9]+-[0-9]+")
 _BIG_ENOUGH: Final = re.compile(r"matches existing size|not larger than existing|No size change")
 
 
@@ -132,6 +135,15 @@ class Lvm:
         """That logical volume, None where there is none; raises GroupMissing."""
         check_name(name)
         return next((one for one in self.volumes(group) if one.name == name), None)
+
+    def places(self, volume: LogicalVolume) -> list[str]:
+        """Its extents as `<physical volume>:<first>-<last>`. Raises BadReport, LvmFailed."""
+        text = self._report("lvs", _PLACES, "--segments", volume.full_name)
+        rows = report.rows(text, "seg")
+        places = [place for row in rows for place in row.get("seg_pe_ranges", "").split()]
+        if not places or not all(map(_PLACE.fullmatch, places)):
+            raise BadReport(f"LVM does not say where {volume.full_name} lies")
+        return places
 
     # --- making --------------------------------------------------------------------------------
 
@@ -227,6 +239,13 @@ class Lvm:
             if not _BIG_ENOUGH.search(str(error)):  # it grew since the caller looked
                 raise
 
+    def extend_onto(self, volume: LogicalVolume, size_bytes: int, places: Sequence[str]) -> None:
+        """Let it have that many bytes, those that are new out of these extents alone.
+
+        Raises NoRoomInGroup where they are not free any more.
+        """
+        self._change(["lvextend", "--size", sized(size_bytes), "--yes", volume.full_name, *places])
+
     def retag(self, volume: LogicalVolume, remove: Collection[str], add: Collection[str]) -> None:
         """Change its tags, all at once."""
         if remove or add:
@@ -276,7 +295,8 @@ class Lvm:
         No other command of ours may run in the group meanwhile. Raises GroupMissing.
         """
         check_name(group)
-        return Recovery(self._recovering, self._dmsetup, group).run()
+        lvm = partial(self._lvm, seconds=self._change_seconds, most=REPORT_BYTES)
+        return Recovery(lvm, self._dmsetup, group).run()
 
     # --- running -------------------------------------------------------------------------------
 
@@ -289,9 +309,6 @@ class Lvm:
 
     def _change(self, argv: Sequence[str], of_devices: str = "") -> str:
         return self._lvm(argv, self._change_seconds, OUTPUT_LIMIT, of_devices)
-
-    def _recovering(self, argv: Sequence[str]) -> str:
-        return self._lvm(argv, self._change_seconds, REPORT_BYTES)
 
     def _dmsetup(self, argv: Sequence[str]) -> str:
         alone = () if self._prefix else ("--noudevsync", "--noudevrules")

@@ -204,7 +204,7 @@ def usage_of(held: Held, most: int | None, free: int) -> Usage:
 _COUNTING_SHORT, _COUNTING_LONG = 1.0, 30.0
 
 
-class BtrfsBackend:
+class BtrfsBackend(directories.InPlace):
     """Volumes as subvolumes. One object may be used for many pools and by many threads.
 
     `counting` is for how many seconds it is waited until everything is counted: when asked what
@@ -285,13 +285,6 @@ class BtrfsBackend:
             with self._changing:
                 set_limit(fd, record.inode, most)
             commit(fd)
-
-    def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:
-        """None: the path is the volume's own."""
-        return []
-
-    def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
-        return directories.host_path(host_dir, record)
 
     def grow(self, pool: int, path: str, record: Record, size_bytes: int) -> Record:
         if size_bytes < record.size_bytes:

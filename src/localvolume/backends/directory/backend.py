@@ -36,7 +36,7 @@ _NO_SUCH_QUOTA: Final = frozenset(
 )
 
 
-class DirectoryBackend:
+class DirectoryBackend(directories.InPlace):
     """One directory for each volume. Its size is enforced by a project quota, or not at all."""
 
     name: BackendName = "directory"
@@ -102,14 +102,6 @@ class DirectoryBackend:
         with directories.in_place(pool, record, self.identity) as fd:
             if record.project:
                 _limit(fd, record)
-
-    def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:
-        """None: the path is the volume's own."""
-        return []
-
-    def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
-        """The directory, as the host sees it."""
-        return directories.host_path(host_dir, record)
 
     def grow(self, pool: int, path: str, record: Record, size_bytes: int) -> Record:
         """Raise its limits, those set apart from the size in proportion."""

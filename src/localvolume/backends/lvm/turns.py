@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from localvolume.backends.model import BackendFailed
@@ -19,13 +20,13 @@ LOCKS: Final = "/run/localvolume"
 _ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
+@dataclass(eq=False)
 class _Held:
     """The locked file, for as long as somebody uses it."""
 
-    def __init__(self, pool_id: str, fd: int) -> None:
-        self.pool_id = pool_id
-        self.fd = fd
-        self.users = 1
+    pool_id: str
+    fd: int
+    users: int = 1
 
 
 class Turns:

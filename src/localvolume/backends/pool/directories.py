@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
@@ -88,9 +88,16 @@ def is_empty(pool: int, record: Record, identify: Identify) -> bool:
         return False
 
 
-def host_path(host_dir: str, record: Record) -> str:
-    """The volume's directory, as the host sees it."""
-    return f"{host_dir.rstrip('/')}/{record.directory}"
+class InPlace:
+    """What the backends have in common whose volumes are directories: see ``model.Backend``."""
+
+    def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:
+        """None: the path is the volume's own."""
+        return []
+
+    def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
+        """The volume's directory, as the host sees it."""
+        return f"{host_dir.rstrip('/')}/{record.directory}"
 
 
 def in_making(record: Record) -> str:

@@ -15,6 +15,7 @@ import asyncio
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -41,27 +42,21 @@ class AllHung(Hung):
     """Every worker thread is stuck in some earlier call: this one was not even begun."""
 
 
+@dataclass(eq=False, slots=True)
 class _Job(Generic[R]):
     """One call: made, begun and ended on the loop's thread; only ``work`` runs on another."""
 
-    __slots__ = ("args", "deadline", "fn", "future", "key", "left_behind", "loop", "seconds")
+    loop: asyncio.AbstractEventLoop
+    key: str
+    seconds: float
+    fn: Callable[..., R]
+    args: tuple[Any, ...]
+    future: asyncio.Future[R] = field(init=False)
+    deadline: asyncio.TimerHandle | None = field(default=None, init=False)
+    left_behind: bool = field(default=False, init=False)
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        key: str,
-        seconds: float,
-        fn: Callable[..., R],
-        args: tuple[Any, ...],
-    ) -> None:
-        self.loop = loop
-        self.key = key
-        self.seconds = seconds
-        self.fn = fn
-        self.args = args
-        self.future: asyncio.Future[R] = loop.create_future()
-        self.deadline: asyncio.TimerHandle | None = None
-        self.left_behind = False
+    def __post_init__(self) -> None:
+        self.future = self.loop.create_future()
 
 
 class Workers:

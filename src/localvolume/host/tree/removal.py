@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from localvolume.host.filesystem.inodeflags import unlock, unlock_beneath
@@ -45,6 +46,7 @@ class DeletionIncomplete(Exception):
         self.deleted = deleted
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Directory:
     """A directory on the way to being removed; alive as long as something below it is.
 
@@ -52,39 +54,27 @@ class Directory:
     pending, and they touch it under the lock alone.
     """
 
-    __slots__ = (
-        "again",
-        "depth",
-        "failed",
-        "fd",
-        "idle",
-        "name",
-        "parent",
-        "pending",
-        "progressed",
-        "skip",
-        "stays",
-    )
+    #: Of the top, its whole path.
+    name: str
+    parent: "Directory | None"
+    #: Whether it is emptied but not removed: the top, and lost+found.
+    stays: bool = field(default=False, kw_only=True)
+    depth: int = field(init=False)
+    #: Open for the threads that work below; -1 when closed to save descriptors.
+    fd: int = field(default=-1, init=False)
+    #: Subdirectories not done yet.
+    pending: int = field(default=0, init=False)
+    #: Whether it must be read again even if all subdirectories went.
+    again: bool = field(default=False, init=False)
+    #: Whether anything was removed since the last reading, and readings in a row without.
+    progressed: bool = field(default=True, init=False)
+    idle: int = field(default=0, init=False)
+    #: Whether something in it could not be removed, and the names not to try again.
+    failed: bool = field(default=False, init=False)
+    skip: set[str] | None = field(default=None, init=False)
 
-    def __init__(self, name: str, parent: "Directory | None", *, stays: bool = False) -> None:
-        #: Of the top, its whole path.
-        self.name = name
-        self.parent = parent
-        self.depth: int = parent.depth + 1 if parent else 0
-        #: Whether it is emptied but not removed: the top, and lost+found.
-        self.stays = stays
-        #: Open for the threads that work below; -1 when closed to save descriptors.
-        self.fd = -1
-        #: Subdirectories not done yet.
-        self.pending = 0
-        #: Whether it must be read again even if all subdirectories went.
-        self.again = False
-        #: Whether anything was removed since the last reading, and readings in a row without.
-        self.progressed = True
-        self.idle = 0
-        #: Whether something in it could not be removed, and the names not to try again.
-        self.failed = False
-        self.skip: set[str] | None = None
+    def __post_init__(self) -> None:
+        self.depth = self.parent.depth + 1 if self.parent else 0
 
     def leave(self, name: str) -> None:
         if self.skip is None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.fsmounts import mounted_root, mounted_usage
-from localvolume.backends.fstools import ext_super
+from localvolume.backends.fstools import ext_super, mounted_root, mounted_usage
 from localvolume.backends.lvm import filesystem
 from localvolume.backends.lvm.filesystem import grow_filesystem, make_filesystem, was_never_mounted
 from localvolume.backends.model import BackendFailed, Impossible

@@ -13,8 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from localvolume.backends.fsmounts import mounted_usage, unmounted_ext4_usage
-from localvolume.backends.fstools import BLOCK, ext_super
+from localvolume.backends.fstools import BLOCK, ext_super, mounted_usage, unmounted_ext4_usage
 from localvolume.backends.image import filesystem, offline, store
 from localvolume.backends.image.filesystem import content_of, sector_size
 from localvolume.backends.image.growing import NO_ROOM, begun_bytes, grow_image

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from localvolume.backends.fsmounts import mounted_root
-from localvolume.backends.fstools import BLOCK, ext_super, growth_told, mounted_xfs
+from localvolume.backends.fstools import BLOCK, ext_super, growth_told, mounted_root, mounted_xfs
 from localvolume.backends.image.filesystem import content_of, raw_bytes, wanted_blocks
 from localvolume.backends.image.offline import resize_by_kernel
 from localvolume.backends.model import Busy, NoRoom, Record
@@ -62,7 +61,7 @@ def begun_bytes(fd: int, record: Record) -> int:
 
 
 def _usual_excess(size_bytes: int) -> int:
-    """A little more than what a filesystem may have beyond what was promised (imageformat)."""
+    """A little more than what a filesystem may have beyond what was promised (``filesystem``)."""
     return max(size_bytes // 64, 4 * BLOCK)
 
 

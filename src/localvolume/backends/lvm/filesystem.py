@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from localvolume.backends import fstools
-from localvolume.backends.fsmounts import mounted_root, mounted_usage, unmounted_ext4_usage
 from localvolume.backends.fstools import (
     BLOCK,
     CHECKING_SECONDS,
@@ -19,7 +18,10 @@ from localvolume.backends.fstools import (
     command,
     ext_super,
     growth_told,
+    mounted_root,
+    mounted_usage,
     mounted_xfs,
+    unmounted_ext4_usage,
 )
 from localvolume.backends.model import BackendFailed, Impossible, Usage
 from localvolume.host.block import blockdev

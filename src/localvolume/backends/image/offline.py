@@ -23,7 +23,7 @@ from localvolume.host.loop.attach import Loop
 from localvolume.host.mount.detached import detached_mount
 from localvolume.host.process.commands import CommandMissing, CommandTimedOut
 from localvolume.host.process.commandsync import Run
-from localvolume.host.tree.trees import sync_directory
+from localvolume.host.tree.trees import has_name, sync_directory
 
 
 def resize_by_kernel(loop: Loop, blocks: int) -> bool:
@@ -58,11 +58,7 @@ def resize_by_tool(run: Run, images: int, record: Record, loop: Loop, blocks: in
 
 def is_half_done(images: int, record: Record) -> bool:
     """Whether resizing was interrupted. Raises OSError."""
-    try:
-        os.stat(_undo_name(record), dir_fd=images, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
+    return has_name(images, _undo_name(record))
 
 
 def take_back(run: Run, images: int, record: Record, loop: Loop) -> None:

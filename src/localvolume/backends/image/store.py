@@ -18,7 +18,7 @@ from localvolume.backends.pool.layout import IMAGES, TRASH
 from localvolume.backends.pool.root import PoolUnusable, read_id
 from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.beneath import LeadsOutside, open_beneath
-from localvolume.host.tree.trees import opened, sync_directory
+from localvolume.host.tree.trees import has_name, opened, sync_directory
 
 IMAGES_PLACE: Final = f"{OURS}/{IMAGES}"
 TRASH_PLACE: Final = f"{OURS}/{TRASH}"
@@ -102,20 +102,20 @@ def move(pool: int, place: str, name: str, target: str, new: str) -> None:
 
 def is_anything(images: int, record: Record) -> bool:
     """Whether there is anything under the name of its image. Raises OSError."""
-    return _is_there(images, image_name(record))
+    return has_name(images, image_name(record))
 
 
 def is_ours(images: int, record: Record) -> bool:
     """Whether the image there is the record's own, or what an attempt to make it left."""
     name = image_name(record)
     found = os.stat(name, dir_fd=images, follow_symlinks=False)
-    return found.st_ino == record.inode or _is_there(images, _begun(name))
+    return found.st_ino == record.inode or has_name(images, _begun(name))
 
 
 def begin(images: int, record: Record) -> None:
     """Note that its image is being made; raises NotThisVolume where another's lies there."""
     name = image_name(record)
-    if _is_there(images, name):
+    if has_name(images, name):
         raise NotThisVolume(f"{name} is there already, and no record explains it")
     os.close(os.open(_begun(name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=images))
     sync_directory(images)
@@ -129,11 +129,3 @@ def ended(images: int, record: Record) -> None:
 
 def _begun(name: str) -> str:
     return f"{name}.making"
-
-
-def _is_there(parent: int, name: str) -> bool:
-    try:
-        os.stat(name, dir_fd=parent, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True

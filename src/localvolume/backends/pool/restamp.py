@@ -35,7 +35,7 @@ from localvolume.backends.pool.root import DIRECTORY, PoolUnusable, check_owner,
 from localvolume.host.locks import lock_directory
 from localvolume.host.mount.mounts import MountTable, read_mount_table
 from localvolume.host.syscalls import closed_after
-from localvolume.host.tree.trees import opened, sync_directory
+from localvolume.host.tree.trees import has_name, opened, sync_directory
 
 _PAUSE: Final = 0.2
 # What a disk can be under, and no server: one that does not answer would hold us for ever.
@@ -240,7 +240,7 @@ def _look(pool: int, ours: int, path: str, by_name: bool) -> Found:
         id=pool_id,
         answers=answers,
         unreadable=records.unreadable(),
-        begun=_is_begun(ours),
+        begun=has_name(ours, RESTAMPING),
     )
 
 
@@ -329,13 +329,6 @@ def _candidates(table: MountTable, path: str) -> set[str]:
 
 
 # --- the word that it is being done -----------------------------------------------------------
-
-
-def _is_begun(ours: int) -> bool:
-    with suppress(FileNotFoundError):
-        os.stat(RESTAMPING, dir_fd=ours, follow_symlinks=False)
-        return True
-    return False
 
 
 def _begin(ours: int) -> None:

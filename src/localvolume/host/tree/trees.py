@@ -76,12 +76,9 @@ def rename_new(from_fd: int, name: str, to_fd: int, new_name: str) -> None:
             raise
     else:
         return
-    try:
-        os.stat(new_name, dir_fd=to_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        os.rename(name, new_name, src_dir_fd=from_fd, dst_dir_fd=to_fd)
-    else:
+    if has_name(to_fd, new_name):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new_name)
+    os.rename(name, new_name, src_dir_fd=from_fd, dst_dir_fd=to_fd)
 
 
 def _renameat2(from_fd: int, name: str, to_fd: int, new_name: str) -> None:
@@ -162,6 +159,15 @@ def read_file(parent: int, name: str, most: int) -> bytes:
     if len(content) > most:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), name)
     return content
+
+
+def has_name(parent: int, name: str) -> bool:
+    """Whether there is anything of that name in an open directory; raises OSError."""
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def list_names(parent: int) -> list[str]:

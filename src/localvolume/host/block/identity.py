@@ -7,6 +7,7 @@ lies in its disk's table, a disk's own table does not count.
 import os
 import re
 import struct
+from uuid import UUID
 
 from localvolume.host.block.sysfs import base_of, disk_of, read, udev_properties, uevent, words
 from localvolume.host.loop.users import DELETED, loop_status
@@ -47,9 +48,7 @@ def _gpt(
     if len(entry) < 128 or struct.unpack_from("<Q", entry, 32)[0] * sector_bytes != start_bytes:
         return None
     # The first three fields of a GUID are little-endian on disk.
-    first, second, third = struct.unpack_from("<IHH", entry, 16)
-    rest = entry[24:32].hex()
-    return f"{first:08x}-{second:04x}-{third:04x}-{rest[:4]}-{rest[4:]}"
+    return str(UUID(bytes_le=entry[16:32]))
 
 
 def _mbr(sector: bytes, sector_bytes: int, number: int, start_bytes: int) -> str | None:

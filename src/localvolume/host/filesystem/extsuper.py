@@ -15,6 +15,8 @@ _HAS_64BIT, _HAS_EXTENTS, _NEEDS_RECOVERY = 0x80, 0x40, 0x4  # s_feature_incompa
 _CLEAN = 1  # s_state
 # mke2fs and resize2fs drop a last group with less room than this beyond what it needs itself.
 _LEAST_IN_GROUP = 50
+# Of the groups that hold a copy of the superblock, all but the first two (sparse_super).
+_POWERS = frozenset(int(base**exponent) for base in (3, 5, 7) for exponent in range(1, 41))
 #: The root directory, lost+found and the like, in blocks: at most, when empty.
 INITIAL = 8
 
@@ -152,18 +154,9 @@ def short(raw: bytes, offset: int) -> int:
 
 def _holds_copy(group: int) -> bool:
     """Whether a group holds a copy of the superblock (sparse_super)."""
-    if group <= 1:
-        return True
-    for base in (3, 5, 7):
-        power = base
-        while power < group:
-            power *= base
-        if power == group:
-            return True
-    return False
+    return group <= 1 or group in _POWERS
 
 
 def _copies(groups: int) -> int:
     """How many of the first groups hold a copy of the superblock."""
-    powers = (int(base**exponent) for base in (3, 5, 7) for exponent in range(1, 41))
-    return min(groups, 2) + sum(power < groups for power in powers)
+    return min(groups, 2) + sum(power < groups for power in _POWERS)

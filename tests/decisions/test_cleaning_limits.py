@@ -69,7 +69,7 @@ async def test_what_runs_already_is_counted_and_never_waits() -> None:
 
 
 async def test_a_class_may_allow_more() -> None:
-    gate = Gate(DeviceLimits(default=1))
+    gate = Gate(DeviceLimits())
     tasks = {name: gate.start(name, limit=2) for name in "abc"}
     await settle()
     assert gate.began == ["a", "b"]
@@ -127,8 +127,3 @@ async def test_an_error_in_a_cleaning_gives_its_place_to_the_next() -> None:
             raise OSError("broken")
     async with asyncio.timeout(30), limits.hold("8:0"):
         assert limits._devices["8:0"].running == 1
-
-
-def test_a_limit_below_one_would_clean_nothing() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        DeviceLimits(default=0)

@@ -22,10 +22,7 @@ class DeviceLimits:
     two cleanings of a rotating disk are slower than one after the other.
     """
 
-    def __init__(self, default: int = 1) -> None:
-        if default < 1:
-            raise ValueError(f"at least one cleaning must be allowed, got {default}")
-        self._default = default
+    def __init__(self) -> None:
         self._devices: dict[str, _Device] = {}
 
     @asynccontextmanager
@@ -34,10 +31,10 @@ class DeviceLimits:
     ) -> AsyncIterator[None]:
         """Wait for a place; leaving the block (also by cancellation) gives it to the next.
 
-        `limit`: for this cleaning, instead of the default: it begins while fewer than that run.
+        `limit`: for this cleaning, instead of one: it begins while fewer than that run.
         `running`: it runs already, somewhere else: it is counted and never waits.
         """
-        limit = self._default if limit is None else max(1, limit)
+        limit = 1 if limit is None else max(1, limit)
         device = self._devices.setdefault(key, _Device())
         if not running and (device.waiting or device.running >= limit):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
 
+from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.directory.projects import ProjectTaken
 from localvolume.backends.model import Backend, BackendFailed, Impossible, NotThisVolume, Record
 from localvolume.backends.pool import directories
@@ -19,15 +19,6 @@ from localvolume.backends.pool.layout import (
     parents_of_all,
 )
 from localvolume.backends.pool.session import OpenPool
-
-
-@runtime_checkable
-class NeedsProjects(Protocol):
-    """A backend whose volumes have quota projects: the pool writes the number down before use."""
-
-    def free_project(self, pool: int, record: Record, taken: Collection[int]) -> int:
-        """A number for a new volume that is not among `taken`, 0 where it needs none."""
-        ...
 
 
 def is_placed(record: Record) -> bool:
@@ -61,7 +52,8 @@ def begin(using: OpenPool, backend: Backend, record: Record) -> Record:
             _check_place(using, record.directory, others)
         elif record.directory:
             raise Impossible("an image has no directory of its own")
-        if isinstance(backend, NeedsProjects):
+        if isinstance(backend, DirectoryBackend):
+            # Written down before it is used.
             taken = using.neighbours.projects()
             record = replace(record, project=backend.free_project(using.root.pool, record, taken))
         using.reserved[record.name] = record

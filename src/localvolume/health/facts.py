@@ -25,7 +25,7 @@ from localvolume.host.filesystem.errors import (
     filesystem_failure,
     kernel_name,
 )
-from localvolume.host.loop import backing
+from localvolume.host.loop import attach
 from localvolume.host.mount.mounts import Mount, MountTable, read_mount_table
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.host.syscalls import fstatfs
@@ -229,7 +229,7 @@ def _astray(path: str, image: Image) -> Seen:
     to: the number of a loop device that was detached is given to whoever asks next."""
     node = real(path)
     try:
-        loop = backing.look(node)
+        loop = attach.look(node)
         filesystem = os.stat(image.directory).st_dev
     except OSError as error:
         return Seen(unknown=f"it is not known what is behind {node}: {error.strerror}")

@@ -8,42 +8,17 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import struct
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from localvolume.host import locks
+from localvolume.host.block import sysfs
 from localvolume.host.block.blockdev import exclusive_open
-from localvolume.host.loop.backing import (
-    AUTOCLEAR,
-    DIRECT_IO,
-    INFO_BYTES,
-    INFO_FLAGS,
-    Loop,
-    attached,
-    identity,
-    info,
-    look,
-    on_file,
-    open_loop,
-    status,
-)
 from localvolume.host.syscalls import closed_after
-
-# One door for those who work with loop devices.
-__all__ = [
-    "Loop",
-    "NoLoopDevice",
-    "StillInUse",
-    "attach",
-    "attached",
-    "borrowed",
-    "detach",
-    "look",
-    "on_file",
-    "set_capacity",
-    "why_none",
-]
+from localvolume.host.tree.entries import device_number
 
 _CONTROL = "/dev/loop-control"
 _GET_FREE, _CONFIGURE = 0x4C82, 0x4C0A
@@ -52,6 +27,26 @@ _CLR_FD, _SET_STATUS64, _SET_CAPACITY = 0x4C01, 0x4C04, 0x4C07
 _ATTEMPTS = 64
 # Seconds: udev opens every device that changes, for a moment.
 _PATIENCE = 2.0
+
+# struct loop_info64: lo_offset at 24, lo_sizelimit at 32, lo_flags at 52.
+_INFO_BYTES, _INFO_FLAGS = 232, 52
+_READ_ONLY, _AUTOCLEAR, _DIRECT_IO = 1, 4, 16
+_GET_STATUS64 = 0x4C05
+_LOOP_MAJOR = 7
+
+
+class Loop(NamedTuple):
+    """A loop device and what stands behind it."""
+
+    #: ``/dev/loop3``.
+    node: str
+    #: Its own number, ``major:minor``.
+    device: str
+    #: Of the file behind it: ``st_dev`` and ``st_ino``.
+    behind: tuple[int, int]
+    direct: bool
+    #: The whole file, for writing, until it is detached: as ``attach`` does it.
+    ours: bool
 
 
 class NoLoopDevice(Exception):
@@ -101,7 +96,7 @@ def borrowed(
 
     Raises as ``attach`` does, and ``StillInUse`` when the device does not go at the end.
     """
-    fd, loop = _configure(file, block_size, AUTOCLEAR, chosen)
+    fd, loop = _configure(file, block_size, _AUTOCLEAR, chosen)
     with closed_after(fd):
         yield loop
     _await_gone(loop)
@@ -120,7 +115,7 @@ def detach(loop: Loop) -> None:
     except FileNotFoundError:
         return
     with closed_after(fd):
-        found = status(fd, loop.node)
+        found = _status(fd, loop.node)
         if found is None or found.behind != loop.behind:
             return
         # A writer's last close flushes nothing while another process looks at the device, and the
@@ -143,8 +138,8 @@ def detach(loop: Loop) -> None:
 
 def set_capacity(loop: Loop) -> None:
     """Let the device have the present size of the file behind it. Raises OSError."""
-    with closed_after(open_loop(loop.node)) as fd:
-        found = status(fd, loop.node)
+    with closed_after(_open(loop.node)) as fd:
+        found = _status(fd, loop.node)
         if found is None or found.behind != loop.behind:
             raise OSError(errno.ENXIO, "another file is behind the loop device", loop.node)
         fcntl.ioctl(fd, _SET_CAPACITY)
@@ -156,8 +151,8 @@ def _configure(
     """Return the open loop device and what it is."""
     if reason := why_none():
         raise NoLoopDevice(reason)
-    wanted = bytearray(INFO_BYTES)
-    struct.pack_into("=I", wanted, INFO_FLAGS, flags | DIRECT_IO)
+    wanted = bytearray(_INFO_BYTES)
+    struct.pack_into("=I", wanted, _INFO_FLAGS, flags | _DIRECT_IO)
     # Only for people: 63 bytes at most.
     name = os.path.basename(os.readlink(f"/proc/self/fd/{file}"))
     wanted[56 : 56 + 63] = os.fsencode(name)[:63].ljust(63, b"\0")
@@ -188,8 +183,8 @@ def _configure(
 
 
 def _verified(fd: int, node: str, file: int) -> Loop:
-    loop = status(fd, node)
-    if loop is None or loop.behind != identity(file):
+    loop = _status(fd, node)
+    if loop is None or loop.behind != _identity(file):
         raise OSError(errno.ENXIO, "the loop device does not stand on the file", node)
     return loop
 
@@ -208,7 +203,7 @@ def _free() -> tuple[int, str]:
         os.close(control)
     node = f"/dev/loop{number}"
     try:
-        return open_loop(node, os.O_RDWR), node
+        return _open(node, os.O_RDWR), node
     except FileNotFoundError as error:
         raise NoLoopDevice(f"there is no {node}: give the agent the host's /dev") from error
 
@@ -226,17 +221,104 @@ def _await_gone(loop: Loop) -> None:
 
 def _keep(loop: Loop) -> None:
     """Take back that the device goes at its last close."""
-    fd = open_loop(loop.node)
+    fd = _open(loop.node)
     try:
-        answer, found = info(fd), status(fd, loop.node)
+        answer, found = _info(fd), _status(fd, loop.node)
         if answer is None or found is None or found.behind != loop.behind:
             return
         changed = bytearray(answer)
-        flags = struct.unpack_from("=I", answer, INFO_FLAGS)[0]
-        struct.pack_into("=I", changed, INFO_FLAGS, flags & ~AUTOCLEAR)
+        flags = struct.unpack_from("=I", answer, _INFO_FLAGS)[0]
+        struct.pack_into("=I", changed, _INFO_FLAGS, flags & ~_AUTOCLEAR)
         fcntl.ioctl(fd, _SET_STATUS64, bytes(changed))
     except OSError as error:
         if error.errno != errno.ENXIO:  # it went by itself after all
             raise
     finally:
         os.close(fd)
+
+
+# --- what stands behind one: by its status alone -------------------------------------------------
+
+
+def look(node: str) -> Loop | None:
+    """Ask a loop device what stands behind it; None where nothing does or there is no such node.
+
+    Raises OSError.
+    """
+    try:
+        fd = _open(node)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # being detached
+            return None
+        raise
+    with closed_after(fd):
+        return _status(fd, node)
+
+
+def attached() -> Iterator[Loop]:
+    """Yield every loop device in use. Raises OSError, also where one has no node here: what cannot
+    be asked may stand on anything.
+    """
+    for name in sysfs.listing(f"{sysfs.SYS}/block"):
+        if name.startswith("loop") and os.path.exists(f"{sysfs.SYS}/block/{name}/loop"):
+            found = look(f"/dev/{name}")
+            if found is not None:
+                yield found
+            elif not os.path.exists(f"/dev/{name}") and os.path.exists(
+                f"{sysfs.SYS}/block/{name}/loop"
+            ):
+                raise FileNotFoundError(
+                    errno.ENOENT, "in use, and not to be seen: give the agent the host's /dev", name
+                )
+
+
+def on_file(file: int) -> list[Loop]:
+    """Return the loop devices that stand on the open file. Raises OSError."""
+    behind = _identity(file)
+    return [loop for loop in attached() if loop.behind == behind]
+
+
+def _open(node: str, mode: int = os.O_RDONLY) -> int:
+    """Open the node if it is a loop device's; FileNotFoundError where it is anything else."""
+    fd = os.open(node, mode | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    found = os.fstat(fd)
+    if not stat.S_ISBLK(found.st_mode) or os.major(found.st_rdev) != _LOOP_MAJOR:
+        os.close(fd)
+        raise FileNotFoundError(errno.ENOENT, "not a loop device", node)
+    return fd
+
+
+def _info(fd: int) -> bytes | None:
+    """The raw status of an open loop device; None where nothing stands behind it. OSError."""
+    try:
+        return fcntl.ioctl(fd, _GET_STATUS64, bytes(_INFO_BYTES))
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        raise
+
+
+def _status(fd: int, node: str) -> Loop | None:
+    """What stands behind the open loop device; None where nothing does. Raises OSError."""
+    answer = _info(fd)
+    if answer is None:
+        return None
+    number, inode, _, offset, limit = struct.unpack_from("=QQQQQ", answer)
+    flags = struct.unpack_from("=I", answer, _INFO_FLAGS)[0]
+    # The kernel's own form of a device number (huge_encode_dev), unlike libc's.
+    major, minor = (number & 0xFFF00) >> 8, (number & 0xFF) | ((number >> 12) & 0xFFF00)
+    return Loop(
+        node,
+        device_number(os.fstat(fd).st_rdev),
+        (os.makedev(major, minor), inode),
+        bool(flags & _DIRECT_IO),
+        not offset and not limit and not flags & (_READ_ONLY | _AUTOCLEAR),
+    )
+
+
+def _identity(file: int) -> tuple[int, int]:
+    """The numbers of the open file, as ``Loop.behind`` has them. Raises OSError."""
+    found = os.fstat(file)
+    return found.st_dev, found.st_ino

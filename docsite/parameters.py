@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from docsite.markdown import Missing, code, page, table
-from localvolume.config.agent_flags import LOCAL_PATH_PROVISIONER
+from localvolume.config.flags.agent import LOCAL_PATH_PROVISIONER
 from localvolume.config.foreign import kutti, openebs
 from localvolume.config.pools import DYNAMIC_PROVISIONER, Flavor
 from localvolume.dynamic.classes.parameters import READERS

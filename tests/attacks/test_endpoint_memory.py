@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from prometheus_client import CollectorRegistry
 
-from localvolume.config.listening import ListenAddress
+from localvolume.config.flags.listening import ListenAddress
 from localvolume.process.endpoints import Endpoints
 from localvolume.process.server import CLIENTS, HEAD_BYTES
 from tests.suite.until import until_async

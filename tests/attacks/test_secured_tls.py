@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from localvolume.config.listening import ListenAddress
+from localvolume.config.flags.listening import ListenAddress
 from localvolume.process.endpoints import Endpoints
 from localvolume.process.guard import Guard
 from localvolume.process.secured import Certificate, CertificateInvalid

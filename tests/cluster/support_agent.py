@@ -23,7 +23,7 @@ from localvolume.agent.options import AgentOptions
 from localvolume.agent.paces import Paces
 from localvolume.cleaning.run import clean
 from localvolume.cleaning.steps import DeviceCalls
-from localvolume.config.listening import ListenAddress
+from localvolume.config.flags.listening import ListenAddress
 from localvolume.host.filesystem.volumenotes import NAME as NOTE
 from localvolume.host.mount.mounts import read_mount_table
 from localvolume.static.paces import StaticPaces

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from localvolume.config.listening import ListenAddress
+from localvolume.config.flags.listening import ListenAddress
 from localvolume.controller.controller import Controller, ControllerOptions, LeaseOptions
 from localvolume.controller.leading import Pace
 from localvolume.controller.model import Policy

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from localvolume.agent.options import AgentOptions
-from localvolume.config.listening import ListenAddress
+from localvolume.config.flags.listening import ListenAddress
 from localvolume_lab.controlplane.ports import free_ports
 from tests.cluster.support_agent import AgentThread
 from tests.cluster.support_dynamic import DynamicLab

@@ -10,7 +10,7 @@ import pytest
 
 from localvolume.agent import taint
 from localvolume.agent.options import AgentOptions
-from localvolume.config.listening import ListenAddress
+from localvolume.config.flags.listening import ListenAddress
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, JsonPatch
 from localvolume.kube.errors import LookAgain

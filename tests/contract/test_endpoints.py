@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from localvolume.config.listening import ListenAddress
+from localvolume.config.flags.listening import ListenAddress
 from localvolume.process.endpoints import Endpoints
 from localvolume.process.server import CLIENTS
 from tests.suite.until import until_async

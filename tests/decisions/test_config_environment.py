@@ -4,10 +4,10 @@ import argparse
 
 import pytest
 
-from localvolume.config.agent_flags import AGENT_FLAGS
 from localvolume.config.environment import AgentEnvironment, EnvironmentInvalid
-from localvolume.config.flags import add_flags
-from localvolume.config.listening import ListenAddress, parse_listen_address
+from localvolume.config.flags.agent import AGENT_FLAGS
+from localvolume.config.flags.listening import ListenAddress, parse_listen_address
+from localvolume.config.flags.table import add_flags
 
 KUBELET = "/var/lib/kubelet"
 

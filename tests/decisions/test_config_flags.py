@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.config.agent_flags import AGENT_FLAGS
-from localvolume.config.controller_flags import CONTROLLER_FLAGS
-from localvolume.config.flags import Flag, add_flags, output, values
+from localvolume.config.flags.agent import AGENT_FLAGS
+from localvolume.config.flags.controller import CONTROLLER_FLAGS
+from localvolume.config.flags.table import Flag, add_flags, output, values
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "flags.md").read_text()
 

@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.config.agent_flags import AGENT_FLAGS
 from localvolume.config.environment import EnvironmentInvalid
-from localvolume.config.flags import add_flags
+from localvolume.config.flags.agent import AGENT_FLAGS
+from localvolume.config.flags.table import add_flags
 from localvolume.config.foreign import openebs
 from localvolume.config.foreign.openebs import HostpathClass
 

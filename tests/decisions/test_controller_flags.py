@@ -7,9 +7,9 @@ import pytest
 
 from localvolume.cli.controller import options_of
 from localvolume.cli.main import main
-from localvolume.config.controller_flags import CONTROLLER_FLAGS
-from localvolume.config.flags import add_flags
-from localvolume.config.listening import ListenAddress
+from localvolume.config.flags.controller import CONTROLLER_FLAGS
+from localvolume.config.flags.listening import ListenAddress
+from localvolume.config.flags.table import add_flags
 from localvolume.controller.controller import ControllerOptions, LeaseOptions
 
 

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from localvolume.cli import check_config
-from localvolume.config.agent_flags import POOL_FLAGS
-from localvolume.config.flags import add_flags
+from localvolume.config.flags.agent import POOL_FLAGS
+from localvolume.config.flags.table import add_flags
 from localvolume.config.foreign import lvmd
 from localvolume.config.model import ConfigurationInvalid
 from localvolume.config.pools import DYNAMIC_PROVISIONER, LvmConfig, PoolConfig

@@ -7,8 +7,8 @@ import argparse
 import pytest
 
 from localvolume.cli.controller import options_of
-from localvolume.config.controller_flags import CONTROLLER_FLAGS
-from localvolume.config.flags import add_flags
+from localvolume.config.flags.controller import CONTROLLER_FLAGS
+from localvolume.config.flags.table import add_flags
 from localvolume.controller.model import Policy
 from tests.decisions.support_routing import OURS
 from tests.suite.names import KUTTI, LOCAL_PATH, OPENEBS

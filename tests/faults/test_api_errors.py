@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.agent.options import AgentOptions
-from localvolume.config.listening import ListenAddress
+from localvolume.config.flags.listening import ListenAddress
 from tests.cluster.support_agent import AgentThread, Class, Lab
 from tests.faults.support_proxy import Order, Proxy, proxy_for
 from tests.host.support_devices import tmpfs

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from localvolume.agent.deeds import Deeds
 from localvolume.agent.paces import Paces
-from localvolume.config.agent_flags import CONFIG_DIRECTORY
 from localvolume.config.environment import AgentEnvironment
-from localvolume.config.listening import DEFAULT_METRICS_PATH, ListenAddress
+from localvolume.config.flags.agent import CONFIG_DIRECTORY
+from localvolume.config.flags.listening import DEFAULT_METRICS_PATH, ListenAddress
 from localvolume.config.sources import Others
 from localvolume.health.model import Patience
 from localvolume.static.role import GRACE_SECONDS

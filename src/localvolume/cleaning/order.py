@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from localvolume.cleaning.method import VolumeKind, VolumeMode
-from localvolume.config.flags import Flag, add_flags
+from localvolume.config.flags.table import Flag, add_flags
 from localvolume.config.syntax.durations import parse_duration
 from localvolume.config.variables import LOCAL_PV_BLKDEVICE, LOCAL_PV_FILESYSTEM, Variable
 from localvolume.volumes.identity import Identity, from_annotation, to_annotation

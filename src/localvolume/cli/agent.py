@@ -13,9 +13,9 @@ from localvolume.agent.options import AgentOptions
 from localvolume.agent.paces import Paces
 from localvolume.cli.logs import add_log_arguments, set_up
 from localvolume.cli.process import run_process
-from localvolume.config.agent_flags import AGENT_FLAGS, FLEXVOLUME_DRIVER, POOL_FLAGS
 from localvolume.config.environment import AgentEnvironment, EnvironmentInvalid
-from localvolume.config.flags import add_flags, values
+from localvolume.config.flags.agent import AGENT_FLAGS, FLEXVOLUME_DRIVER, POOL_FLAGS
+from localvolume.config.flags.table import add_flags, values
 from localvolume.config.sources import Others
 
 

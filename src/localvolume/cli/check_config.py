@@ -17,7 +17,7 @@ from typing import Any
 
 from localvolume.cli.judging import problem_of_directory, problems_of_pools
 from localvolume.config import loading
-from localvolume.config.flags import Flag, add_flags, output
+from localvolume.config.flags.table import Flag, add_flags, output
 from localvolume.config.foreign import localpath, lvmd
 from localvolume.config.model import ConfigurationInvalid, Problem
 from localvolume.config.pools import PoolConfig, faults_between

@@ -24,7 +24,7 @@ from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped, Progre
 from localvolume.cleaning.run import clean
 from localvolume.cleaning.target import Target
 from localvolume.cli.logs import add_log_arguments, set_up
-from localvolume.config.flags import Flag, add_flags
+from localvolume.config.flags.table import Flag, add_flags
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry

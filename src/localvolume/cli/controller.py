@@ -9,13 +9,13 @@ from collections.abc import Mapping
 
 from localvolume.cli.logs import add_log_arguments, set_up
 from localvolume.cli.process import run_process
-from localvolume.config.controller_flags import (
+from localvolume.config.flags.controller import (
     CONTROLLER_FLAGS,
     FlagsInvalid,
     check_together,
     lease_namespace,
 )
-from localvolume.config.flags import add_flags
+from localvolume.config.flags.table import add_flags
 from localvolume.config.provisioner import DYNAMIC_PROVISIONER
 from localvolume.controller.controller import Controller, ControllerOptions, LeaseOptions
 from localvolume.controller.leading import Pace

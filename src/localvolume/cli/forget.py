@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 
-from localvolume.config.flags import Flag, add_flags
+from localvolume.config.flags.table import Flag, add_flags
 from localvolume.config.variables import RECORDS_DIR
 from localvolume.host.filesystem.volumenotes import AnotherMount
 from localvolume.host.mount.mounts import read_mount_table

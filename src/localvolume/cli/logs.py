@@ -8,7 +8,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-from localvolume.config.flags import Flag, add_flags
+from localvolume.config.flags.table import Flag, add_flags
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

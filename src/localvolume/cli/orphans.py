@@ -15,9 +15,9 @@ from dataclasses import asdict
 
 from localvolume.backends.pool.survey import survey
 from localvolume.cli.ownpod import own_node
-from localvolume.config.agent_flags import CONFIG, POOL_FLAGS
 from localvolume.config.environment import EnvironmentInvalid
-from localvolume.config.flags import KUBECONFIG, Flag, add_flags, output, values
+from localvolume.config.flags.agent import CONFIG, POOL_FLAGS
+from localvolume.config.flags.table import KUBECONFIG, Flag, add_flags, output, values
 from localvolume.config.model import ConfigurationInvalid
 from localvolume.config.pools import PoolConfig
 from localvolume.config.sources import Others, loader

@@ -17,8 +17,8 @@ from localvolume.cli.judging import problems_of_pools
 from localvolume.cli.ownpod import own_namespace, own_node, own_pod
 from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
 from localvolume.cli.rows import PRINTERS
-from localvolume.config.agent_flags import CONFIG_DIRECTORY
-from localvolume.config.flags import KUBECONFIG, Flag, add_flags, output
+from localvolume.config.flags.agent import CONFIG_DIRECTORY
+from localvolume.config.flags.table import KUBECONFIG, Flag, add_flags, output
 from localvolume.config.loading import load
 from localvolume.config.model import Configuration, ConfigurationInvalid
 from localvolume.config.syntax.names import fault_of_label_value

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from localvolume.config.flags import DRY_RUN, KUBECONFIG, add_flags
+from localvolume.config.flags.table import DRY_RUN, KUBECONFIG, add_flags
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, JsonPatch

@@ -12,7 +12,7 @@ from collections import Counter
 
 from localvolume.backends.pool.restamp import Found, Refused, restamp, survey
 from localvolume.backends.pool.root import PoolUnusable
-from localvolume.config.flags import DRY_RUN, Flag, add_flags
+from localvolume.config.flags.table import DRY_RUN, Flag, add_flags
 
 WAIT_SECONDS = 180.0
 """An agent looks every two minutes at least, and lets go of the pool then."""

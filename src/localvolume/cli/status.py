@@ -10,7 +10,7 @@ import sys
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.reading import ACCESS_FLAGS, access_of, read
 from localvolume.cli.seeing.status.overview import overview
-from localvolume.config.flags import Flag, add_flags, output
+from localvolume.config.flags.table import Flag, add_flags, output
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
 

@@ -19,8 +19,8 @@ from localvolume.cli.seeing.bundle.redact import Redactor
 from localvolume.cli.seeing.bundle.trimming import trimmed
 from localvolume.cli.seeing.reading import ACCESS_FLAGS, access_of, read
 from localvolume.cli.seeing.status.overview import overview
-from localvolume.config.agent_flags import CONFIG_DIRECTORY
-from localvolume.config.flags import Flag, add_flags
+from localvolume.config.flags.agent import CONFIG_DIRECTORY
+from localvolume.config.flags.table import Flag, add_flags
 from localvolume.config.syntax.durations import parse_duration
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError

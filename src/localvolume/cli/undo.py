@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import sys
 
-from localvolume.config.flags import KUBECONFIG, add_flags
+from localvolume.config.flags.table import KUBECONFIG, add_flags
 from localvolume.dynamic.patches import undone
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client

@@ -17,8 +17,8 @@ from localvolume.cli.seeing.why.claim import why_claim
 from localvolume.cli.seeing.why.explanation import Explanation
 from localvolume.cli.seeing.why.path import place_of, volumes_at, why_place
 from localvolume.cli.seeing.why.volume import why_volume
-from localvolume.config.agent_flags import CONFIG_DIRECTORY
-from localvolume.config.flags import Flag, add_flags, output
+from localvolume.config.flags.agent import CONFIG_DIRECTORY
+from localvolume.config.flags.table import Flag, add_flags, output
 from localvolume.config.syntax.readers import did_you_mean
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from localvolume.config import loading, variables
-from localvolume.config.agent_flags import LOCAL_PATH_PROVISIONER
+from localvolume.config.flags.agent import LOCAL_PATH_PROVISIONER
 from localvolume.config.model import Configuration, ConfigurationInvalid, Problem, Served
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from localvolume.config.listening import DEFAULT_METRICS_PATH, ListenAddress
+from localvolume.config.flags.listening import DEFAULT_METRICS_PATH, ListenAddress
 from localvolume.config.variables import MY_NAMESPACE
 from localvolume.controller.caches.cluster import Cluster
 from localvolume.controller.caches.demand import Demand

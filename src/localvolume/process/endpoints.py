@@ -16,7 +16,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from localvolume.config.listening import ListenAddress
+from localvolume.config.flags.listening import ListenAddress
 from localvolume.process.guard import Guard, Secured
 from localvolume.process.server import CLIENT_SECONDS, App, Server, listen
 

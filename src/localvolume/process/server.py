@@ -15,7 +15,7 @@ from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from localvolume.config.listening import ListenAddress
+from localvolume.config.flags.listening import ListenAddress
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.kinds import DAEMON_SETS, EVENTS, NODES
-from localvolume.config.controller_flags import DEFAULT_LEASE_NAME
-from localvolume.config.flags import KUBECONFIG, Flag
+from localvolume.config.flags.controller import DEFAULT_LEASE_NAME
+from localvolume.config.flags.table import KUBECONFIG, Flag
 from localvolume.kube.access.auth import Access, find_access
 from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client

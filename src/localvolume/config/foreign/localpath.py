@@ -14,8 +14,8 @@ from typing import Final
 from yaml.nodes import Node, ScalarNode
 
 from localvolume.config import loading
-from localvolume.config.agent_flags import LOCAL_PATH_PROVISIONER
 from localvolume.config.directories import directory
+from localvolume.config.flags.agent import LOCAL_PATH_PROVISIONER
 from localvolume.config.foreign import localscripts
 from localvolume.config.loading import Source
 from localvolume.config.model import ConfigurationInvalid, Problem

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.kinds import DAEMON_SETS, EVENTS, NODES
-from localvolume.config.controller_flags import DEFAULT_LEASE_NAME
+from localvolume.config.flags.controller import DEFAULT_LEASE_NAME
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
 from localvolume.kube.kinds import (

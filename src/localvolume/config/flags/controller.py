@@ -11,13 +11,13 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from localvolume.config.flags import Flag
-from localvolume.config.listening import (
+from localvolume.config.flags.listening import (
     DEFAULT_LISTEN_ADDRESS,
     SERVING_FLAGS,
     ListenAddress,
     parse_listen_address,
 )
+from localvolume.config.flags.table import Flag
 from localvolume.config.provisioner import DYNAMIC_PROVISIONER
 from localvolume.config.syntax import names
 from localvolume.config.syntax.durations import BadDuration, parse_duration, parse_period

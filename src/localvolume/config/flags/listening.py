@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from localvolume.config.flags import Flag
+from localvolume.config.flags.table import Flag
 
 DEFAULT_LISTEN_ADDRESS: Final = ":8080"
 DEFAULT_METRICS_PATH: Final = "/metrics"

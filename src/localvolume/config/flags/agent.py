@@ -11,12 +11,12 @@ unnoticed. Nothing is looked at periodically on their account unless they are gi
 
 from typing import Final
 
-from localvolume.config.flags import Flag
-from localvolume.config.listening import (
+from localvolume.config.flags.listening import (
     DEFAULT_LISTEN_ADDRESS,
     SERVING_FLAGS,
     parse_listen_address,
 )
+from localvolume.config.flags.table import Flag
 from localvolume.config.syntax.durations import parse_duration, parse_period
 
 CONFIG_DIRECTORY: Final = "/etc/provisioner/config"

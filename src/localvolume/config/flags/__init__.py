@@ -1,0 +1,1 @@
+"""The flags of every command, as tables."""

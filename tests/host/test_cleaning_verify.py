@@ -59,6 +59,14 @@ async def test_what_is_still_recognised_is_not_clean(disk: LoopDevice, workers: 
         await look(block_target(disk), RESET_SIGNATURES, workers)
 
 
+async def test_a_device_that_cannot_be_read_is_not_clean(
+    disk: LoopDevice, workers: Workers
+) -> None:
+    os.truncate(disk.backing, 8 * MIB)
+    with pytest.raises(CleaningFailed, match="its signatures cannot be read"):
+        await look(block_target(disk), RESET_SIGNATURES, workers)
+
+
 async def test_a_device_that_shrinks_is_not_proved(disk: LoopDevice, workers: Workers) -> None:
     """What lay behind its end now may be there again with the next boot."""
     target = block_target(disk)

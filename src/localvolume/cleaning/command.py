@@ -77,5 +77,6 @@ async def run_cleaner(steps: Steps, command: tuple[str, ...]) -> Outcome:
     except CleaningRefused as error:
         raise steps.failed(f"{error.reason} while it ran") from error
     steps.done_bytes = steps.total_bytes = steps.held.size_bytes
-    left = await signature(steps)
-    return "done", 0, "no signature is left" if left is None else f"recognised as {left} now"
+    found = await signature(steps)
+    left = "no signature is left" if found is None else f"recognised as {found.type} now"
+    return "done", 0, left

@@ -46,17 +46,21 @@ async def reset_signatures(steps: Steps) -> device.Outcome:
     if found.dirty is not None:
         raise device.not_zero(steps, found.dirty)
     await device.finish(steps)
-    left = await signature(steps)
-    if left is not None:
-        raise steps.failed(f"still recognised as {left}")
+    await refuse_recognised(steps)
     steps.done_bytes = held.size_bytes
     return "signatures-only", found.samples, "what lies between them was not erased"
 
 
-async def signature(steps: Steps) -> str | None:
-    """The type libblkid recognises on the held device, None for nothing."""
+async def refuse_recognised(steps: Steps) -> None:
+    """Raises CleaningFailed where libblkid recognises anything on the held device."""
+    left = await signature(steps)
+    if left is not None:
+        raise steps.failed(f"still recognised as {left.type}")
+
+
+async def signature(steps: Steps) -> blockdev.Signature | None:
+    """What libblkid recognises on the held device. Raises CleaningFailed where nobody can tell."""
     try:
-        found = await blockdev.read_signature(steps.held.own_path)
-    except (OSError, CommandMissing, CommandTimedOut) as error:
+        return await blockdev.read_signature(steps.held.own_path)
+    except (OSError, blockdev.SignatureUnknown, CommandMissing, CommandTimedOut) as error:
         raise steps.failed(f"its signatures cannot be read: {error}") from error
-    return None if found is None else found.type

@@ -11,13 +11,11 @@ import asyncio
 from localvolume.cleaning import device, proof
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import CleaningPaces
-from localvolume.cleaning.signatures import signature
+from localvolume.cleaning.signatures import refuse_recognised, signature
 from localvolume.cleaning.steps import Steps
 from localvolume.cleaning.target import Target
 from localvolume.cleaning.unfinished import LABEL
-from localvolume.host.block import blockdev
 from localvolume.host.filesystem.filesystems import looks_empty
-from localvolume.host.process.commands import CommandMissing, CommandTimedOut
 from localvolume.host.process.workers import Workers
 
 _ZEROING = frozenset({"discard", "zero", "overwrite"})
@@ -69,14 +67,9 @@ async def _zeros(steps: Steps) -> None:
 
 async def _no_signature(steps: Steps, method: Method) -> None:
     if method.name == "reset-signatures":
-        left = await signature(steps)
-        if left is not None:
-            raise steps.failed(f"still recognised as {left}")
+        await refuse_recognised(steps)
         return
     # An administrator's cleaner may leave what it likes, but not the note that we began before it.
-    try:
-        note = await blockdev.read_signature(steps.held.own_path)
-    except (blockdev.SignatureUnknown, CommandMissing, CommandTimedOut) as error:
-        raise steps.failed(f"its signatures cannot be read: {error}") from error
+    note = await signature(steps)
     if note is not None and note.label == LABEL:
         raise steps.failed("it bears the note of a cleaning that did not end")

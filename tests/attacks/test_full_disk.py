@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.capacity import room
+from localvolume.backends.capacity import capacity
 from tests.host.support_pools import config_of, offer, pool_on, purge, wish
 from tests.suite.units import MIB
 
@@ -40,7 +40,7 @@ def test_volumes_are_removed_where_a_tenant_has_taken_all(fill: object) -> None:
         fill(where / "pvc-1")
         report = store.look()
         assert report.problem == ""
-        assert room(config_of(where), report) == 0
+        assert capacity(config_of(where), report) == 0
         # One after the other, while nothing is purged yet.
         for name in ("pvc-2", "pvc-3", "pvc-1"):
             assert store.retire(wish(name)).state == "removed"
@@ -48,6 +48,6 @@ def test_volumes_are_removed_where_a_tenant_has_taken_all(fill: object) -> None:
         for removed in store.look().records.values():
             purge(store, removed)
         assert not store.look().records
-        assert room(config_of(where), store.look()) > 0
+        assert capacity(config_of(where), store.look()) > 0
         # The reserve is there again for the next time.
         assert (where / ".localvolume" / "spare").stat().st_size == 4096

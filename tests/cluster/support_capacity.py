@@ -8,7 +8,7 @@ from typing import Any
 
 from localvolume.dynamic.capacityrole import CapacityRole
 from localvolume.dynamic.paces import CapacityPaces
-from localvolume.dynamic.plan.capacity import CapacityFacts, ClassRoom, object_name
+from localvolume.dynamic.plan.capacity import CapacityFacts, ClassCapacity, object_name
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
@@ -111,7 +111,10 @@ class Publisher:
             self._facts = node_facts(self.objects, self.node)
         facts = CapacityFacts(
             self._facts,
-            [ClassRoom(name, DYNAMIC_PROVISIONER, rooms) for name, rooms in self._rooms.items()],
+            [
+                ClassCapacity(name, DYNAMIC_PROVISIONER, rooms)
+                for name, rooms in self._rooms.items()
+            ],
         )
         role = eventually_role(self)
         self._loop.call_soon_threadsafe(role.update, facts)

@@ -114,7 +114,7 @@ class Ground:
         flex_drivers: Sequence[str] = (),
         kubeconfig: Path | None = None,
         metrics_certificate: str | None = None,
-        room_for_events: int = QUEUE,
+        event_queue_size: int = QUEUE,
         clock: Clock | None = None,
         wait: bool = True,
     ) -> None:
@@ -135,7 +135,7 @@ class Ground:
                 kubeconfig=str(kubeconfig or self.plane.kubeconfig),
                 listen_address=ListenAddress("127.0.0.1", self.port),
                 metrics_certificate=metrics_certificate,
-                room_for_events=room_for_events,
+                event_queue_size=event_queue_size,
                 clock=clock or Clock(),
             )
         )

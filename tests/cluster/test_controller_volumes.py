@@ -168,5 +168,5 @@ def test_a_crowd_of_lost_volumes_is_all_told_of(ground: Ground) -> None:
     # What is said of one depends on its phase: another is another Event.
     for volume in volumes:
         ground.in_phase(volume["metadata"]["name"], "Available")
-    ground.start(room_for_events=40)
+    ground.start(event_queue_size=40)
     ground.until(lambda: len(ground.events()), lambda count: count == len(volumes))

@@ -222,7 +222,7 @@ async def test_it_gives_up_on_one_event_in_the_end(server: FaultServer, client: 
 
 
 async def test_a_full_queue_drops_the_oldest(server: FaultServer, client: Client) -> None:
-    recorder = EventRecorder(client, "c", "h", room=3)
+    recorder = EventRecorder(client, "c", "h", queue_size=3)
     for number in range(5):
         recorder.event(VOLUME, "Normal", "R", f"{number}")
     assert recorder.lost == 2

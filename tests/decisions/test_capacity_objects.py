@@ -15,7 +15,7 @@ from localvolume.dynamic.plan.capacity import (
     MANAGER_LABEL,
     Action,
     CapacityFacts,
-    ClassRoom,
+    ClassCapacity,
     Create,
     Delete,
     Desired,
@@ -45,11 +45,11 @@ NAMESPACE = "storage"
 World = dict[str, CSIStorageCapacity]
 
 
-def room(name: str = "fast", *rooms: int, provisioner: str = DYNAMIC_PROVISIONER) -> ClassRoom:
-    return ClassRoom(name, provisioner, rooms or (10 * GIB,))
+def room(name: str = "fast", *rooms: int, provisioner: str = DYNAMIC_PROVISIONER) -> ClassCapacity:
+    return ClassCapacity(name, provisioner, rooms or (10 * GIB,))
 
 
-def facts(*classes: ClassRoom, node: NodeFacts = NODE) -> CapacityFacts:
+def facts(*classes: ClassCapacity, node: NodeFacts = NODE) -> CapacityFacts:
     return CapacityFacts(node, classes)
 
 
@@ -60,14 +60,14 @@ def made(action: Create, node: NodeFacts) -> CSIStorageCapacity:
     return msgspec.convert(body, CSIStorageCapacity)
 
 
-def made_anew(about: ClassRoom) -> CSIStorageCapacity:
+def made_anew(about: ClassCapacity) -> CSIStorageCapacity:
     (action,) = plan_objects(facts(about), [])
     assert isinstance(action, Create)
     return made(action, NODE)
 
 
 def thing(
-    about: ClassRoom | None = None,
+    about: ClassCapacity | None = None,
     *,
     node: NodeFacts = NODE,
     name: str = "",
@@ -124,7 +124,7 @@ THREE_LEVELS = NodeFacts("node-a", "uid-a", "host-a", {"zone": "z", "region": "r
     [
         # E14, E16: without a node, whoever knows the facts has none to give.
         pytest.param(facts(), [], [], id="E15-E16-no-class"),
-        pytest.param(facts(ClassRoom("a", "p", ())), [], [], id="E14-no-pool-here"),
+        pytest.param(facts(ClassCapacity("a", "p", ())), [], [], id="E14-no-pool-here"),
         pytest.param(facts(A), [], ["Create a"], id="E17-one-class"),
         pytest.param(facts(A), [thing(A)], [], id="E22-unchanged"),
         pytest.param(facts(A), [thing(room("a", GIB))], ["Patch a"], id="E23-E37-new-capacity"),
@@ -153,7 +153,9 @@ THREE_LEVELS = NodeFacts("node-a", "uid-a", "host-a", {"zone": "z", "region": "r
             id="E25-owner-kept",
         ),
         pytest.param(facts(), [thing(A)], ["Delete a"], id="E26-class-missing"),
-        pytest.param(facts(ClassRoom("a", "p", ())), [thing(A)], ["Delete a"], id="E26-no-pool"),
+        pytest.param(
+            facts(ClassCapacity("a", "p", ())), [thing(A)], ["Delete a"], id="E26-no-pool"
+        ),
         pytest.param(
             facts(A),
             [thing(A, node=NodeFacts("node-a", "uid-a", "another-host"))],
@@ -224,7 +226,7 @@ def test_what_external_provisioner_does(
 @pytest.mark.parametrize("mode", ["E20", "E21", "E39"])
 def test_the_binding_mode_makes_no_difference(mode: str) -> None:
     """Immediate claims are routed by the same objects: the facts do not even tell the mode."""
-    assert "binding" not in str(ClassRoom.__dataclass_fields__)
+    assert "binding" not in str(ClassCapacity.__dataclass_fields__)
     assert kinds(plan_objects(facts(A), [])) == ["Create a"]
 
 
@@ -314,7 +316,7 @@ def test_a_provisioner_too_long_for_a_label_is_shortened() -> None:
 )
 def test_sizes(rooms: tuple[int, ...], capacity: int, maximum: int) -> None:
     """Whole MiB below what there is; a pool with a problem has none, and takes nothing away."""
-    desired = desired_objects([ClassRoom("a", "p", rooms)])["a"]
+    desired = desired_objects([ClassCapacity("a", "p", rooms)])["a"]
     assert (desired.capacity, desired.maximum) == (capacity, maximum)
     assert [bytes_of(text) for text in desired.sizes.values()] == [capacity, maximum]
 
@@ -331,7 +333,7 @@ def test_a_pool_with_a_problem_keeps_the_object_at_zero() -> None:
 
 def test_an_object_says_why_pools_cannot_serve_the_class() -> None:
     """In one line, and no more than an Event holds."""
-    unable = ClassRoom("a", DYNAMIC_PROVISIONER, (0,), "pool fast: no\nquotas " + "x" * 2000)
+    unable = ClassCapacity("a", DYNAMIC_PROVISIONER, (0,), "pool fast: no\nquotas " + "x" * 2000)
     (action,) = plan_objects(facts(unable), [])
     assert isinstance(action, Create)
     (said,) = manifest(action, NODE, NAMESPACE)["metadata"]["annotations"].items()
@@ -477,7 +479,7 @@ NODES = st.sampled_from([NODE, OTHER, NodeFacts("node-a", "uid-2", "host-a")])
 SIZES = st.integers(-MIB, 20 * MIB)
 CLASSES = st.lists(
     st.builds(
-        ClassRoom,
+        ClassCapacity,
         st.sampled_from("abc"),
         st.sampled_from(["p", "q/r"]),
         st.lists(SIZES, max_size=3).map(tuple),
@@ -499,7 +501,7 @@ THINGS = st.builds(
         meta={"deletion_timestamp": going},
     ),
     st.builds(
-        ClassRoom, st.sampled_from("abc"), st.just("p"), st.lists(SIZES, min_size=1).map(tuple)
+        ClassCapacity, st.sampled_from("abc"), st.just("p"), st.lists(SIZES, min_size=1).map(tuple)
     ),
     NODES,
     st.sampled_from(["", "", "csisc-x", object_name("node-a", "a"), object_name("node-a", "a", 1)]),
@@ -511,7 +513,7 @@ THINGS = st.builds(
 
 @given(CLASSES, st.lists(THINGS, max_size=6), NODES)
 def test_whatever_there_is_one_round_makes_it_right(
-    classes: list[ClassRoom], things: list[CSIStorageCapacity], node: NodeFacts
+    classes: list[ClassCapacity], things: list[CSIStorageCapacity], node: NodeFacts
 ) -> None:
     """One right object for each class, no other of ours, and nothing of others is touched."""
     world = {there.metadata.name: there for there in things}

@@ -170,9 +170,9 @@ def test_the_largest_pool_is_what_is_published() -> None:
         lvm_pool(name="data.vg1", of="data", group="vg1", room=3 * GIB),
         lvm_pool(name="data.vg2", of="data", group="vg2", room=2 * GIB),
     ]
-    assert set(plan(facts(*pools)).room["local"]) == {3 * GIB, 2 * GIB}
+    assert set(plan(facts(*pools)).capacity["local"]) == {3 * GIB, 2 * GIB}
     hidden = [*pools, lvm_pool(name="hdd", group="x", room=9 * GIB, by_name_only=True)]
-    assert set(plan(facts(*hidden)).room["local"]) == {3 * GIB, 2 * GIB}
+    assert set(plan(facts(*hidden)).capacity["local"]) == {3 * GIB, 2 * GIB}
 
 
 def test_no_path_lies_in_a_pool_without_directories() -> None:

@@ -36,7 +36,7 @@ def made_in(actions: dict[str, Action]) -> dict[str, str]:
 
 
 def rooms(made: Facts, name: str = "local") -> tuple[int, ...]:
-    return plan(made).room[name]
+    return plan(made).capacity[name]
 
 
 # --- the one with the most room ----------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_what_does_not_fit(
     class_facts, here = storage_class(**wish), pool(abilities=abilities, **config)
     assert why in a(GiveBack, action(claim(), class_facts, here)).reason
     planned_now = plan(facts(class_facts, here))
-    assert not any(planned_now.room.get("local", (0,)))
+    assert not any(planned_now.capacity.get("local", (0,)))
     # What is published beside the room says the same.
     assert all(why in text for text in planned_now.unfit.values())
 
@@ -287,7 +287,7 @@ def test_the_room_that_is_published_is_what_is_left() -> None:
 
 
 def test_a_class_without_pools_here_publishes_nothing() -> None:
-    assert "local" not in plan(facts(pool(classes=("other",)))).room
+    assert "local" not in plan(facts(pool(classes=("other",)))).capacity
 
 
 def test_a_class_or_a_pool_with_a_problem_has_no_room() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from localvolume.backends.capacity import room
+from localvolume.backends.capacity import capacity
 from localvolume.backends.model import Record
 from localvolume.dynamic.model import (
     Action,
@@ -418,7 +418,7 @@ def test_no_more_is_promised_than_there_is_room(world: Facts) -> None:
     for here in world.pools:
         if here.config.flavor != "native":
             continue
-        left = room(here.config, here.report)
+        left = capacity(here.config, here.report)
         for name, one in world.promised:
             known = here.report.records.get(one.name)
             if name == here.config.name:

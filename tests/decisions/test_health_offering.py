@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from localvolume.backends.capacity import room
+from localvolume.backends.capacity import capacity
 from localvolume.config.model import FirstUse
 from localvolume.dynamic.model import GiveBack, Grow, Hold, Make, Retire
 from localvolume.static.facts.known import Changes, Known
@@ -45,8 +45,8 @@ def test_nothing_is_made_in_a_pool_that_has_failed() -> None:
     sound = dynamic.pool()
     dynamic.a(Make, dynamic.action(dynamic.claim(), sound))
     failed = replace(sound, report=replace(sound.report, unwell=UNWELL))
-    assert room(sound.config, sound.report)
-    assert room(failed.config, failed.report) == 0, "and none is published"
+    assert capacity(sound.config, sound.report)
+    assert capacity(failed.config, failed.report) == 0, "and none is published"
     back = dynamic.a(GiveBack, dynamic.action(dynamic.claim(), failed))
     assert UNWELL in back.reason
 

@@ -103,7 +103,7 @@ def test_directories_of_a_pool() -> None:
             "directory",
         )
         assert found.written
-        assert found.takes_room
+        assert found.takes_space
 
 
 def test_what_lies_in_no_pool_is_nowhere() -> None:
@@ -127,11 +127,11 @@ def test_only_sparse_images_take_room() -> None:
             "device",
             "/pools/p",
         )
-        assert found.takes_room is sparse
+        assert found.takes_space is sparse
         # With nothing known of it, as the pool is configured.
         found = place_of(one, Configuration(), pools(replace(IMAGES, sparse=sparse)))
         assert found is not None
-        assert found.takes_room is sparse
+        assert found.takes_space is sparse
 
 
 def test_the_image_that_must_be_behind_a_device_is_the_one_on_record() -> None:

@@ -15,9 +15,9 @@ from localvolume.health.model import (
     Patience,
     Place,
     Plan,
-    Room,
     Say,
     Seen,
+    Space,
     Thin,
     Trouble,
     Wait,
@@ -28,7 +28,7 @@ from localvolume.volumes import marks
 from tests.suite.units import GIB
 
 PLACE = Place(path="/mnt/disk", kind="mount")
-POOLED = Place(path="/pool/one", kind="directory", below="/pool", takes_room=True, pool="fast")
+POOLED = Place(path="/pool/one", kind="directory", below="/pool", takes_space=True, pool="fast")
 PATIENCE = Patience(gone=10, over=30, again=60)
 
 WELL = Seen()
@@ -90,7 +90,7 @@ class TestWhatIsWrong:
             (STOPPED, "ReadOnly"),
             (replace(BROKEN, stopped="it takes no writes"), "ReadOnly"),
             (replace(BROKEN, stopped="it takes no writes", gone="it is gone"), "DeviceGone"),
-            (Seen(room=Room(total_bytes=GIB, available_bytes=0), errors="x"), "IOErrors"),
+            (Seen(space=Space(total_bytes=GIB, available_bytes=0), errors="x"), "IOErrors"),
         ],
     )
     def test_the_worst_comes_first(self, seen: Seen, reason: str | None) -> None:
@@ -123,16 +123,16 @@ class TestWhatIsWrong:
     def test_a_full_pool(
         self, available: int, inodes: int | None, before: str, reason: str | None
     ) -> None:
-        seen = Seen(room=Room(total_bytes=GIB, available_bytes=available, inodes=inodes))
+        seen = Seen(space=Space(total_bytes=GIB, available_bytes=available, inodes=inodes))
         found = judge(POOLED, seen, before)
         assert (found.reason if found else None) == reason
         # What has its room already is not harmed.
-        assert judge(replace(POOLED, takes_room=False), seen, before) is None
+        assert judge(replace(POOLED, takes_space=False), seen, before) is None
 
     def test_a_small_pool_is_full_below_a_mebibyte(self) -> None:
-        room = Room(total_bytes=16 << 20, available_bytes=(1 << 20) - 1)
-        assert judge(POOLED, Seen(room=room)) is not None
-        assert judge(POOLED, Seen(room=replace(room, available_bytes=1 << 20))) is None
+        space = Space(total_bytes=16 << 20, available_bytes=(1 << 20) - 1)
+        assert judge(POOLED, Seen(space=space)) is not None
+        assert judge(POOLED, Seen(space=replace(space, available_bytes=1 << 20))) is None
 
     @pytest.mark.parametrize(
         ("data", "metadata", "health", "before", "reason"),

@@ -128,15 +128,15 @@ def test_the_pool_is_chosen_in_which_it_fits() -> None:
 
 def test_what_a_plan_takes_may_be_of_the_largest() -> None:
     made = plan(facts(claim(size="1Gi"), limited(none=2 * GIB)))
-    assert (made.room["local"], made.largest["local"]) == ((9 * GIB,), GIB)
+    assert (made.capacity["local"], made.largest["local"]) == ((9 * GIB,), GIB)
     made = plan(facts(claim(1, size="2Gi"), claim(2, size="2Gi"), limited(none=2 * GIB)))
-    assert (made.room["local"], made.largest["local"]) == ((8 * GIB,), 0)
+    assert (made.capacity["local"], made.largest["local"]) == ((8 * GIB,), 0)
 
 
 def test_a_class_has_the_largest_of_its_options() -> None:
     pool = limited(none=2 * GIB, together=5 * GIB)
     made = plan(facts(storage_class(option_class="together"), pool))
-    assert (made.room["local"], made.largest["local"]) == ((10 * GIB,), 5 * GIB)
+    assert (made.capacity["local"], made.largest["local"]) == ((10 * GIB,), 5 * GIB)
     assert plan(facts(pool)).largest["local"] == 2 * GIB
 
 
@@ -154,6 +154,6 @@ def test_reserved_room_is_taken_off_all_that_is_free_and_not_off_the_largest() -
     pool = limited(none=2 * GIB)
     kept = replace(pool, config=replace(pool.config, reserve_bytes=7 * GIB))
     made = plan(facts(kept))
-    assert (made.room["local"], made.largest["local"]) == ((3 * GIB,), 2 * GIB)
+    assert (made.capacity["local"], made.largest["local"]) == ((3 * GIB,), 2 * GIB)
     kept = replace(pool, config=replace(pool.config, reserve_bytes=9 * GIB))
     assert plan(facts(kept)).largest["local"] == GIB

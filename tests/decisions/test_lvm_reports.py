@@ -377,7 +377,7 @@ def test_devices_of_others_are_left_alone(line: str) -> None:
 # --- complaints ------------------------------------------------------------------------------
 
 _COMPLAINTS = {
-    "NoRoomInGroup": [
+    "NoSpaceInGroup": [
         'Volume group "vg0" has insufficient free space (127 extents): 150 required.',
         "Insufficient free space: 209 extents needed, but only 103 available",
         "Insufficient suitable allocatable extents for logical volume rr: 6 more required",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.backends.capacity import promised, room
+from localvolume.backends.capacity import capacity, promised
 from localvolume.backends.model import PoolReport, Record, Usage
 from localvolume.config.pools import PoolConfig
 from tests.suite.units import GIB
@@ -71,7 +71,7 @@ def report(total: int, available: int, *records: Record, **used: int) -> PoolRep
     ],
 )
 def test_room(fields: dict[str, Any], seen: PoolReport, expected: int) -> None:
-    assert room(config(**fields), seen) == expected
+    assert capacity(config(**fields), seen) == expected
 
 
 def image(taken: int, outstanding: int, *, used: int, **fields: Any) -> PoolReport:
@@ -103,7 +103,7 @@ def image(taken: int, outstanding: int, *, used: int, **fields: Any) -> PoolRepo
     ],
 )
 def test_room_beside_an_image(fields: dict[str, Any], seen: PoolReport, expected: int) -> None:
-    assert room(config(**fields), seen) == expected
+    assert capacity(config(**fields), seen) == expected
 
 
 def lvm(name: str, size: int, **fields: Any) -> Record:
@@ -148,7 +148,7 @@ def thin(total: int, available: int, *records: Record, foreign: int = 0) -> Pool
 )
 def test_room_of_logical_volumes(fields: dict[str, Any], seen: PoolReport, expected: int) -> None:
     """W-23: TopoLVM: spare-gb is ignored when making."""
-    assert room(config(backend="lvm", **fields), seen) == expected
+    assert capacity(config(backend="lvm", **fields), seen) == expected
 
 
 sizes = st.integers(min_value=0, max_value=20 * GIB)
@@ -166,8 +166,8 @@ def test_who_promises_within_the_room_never_promises_too_much(
     known = config(reserve_bytes=reserve, overbook=overbook)
     seen = report(total, total)
     for number, (share, fill, remove) in enumerate(actions):
-        size = int(room(known, seen) * share)
-        assert 0 <= size <= room(known, seen)
+        size = int(capacity(known, seen) * share)
+        assert 0 <= size <= capacity(known, seen)
         one = record(f"v{number}", size)
         records = {**seen.records, one.name: one}
         if remove and records:
@@ -200,4 +200,4 @@ def test_more_use_never_makes_more_room(total: int, used: int, size: int, reserv
     held = min(used, size, total)
     less = report(total, total, record("v", size), v=0)
     more = report(total, total - held, record("v", size), v=held)
-    assert room(known, more) == room(known, less)
+    assert capacity(known, more) == capacity(known, less)

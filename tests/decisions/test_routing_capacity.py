@@ -53,7 +53,7 @@ def test_sizes_that_are_not_said(
     maximum: str | None, room: str | None, expected: tuple[int, int]
 ) -> None:
     (offer,) = offers_for(NOW, [capacity("n1", maximum, room)], Nodes([node("n1")]))
-    assert (offer.largest // GIB, offer.room // GIB) == expected
+    assert (offer.largest // GIB, offer.capacity // GIB) == expected
 
 
 def test_whose_room_does_not_count() -> None:
@@ -172,14 +172,14 @@ def test_many_at_once_fill_nodes_and_never_one_beyond_its_room(
     ledger = Ledger()
     for number, size in enumerate(sizes):
         found = choose(offers, size, OURS, ledger.taken, {})
-        left = [offer.room - ledger.taken.get((OURS, offer.key), 0) for offer in offers]
+        left = [offer.capacity - ledger.taken.get((OURS, offer.key), 0) for offer in offers]
         if found is None:
             assert max(left) < size
         else:
-            assert found.room - ledger.taken.get((OURS, found.key), 0) == max(left)
+            assert found.capacity - ledger.taken.get((OURS, found.key), 0) == max(left)
             ledger.put_in(f"x/{number}", Held(OURS, found.key, size, 0.0), 0.0)
     for offer in offers:
-        assert ledger.taken.get((OURS, offer.key), 0) <= offer.room
+        assert ledger.taken.get((OURS, offer.key), 0) <= offer.capacity
 
 
 def test_what_is_held_is_counted_once_and_not_for_ever() -> None:

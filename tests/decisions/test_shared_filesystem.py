@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.backends.capacity import beside, most_of, price, room, worth
+from localvolume.backends.capacity import beside, capacity, most_of, price, worth
 from localvolume.backends.model import BackendName, PoolReport, Record, Usage
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.model import Facts, GiveBack, Grow, Hold, Make, Pool
-from localvolume.dynamic.plan.capacity import ClassRoom, desired_objects
+from localvolume.dynamic.plan.capacity import ClassCapacity, desired_objects
 from localvolume.dynamic.plan.plan import plan
 from localvolume.dynamic.plan.world import with_neighbours
 from tests.decisions.support_dynamic import (
@@ -49,7 +49,7 @@ def in_class(number: int, name: str, size: str) -> Any:
 
 
 def rooms(made: Facts) -> dict[str, int]:
-    return {name: sum(room) for name, room in plan(made).room.items()}
+    return {name: sum(room) for name, room in plan(made).capacity.items()}
 
 
 # --- what one has promised is missing from the others -----------------------------------------
@@ -119,9 +119,9 @@ def test_what_a_class_is_said_to_have_counts_a_shared_room_once() -> None:
         for name, disk in (("a", DISK), ("b", DISK), ("c", "8:2"))
     ]
     made = plan(facts(*pools, shared))
-    assert made.room == {"both": (SIZE, SIZE)}
+    assert made.capacity == {"both": (SIZE, SIZE)}
     said = desired_objects(
-        [ClassRoom("both", "p", made.room["both"], largest=made.largest["both"])]
+        [ClassCapacity("both", "p", made.capacity["both"], largest=made.largest["both"])]
     )
     assert (said["both"].capacity, said["both"].maximum) == (2 * SIZE, SIZE)
 
@@ -220,18 +220,18 @@ def test_room_beside_another_pool(
 ) -> None:
     """Of an own pool that found the filesystem empty, before the other one looked."""
     others = beside([(config("other", **other), seen)])
-    assert room(config(**own), report(100, 100), others) == expected
+    assert capacity(config(**own), report(100, 100), others) == expected
 
 
 def test_what_a_pool_with_a_problem_found_to_be_free_counts_for_nothing() -> None:
     dark = PoolReport(name="other", problem="not mounted", dormant={"v": kept("v", 60)})
-    assert room(config(), report(100, 100), beside([(config("other"), dark)])) == 40
+    assert capacity(config(), report(100, 100), beside([(config("other"), dark)])) == 40
 
 
 def test_beside_what_nobody_can_tell_there_is_no_room() -> None:
     """For the metric, too, which asks for no class."""
     dark = PoolReport(name="other", problem="broken", uncounted="Input/output error")
-    assert room(config(), report(100, 100), beside([(config("other"), dark)])) == 0
+    assert capacity(config(), report(100, 100), beside([(config("other"), dark)])) == 0
 
 
 sizes = st.integers(min_value=0, max_value=20 * GIB)
@@ -260,7 +260,7 @@ def test_who_promises_within_the_room_never_promises_too_much_together(
         others = [
             (configs[other], reports[other]) for other in range(len(configs)) if other != which
         ]
-        size = int(room(mine, seen, beside(others)) * share)
+        size = int(capacity(mine, seen, beside(others)) * share)
         one = kept(f"v{number}", size, backend=mine.backend)
         file = price(mine.backend, size)
         held = int(file * fill)

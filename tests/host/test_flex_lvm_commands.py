@@ -24,7 +24,13 @@ from localvolume.config.pools import LvmConfig
 from localvolume.flexvolume.driver import DriverFailed, Owned, Volume
 from localvolume.flexvolume.drivers.lvm.driver import LvmDriver
 from localvolume.flexvolume.drivers.lvm.group import Group
-from localvolume.host.lvm.commands import GroupMissing, LogicalVolume, Lvm, LvmFailed, NoRoomInGroup
+from localvolume.host.lvm.commands import (
+    GroupMissing,
+    LogicalVolume,
+    Lvm,
+    LvmFailed,
+    NoSpaceInGroup,
+)
 from localvolume.volumes.lvtags import encode
 from tests.host.support_images import run_here
 
@@ -352,7 +358,7 @@ def test_no_room(tmp_path: Path, thin_pool: str, said: str) -> None:
         DriverFailed, match=r"no room for (pvc-1: 32Mi are wanted, and 4Ki|the thi)"
     ):
         host.opened().make(volume(), [])
-    with pytest.raises(NoRoomInGroup):
+    with pytest.raises(NoSpaceInGroup):
         host.lvm().create(host.group, "pvc-1", 1)
 
 

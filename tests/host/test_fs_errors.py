@@ -221,15 +221,15 @@ def test_what_is_behind_the_loop_device_of_an_image(images: Path, tmp_path: Path
 def test_the_room_in_a_pool(tmp_path: Path) -> None:
     with tmpfs(size=16 * MIB) as pool:
         (pool / "volume").mkdir()
-        place = Place(path=f"{pool}/volume", kind="directory", below=str(pool), takes_room=True)
-        room = Look(read_mount_table()).at(place).room
-        assert room is not None
-        assert room.total_bytes == room.available_bytes == 16 * MIB
+        place = Place(path=f"{pool}/volume", kind="directory", below=str(pool), takes_space=True)
+        space = Look(read_mount_table()).at(place).space
+        assert space is not None
+        assert space.total_bytes == space.available_bytes == 16 * MIB
         with (pool / "volume" / "big").open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, 16 * MIB)
-        room = Look(read_mount_table()).at(place).room
-        assert room is not None
-        assert room.available_bytes == 0
+        space = Look(read_mount_table()).at(place).space
+        assert space is not None
+        assert space.available_bytes == 0
 
 
 async def test_a_place_that_hangs_is_left_behind_alone(tmp_path: Path) -> None:

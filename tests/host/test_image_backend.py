@@ -14,7 +14,7 @@ import pytest
 
 from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.fstools import may_resize_mounted
-from localvolume.backends.model import BackendFailed, Impossible, NoRoom, NotThisVolume, Record
+from localvolume.backends.model import BackendFailed, Impossible, NoSpace, NotThisVolume, Record
 from localvolume.backends.pool.pool import PoolStore
 from localvolume.host.filesystem import extsuper
 from localvolume.host.loop import attach
@@ -146,14 +146,14 @@ def test_direct_io_is_used_where_the_filesystem_has_it(pool: ImagePool) -> None:
 
 def test_a_full_pool_is_no_room_and_nothing_remains(tmp_path: Path, run: Run) -> None:
     with formatted("ext4") as device, mounted(device) as where, image_pool(where, run) as pool:
-        with pytest.raises(NoRoom):
+        with pytest.raises(NoSpace):
             pool.make(mib=100, sparse=False)
-        with pytest.raises(NoRoom):
+        with pytest.raises(NoSpace):
             pool.make(mib=100, sparse=False, volume_mode="Block")
         assert not list(pool.images.iterdir())
         free = os.statvfs(where).f_bfree
         made = pool.make("pvc-2", mib=10, sparse=False)
-        with pytest.raises(NoRoom):
+        with pytest.raises(NoSpace):
             pool.grow(made, 100)
         assert pool.image(made).stat().st_size < 20 * MIB
         command("dd", "if=/dev/urandom", f"of={where}/fill", "bs=1M", "count=27")
@@ -162,7 +162,7 @@ def test_a_full_pool_is_no_room_and_nothing_remains(tmp_path: Path, run: Run) ->
             while True:
                 os.write(filler, bytes(4096))
         os.close(filler)
-        with pytest.raises(NoRoom):
+        with pytest.raises(NoSpace):
             pool.make("pvc-3", mib=10)
         assert [path.name for path in pool.images.iterdir()] == ["pvc-2.img"]
         assert free

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from localvolume.backends.fstools import may_resize_mounted
-from localvolume.backends.model import BackendFailed, Impossible, NoRoom, Record
+from localvolume.backends.model import BackendFailed, Impossible, NoSpace, Record
 from localvolume.host.process.commandsync import Run
 from tests.suite.units import MIB
 
@@ -209,7 +209,7 @@ def test_no_room_leaves_the_volume_as_it_was(run: Run, fields: dict[str, str]) -
         record = pool.make(mib=30, sparse=False, **fields)
         before = pool.image(record).stat()
         free = os.statvfs(on).f_bfree
-        with pytest.raises(NoRoom):
+        with pytest.raises(NoSpace):
             pool.grow(record, 300)
         after = pool.image(record).stat()
         assert after.st_size == before.st_size

@@ -15,7 +15,7 @@ import pytest
 from localvolume.backends.image import growing, store
 from localvolume.backends.image.backend import ImageBackend
 from localvolume.backends.image.links import Links
-from localvolume.backends.model import BackendFailed, Impossible, NoRoom, NotThisVolume
+from localvolume.backends.model import BackendFailed, Impossible, NoSpace, NotThisVolume
 from localvolume.host.process.commands import Finished
 from localvolume.host.process.commandsync import Run
 from tests.host.support_devices import filesystem, immutable, loop_device, mounted
@@ -227,7 +227,7 @@ class TestGrowing:
             record = replace(pool.make(mib=1, volume_mode="Block"), sparse=False)
             with pytest.raises(OSError, match="not supported") as error:
                 pool.grow(record, 2)
-            assert not isinstance(error.value, NoRoom)
+            assert not isinstance(error.value, NoSpace)
             assert pool.image(record).stat().st_size == MIB
 
     def test_of_what_holds_no_filesystem_nobody_knows_how_far_it_had_grown(

@@ -106,7 +106,7 @@ def promised(report: PoolReport) -> int:
     return sum(_stands_for(report, one, most_of(one)) for one in report.records.values())
 
 
-def room(config: PoolConfig, report: PoolReport, others: Beside = NOBODY) -> int:
+def capacity(config: PoolConfig, report: PoolReport, others: Beside = NOBODY) -> int:
     """Bytes that may still be promised, 0 where nothing may.
 
     Two bounds, and the lower one counts. By the books: what is not reserved, times `overbook`, less

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from localvolume.backends.model import BackendFailed, Busy, NoRoom, Usage
+from localvolume.backends.model import BackendFailed, Busy, NoSpace, Usage
 from localvolume.host.filesystem.extsuper import ExtSuper, read_super
 from localvolume.host.filesystem.xfsprogs import VERSION_COMMAND, for_older_kernels
 from localvolume.host.mount.detached import detached_mount
@@ -46,7 +46,7 @@ def command(run: Run, argv: list[str], timeout: float, *, good: tuple[int, ...] 
     if done.returncode not in good:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()
         words = said[-1] if said else f"exit status {done.returncode}"
-        kind = NoRoom if os.strerror(errno.ENOSPC) in done.stderr else BackendFailed
+        kind = NoSpace if os.strerror(errno.ENOSPC) in done.stderr else BackendFailed
         raise kind(f"{argv[0]}: {words}")
     return done
 

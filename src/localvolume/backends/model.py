@@ -188,7 +188,7 @@ class Busy(BackendFailed):
     """Somebody uses it: it can be done once they have let go."""
 
 
-class NoRoom(BackendFailed):
+class NoSpace(BackendFailed):
     """The pool has not enough room for it: another pool or node may have."""
 
 

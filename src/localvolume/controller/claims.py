@@ -157,7 +157,7 @@ class Routes(Leading[Due]):
     def claims_changed(self, names: Iterable[str]) -> None:
         self._queue.add(names)
 
-    def room_grew(self, class_name: str) -> None:
+    def capacity_grew(self, class_name: str) -> None:
         self._queue.add([name for name, of in self._nowhere.items() if of == class_name])
 
     def node_changed(self, name: str) -> None:

@@ -72,7 +72,7 @@ class ControllerOptions:
     metrics_path: str = DEFAULT_METRICS_PATH
     metrics_certificate: str | None = None
     """The directory of the certificate for TLS; None: none, and everyone reads the metrics."""
-    room_for_events: int = QUEUE
+    event_queue_size: int = QUEUE
     """How many Events may wait to be written."""
 
 
@@ -146,7 +146,7 @@ class Controller:
 
     async def _lead(self, client: Client, cluster: Cluster, demand: Demand) -> None:
         events = EventRecorder(
-            client, COMPONENT, self._identity, room=self._options.room_for_events
+            client, COMPONENT, self._identity, queue_size=self._options.event_queue_size
         )
         means = Means(
             client=client,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from localvolume.backends.model import BackendFailed, NoRoom, Record
+from localvolume.backends.model import BackendFailed, NoSpace, Record
 from localvolume.backends.store import Store
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic import patches
@@ -131,7 +131,7 @@ class Acts:
             record = await self.pools.call(
                 action.pool, action.key, lambda store: store.make(action.record)
             )
-        except NoRoom as error:
+        except NoSpace as error:
             await self._take_back(action.pool, action.record)
             text = f"node {self.node_name}: pool {action.pool.name}: {error}"
             await self._give_back(claim, text)

@@ -10,7 +10,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from localvolume.backends.capacity import room
+from localvolume.backends.capacity import capacity
 from localvolume.dynamic.model import Action, Hold, Pool, Reject
 from localvolume.dynamic.plan.orphans import Orphan
 from localvolume.process.metrics import Metrics, counter, gauge, histogram
@@ -45,7 +45,7 @@ class DynamicMetrics(Metrics):
     pool_size = gauge("localvolume_pool_size_bytes",
         "Size of a pool's filesystem or group", "pool")
     pool_free = gauge("localvolume_pool_available_bytes", "What is free in it", "pool")
-    pool_room = gauge("localvolume_pool_room_bytes", "What may still be promised", "pool")
+    pool_capacity = gauge("localvolume_pool_room_bytes", "What may still be promised", "pool")
     pool_volumes = gauge("localvolume_pool_volumes", "Volumes in a pool", "pool", "state")
     pool_data = gauge("localvolume_pool_data_percent", "How full a thin pool's data is", "pool")
     pool_metadata = gauge("localvolume_pool_metadata_percent",
@@ -111,7 +111,7 @@ class DynamicMetrics(Metrics):
         self.pool_free.labels(name).set(report.available_bytes)
         if not unable:
             # Nobody who asks for it could have it: no number would be true of all.
-            self.pool_room.labels(name).set(room(pool.config, report, pool.beside))
+            self.pool_capacity.labels(name).set(capacity(pool.config, report, pool.beside))
         self.pool_warnings.labels(name).set(len(report.warnings))
         for metric, percent in (
             (self.pool_data, report.data_percent),

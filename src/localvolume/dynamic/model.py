@@ -285,6 +285,6 @@ class Plan:
     """
 
     actions: Sequence[Action]
-    room: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    capacity: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     largest: Mapping[str, int] = field(default_factory=dict)
     unfit: Mapping[str, str] = field(default_factory=dict)

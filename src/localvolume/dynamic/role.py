@@ -22,7 +22,7 @@ from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.dynamic.model import ClassFacts, Facts, Hold, Plan, Pool
 from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.patterns import unmatched
-from localvolume.dynamic.plan.capacity import CapacityFacts, ClassRoom
+from localvolume.dynamic.plan.capacity import CapacityFacts, ClassCapacity
 from localvolume.dynamic.plan.inability import inabilities
 from localvolume.dynamic.plan.orphans import orphans_of
 from localvolume.dynamic.plan.paths import is_surely_elsewhere
@@ -253,19 +253,19 @@ class DynamicRole:
         )
         made = plan(facts)
         self._tell(pools, facts, made)
-        rooms = [
-            ClassRoom(
+        capacities = [
+            ClassCapacity(
                 name,
                 classes[name].object.provisioner,
-                room,
+                capacity,
                 made.unfit[name],
                 largest=made.largest[name],
             )
-            for name, room in made.room.items()
+            for name, capacity in made.capacity.items()
         ]
         if not any(pool.report.taken for pool in pools):
             # Else it is the other agent's to say, and the two would take turns.
-            self.capacities.update(CapacityFacts(node, rooms))
+            self.capacities.update(CapacityFacts(node, capacities))
         self._executor.begin(made, facts)
         waits = [action.again_seconds for action in made.actions if isinstance(action, Hold)]
         if self._pools.unexpanded or any(pool.report.problem for pool in pools):

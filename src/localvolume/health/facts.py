@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from localvolume.health.model import Image, Place, Room, Seen
+from localvolume.health.model import Image, Place, Seen, Space
 from localvolume.host.block.sysfs import SYS, read, real
 from localvolume.host.filesystem.errors import (
     Failure,
@@ -219,7 +219,7 @@ class Look:
         if seen.gone or seen.unknown or seen.errors:
             return seen
         try:
-            return replace(seen, room=_room(directory))
+            return replace(seen, space=_space(directory))
         except OSError as error:
             return _of_error(directory, error)
 
@@ -261,13 +261,13 @@ def _answers(mount_point: str) -> str:
     return ""
 
 
-def _room(directory: str) -> Room:
+def _space(directory: str) -> Space:
     fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         found = fstatfs(fd)
     finally:
         os.close(fd)
-    return Room(
+    return Space(
         total_bytes=found.blocks * found.block_size,
         available_bytes=found.available * found.block_size,
         inodes=found.inodes_free if found.inodes else None,

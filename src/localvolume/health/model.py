@@ -46,13 +46,13 @@ class Place:
     below: str = ""
     written: bool = False
     may_be_absent: bool = False
-    takes_room: bool = False
+    takes_space: bool = False
     pool: str = ""
     image: Image | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Space:
     """What is left in the filesystem of a pool; `inodes` None where they are made as needed."""
 
     total_bytes: int
@@ -81,7 +81,7 @@ class Seen:
     gone: str = ""
     stopped: str = ""
     errors: str = ""
-    room: Room | None = None
+    space: Space | None = None
     thin: Thin | None = None
     unknown: str = ""
 

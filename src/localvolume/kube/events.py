@@ -38,7 +38,7 @@ ATTEMPTS: Final = 40
 class EventRecorder:
     """Say things within `speaking()`, or run `run()` as a task. `lost` counts what was dropped or
     refused, `suppressed` what an object had no budget left for. `component` and `host` say who
-    speaks, and from which node. `room` is for how many Events the queue has room, `attempts` how
+    speaks, and from which node. `queue_size` is how many Events may wait, `attempts` how
     often one is tried.
     """
 
@@ -51,7 +51,7 @@ class EventRecorder:
         clock: Callable[[], float] = time.time,
         backoff: Backoff | None = None,
         correlator: Correlator | None = None,
-        room: int = QUEUE,
+        queue_size: int = QUEUE,
         attempts: int = ATTEMPTS,
     ) -> None:
         self._client: Final = client
@@ -60,7 +60,7 @@ class EventRecorder:
         self._clock: Final = clock
         self._backoff: Final = backoff or Backoff(first=1.0)
         self._correlator: Final = correlator or Correlator()
-        self.room: Final = room
+        self.queue_size: Final = queue_size
         self._attempts: Final = attempts
         self._queue: Final[deque[Occurrence]] = deque()
         self._wake: Final = asyncio.Event()
@@ -72,7 +72,7 @@ class EventRecorder:
 
     def event(self, about: ObjectRef, type_: EventType, reason: str, message: str) -> None:
         """Say that something happened to an object. `reason` is CamelCase, for machines."""
-        if len(self._queue) >= self.room:
+        if len(self._queue) >= self.queue_size:
             self._queue.popleft()
             self.lost += 1
         text = _shortened(message, _MESSAGE_BYTES)

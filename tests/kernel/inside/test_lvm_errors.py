@@ -12,7 +12,7 @@ from localvolume.host.lvm.commands import (
     Lvm,
     LvmFailed,
     NameTaken,
-    NoRoomInGroup,
+    NoSpaceInGroup,
     VolumeInUse,
     VolumeMissing,
 )
@@ -34,16 +34,16 @@ def one(lvm: Lvm, volume_group: str) -> LogicalVolume:
 
 def test_no_room(lvm: Lvm, volume_group: str, thin_pool: str, one: LogicalVolume) -> None:
     before = lvm.volumes(volume_group)
-    with pytest.raises(NoRoomInGroup, match="insufficient free space"):
+    with pytest.raises(NoSpaceInGroup, match="insufficient free space"):
         lvm.create(volume_group, "two", 600 * MIB)
-    with pytest.raises(NoRoomInGroup):
+    with pytest.raises(NoSpaceInGroup):
         lvm.create_pool(volume_group, "two", 600 * MIB)
-    with pytest.raises(NoRoomInGroup):
+    with pytest.raises(NoSpaceInGroup):
         lvm.extend(one, 600 * MIB)
-    with pytest.raises(NoRoomInGroup):
+    with pytest.raises(NoSpaceInGroup):
         lvm.extend(before[-1], 600 * MIB)
     command("lvcreate", "--yes", "--extents", "100%FREE", "--name", "rest", volume_group)
-    with pytest.raises(NoRoomInGroup):
+    with pytest.raises(NoSpaceInGroup):
         lvm.snapshot(volume_group, "one", "then", size_bytes=EXTENT)
     assert {*lvm.volumes(volume_group)} >= {*before}
 
@@ -56,7 +56,7 @@ def test_a_thin_pool_that_is_full(lvm: Lvm, volume_group: str, thin_pool: str) -
         command(*fill)
     full = next(one for one in lvm.volumes(volume_group) if one.kind == "pool")
     assert (full.data_percent, full.health) == (100.0, "out_of_data")
-    with pytest.raises(NoRoomInGroup, match="threshold"):
+    with pytest.raises(NoSpaceInGroup, match="threshold"):
         lvm.create(volume_group, "two", EXTENT, thin_pool=thin_pool)
     lvm.extend(full, 128 * MIB)
     lvm.create(volume_group, "two", EXTENT, thin_pool=thin_pool)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.capacity import room
+from localvolume.backends.capacity import capacity
 from localvolume.backends.lvm.record import growth_name
 from localvolume.backends.lvm.zeroing import Zeroing
-from localvolume.backends.model import BackendFailed, GoesOn, NoRoom, Record
+from localvolume.backends.model import BackendFailed, GoesOn, NoSpace, Record
 from localvolume.host.lvm.commands import Lvm
 from tests.host.support_devices import command
 from tests.host.support_privileges import CAP_SYS_RESOURCE, without_capability
@@ -34,7 +34,7 @@ def begun(pool: Pool) -> int:
 
 def left(pool: Pool) -> int:
     """The MiB that may still be promised."""
-    return room(pool.store.config, pool.store.look()) // MIB
+    return capacity(pool.store.config, pool.store.look()) // MIB
 
 
 def keep(pool: Pool, mib: int) -> None:
@@ -54,7 +54,7 @@ def test_what_is_set_aside_for_a_raw_volume_is_told(thick: Pool) -> None:
     assert (begun(thick), left(thick)) == (4, 8)
     begin(thick, offered, 20)
     assert (begun(thick), left(thick)) == (12, 0)
-    with pytest.raises(NoRoom):
+    with pytest.raises(NoSpace):
         thick.store.grow(offered, 24 * MIB)
     grown = thick.store.grow(offered, 20 * MIB)
     assert (begun(thick), grown.size_bytes) == (0, 20 * MIB)
@@ -131,7 +131,7 @@ def test_the_room_of_striped_volumes_is_what_they_can_have(
         command("lvcreate", "--quiet", "--yes", "--name", "full", "--extents", "251", second_group)
         assert pool.store.look().available_bytes == 3 * EXTENT
         assert left(pool) == 8
-        with pytest.raises(NoRoom):
+        with pytest.raises(NoSpace):
             pool.store.make(pool.record(mib=9))
         pool.end()
     finally:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends.model import NoRoom
+from localvolume.backends.model import NoSpace
 from localvolume.dynamic.model import Pool as PoolFacts
-from localvolume.dynamic.plan.capacity import ClassRoom, Desired, desired_objects
+from localvolume.dynamic.plan.capacity import ClassCapacity, Desired, desired_objects
 from localvolume.dynamic.plan.plan import plan
-from localvolume.host.lvm.commands import NoRoomInGroup
+from localvolume.host.lvm.commands import NoSpaceInGroup
 from tests.decisions.support_dynamic import facts, storage_class
 from tests.host.support_devices import command
 from tests.suite.units import MIB
@@ -49,7 +49,9 @@ def published(pool: Pool, option_class: str = "") -> Desired:
     config = pool.store.config
     wanted = storage_class(provisioner=config.provisioner, option_class=option_class)
     made = plan(facts(wanted, PoolFacts(config=config, report=report)))
-    room = ClassRoom("local", config.provisioner, made.room["local"], largest=made.largest["local"])
+    room = ClassCapacity(
+        "local", config.provisioner, made.capacity["local"], largest=made.largest["local"]
+    )
     return desired_objects([room])["local"]
 
 
@@ -84,9 +86,9 @@ def test_what_is_published_is_what_lvm_makes(case: str, three_disks: str, tmp_pa
         assert said.maximum == largest * EXTENT
         assert said.capacity == free // unit * unit * EXTENT
         lvm = pool.lvm
-        with pytest.raises(NoRoomInGroup):
+        with pytest.raises(NoSpaceInGroup):
             lvm.create(three_disks, "more", said.maximum + unit * EXTENT, **layout)
-        with pytest.raises(NoRoom):
+        with pytest.raises(NoSpace):
             pool.store.make(pool.record("more", (said.maximum + unit * EXTENT) / MIB))
         if largest:
             made = pool.store.make(pool.record("most", said.maximum / MIB))
@@ -101,7 +103,7 @@ def test_stripes_on_disks_of_one_size(three_disks: str, tmp_path: Path) -> None:
     try:
         said = published(pool)
         assert said.maximum == 2 * 127 * EXTENT
-        with pytest.raises(NoRoomInGroup):
+        with pytest.raises(NoSpaceInGroup):
             pool.lvm.create(three_disks, "more", said.maximum + 2 * EXTENT, stripes=2)
         assert pool.store.make(pool.record("most", said.maximum / MIB)).size_bytes == said.maximum
     finally:
@@ -116,7 +118,7 @@ def test_an_option_class_has_its_own_largest(three_disks: str, tmp_path: Path) -
         assert published(pool).maximum == 281 * EXTENT
         assert published(pool, "together").maximum == 100 * EXTENT
         record = pool.record("more", 101 * EXTENT / MIB, option_class="together")
-        with pytest.raises(NoRoom):
+        with pytest.raises(NoSpace):
             pool.store.make(record)
         record = pool.record("most", 100 * EXTENT / MIB, option_class="together")
         assert pool.store.make(record).size_bytes == 100 * EXTENT

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from localvolume.backends.capacity import room
+from localvolume.backends.capacity import capacity
 from localvolume.backends.lvm import removal
-from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NoRoom, NotThisVolume
+from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NoSpace, NotThisVolume
 from localvolume.backends.pool.survey import survey
 from localvolume.host.lvm.commands import Lvm
 from localvolume.host.process.commands import Finished
@@ -260,16 +260,16 @@ def test_what_is_to_be_spared_is_spared(volume_group: str, tmp_path: Path) -> No
     """TopoLVM's lvmd makes volumes of the room that it was told to spare."""
     free = Lvm(run_here).group(volume_group).free_bytes
     pool = pool_on(volume_group, tmp_path, reserve_bytes=free - 20 * MIB)
-    assert room(pool.store.config, pool.store.look()) == 20 * MIB
-    with pytest.raises(NoRoom, match="20971520 are left"):
+    assert capacity(pool.store.config, pool.store.look()) == 20 * MIB
+    with pytest.raises(NoSpace, match="20971520 are left"):
         pool.store.make(pool.record(mib=21))
     offered = pool.offer(mib=9)
     assert offered.size_bytes == 12 * MIB
-    with pytest.raises(NoRoom):
+    with pytest.raises(NoSpace):
         pool.store.grow(offered, 21 * MIB)
     assert pool.store.look().records["pvc-1"].size_bytes == 12 * MIB
     assert pool.store.grow(offered, 20 * MIB).size_bytes == 20 * MIB
-    with pytest.raises(NoRoom):
+    with pytest.raises(NoSpace):
         pool.store.snapshot(offered, "s", 4 * MIB)
     assert pool.lvm_names() == ["pvc-1"]
     pool.end()
@@ -280,8 +280,8 @@ def test_a_thin_pool_is_promised_as_often_as_it_may_be(volume_group: str, tmp_pa
     pool = pool_on(volume_group, tmp_path, thin_pool="pool", overbook=1.5)
     pool.lvm.create(volume_group, "foreign", 16 * MIB, thin_pool="pool")
     offered = pool.offer(mib=60, volume_mode="Block")
-    assert room(pool.store.config, pool.store.look()) == 20 * MIB
-    with pytest.raises(NoRoom):
+    assert capacity(pool.store.config, pool.store.look()) == 20 * MIB
+    with pytest.raises(NoSpace):
         pool.store.make(pool.record("pvc-2", 24))
     # Full, as far as is safe: people are warned, and nothing is promised any more.
     for start in range(0, 53, 4):
@@ -293,8 +293,8 @@ def test_a_thin_pool_is_promised_as_often_as_it_may_be(volume_group: str, tmp_pa
     write(pool.node("foreign"), b"x" * MIB)
     report = pool.store.look()
     assert [text for text in report.warnings if "more than 95% full" in text]
-    assert room(pool.store.config, report) == 0
-    with pytest.raises(NoRoom):
+    assert capacity(pool.store.config, report) == 0
+    with pytest.raises(NoSpace):
         pool.store.make(pool.record("pvc-2", 4))
     # Removing is what helps, so it works.
     pool.purge(pool.store.retire(offered))

@@ -308,8 +308,8 @@ class BtrfsBackend(directories.InPlace):
             with self._changing:
                 most = {record.inode: self._limit_now(record) for record in records}
                 held = limits.look(fd, most)
-            room = fstatfs(fd)
-        free = room.available * room.block_size
+            found = fstatfs(fd)
+        free = found.available * found.block_size
         return {
             record.name: usage_of(held[record.inode], most[record.inode], free)
             for record in records

@@ -30,7 +30,7 @@ from localvolume.backends.model import (
     BackendFailed,
     BackendName,
     Impossible,
-    NoRoom,
+    NoSpace,
     NotThisVolume,
     Progress,
     Record,
@@ -126,7 +126,7 @@ class ImageBackend:
             os.fsync(fd)
         except OSError as error:
             if error.errno in NO_ROOM:
-                raise NoRoom(f"the pool has no room for {record.size_bytes} bytes") from error
+                raise NoSpace(f"the pool has no room for {record.size_bytes} bytes") from error
             if error.errno == errno.EOPNOTSUPP:
                 raise Impossible("the pool's filesystem reserves no room: use sparse") from error
             raise

@@ -79,7 +79,7 @@ def wanted_blocks(size_bytes: int) -> int:
 def make_content(run: Run, fd: int, record: Record, borrow: Borrow) -> None:
     """Give the new, empty, open image its size and content.
 
-    Raises BackendFailed (NoRoom, Impossible) and OSError.
+    Raises BackendFailed (NoSpace, Impossible) and OSError.
     """
     content = content_of(record)
     if content == "raw":

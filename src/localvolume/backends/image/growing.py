@@ -13,7 +13,7 @@ from typing import Final
 from localvolume.backends.fstools import BLOCK, ext_super, growth_told, mounted_root, mounted_xfs
 from localvolume.backends.image.filesystem import content_of, raw_bytes, wanted_blocks
 from localvolume.backends.image.offline import resize_by_kernel
-from localvolume.backends.model import Busy, NoRoom, Record
+from localvolume.backends.model import Busy, NoSpace, Record
 from localvolume.host.block import blockdev
 from localvolume.host.filesystem.allocation import allocate
 from localvolume.host.filesystem.growing import grow_ext4, grow_xfs, xfs_geometry, xfs_on_disk
@@ -29,7 +29,7 @@ NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 def grow_image(fd: int, loop: Loop, record: Record, size_bytes: int, offline: Offline) -> None:
     """Let the volume in the open, attached image have room for that many bytes.
 
-    Raises BackendFailed (NoRoom: the image is as it was) and OSError.
+    Raises BackendFailed (NoSpace: the image is as it was) and OSError.
     """
     content = content_of(record)
     if content == "raw":
@@ -68,7 +68,7 @@ def _usual_excess(size_bytes: int) -> int:
 def extend(fd: int, loop: Loop, size: int, *, sparse: bool) -> None:
     """Let the image and its device have that many bytes, if they have fewer.
 
-    Raises NoRoom (nothing has changed then) and OSError.
+    Raises NoSpace (nothing has changed then) and OSError.
     """
     present = os.fstat(fd).st_size
     if size > present:
@@ -81,7 +81,7 @@ def extend(fd: int, loop: Loop, size: int, *, sparse: bool) -> None:
         except OSError as error:
             os.ftruncate(fd, present)
             if error.errno in NO_ROOM:
-                raise NoRoom(f"the pool has no room for {size - present} more bytes") from error
+                raise NoSpace(f"the pool has no room for {size - present} more bytes") from error
             raise
     # Also after an attempt that ended between the two.
     attach.set_capacity(loop)

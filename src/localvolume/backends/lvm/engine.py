@@ -57,7 +57,7 @@ class Engine:
         option_class: str = "",
     ) -> None:
         """Make a volume, thin if a pool is named, active, with these fields in its tags from the
-        first. Raises NameTaken, NoRoomInGroup; KeyError for an option class that there is not.
+        first. Raises NameTaken, NoSpaceInGroup; KeyError for an option class that there is not.
         """
         stripes, stripe_bytes, options = self.of.layout(option_class)
         self.lvm.create(

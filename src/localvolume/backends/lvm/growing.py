@@ -52,24 +52,24 @@ def _extend_zeroed(
     if volume.kind != "thick":
         raise Impossible(f"{volume.name} is raw and neither linear nor striped: it cannot grow")
     more = target - volume.size_bytes
-    room = growth_of(seen, volume.name)
-    if room is not None and room.size_bytes != more:
-        remove(tools, room, is_growth(volume.name))
+    growth = growth_of(seen, volume.name)
+    if growth is not None and growth.size_bytes != more:
+        remove(tools, growth, is_growth(volume.name))
         # What was free before counts no more: that is looked at anew.
-        room, seen = None, replace(seen, turn=OUTDATED)
-    if room is None:
+        growth, seen = None, replace(seen, turn=OUTDATED)
+    if growth is None:
         fields = {OWNER: POOL_OWNER, KIND: GROWTH, OF: volume.name}
         take(seen, lambda _: tools.create(growth_name(volume.name), more, fields), more)
-        room = tools.made(growth_name(volume.name))
-        if room.size_bytes != more:
+        growth = tools.made(growth_name(volume.name))
+        if growth.size_bytes != more:
             raise BackendFailed(f"{volume.name} cannot grow by just {more} bytes of zeroed room")
-    room = tools.active(room)
-    zero(tools, room)
-    places = tools.lvm.places(room)
+    growth = tools.active(growth)
+    zero(tools, growth)
+    places = tools.lvm.places(growth)
 
     def onto(_: View) -> None:
         # Discarded, its blocks would read as whatever the disk says from then on.
-        remove(tools, room, is_growth(volume.name), keep_blocks=True)
+        remove(tools, growth, is_growth(volume.name), keep_blocks=True)
         tools.lvm.extend_onto(volume, target, places)
 
     take(seen, onto, 0)

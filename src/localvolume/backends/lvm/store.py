@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from localvolume.backends.capacity import room
+from localvolume.backends.capacity import capacity
 from localvolume.backends.lvm import growing, making, removal
 from localvolume.backends.lvm import snapshots as lvmsnapshots
 from localvolume.backends.lvm.engine import gated, is_down
@@ -30,7 +30,7 @@ from localvolume.backends.model import (
     Abilities,
     BackendFailed,
     Impossible,
-    NoRoom,
+    NoSpace,
     NotThisVolume,
     PoolReport,
     Progress,
@@ -133,7 +133,7 @@ class LvmStore:
         """Make a volume as the record tells, or end what a crash left half made: it is `made`.
 
         One that is made or offered already is activated and returned as it is. Its size is the one
-        that LVM has given it. Raises NotThisVolume where another volume has its name, NoRoom,
+        that LVM has given it. Raises NotThisVolume where another volume has its name, NoSpace,
         Impossible.
         """
         with self._session.using(record.name) as seen:
@@ -350,9 +350,11 @@ class LvmSession:
             report = report_of(
                 self._name, seen, abilities=Abilities(enforce=True), usage=usage(seen)
             )
-            left = room(self._tools.config, report)
+            left = capacity(self._tools.config, report)
             if more > left:
-                raise NoRoom(f"the pool {self._name}: {more} bytes are needed, and {left} are left")
+                raise NoSpace(
+                    f"the pool {self._name}: {more} bytes are needed, and {left} are left"
+                )
             self._turn += 1
             act(seen)
 

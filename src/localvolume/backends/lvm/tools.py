@@ -10,7 +10,7 @@ from typing import Protocol
 from localvolume.backends.lvm.engine import Engine
 from localvolume.backends.lvm.view import NoPool, View, view_of
 from localvolume.backends.lvm.zeroing import Zeroing
-from localvolume.backends.model import BackendFailed, Impossible, NoRoom
+from localvolume.backends.model import BackendFailed, Impossible, NoSpace
 from localvolume.backends.pool.root import PoolUnusable
 from localvolume.config.pools import PoolConfig
 from localvolume.host.block.blockdev import InUse, NotABlockDevice
@@ -18,7 +18,7 @@ from localvolume.host.lvm.commands import (
     BadName,
     BadReport,
     LvmFailed,
-    NoRoomInGroup,
+    NoSpaceInGroup,
     VolumeInUse,
 )
 from localvolume.host.process.commandsync import Run
@@ -27,7 +27,7 @@ from localvolume.volumes.lvtags import BadTag
 
 class Take(Protocol):
     """Does what takes so many bytes of the pool, if they are there, while nobody else of ours takes
-    any; `act` is given the pool as it is then. Raises NoRoom, and what `act` raises.
+    any; `act` is given the pool as it is then. Raises NoSpace, and what `act` raises.
     """
 
     def __call__(self, seen: View, act: Callable[[View], None], more: int) -> None: ...
@@ -51,8 +51,8 @@ def translated(pool: str) -> Iterator[None]:
     """Turn what LVM and the kernel say within into what the caller must do about it."""
     try:
         yield
-    except NoRoomInGroup as error:
-        raise NoRoom(f"the pool {pool}: {error}") from error
+    except NoSpaceInGroup as error:
+        raise NoSpace(f"the pool {pool}: {error}") from error
     except (BadName, BadTag) as error:
         raise Impossible(f"the pool {pool}: {error}") from error
     except (VolumeInUse, InUse) as error:

@@ -144,7 +144,7 @@ class PoolStore:
                 unwell = str(mounted_failure(mount)) if mount is not None else ""
                 usage = self._measure(using, found)
                 # After what volumes hold: what is written meanwhile is missing from both.
-                total, available = root.room()
+                total, available = root.space()
                 return PoolReport(
                     name=name,
                     id=root.id,
@@ -211,7 +211,7 @@ class PoolStore:
         """Make a volume as the record tells, or end what a crash left half made: it is `made`.
 
         One that is made or offered already is returned as it is. Raises NotThisVolume where
-        something else lies in its place, NoRoom, Impossible.
+        something else lies in its place, NoSpace, Impossible.
         """
         with self._session.doing(record.name) as (using, known):
             if known is not None and known.state == "making" and not is_begun(known, record):

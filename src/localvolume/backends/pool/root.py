@@ -108,7 +108,7 @@ class PoolRoot:
         # Asked for anew each time: so whoever writes it has the pool as soon as this is seen.
         _check_settled(self.pool, config.host_dir)
 
-    def room(self) -> tuple[int, int]:
+    def space(self) -> tuple[int, int]:
         """Bytes of its filesystem: all that are not kept for root, and those of them that can be
         written now; raises OSError.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from localvolume.backends.directory.projects import neighbours_on
-from localvolume.backends.model import BackendFailed, NoRoom, NotThisVolume, Record
+from localvolume.backends.model import BackendFailed, NoSpace, NotThisVolume, Record
 from localvolume.backends.pool.records import FULL, Records, UnreadableRecord
 from localvolume.backends.pool.root import PoolRoot, PoolTaken, PoolUnusable
 from localvolume.config.pools import PoolConfig
@@ -16,13 +16,13 @@ from localvolume.config.pools import PoolConfig
 
 @contextmanager
 def told(pool: str) -> Iterator[None]:
-    """Turn what is raised within into BackendFailed; NoRoom where the disk or a quota is full."""
+    """Turn what is raised within into BackendFailed; NoSpace where the disk or a quota is full."""
     try:
         yield
     except PoolUnusable as error:
         raise BackendFailed(f"the pool {pool}: {error}") from error
     except OSError as error:
-        kind = NoRoom if error.errno in FULL else BackendFailed
+        kind = NoSpace if error.errno in FULL else BackendFailed
         raise kind(f"the pool {pool}: {error}") from error
 
 

@@ -172,7 +172,7 @@ class Facts:
         return [pod for pod in self.pods or () if _is_owned(pod, "ReplicaSet")]
 
     @cached_property
-    def rooms(self) -> Mapping[str, Sequence[CSIStorageCapacity]]:
+    def capacities_by_node(self) -> Mapping[str, Sequence[CSIStorageCapacity]]:
         """What is published, by the key of the node and sorted by class."""
         found: dict[str, list[CSIStorageCapacity]] = {}
         for thing in sorted(self.capacities or (), key=lambda one: one.storage_class_name):

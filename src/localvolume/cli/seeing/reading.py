@@ -98,7 +98,9 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
         volumes = begin(maybe("persistentvolumes", PERSISTENT_VOLUMES, _by_name))
         claims = begin(maybe("persistentvolumeclaims", CLAIMS, _by_key))
         classes = begin(maybe("storageclasses", STORAGE_CLASSES, _by_name))
-        rooms = begin(maybe("csistoragecapacities", STORAGE_CAPACITIES, list, label_selector=ours))
+        capacities = begin(
+            maybe("csistoragecapacities", STORAGE_CAPACITIES, list, label_selector=ours)
+        )
         installed: dict[str, Any] = {"namespace": namespace, "label_selector": selector}
         pods = begin(maybe("pods", PODS, list, **installed))
         sets = begin(maybe("daemonsets", DAEMON_SETS, list, **installed))
@@ -114,7 +116,7 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
         volumes=volumes.result(),
         claims=claims.result(),
         classes=classes.result(),
-        capacities=rooms.result(),
+        capacities=capacities.result(),
         pods=pods.result(),
         daemon_sets=sets.result(),
         jobs=jobs.result(),

@@ -33,7 +33,7 @@ class Listener(Protocol):
     def claims_changed(self, names: Iterable[str]) -> None:
         """These are to be judged again."""
 
-    def room_grew(self, class_name: str) -> None:
+    def capacity_grew(self, class_name: str) -> None:
         """A node has more room for the class than before."""
 
     def node_changed(self, name: str) -> None:
@@ -126,7 +126,7 @@ class Demand:
             self.listener.claims_changed(self._waiting(new.storage_class_name))
         grew = any(now > then for now, then in zip(_sizes(new), before, strict=True))
         if grew and self.listener is not None:
-            self.listener.room_grew(new.storage_class_name)
+            self.listener.capacity_grew(new.storage_class_name)
 
     def _volume_changed(self, old: KnownVolume | None, new: KnownVolume | None) -> None:
         """A claim must know whether its volume is one of ours, whichever is seen first."""

@@ -44,7 +44,7 @@ class Offer:
     node: str
     key: str
     largest: int
-    room: int
+    capacity: int
     why_not: str = ""
     problem: str = ""
 
@@ -73,16 +73,16 @@ def offers_for(
             continue
         if thing.storage_class_name != class_.metadata.name:
             continue
-        room = bytes_of(thing.capacity or "")
+        capacity = bytes_of(thing.capacity or "")
         largest = bytes_of(thing.maximum_volume_size or "")
         if largest is None:
-            largest = room or 0
+            largest = capacity or 0
         name = node.metadata.name
         why_not = "" if _is_about(thing.node_topology, node) else "its room is for another hostname"
         why_not = why_not or _why_not(class_, node)
         problem = thing.metadata.annotations.get(marks.PROBLEM_ANNOTATION, "")
-        room = largest if room is None else room
-        offer = Offer(name, marks.node_key(name), largest, room, why_not, problem)
+        capacity = largest if capacity is None else capacity
+        offer = Offer(name, marks.node_key(name), largest, capacity, why_not, problem)
         # Where there are two, one of them is about to go.
         if name not in found or _ranks(offer) > _ranks(found[name]):
             found[name] = offer
@@ -104,8 +104,8 @@ def choose(
     most = -1
     for offer in offers:
         # What is asked first is what is quickest: with a thousand nodes, that counts.
-        if offer.room > most and offer.largest >= wanted:
-            left = offer.room - taken.get((provisioner, offer.key), 0)
+        if offer.capacity > most and offer.largest >= wanted:
+            left = offer.capacity - taken.get((provisioner, offer.key), 0)
             if left > most and not _why_none(offer, wanted, left, refused):
                 best, most = offer, left
     return best
@@ -124,7 +124,7 @@ def why_none(
     texts = [
         f"{offer.node}: {_why_none(offer, wanted, left, refused)}"
         for offer in offers[:_NAMED]
-        for left in [offer.room - taken.get((provisioner, offer.key), 0)]
+        for left in [offer.capacity - taken.get((provisioner, offer.key), 0)]
     ]
     rest = len(offers) - len(texts)
     more = f"; and {rest} more" if rest else ""
@@ -193,4 +193,4 @@ def _is_about(topology: LabelSelector | None, node: Node) -> bool:
 
 
 def _ranks(offer: Offer) -> tuple[bool, int, int]:
-    return (not offer.why_not, offer.largest, offer.room)
+    return (not offer.why_not, offer.largest, offer.capacity)

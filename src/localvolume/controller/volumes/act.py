@@ -56,7 +56,7 @@ class Acts:
     async def do(self, action: Action) -> None:
         """Raises Superseded, Refrained, NotLeading, and the errors of kube.errors."""
         volume = action.volume
-        await self.reporter.room()
+        await self.reporter.until_queue_has_space()
         match action:
             case Adopt():
                 # By the label the node's agent finds it.

@@ -21,7 +21,7 @@ EVENT_LOST = "ReferencedNodeDeleted"
 EVENT_RETURNED = "ReferencedNodeReturned"
 EVENT_ABANDONED = "VolumeAbandoned"
 
-_ROOM_SECONDS = 10.0
+_SPACE_SECONDS = 10.0
 
 
 class Reporter:
@@ -33,13 +33,13 @@ class Reporter:
         self._abandoned: set[str] = set()
         self._unwritten = 0
 
-    async def room(self) -> None:
+    async def until_queue_has_space(self) -> None:
         """Wait while very much was said lately: a queue that overflows loses what is in it.
 
         Not for ever: nothing depends on an Event. Half of it is for those who are acting by then.
         """
-        if self._unwritten >= self._events.room // 2:
-            await self._events.flush(_ROOM_SECONDS)
+        if self._unwritten >= self._events.queue_size // 2:
+            await self._events.flush(_SPACE_SECONDS)
             self._unwritten = 0
 
     def lost(self, action: MarkLost) -> None:

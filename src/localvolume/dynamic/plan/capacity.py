@@ -32,7 +32,7 @@ _LONGEST: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class ClassRoom:
+class ClassCapacity:
     """A StorageClass served here, the room in bytes of each pool that serves it, and why some of
     them cannot.
 
@@ -44,7 +44,7 @@ class ClassRoom:
 
     class_name: str
     provisioner: str
-    rooms: tuple[int, ...]
+    capacities: tuple[int, ...]
     problem: str = ""
     largest: int | None = None
 
@@ -54,7 +54,7 @@ class CapacityFacts:
     """All that is to be published of a node: of classes of both binding modes."""
 
     node: NodeFacts
-    classes: Sequence[ClassRoom]
+    classes: Sequence[ClassCapacity]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +117,18 @@ def ours(thing: CSIStorageCapacity, node_name: str) -> bool:
     return mine and labels.get(MANAGER_LABEL) == MANAGER
 
 
-def desired_objects(classes: Sequence[ClassRoom]) -> dict[str, Desired]:
+def desired_objects(classes: Sequence[ClassCapacity]) -> dict[str, Desired]:
     """By the class's name. Rounded down: never more than there is, and steady in small changes."""
     return {
-        room.class_name: Desired(
-            room.class_name,
-            room.provisioner,
-            _whole(sum(max(0, size) for size in room.rooms)),
-            _whole(max(room.rooms) if room.largest is None else room.largest),
-            _clause(room.problem),
+        capacity.class_name: Desired(
+            capacity.class_name,
+            capacity.provisioner,
+            _whole(sum(max(0, size) for size in capacity.capacities)),
+            _whole(max(capacity.capacities) if capacity.largest is None else capacity.largest),
+            _clause(capacity.problem),
         )
-        for room in classes
-        if room.rooms
+        for capacity in classes
+        if capacity.capacities
     }
 
 

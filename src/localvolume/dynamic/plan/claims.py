@@ -219,13 +219,13 @@ def _fits(world: World, class_facts: ClassFacts, pool: Pool) -> int:
 
 def _lack(world: World, class_facts: ClassFacts, pool: Pool, most: int) -> str:
     """Why there is too little room for a volume of so many bytes, "" where there is enough."""
-    room, needed = world.room[pool.config.name], rounded(pool, most)
+    capacity, needed = world.capacity[pool.config.name], rounded(pool, most)
     fits = _fits(world, class_facts, pool)
-    if room < needed:
-        return f"{quantity(room)} of room left{_shared(pool)}, {quantity(most)} asked for"
+    if capacity < needed:
+        return f"{quantity(capacity)} of room left{_shared(pool)}, {quantity(most)} asked for"
     if fits < needed:
         return (
-            f"{quantity(room)} of room left, of which LVM makes no volume larger than"
+            f"{quantity(capacity)} of room left, of which LVM makes no volume larger than"
             f" {quantity(max(0, fits))}, {quantity(most)} asked for"
         )
     return ""
@@ -458,7 +458,7 @@ def _grow(world: World, claim: Claim, found: Found, asked: int) -> Action:
     if not is_full(pool.report):
         # An attempt that ended early has it already: it is missing from the room that is left.
         more = max(0, more - begun_bytes(pool, key))
-    left = world.room[pool.config.name]
+    left = world.capacity[pool.config.name]
     if (record.enforced or pool.config.flavor == "native") and left < more:
         text = f"{quantity(left)} of room left{_shared(pool)}, {quantity(more)} needed"
         return _cannot_grow(claim, f"pool {pool.config.name}: {text}")

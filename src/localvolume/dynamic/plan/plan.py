@@ -43,15 +43,17 @@ def plan(facts: Facts) -> Plan:
         if idle and (spare := judge_spares(world, name)) is not None:
             actions[name] = spare
     chosen = [actions[name] for name in sorted(actions) if name not in facts.busy]
-    return Plan(chosen, room_of_classes(world), largest_of_classes(world), unfit_of_classes(world))
+    return Plan(
+        chosen, capacity_of_classes(world), largest_of_classes(world), unfit_of_classes(world)
+    )
 
 
-def room_of_classes(world: World) -> dict[str, tuple[int, ...]]:
+def capacity_of_classes(world: World) -> dict[str, tuple[int, ...]]:
     """For each class that this node has pools for: the room in each of them, in bytes.
 
     Pools on one filesystem have the same room, and it is there once.
     """
-    return _by_class(world, lambda pool, _: world.room[pool.config.name])
+    return _by_class(world, lambda pool, _: world.capacity[pool.config.name])
 
 
 def largest_of_classes(world: World) -> dict[str, int]:
@@ -63,12 +65,12 @@ def largest_of_classes(world: World) -> dict[str, int]:
 def _by_class(
     world: World, counted: Callable[[Pool, ClassFacts], int]
 ) -> dict[str, tuple[int, ...]]:
-    room: dict[str, tuple[int, ...]] = {}
+    capacity: dict[str, tuple[int, ...]] = {}
     for name, class_facts in world.facts.classes.items():
         pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]
         if not pools:
             continue
-        rooms: dict[str, int] = {}
+        capacities: dict[str, int] = {}
         for pool in pools:
             if class_facts.problem or unfit(pool, class_facts, None):
                 size = 0
@@ -77,9 +79,9 @@ def _by_class(
             else:
                 size = UNCOUNTED
             place = pool.report.filesystem or f"pool {pool.config.name}"
-            rooms[place] = max(size, rooms.get(place, 0))
-        room[name] = tuple(rooms.values())
-    return room
+            capacities[place] = max(size, capacities.get(place, 0))
+        capacity[name] = tuple(capacities.values())
+    return capacity
 
 
 def unfit_of_classes(world: World) -> dict[str, str]:

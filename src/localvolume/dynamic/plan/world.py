@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from localvolume.backends.capacity import beside, most_of, price, room, worth
+from localvolume.backends.capacity import beside, capacity, most_of, price, worth
 from localvolume.backends.model import Record, grown_to
 from localvolume.dynamic.model import ClassFacts, Facts, Pool
 from localvolume.dynamic.plan.paths import relative_place
@@ -27,8 +27,9 @@ class World:
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.pools = {pool.config.name: pool for pool in facts.pools}
-        self.room = {
-            name: room(pool.config, pool.report, pool.beside) for name, pool in self.pools.items()
+        self.capacity = {
+            name: capacity(pool.config, pool.report, pool.beside)
+            for name, pool in self.pools.items()
         }
         """Bytes that may still be promised in each pool; what is planned is taken off at once."""
         self._taken = dict.fromkeys(self.pools, 0)
@@ -90,11 +91,11 @@ class World:
 
         It is missing from the room of all pools on that filesystem.
         """
-        self.room[pool] -= size_bytes
+        self.capacity[pool] -= size_bytes
         self._taken[pool] += size_bytes
         taken = price(self.pools[pool].config.backend, size_bytes)
         for other in self.pools[pool].beside.names:
-            self.room[other] -= worth(self.pools[other].config.backend, taken)
+            self.capacity[other] -= worth(self.pools[other].config.backend, taken)
         if directory:
             self._places[pool].add(directory)
 
@@ -103,7 +104,7 @@ class World:
 
         What this plan has taken may have been taken from just there.
         """
-        left = self.room[pool.config.name]
+        left = self.capacity[pool.config.name]
         largest = pool.report.largest_bytes.get(option_class)
         if largest is None:
             return left

@@ -118,7 +118,7 @@ def _of_pool(volume: PersistentVolume, pools: Pools) -> Place | None:
             kind="device",
             below=config.mount_dir,
             written=True,
-            takes_room=record.sparse if record else config.sparse,
+            takes_space=record.sparse if record else config.sparse,
             pool=config.name,
             image=_image_of(config, record),
         )
@@ -130,7 +130,7 @@ def _of_pool(volume: PersistentVolume, pools: Pools) -> Place | None:
         kind="directory",
         below=config.mount_dir,
         written=True,
-        takes_room=True,
+        takes_space=True,
         pool=config.name,
     )
 

@@ -22,9 +22,9 @@ from localvolume.health.model import (
     Patience,
     Place,
     Plan,
-    Room,
     Say,
     Seen,
+    Space,
     Thin,
     Trouble,
     Wait,
@@ -108,20 +108,20 @@ def judge(place: Place, seen: Seen, before: str = "") -> Trouble | None:
         return Trouble("ReadOnly", text)
     if seen.errors:
         return Trouble("IOErrors", seen.errors)
-    if place.takes_room and seen.room and (full := _full(seen.room, before == "PoolFull")):
+    if place.takes_space and seen.space and (full := _full(seen.space, before == "PoolFull")):
         return Trouble("PoolFull", f"its pool {place.pool} has no {full} left: it takes no writes")
     return _thin(seen.thin, before) if seen.thin else None
 
 
-def _full(room: Room, before: bool) -> str:
+def _full(space: Space, before: bool) -> str:
     """What there is no more of in the pool's filesystem, "" where there is enough.
 
     Once it was full, it is so until twice as much is free.
     """
-    least = max(_FULL_BYTES, room.total_bytes // _FULL_SHARE) * (2 if before else 1)
-    if room.available_bytes < least:
+    least = max(_FULL_BYTES, space.total_bytes // _FULL_SHARE) * (2 if before else 1)
+    if space.available_bytes < least:
         return "room"
-    return "inodes" if room.inodes == 0 else ""
+    return "inodes" if space.inodes == 0 else ""
 
 
 def _thin(thin: Thin, before: str) -> Trouble | None:

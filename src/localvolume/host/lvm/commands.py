@@ -21,7 +21,7 @@ from localvolume.host.lvm.errors import (
     LvmFailed,
     LvmUnfinished,
     NameTaken,
-    NoRoomInGroup,
+    NoSpaceInGroup,
     VolumeInUse,
     VolumeMissing,
     failed,
@@ -161,7 +161,7 @@ class Lvm:
     ) -> None:
         """Make a volume, thin if a pool is named, active; signatures of older ones are wiped.
 
-        Raises NameTaken, NoRoomInGroup, GroupMissing.
+        Raises NameTaken, NoSpaceInGroup, GroupMissing.
         """
         check_names(group, name)
         argv = ["lvcreate", "--name", name, "--wipesignatures", "y", "--yes"]
@@ -228,7 +228,7 @@ class Lvm:
     def extend(self, volume: LogicalVolume, size_bytes: int) -> None:
         """Let it have that many bytes, whatever it holds; one that has as many is left as it is.
 
-        The filesystem in it is not touched. Raises NoRoomInGroup, VolumeMissing, HasSnapshots
+        The filesystem in it is not touched. Raises NoSpaceInGroup, VolumeMissing, HasSnapshots
         (an active volume with classic snapshots cannot grow).
         """
         if size_bytes <= volume.size_bytes:
@@ -242,7 +242,7 @@ class Lvm:
     def extend_onto(self, volume: LogicalVolume, size_bytes: int, places: Sequence[str]) -> None:
         """Let it have that many bytes, those that are new out of these extents alone.
 
-        Raises NoRoomInGroup where they are not free any more.
+        Raises NoSpaceInGroup where they are not free any more.
         """
         self._change(["lvextend", "--size", sized(size_bytes), "--yes", volume.full_name, *places])
 
@@ -382,7 +382,7 @@ __all__ = [
     "LvmFailed",
     "LvmUnfinished",
     "NameTaken",
-    "NoRoomInGroup",
+    "NoSpaceInGroup",
     "VolumeGroup",
     "VolumeInUse",
     "VolumeMissing",

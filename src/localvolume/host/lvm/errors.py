@@ -30,7 +30,7 @@ class NameTaken(LvmFailed):
     """There is a logical volume of that name already."""
 
 
-class NoRoomInGroup(LvmFailed):
+class NoSpaceInGroup(LvmFailed):
     """The volume group, or the thin pool, has not enough room for it."""
 
 
@@ -47,8 +47,8 @@ class BadName(LvmFailed):
 
 
 _SAID: Final[Sequence[tuple[type[LvmFailed], str]]] = (
-    (NoRoomInGroup, r"insufficient (suitable |free )|not enough (free )?(space|extents)"),
-    (NoRoomInGroup, r"free space in thin pool \S+ reached threshold|thin pool \S+ is out of data"),
+    (NoSpaceInGroup, r"insufficient (suitable |free )|not enough (free )?(space|extents)"),
+    (NoSpaceInGroup, r"free space in thin pool \S+ reached threshold|thin pool \S+ is out of data"),
     (NameTaken, r"already exists in volume group"),
     (VolumeMissing, r"failed to find logical volume|logical volume\(s\) not found"),
     (VolumeMissing, r"\b(volume|lv|pool) \S+ not found in volume group"),

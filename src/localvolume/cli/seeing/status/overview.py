@@ -167,7 +167,7 @@ def node_names(facts: Facts) -> list[str]:
     """The nodes that have anything of ours, those that are lost included."""
     found = {facts.node_of(volume) for volume in facts.ours}
     found |= facts.agents.keys()
-    for key in facts.rooms:
+    for key in facts.capacities_by_node:
         node = facts.known_nodes.by_key(key)
         found.add(node.metadata.name if node else key)
     return sorted(found - {""})
@@ -218,7 +218,7 @@ def _node(facts: Facts, name: str, own: Sequence[PersistentVolume]) -> Shape:
         "agent": {"state": agent.state, "why": agent.why, "pod": agent.pod},
         "lastEvent": _event(events[0]) if events else None,
         "classes": None if facts.volumes is None else _classes(facts, own),
-        "rooms": _rooms(facts, name),
+        "rooms": _capacities(facts, name),
     }
 
 
@@ -249,7 +249,7 @@ def _classes(facts: Facts, volumes: Sequence[PersistentVolume]) -> list[Shape]:
     return found
 
 
-def _rooms(facts: Facts, node: str) -> list[Shape] | None:
+def _capacities(facts: Facts, node: str) -> list[Shape] | None:
     if facts.capacities is None:
         return None
     return [
@@ -258,7 +258,7 @@ def _rooms(facts: Facts, node: str) -> list[Shape] | None:
             "capacityBytes": bytes_of(thing.capacity or ""),
             "largestBytes": bytes_of(thing.maximum_volume_size or ""),
         }
-        for thing in facts.rooms.get(marks.node_key(node), ())
+        for thing in facts.capacities_by_node.get(marks.node_key(node), ())
     ]
 
 

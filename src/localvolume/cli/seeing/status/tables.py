@@ -19,7 +19,7 @@ def print_status(status: Shape, now: float, *, wide: bool) -> None:
     _print_summary(status)
     _print_problems(status["problems"], status["unknown"])
     _print_nodes(status["nodes"])
-    _print_rooms(status["nodes"])
+    _print_capacities(status["nodes"])
     _print_claims(status["claims"], now, status["unknown"])
     _print_cleanings(status["cleanings"], now)
     if wide:
@@ -102,11 +102,16 @@ def _print_nodes(nodes: Sequence[Shape]) -> None:
     )
 
 
-def _print_rooms(nodes: Sequence[Shape]) -> None:
+def _print_capacities(nodes: Sequence[Shape]) -> None:
     rows = [
-        (node["name"], room["class"], size(room["capacityBytes"]), size(room["largestBytes"]))
+        (
+            node["name"],
+            capacity["class"],
+            size(capacity["capacityBytes"]),
+            size(capacity["largestBytes"]),
+        )
         for node in nodes
-        for room in node["rooms"] or ()
+        for capacity in node["rooms"] or ()
     ]
     if rows:
         print()

@@ -48,16 +48,16 @@ def chain(facts: Facts, claim: Claim) -> list[tuple[str, str]]:
         why = f": {given[1].why}" if given and given[1].why else ""
         found.append(("Given back by", f"{told}{why}"))
     if class_ is not None and class_.provisioner in facts.provisioners:
-        found += _room(facts, claim, class_)
+        found += _capacity(facts, claim, class_)
     return found + [("Unknown", f"{what}: {why}") for what, why in facts.unknown.items()]
 
 
-def _room(facts: Facts, claim: Claim, class_: StorageClass) -> list[tuple[str, str]]:
+def _capacity(facts: Facts, claim: Claim, class_: StorageClass) -> list[tuple[str, str]]:
     if facts.capacities is None or claim.status.phase == "Bound":
         return []
     offers = offers_for(class_, facts.capacities, facts.known_nodes)
     texts = [
-        f"{one.node}: {size(one.room)}, at most {size(one.largest)} in one"
+        f"{one.node}: {size(one.capacity)}, at most {size(one.largest)} in one"
         + (f" ({why})" if (why := one.why_not or one.problem) else "")
         for one in offers[:8]
     ]

@@ -167,14 +167,14 @@ def waits_for_pod(facts: Facts, claim: Claim) -> Verdict:
     if told:
         names = ", ".join(pod.metadata.name for pod in pods)
         text = f"no node was found for its pod ({names}): {told[0].message}"
-        text += _why_no_room(facts, claim)
+        text += _why_no_capacity(facts, claim)
         who = "you: see what the nodes lack"
         return Verdict(code="unschedulable", text=text, then="the scheduler tries again", who=who)
     text = "its class waits for the first pod that uses it to be scheduled"
     return Verdict(code="waits", text=text, then="the scheduler chooses a node", who="Kubernetes")
 
 
-def _why_no_room(facts: Facts, claim: Claim) -> str:
+def _why_no_capacity(facts: Facts, claim: Claim) -> str:
     class_ = class_object(facts, claim)
     if class_ is None or facts.capacities is None or class_.provisioner == NO_PROVISIONER:
         return ""

@@ -30,7 +30,7 @@ from localvolume.host.lvm.commands import (
     LogicalVolume,
     LvmFailed,
     NameTaken,
-    NoRoomInGroup,
+    NoSpaceInGroup,
     check_name,
 )
 from localvolume.host.process.commands import CommandMissing, CommandTimedOut
@@ -132,7 +132,7 @@ class Group:
             self.engine.create(volume.name, volume.size_bytes, fields_of(noted), thin_pool=pool)
         except NameTaken:
             pass
-        except NoRoomInGroup as error:
+        except NoSpaceInGroup as error:
             raise DriverFailed(
                 f"no room for {volume.name}: {quantity(volume.size_bytes)} are wanted, and"
                 f" {quantity(group.free_bytes)} are free in the volume group {self.name} ({error})"
@@ -151,7 +151,7 @@ class Group:
             return volume
         try:
             self.engine.lvm.extend(volume, size_bytes)
-        except NoRoomInGroup as error:
+        except NoSpaceInGroup as error:
             raise DriverFailed(
                 f"{volume.full_name} has {quantity(volume.size_bytes)}, and there is no room for"
                 f" {quantity(size_bytes)} ({error})"
@@ -203,7 +203,7 @@ class Group:
             self.engine.lvm.create_pool(self.name, name, None, tags=POOL_TAGS)
         except NameTaken:
             pass
-        except NoRoomInGroup as error:
+        except NoSpaceInGroup as error:
             raise DriverFailed(
                 f"no room for the thin pool {name} in the volume group {self.name} ({error})"
             ) from error

@@ -9,8 +9,8 @@ from localvolume.backends.model import PoolReport, Record
 from localvolume.config.flexvolume import FlexVolumeConfig
 from localvolume.config.model import ClassConfig, Configuration
 from localvolume.config.pools import LvmConfig, PoolConfig
-from localvolume.health.model import Image, Place
-from localvolume.health.plan.paths import Pools, place_of, thin_of, well_placed
+from localvolume.health.model import Image, Location
+from localvolume.health.plan.paths import Pools, location_of, thin_of, well_placed
 from localvolume.kube.objects import (
     FlexVolumeSource,
     HostPathSource,
@@ -65,28 +65,31 @@ def test_static_volumes_are_where_this_process_sees_their_class() -> None:
         (static("/mnt/disks/a", "nonsense"), "any"),
         (static("/mnt/disks/a", filesystem, volume_mode="Block"), "device"),
     ):
-        assert place_of(one, CONFIGURATION, {}) == Place(path="/discovery/a", kind=kind)  # type: ignore[arg-type]
+        assert location_of(one, CONFIGURATION, {}) == Location(path="/discovery/a", kind=kind)  # type: ignore[arg-type]
 
 
 def test_what_lies_in_another_directory_tells_nothing() -> None:
     """Another half of the configuration was edited: volumes are neither well nor gone there."""
     of_class, of_pool = static("/mnt/disks/a"), pooled("/mnt/pool/a")
 
-    def places(of: PodMounts | None) -> list[bool]:
+    def locations(of: PodMounts | None) -> list[bool]:
         known = well_placed(CONFIGURATION, {**pools(POOL), **pools(replace(LVM, name="l"))}, of)
         assert known[1].keys() >= {"l"}
-        return [place_of(one, *known) is not None for one in (of_class, of_pool)]
+        return [location_of(one, *known) is not None for one in (of_class, of_pool)]
 
-    assert places(None) == [True, True]
-    assert places(pod(host("/discovery", "/mnt/disks"), host("/pools", "/mnt"))) == [True, False]
-    assert places(pod(host("/discovery", "/mnt"), host("/pools/p", "/mnt/pool"))) == [False, True]
+    assert locations(None) == [True, True]
+    assert locations(pod(host("/discovery", "/mnt/disks"), host("/pools", "/mnt"))) == [True, False]
+    assert locations(pod(host("/discovery", "/mnt"), host("/pools/p", "/mnt/pool"))) == [
+        False,
+        True,
+    ]
     assert well_placed(CONFIGURATION, {}, pod())[0].flexvolume is CONFIGURATION.flexvolume
 
 
 def test_static_volumes_of_no_class_or_another_directory_are_nowhere() -> None:
     for path in ("/mnt/disks", "/mnt/disks/..", "/mnt/disks/a/b", "/etc/passwd", ""):
-        assert place_of(static(path), CONFIGURATION, {}) is None
-    assert place_of(static("/mnt/disks/a"), Configuration(), {}) is None
+        assert location_of(static(path), CONFIGURATION, {}) is None
+    assert location_of(static("/mnt/disks/a"), Configuration(), {}) is None
 
 
 def test_directories_of_a_pool() -> None:
@@ -95,7 +98,7 @@ def test_directories_of_a_pool() -> None:
         pooled("/mnt/pool/ns/one", pool=""),
         pooled("", pool="", host_path=HostPathSource(path="/mnt/pool/ns/one")),
     ):
-        found = place_of(one, Configuration(), pools(POOL))
+        found = location_of(one, Configuration(), pools(POOL))
         assert found is not None
         assert (found.path, found.below, found.kind) == (
             "/pools/p/ns/one",
@@ -107,11 +110,11 @@ def test_directories_of_a_pool() -> None:
 
 
 def test_what_lies_in_no_pool_is_nowhere() -> None:
-    assert place_of(pooled("/mnt/pool/x", pool="other/id"), Configuration(), pools(POOL)) is None
+    assert location_of(pooled("/mnt/pool/x", pool="other/id"), Configuration(), pools(POOL)) is None
     for path in ("/mnt/poolside/x", "/mnt/pool/../x", "/etc"):
         for pool in ("", "p/id"):
-            assert place_of(pooled(path, pool), Configuration(), pools(POOL)) is None
-    assert place_of(pooled("/mnt/pool/x"), Configuration(), {}) is None
+            assert location_of(pooled(path, pool), Configuration(), pools(POOL)) is None
+    assert location_of(pooled("/mnt/pool/x"), Configuration(), {}) is None
 
 
 def test_only_sparse_images_take_room() -> None:
@@ -120,7 +123,7 @@ def test_only_sparse_images_take_room() -> None:
         record = Record(
             name="pv", size_bytes=1, state="offered", backend="image", directory="", sparse=sparse
         )
-        found = place_of(one, Configuration(), pools(IMAGES, records={"pv": record}))
+        found = location_of(one, Configuration(), pools(IMAGES, records={"pv": record}))
         assert found is not None
         assert (found.path, found.kind, found.below) == (
             "/run/localvolume/id/pv",
@@ -129,7 +132,7 @@ def test_only_sparse_images_take_room() -> None:
         )
         assert found.takes_space is sparse
         # With nothing known of it, as the pool is configured.
-        found = place_of(one, Configuration(), pools(replace(IMAGES, sparse=sparse)))
+        found = location_of(one, Configuration(), pools(replace(IMAGES, sparse=sparse)))
         assert found is not None
         assert found.takes_space is sparse
 
@@ -139,19 +142,19 @@ def test_the_image_that_must_be_behind_a_device_is_the_one_on_record() -> None:
     record = Record(
         name="pv", size_bytes=1, state="offered", backend="image", directory="", inode=17
     )
-    found = place_of(one, Configuration(), pools(IMAGES, records={"pv": record}))
+    found = location_of(one, Configuration(), pools(IMAGES, records={"pv": record}))
     assert found is not None
     assert found.image == Image("/pools/p/.localvolume/images", 17)
     # Of what is not known nothing is demanded.
     for records in ({}, {"pv": replace(record, inode=0)}):
-        found = place_of(one, Configuration(), pools(IMAGES, records=records))
+        found = location_of(one, Configuration(), pools(IMAGES, records=records))
         assert found is not None
         assert found.image is None
 
 
 def test_logical_volumes_and_their_thin_pool() -> None:
     one, report = pooled("/dev/vg/pv"), {"data_percent": 81.0, "thin_health": "partial"}
-    found = place_of(one, Configuration(), pools(LVM, **report))
+    found = location_of(one, Configuration(), pools(LVM, **report))
     assert found is not None
     assert (found.path, found.kind, found.below) == ("/dev/vg/pv", "device", "")
     thin = thin_of(found, pools(LVM, **report))
@@ -166,12 +169,12 @@ def test_what_flexvolume_makes_when_it_is_mounted_may_be_absent() -> None:
     one = PersistentVolume(
         metadata=Meta(name="pv"), spec=PVSpec(flex_volume=FlexVolumeSource(driver="a/b"))
     )
-    found = place_of(one, CONFIGURATION, {})
+    found = location_of(one, CONFIGURATION, {})
     assert found is not None
     assert (found.path, found.kind, found.may_be_absent) == ("/dev/flexvg/pv", "device", True)
     config = FlexVolumeConfig(driver="bindmount", bind_root="/mnt/elastic")
-    found = place_of(one, Configuration(flexvolume=config), {})
+    found = location_of(one, Configuration(flexvolume=config), {})
     assert found is not None
     assert (found.path, found.kind, found.may_be_absent) == ("/mnt/elastic/pv", "directory", True)
-    assert place_of(one, Configuration(), {}) is None
-    assert place_of(one, Configuration(flexvolume=FlexVolumeConfig(driver="empty")), {}) is None
+    assert location_of(one, Configuration(), {}) is None
+    assert location_of(one, Configuration(flexvolume=FlexVolumeConfig(driver="empty")), {}) is None

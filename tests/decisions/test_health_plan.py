@@ -10,10 +10,10 @@ from localvolume.health.model import (
     Action,
     Facts,
     Keep,
+    Location,
     Memory,
     Over,
     Patience,
-    Place,
     Plan,
     Say,
     Seen,
@@ -27,8 +27,8 @@ from localvolume.kube.objects import ClaimRef, LocalSource, Meta, PersistentVolu
 from localvolume.volumes import marks
 from tests.suite.units import GIB
 
-PLACE = Place(path="/mnt/disk", kind="mount")
-POOLED = Place(path="/pool/one", kind="directory", below="/pool", takes_space=True, pool="fast")
+PLACE = Location(path="/mnt/disk", kind="mount")
+POOLED = Location(path="/pool/one", kind="directory", below="/pool", takes_space=True, pool="fast")
 PATIENCE = Patience(gone=10, over=30, again=60)
 
 WELL = Seen()
@@ -62,12 +62,12 @@ def planned(
     *,
     memory: Memory | None = None,
     now: float = 1000.0,
-    place: Place | None = PLACE,
+    location: Location | None = PLACE,
 ) -> Plan:
     return plan(
         Facts(
             volumes={"uid": one},
-            places={"uid": place} if place else {},
+            locations={"uid": location} if location else {},
             seen={"uid": seen} if seen else {},
             memory={"uid": memory} if memory else {},
             now=now,
@@ -239,14 +239,14 @@ class TestWhatIsSaid:
         assert isinstance(only(planned(volume("IOErrors: before"), BROKEN, memory=written)), Wait)
 
     def test_what_nobody_can_tell_changes_nothing(self) -> None:
-        for seen, place in (
+        for seen, location in (
             (Seen(unknown="it does not answer"), PLACE),
             (None, PLACE),
             (WELL, None),
         ):
             for said in ("", "IOErrors: x"):
                 memory = Memory(reason="", since=0)
-                made = planned(volume(said), seen, place=place, memory=memory)
+                made = planned(volume(said), seen, location=location, memory=memory)
                 assert isinstance(only(made), Keep)
                 assert made.unhealthy == ({"uid": "IOErrors"} if said else {})
                 assert made.memory == {"uid": memory}
@@ -281,16 +281,16 @@ class TestGone:
         assert isinstance(only(again), Wait)
 
     def test_what_may_be_absent_is_not_well_again_by_being_gone(self) -> None:
-        place, one = replace(PLACE, may_be_absent=True), volume("IOErrors: x")
+        location, one = replace(PLACE, may_be_absent=True), volume("IOErrors: x")
         memory = None
         for now in (1000.0, 1100.0):
-            made = planned(one, GONE, place=place, memory=memory, now=now)
+            made = planned(one, GONE, location=location, memory=memory, now=now)
             memory = made.memory["uid"]
             assert isinstance(only(made), Keep)
             assert made.unhealthy == {"uid": "IOErrors"}
             assert GONE.gone in made.unknown["uid"]
         # Nothing was said: it is not mounted yet, and that is nothing to tell of.
-        made = planned(volume(), GONE, place=place)
+        made = planned(volume(), GONE, location=location)
         assert isinstance(only(made), Keep)
         assert (made.unhealthy, made.unknown) == ({}, {})
 

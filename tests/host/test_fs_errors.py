@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.health.facts import Look, Survey, _Turn
-from localvolume.health.model import Image, Place, Seen
+from localvolume.health.model import Image, Location, Seen
 from localvolume.host.filesystem.errors import (
     SOUND,
     device_failure,
@@ -46,7 +46,7 @@ WELL = Seen()
 
 def at(path: Path | str, kind: str = "mount", **more: object) -> Seen:
     """A look at one place, now."""
-    return Look(read_mount_table()).at(Place(path=str(path), kind=kind, **more))  # type: ignore[arg-type]
+    return Look(read_mount_table()).at(Location(path=str(path), kind=kind, **more))  # type: ignore[arg-type]
 
 
 def test_an_ext4_that_counts_errors_until_it_is_repaired() -> None:
@@ -107,13 +107,13 @@ def test_a_filesystem_that_is_mounted_where_this_process_does_not_look(tmp_path:
 def test_an_xfs_that_has_shut_down() -> None:
     with formatted("xfs") as device, mounted(device) as where:
         (where / "volume").mkdir()
-        inside = Place(path=f"{where}/volume", kind="directory", below=str(where), written=True)
-        places = (("", "mount"), ("/volume", "directory"))
-        for below, kind in places:
+        inside = Location(path=f"{where}/volume", kind="directory", below=str(where), written=True)
+        locations = (("", "mount"), ("/volume", "directory"))
+        for below, kind in locations:
             assert at(f"{where}{below}", kind) == WELL
         assert at(device.path, "device") == WELL
         shut_down(where)
-        for below, kind in places:
+        for below, kind in locations:
             assert "Input/output error" in at(f"{where}{below}", kind).errors
         assert "Input/output error" in at(device.path, "device").errors
         assert "Input/output error" in Look(read_mount_table()).at(inside).errors
@@ -155,7 +155,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         link.unlink()
         link.symlink_to(tmp_path / "gone")
         assert at(link, "device").gone == f"{link} is not there"
-    below = Place(path=str(tmp_path), kind="directory", below=str(tmp_path / "pool"))
+    below = Location(path=str(tmp_path), kind="directory", below=str(tmp_path / "pool"))
     assert Look(read_mount_table()).at(below).gone == f"{tmp_path}/pool is not there"
     node = tmp_path / "node"
     os.mknod(node, 0o600 | 0o060000, os.makedev(7, 999_983))
@@ -221,13 +221,15 @@ def test_what_is_behind_the_loop_device_of_an_image(images: Path, tmp_path: Path
 def test_the_room_in_a_pool(tmp_path: Path) -> None:
     with tmpfs(size=16 * MIB) as pool:
         (pool / "volume").mkdir()
-        place = Place(path=f"{pool}/volume", kind="directory", below=str(pool), takes_space=True)
-        space = Look(read_mount_table()).at(place).space
+        location = Location(
+            path=f"{pool}/volume", kind="directory", below=str(pool), takes_space=True
+        )
+        space = Look(read_mount_table()).at(location).space
         assert space is not None
         assert space.total_bytes == space.available_bytes == 16 * MIB
         with (pool / "volume" / "big").open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, 16 * MIB)
-        space = Look(read_mount_table()).at(place).space
+        space = Look(read_mount_table()).at(location).space
         assert space is not None
         assert space.available_bytes == 0
 
@@ -235,27 +237,27 @@ def test_the_room_in_a_pool(tmp_path: Path) -> None:
 async def test_a_place_that_hangs_is_left_behind_alone(tmp_path: Path) -> None:
     workers = Workers()
     survey = Survey(workers, look_seconds=1.0)
-    places = {
-        name: Place(path=str(tmp_path / name), kind="directory") for name in ("a", "dead", "z")
+    locations = {
+        name: Location(path=str(tmp_path / name), kind="directory") for name in ("a", "dead", "z")
     }
     (tmp_path / "a").mkdir()
     (tmp_path / "z").mkdir()
     with dead_filesystem(tmp_path / "dead"):
-        found = await survey.look(places)
+        found = await survey.look(locations)
         assert found == {"a": WELL, "dead": Seen(unknown="it does not answer"), "z": WELL}
         assert list(workers.hung.values()) == [1]
         began, calls = time.monotonic(), workers.calls_total
-        assert await survey.look(places) == found
+        assert await survey.look(locations) == found
         assert time.monotonic() - began < 60
         # It was not asked a second time, and takes no second thread.
         assert (list(workers.hung.values()), workers.calls_total) == ([1], calls + 1)
     # Its thread comes back to a look that nobody waits for any more, and ends.
-    turn = _Turn(places, "/sys")
+    turn = _Turn(locations, "/sys")
     turn.given_up.set()
     turn.run()
     assert turn.found == {}
     await until_async(lambda: not workers.hung)
-    assert await survey.look(places) == dict.fromkeys(places, WELL)
+    assert await survey.look(locations) == dict.fromkeys(locations, WELL)
     workers.close()
 
 

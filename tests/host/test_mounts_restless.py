@@ -13,7 +13,7 @@ from localvolume.flexvolume.driver import DriverFailed, Volume
 from localvolume.flexvolume.drivers.bindmount import BindDriver
 from localvolume.flexvolume.drivers.devicemount import must_be_free
 from localvolume.health.facts import Look
-from localvolume.health.model import Place, Seen
+from localvolume.health.model import Location, Seen
 from localvolume.host.mount.inuse import users_of
 from localvolume.host.mount.mounts import read_mount_table
 from localvolume.host.process.workers import Hung, Workers
@@ -78,7 +78,7 @@ def test_nothing_is_mounted_over_what_may_be_there(place: str) -> None:
 
 def test_a_volume_is_not_said_to_be_gone(place: str) -> None:
     with restless(f"{place}/other"):
-        seen = Look(read_mount_table()).at(Place(path=place, kind="mount"))
+        seen = Look(read_mount_table()).at(Location(path=place, kind="mount"))
     assert seen == Seen(unknown=f"it is not known what is mounted at {place}")
 
 

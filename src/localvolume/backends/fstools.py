@@ -65,11 +65,11 @@ def ext4_shape(size_bytes: int) -> tuple[int, int]:
     return ratio, journal
 
 
-def ext4_command(place: str, ratio: int, journal_mib: int, extended: str) -> list[str]:
+def ext4_command(path: str, ratio: int, journal_mib: int, extended: str) -> list[str]:
     """The mkfs.ext4 for an image or device."""
     journal = ["-J", f"size={journal_mib}"] if journal_mib else ["-O", "^has_journal"]
     argv = ["mkfs.ext4", "-q", "-F", "-b", str(BLOCK), "-I", "256", "-i", str(ratio), "-m", "0"]
-    return [*argv, *journal, "-E", extended, place]
+    return [*argv, *journal, "-E", extended, path]
 
 
 def xfs_features(run: Run, options: Sequence[str] = ()) -> list[str]:
@@ -78,9 +78,9 @@ def xfs_features(run: Run, options: Sequence[str] = ()) -> list[str]:
     return for_older_kernels(version, options)
 
 
-def ext_super(place: int | str) -> ExtSuper:
+def ext_super(path: int | str) -> ExtSuper:
     """Read the superblock of an open image, or of a device node; BackendFailed where it is none."""
-    fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC) if isinstance(place, str) else os.dup(place)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if isinstance(path, str) else os.dup(path)
     with closed_after(fd):
         found = read_super(fd)
     if found is None:
@@ -88,7 +88,7 @@ def ext_super(place: int | str) -> ExtSuper:
     return found
 
 
-def set_ext4_root_mode(run: Run, place: str, mode: int, uid: int, gid: int) -> None:
+def set_ext4_root_mode(run: Run, path: str, mode: int, uid: int, gid: int) -> None:
     """Set the mode of an unmounted ext4's root directory, whose owner mkfs has set; see that both
     are so.
     """
@@ -96,7 +96,7 @@ def set_ext4_root_mode(run: Run, place: str, mode: int, uid: int, gid: int) -> N
     mode &= 0o7777
     said = ""
     for request in (f"set_inode_field <2> mode 0{0o40000 | mode:o}", "stat <2>"):
-        said = command(run, ["debugfs", "-w", "-R", request, place], MAKING_SECONDS).stdout
+        said = command(run, ["debugfs", "-w", "-R", request, path], MAKING_SECONDS).stdout
     # debugfs ends with 0 whatever happened, and prints large numbers as negative ones.
     found = re.search(r"Mode:\s+([0-7]+)\b.*?User:\s+(-?\d+)\s+Group:\s+(-?\d+)", said, re.DOTALL)
     told = (mode, uid & 0xFFFFFFFF, gid & 0xFFFFFFFF)
@@ -200,12 +200,12 @@ def _usage_at(point: str, device: str) -> Usage | None:
     )
 
 
-def unmounted_ext4_usage(place: int | str) -> Usage | None:
+def unmounted_ext4_usage(path: int | str) -> Usage | None:
     """What an ext4 that is mounted nowhere holds; None where it may be out of date.
 
     Raises OSError, BackendFailed where it is no ext4.
     """
-    found = ext_super(place)
+    found = ext_super(path)
     if not found.clean:
         return None
     return Usage(

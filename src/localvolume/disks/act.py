@@ -321,7 +321,7 @@ async def make_filesystem(pin: int, fs_type: str, uuid: str, options: Sequence[s
 
 
 def mkfs_command(
-    fs_type: str, uuid: str, options: Sequence[str], place: str, version: str = ""
+    fs_type: str, uuid: str, options: Sequence[str], path: str, version: str = ""
 ) -> list[str]:
     """The mkfs, without force. Nothing is discarded: the claim must outlive a killed mkfs.
 
@@ -331,13 +331,13 @@ def mkfs_command(
         words = [word for word in options if word != "-K"]
         return [
             *("mkfs.xfs", "-q", "-K", *for_older_kernels(version, options)),
-            *("-m", f"uuid={uuid}", "-L", LABEL, *words, place),
+            *("-m", f"uuid={uuid}", "-L", LABEL, *words, path),
         ]
     words, extended = _taken_out("-E", options)
     # Of "discard" and "nodiscard" the last one counts.
     return [
         *("mkfs.ext4", "-q", "-U", uuid, "-L", LABEL),
-        *("-E", ",".join([*extended, "nodiscard"]), *words, place),
+        *("-E", ",".join([*extended, "nodiscard"]), *words, path),
     ]
 
 

@@ -61,8 +61,8 @@ def places(size: int) -> Iterator[int]:
 
 def read(fd: int, size: int) -> Claim | None:
     """The claim on an open device. Raises OSError."""
-    for place in places(size):
-        if claim := decode(os.pread(fd, BLOCK, place)):
+    for offset in places(size):
+        if claim := decode(os.pread(fd, BLOCK, offset)):
             return claim
     return None
 
@@ -70,16 +70,16 @@ def read(fd: int, size: int) -> Claim | None:
 def write(fd: int, size: int, claim: Claim) -> None:
     """Write all copies, through to the device. Raises OSError."""
     block = encode(claim)
-    for place in places(size):
-        put(fd, block, place)
+    for offset in places(size):
+        put(fd, block, offset)
     os.fsync(fd)
 
 
 def erase(fd: int, size: int) -> None:
     """Blank the copies that are still there: what mkfs wrote since is left. Raises OSError."""
-    for place in places(size):
-        if decode(os.pread(fd, BLOCK, place)):
-            put(fd, bytes(BLOCK), place)
+    for offset in places(size):
+        if decode(os.pread(fd, BLOCK, offset)):
+            put(fd, bytes(BLOCK), offset)
     os.fsync(fd)
 
 
@@ -92,7 +92,7 @@ def blank_edges(fd: int, size: int) -> None:
 
 def first_data(fd: int, size: int) -> int | None:
     """As `blank.first_data`; the places of the copies are read too. Raises OSError."""
-    return blank.first_data(fd, size, [(place, BLOCK) for place in places(size)])
+    return blank.first_data(fd, size, [(offset, BLOCK) for offset in places(size)])
 
 
 def put(fd: int, data: bytes, at: int) -> None:

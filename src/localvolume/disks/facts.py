@@ -152,11 +152,11 @@ def place_problem(directory: str, name: str, table: MountTable, *, link: bool) -
         real = os.path.realpath(directory, strict=True)
         if not os.path.isdir(real):
             return f"{directory} is not a directory"
-        place = f"{real}/{name}"
-        if table.at(place) is not None:
+        path = f"{real}/{name}"
+        if table.at(path) is not None:
             return f"something is mounted at {directory}/{name} already"
-        if os.path.lexists(place) and (
-            link or os.path.islink(place) or not os.path.isdir(place) or os.listdir(place)
+        if os.path.lexists(path) and (
+            link or os.path.islink(path) or not os.path.isdir(path) or os.listdir(path)
         ):
             return f"{directory}/{name} is there already"
         holding = table.holding(real)

@@ -86,16 +86,16 @@ class Calls:
         target = self._target(target_dir)
         asked = protocol.read_options(options, target, fs_type=self.config.fs_type)
         async with self.turns.of(asked.name, self.seconds) as turn:
-            place = await turn.call(prepare, target)
+            path = await turn.call(prepare, target)
             async with asyncio.timeout_at(turn.deadline):
                 bound = await self.binding.bind(asked, target, fs_type=self.config.fs_type)
             live = bound.volume
             if bound.was_elastics:
                 await turn.call(self.driver.adopt, {asked.name: tags_of(live)})
-            text = await turn.call(self.driver.mount, self._volume(bound.asked, live), place)
+            text = await turn.call(self.driver.mount, self._volume(bound.asked, live), path)
             async with asyncio.timeout_at(turn.deadline):
                 await self.binding.told(live)
-        log.info("mounted at %s: %s", place, text, extra={"persistentvolume": asked.name})
+        log.info("mounted at %s: %s", path, text, extra={"persistentvolume": asked.name})
         return text
 
     def _volume(self, asked: Asked, live: PersistentVolume) -> Volume:
@@ -123,9 +123,9 @@ class Calls:
         target = self._target(call.target_dir)
         name = protocol.check_name(target.name)
         async with self.turns.of(name, self.seconds) as turn:
-            place = await turn.call(resolve, target)
-            text = await turn.call(self.driver.unmount, name, place)
-        log.info("unmounted from %s: %s", place, text, extra={"persistentvolume": name})
+            path = await turn.call(resolve, target)
+            text = await turn.call(self.driver.unmount, name, path)
+        log.info("unmounted from %s: %s", path, text, extra={"persistentvolume": name})
         return text
 
     # --- both ----------------------------------------------------------------------------------
@@ -154,8 +154,8 @@ def prepare(target: Target) -> str:
 
     Raises Refused where a link is on the way beneath the kubelet's directory, OSError.
     """
-    place = resolve(target)
-    parent, _, name = place.rpartition("/")
+    path = resolve(target)
+    parent, _, name = path.rpartition("/")
     fd = os.open(parent, _PLACE)
     try:
         try:
@@ -164,7 +164,7 @@ def prepare(target: Target) -> str:
             os.close(os.open(name, _PLACE, dir_fd=fd))
     finally:
         os.close(fd)
-    return place
+    return path
 
 
 def resolve(target: Target) -> str:
@@ -175,17 +175,17 @@ def resolve(target: Target) -> str:
     """
     root = os.path.realpath(target.root)
     pods = f"{root}/pods"
-    place = f"{pods}/{target.below_pods}"
+    path = f"{pods}/{target.below_pods}"
     parent, _, name = target.below_pods.rpartition("/")
     try:
         fd = os.open(pods, _PLACE)
     except FileNotFoundError:
-        return place
+        return path
     try:
         try:
             inner = beneath.open_beneath(fd, parent, _PLACE)
         except FileNotFoundError:
-            return place
+            return path
         try:
             os.close(os.open(name, _PLACE, dir_fd=inner))
         except FileNotFoundError:
@@ -196,4 +196,4 @@ def resolve(target: Target) -> str:
         raise Refused(f"{target.path} is no directory reached without links") from error
     finally:
         os.close(fd)
-    return place
+    return path

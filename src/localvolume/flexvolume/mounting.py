@@ -52,10 +52,10 @@ def unmount(target: str) -> bool:
     raise OSError(number, os.strerror(number), target)
 
 
-def _mount(source: str, place: str, flags: int, target: str) -> None:
+def _mount(source: str, path: str, flags: int, target: str) -> None:
     failed = _libc.mount(
         ctypes.c_char_p(os.fsencode(source)),
-        ctypes.c_char_p(os.fsencode(place)),
+        ctypes.c_char_p(os.fsencode(path)),
         None,
         ctypes.c_ulong(flags),
         None,

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from localvolume.health.model import Image, Place, Seen, Space
+from localvolume.health.model import Image, Location, Seen, Space
 from localvolume.host.block.sysfs import SYS, read, real
 from localvolume.host.filesystem.errors import (
     Failure,
@@ -53,14 +53,14 @@ class Survey:
         self._turn = 0
         self._stuck: dict[str, str] = {}
 
-    async def look(self, places: Mapping[str, Place]) -> dict[str, Seen]:
+    async def look(self, locations: Mapping[str, Location]) -> dict[str, Seen]:
         """What is seen at each place, by the same keys. One that hangs is `unknown`."""
         hung = self._workers.hung
         self._stuck = {key: call for key, call in self._stuck.items() if call in hung}
         found = {
-            key: Seen(unknown="it does not answer") for key in self._stuck.keys() & places.keys()
+            key: Seen(unknown="it does not answer") for key in self._stuck.keys() & locations.keys()
         }
-        left = {key: place for key, place in places.items() if key not in found}
+        left = {key: location for key, location in locations.items() if key not in found}
         while left:
             self._turn += 1
             call, turn = f"health {self._turn}", _Turn(left, self._sys)
@@ -78,15 +78,15 @@ class Survey:
                 return found | dict.fromkeys(left, unknown)
             done = dict(turn.found)
             found |= {key: seen for key, seen in done.items() if key not in found}
-            left = {key: place for key, place in left.items() if key not in found}
+            left = {key: location for key, location in left.items() if key not in found}
         return found
 
 
 class _Turn:
     """One pass in a worker thread: `found` so far, and `at` which place it is."""
 
-    def __init__(self, places: Mapping[str, Place], sys: str) -> None:
-        self._places = places
+    def __init__(self, locations: Mapping[str, Location], sys: str) -> None:
+        self._locations = locations
         self._sys = sys
         self.found: dict[str, Seen] = {}
         self.at: str | None = None
@@ -94,9 +94,9 @@ class _Turn:
 
     def run(self) -> None:
         look = Look(read_mount_table(), self._sys)
-        for key, place in self._places.items():
+        for key, location in self._locations.items():
             self.at = key
-            seen = look.at(place)
+            seen = look.at(location)
             if self.given_up.is_set():
                 return
             self.found[key] = seen
@@ -116,12 +116,12 @@ class Look:
         self._disks: dict[str, Failure] = {}
         self._pools: dict[str, Seen] = {}
 
-    def at(self, place: Place) -> Seen:
+    def at(self, location: Location) -> Seen:
         """What is to be seen there now."""
-        seen = self._below(place.below) if place.below else Seen()
+        seen = self._below(location.below) if location.below else Seen()
         if seen.gone or seen.unknown:
             return seen
-        own = self._own(place)
+        own = self._own(location)
         return replace(
             seen,
             gone=own.gone,
@@ -130,38 +130,38 @@ class Look:
             unknown=own.unknown,
         )
 
-    def _own(self, place: Place) -> Seen:
+    def _own(self, location: Location) -> Seen:
         try:
-            found = os.stat(place.path)
+            found = os.stat(location.path)
         except OSError as error:
-            return _of_error(place.path, error)
-        if place.kind != "directory" and stat.S_ISBLK(found.st_mode):
-            return self._device(place, device_number(found.st_rdev))
-        if place.kind == "device":
-            return Seen(gone=f"{place.path} is no block device")
+            return _of_error(location.path, error)
+        if location.kind != "directory" and stat.S_ISBLK(found.st_mode):
+            return self._device(location, device_number(found.st_rdev))
+        if location.kind == "device":
+            return Seen(gone=f"{location.path} is no block device")
         if not stat.S_ISDIR(found.st_mode):
-            return Seen(gone=f"{place.path} is no directory")
-        if place.below:
+            return Seen(gone=f"{location.path} is no directory")
+        if location.below:
             return Seen()  # on its pool's filesystem, of which all is known
-        if place.kind == "directory":
-            mount = self._table.holding(os.path.realpath(place.path))
+        if location.kind == "directory":
+            mount = self._table.holding(os.path.realpath(location.path))
         else:
             # Mostly there are no links on the way, and looking for them costs more than all else.
-            mount = self._table.at(place.path) or self._table.at(os.path.realpath(place.path))
+            mount = self._table.at(location.path) or self._table.at(os.path.realpath(location.path))
             if mount is None and self._table.settled:
-                return Seen(gone=f"nothing is mounted at {place.path}")
+                return Seen(gone=f"nothing is mounted at {location.path}")
         if mount is None:
-            return Seen(unknown=f"it is not known what is mounted at {place.path}")
-        return self._filesystem(mount, written=place.written)
+            return Seen(unknown=f"it is not known what is mounted at {location.path}")
+        return self._filesystem(mount, written=location.written)
 
-    def _device(self, place: Place, device: str) -> Seen:
-        path, name = place.path, kernel_name(device, self._sys)
+    def _device(self, location: Location, device: str) -> Seen:
+        path, name = location.path, kernel_name(device, self._sys)
         if not name:
             return Seen(gone=f"the kernel has no device {path} any more")
         if read(f"{self._sys}/class/block/{name}/size") == "0":
             return Seen(gone=f"the device {path} has no size: nothing is attached to it")
-        if place.image is not None:
-            astray = _astray(path, place.image)
+        if location.image is not None:
+            astray = _astray(path, location.image)
             if astray.gone or astray.unknown:
                 return astray
         mounts = self._table.of_device(device)
@@ -215,7 +215,7 @@ class Look:
         return self._pools[directory]
 
     def _pool(self, directory: str) -> Seen:
-        seen = self._own(Place(path=directory, kind="directory", written=True))
+        seen = self._own(Location(path=directory, kind="directory", written=True))
         if seen.gone or seen.unknown or seen.errors:
             return seen
         try:

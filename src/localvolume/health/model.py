@@ -30,7 +30,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Location:
     """Where a volume is to be found, as this process sees it.
 
     `kind`: something must be mounted at the path ("mount"), or it leads to a block device
@@ -133,7 +133,7 @@ class Facts:
     """Everything a plan is made from. All maps are by UID; `now` is a monotonic clock's."""
 
     volumes: Mapping[str, PersistentVolume]
-    places: Mapping[str, Place]
+    locations: Mapping[str, Location]
     seen: Mapping[str, Seen]
     memory: Mapping[str, Memory] = field(default_factory=dict)
     now: float = 0.0

@@ -18,7 +18,7 @@ from localvolume.config.model import Configuration
 from localvolume.health.facts import Survey
 from localvolume.health.metrics import HealthMetrics
 from localvolume.health.model import Facts, Memory, Over, Patience, Plan, Say, Wait
-from localvolume.health.plan.paths import Pools, place_of, thin_of, well_placed
+from localvolume.health.plan.paths import Pools, location_of, thin_of, well_placed
 from localvolume.health.plan.plan import plan
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
@@ -85,19 +85,19 @@ class HealthRole:
         began = time.monotonic()
         volumes = {one.metadata.uid: one for one in self.volumes.items.values()}
         configuration, pools = well_placed(self.configuration, self.pools(), self.own_pod.pod)
-        places = {}
+        locations = {}
         for uid, volume in volumes.items():
-            place = place_of(volume, configuration, pools)
-            if place is not None:
-                places[uid] = place
-        seen = await self._survey.look(places)
-        for uid, place in places.items():
-            if (thin := thin_of(place, pools)) is not None:
+            location = location_of(volume, configuration, pools)
+            if location is not None:
+                locations[uid] = location
+        seen = await self._survey.look(locations)
+        for uid, location in locations.items():
+            if (thin := thin_of(location, pools)) is not None:
                 seen[uid] = replace(seen[uid], thin=thin)
         made = plan(
             Facts(
                 volumes=volumes,
-                places=places,
+                locations=locations,
                 seen=seen,
                 memory=self._memory,
                 now=time.monotonic(),

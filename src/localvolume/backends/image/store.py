@@ -50,53 +50,53 @@ def trash_name(record: Record) -> str:
 
 
 @contextlib.contextmanager
-def the_image(pool: int, place: str, name: str, inode: int | None) -> Iterator[int]:
+def the_image(pool: int, path: str, name: str, inode: int | None) -> Iterator[int]:
     """Open a file of the pool for reading and writing, if it is the one with that inode.
 
     None: whichever it is. Raises FileNotFoundError, NotThisVolume where something else lies there,
     OSError.
     """
-    with opened(pool, place) as parent:
+    with opened(pool, path) as parent:
         # Looked at first: opening a device or a pipe has effects.
         found = os.stat(name, dir_fd=parent, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
-            raise NotThisVolume(f"{place}/{name} is not a file")
+            raise NotThisVolume(f"{path}/{name} is not a file")
         try:
             fd = open_beneath(parent, name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         except LeadsOutside as error:
-            raise NotThisVolume(f"{place}/{name} is not a file of the pool") from error
+            raise NotThisVolume(f"{path}/{name} is not a file of the pool") from error
     with closed_after(fd):
         if inode is not None and os.fstat(fd).st_ino != inode:
-            raise NotThisVolume(f"{place}/{name} is another file than was made")
+            raise NotThisVolume(f"{path}/{name} is another file than was made")
         yield fd
 
 
 @contextlib.contextmanager
-def the_volume(pool: int, place: str, name: str, record: Record) -> Iterator[int]:
+def the_volume(pool: int, path: str, name: str, record: Record) -> Iterator[int]:
     """As ``the_image`` for the record's own; nothing there is NotThisVolume too."""
     with contextlib.ExitStack() as stack:
         try:
-            fd = stack.enter_context(the_image(pool, place, name, record.inode))
+            fd = stack.enter_context(the_image(pool, path, name, record.inode))
         except FileNotFoundError as error:
-            raise NotThisVolume(f"there is no {place}/{name}") from error
+            raise NotThisVolume(f"there is no {path}/{name}") from error
         yield fd
 
 
-def is_there(pool: int, place: str, name: str, record: Record) -> bool:
+def is_there(pool: int, path: str, name: str, record: Record) -> bool:
     """Whether the record's image lies there; raises NotThisVolume where something else does."""
     try:
-        with the_image(pool, place, name, record.inode):
+        with the_image(pool, path, name, record.inode):
             return True
     except FileNotFoundError:
         return False
 
 
-def move(pool: int, place: str, name: str, target: str, new: str) -> None:
+def move(pool: int, path: str, name: str, target: str, new: str) -> None:
     """Rename from one directory of the pool into another, for good; never onto anything.
 
     Raises NotThisVolume where it is taken, OSError.
     """
-    with opened(pool, place) as source, opened(pool, target) as destination:
+    with opened(pool, path) as source, opened(pool, target) as destination:
         move_for_good(source, name, destination, f"{target}/{new}")
 
 

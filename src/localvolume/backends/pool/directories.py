@@ -39,30 +39,30 @@ def inode_of(fd: int) -> int:
 
 
 @contextmanager
-def the_volume(pool: int, place: str, record: Record, identify: Identify | None) -> Iterator[int]:
-    """The directory of a volume at `place` below the pool, open for reading, proved to be its own.
+def the_volume(pool: int, path: str, record: Record, identify: Identify | None) -> Iterator[int]:
+    """The directory of a volume at `path` below the pool, open for reading, proved to be its own.
 
     Of an adopted volume (and without `identify`) no more is known than that it is a directory, of
     this mount and reached without links. Raises FileNotFoundError where nothing is there,
     NotThisVolume where something else is, OSError.
     """
     try:
-        fd = open_beneath(pool, place, DIRECTORY_FLAGS)
+        fd = open_beneath(pool, path, DIRECTORY_FLAGS)
     except LeadsOutside as error:
         what = "a symbolic link" if error.errno == errno.ELOOP else "another filesystem"
-        raise NotThisVolume(f"{what} lies at {place} or on the way there") from error
+        raise NotThisVolume(f"{what} lies at {path} or on the way there") from error
     except NotADirectoryError as error:
-        raise NotThisVolume(f"what lies at {place} is not a directory") from error
+        raise NotThisVolume(f"what lies at {path} is not a directory") from error
     with closed_after(fd):
         if identify and not record.adopted and identify(fd) != record.inode:
-            raise NotThisVolume(f"what lies at {place} is another directory than was made")
+            raise NotThisVolume(f"what lies at {path} is another directory than was made")
         yield fd
 
 
-def is_there(pool: int, place: str, record: Record, identify: Identify) -> bool:
+def is_there(pool: int, path: str, record: Record, identify: Identify) -> bool:
     """Whether the volume lies at that place; raises NotThisVolume where something else does."""
     try:
-        with the_volume(pool, place, record, identify):
+        with the_volume(pool, path, record, identify):
             return True
     except FileNotFoundError:
         return False
@@ -178,31 +178,31 @@ def _refuse_users(pool: int, path: str, record: Record, identify: Identify) -> N
             raise BackendFailed(f"{place} is in use: {users[0]}")
 
 
-def _refuse_content(pool: int, place: str, record: Record, identify: Identify) -> None:
-    with the_volume(pool, place, record, identify) as fd:
+def _refuse_content(pool: int, path: str, record: Record, identify: Identify) -> None:
+    with the_volume(pool, path, record, identify) as fd:
         if list_names(fd):
             raise BackendFailed(f"{record.directory} is not empty: somebody has written to it")
 
 
-def remove_empty(pool: int, place: str) -> None:
+def remove_empty(pool: int, path: str) -> None:
     """Remove an empty directory; nothing there is fine. Raises LeadsOutside, OSError."""
-    with suppress(FileNotFoundError), above(pool, place) as fd:
-        os.rmdir(split(place)[1], dir_fd=fd)
+    with suppress(FileNotFoundError), above(pool, path) as fd:
+        os.rmdir(split(path)[1], dir_fd=fd)
 
 
 # --- the directories above a volume: proved, made with it, and removed with the last --------------
 
 
-def split(place: str) -> tuple[str, str]:
+def split(path: str) -> tuple[str, str]:
     """The directory above a place, "" for the pool itself, and its name there."""
-    above, _, name = place.rpartition("/")
+    above, _, name = path.rpartition("/")
     return above, name
 
 
 @contextmanager
-def above(pool: int, place: str) -> Iterator[int]:
+def above(pool: int, path: str) -> Iterator[int]:
     """The directory above a place; raises as `pinned`."""
-    parent, _ = split(place)
+    parent, _ = split(path)
     if parent:
         with pinned(pool, parent) as fd:
             yield fd

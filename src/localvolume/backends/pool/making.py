@@ -133,8 +133,8 @@ def _is_still_there(pool: int, record: Record, identity: Callable[[int], int]) -
     from localvolume.backends.image import store
 
     try:
-        place, name = store.IMAGES_PLACE, store.image_name(record)
-        return store.is_there(pool, place, name, record)
+        path, name = store.IMAGES_PLACE, store.image_name(record)
+        return store.is_there(pool, path, name, record)
     except NotThisVolume:
         return False
 

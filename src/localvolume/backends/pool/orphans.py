@@ -61,13 +61,13 @@ def _below(
     pool: int, directory: str, explained: Collection[str], parents: Collection[str]
 ) -> Iterator[str]:
     for name in _names(pool, directory):
-        place = f"{directory}/{name}" if directory else name
-        if place in (OURS, LOST_AND_FOUND) or place in explained:
+        path = f"{directory}/{name}" if directory else name
+        if path in (OURS, LOST_AND_FOUND) or path in explained:
             continue
-        if place in parents:
-            yield from _below(pool, place, explained, parents)
+        if path in parents:
+            yield from _below(pool, path, explained, parents)
         else:
-            yield place
+            yield path
 
 
 def _names(pool: int, directory: str) -> list[str]:

@@ -129,11 +129,11 @@ def _without_overlaps(answers: dict[str, Answer]) -> dict[str, Answer]:
     parents = parents_of_all(placed)
     taken = {one.directory for one in placed if one.directory}
     for record in placed:
-        place = record.directory
+        path = record.directory
         if answers[record.name].verdict != "stamp":
             continue
-        if place in parents or not taken.isdisjoint(parents_of(place)):
-            reason = f"its directory {place!r} is in that of another volume, or holds it"
+        if path in parents or not taken.isdisjoint(parents_of(path)):
+            reason = f"its directory {path!r} is in that of another volume, or holds it"
             answers[record.name] = Answer(verdict="left", record=record, reason=reason)
     return answers
 
@@ -245,15 +245,15 @@ def _look(pool: int, ours: int, path: str, by_name: bool) -> Found:
 
 
 def _seen(pool: int, record: Record) -> Seen:
-    for place, trash in _places(record):
+    for path, trash in _places(record):
         try:
-            identity = _identity(pool, place, record)
+            identity = _identity(pool, path, record)
         except FileNotFoundError:
             continue
         except (NotThisVolume, OSError) as error:
             return Seen(fault=str(error))
         if identity <= 0:
-            return Seen(fault=f"what lies at {place} is no subvolume")
+            return Seen(fault=f"what lies at {path} is no subvolume")
         return Seen(identity=identity, trash=trash)
     return Seen()
 
@@ -263,21 +263,21 @@ def _places(record: Record) -> list[tuple[str, str]]:
     if record.state == "removed":
         return [(directories.in_trash(record), record.trash)]
     image = f"{store.IMAGES_PLACE}/{store.image_name(record)}"
-    place = record.directory or image
+    path = record.directory or image
     if record.state == "making":
-        return [(place, "")]
+        return [(path, "")]
     trash = trash_name(record)
-    return [(place, ""), (f"{store.TRASH_PLACE}/{trash}", trash)]
+    return [(path, ""), (f"{store.TRASH_PLACE}/{trash}", trash)]
 
 
-def _identity(pool: int, place: str, record: Record) -> int:
+def _identity(pool: int, path: str, record: Record) -> int:
     """As in `Record.inode`; raises FileNotFoundError, NotThisVolume, OSError."""
     with ExitStack() as stack:
         if record.backend == "image":
-            parent, _, name = place.rpartition("/")
+            parent, _, name = path.rpartition("/")
             fd = stack.enter_context(store.the_image(pool, parent, name, None))
         else:
-            fd = stack.enter_context(directories.the_volume(pool, place, record, None))
+            fd = stack.enter_context(directories.the_volume(pool, path, record, None))
         if record.backend == "btrfs":
             from localvolume.backends.btrfs.backend import BtrfsBackend
 

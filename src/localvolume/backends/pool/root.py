@@ -204,7 +204,7 @@ def _marker(
                 "PersistentVolumes name a pool here, and there is none: its disk is not mounted,"
                 " or this is another disk"
             )
-        if known_places and not any(_is_there(pool, place) for place in known_places):
+        if known_places and not any(_is_there(pool, path) for path in known_places):
             raise PoolUnusable(
                 "PersistentVolumes of an older provisioner lie here, and nothing is where they"
                 " should be: its disk is not mounted, or this is another disk"
@@ -228,10 +228,10 @@ def _check_backend(marker: _Marker, config: PoolConfig) -> None:
         )
 
 
-def _is_there(pool: int, place: str) -> bool:
+def _is_there(pool: int, path: str) -> bool:
     """Whether anything is on the way to a place; what it is, whoever goes there finds out."""
     with suppress(OSError):
-        os.stat(place.partition("/")[0], dir_fd=pool, follow_symlinks=False)
+        os.stat(path.partition("/")[0], dir_fd=pool, follow_symlinks=False)
         return True
     return False
 

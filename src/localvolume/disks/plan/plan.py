@@ -121,14 +121,14 @@ def _done(disk: Disk, wanted: DiskFilter, config: DisksConfig) -> Judged | None:
     inside = disk.inside
     if inside is None or inside.unknown or not inside.fs_uuid or inside.claim:
         return None
-    place = f"{wanted.mount_dir}/{entry_name(disk)}"
+    path = f"{wanted.mount_dir}/{entry_name(disk)}"
     for digest in config.approved:
         if inside.fs_uuid != uuid_of(digest, disk, wanted):
             continue
-        if place in inside.mounts:
-            reason = f"it was formatted, and is mounted at {place}"
+        if path in inside.mounts:
+            reason = f"it was formatted, and is mounted at {path}"
             return Judged(disk=disk, verdict="done", reason=reason, filter=wanted, digest=digest)
-        reason = f"it was formatted, and is not mounted at {place}"
+        reason = f"it was formatted, and is not mounted at {path}"
         judged = Judged(disk=disk, verdict="mount", reason=reason, filter=wanted, digest=digest)
         # Somebody has it, as a raw volume: what is on it is a tenant's own making.
         users = (*inside.mounts, *disk.offered)
@@ -142,8 +142,8 @@ def _done(disk: Disk, wanted: DiskFilter, config: DisksConfig) -> Judged | None:
 
 def _linked(disk: Disk, wanted: DiskFilter, config: DisksConfig) -> Judged | None:
     for digest in config.approved:
-        place = f"{wanted.mount_dir}/{link_entry_name(disk, digest)}"
-        if place in disk.offered:
-            reason = f"{place} leads to it"
+        path = f"{wanted.mount_dir}/{link_entry_name(disk, digest)}"
+        if path in disk.offered:
+            reason = f"{path} leads to it"
             return Judged(disk=disk, verdict="done", reason=reason, filter=wanted, digest=digest)
     return None

@@ -44,9 +44,9 @@ def orphans_of(
             continue
         name = pool.config.name
         found += [
-            Orphan(name, place)
-            for place in pool.report.orphans
-            if conflicts(place, adopted.get(name, ())) is None
+            Orphan(name, path)
+            for path in pool.report.orphans
+            if conflicts(path, adopted.get(name, ())) is None
         ]
         found += [
             Orphan(name, f"record of {volume}", volume)
@@ -59,8 +59,8 @@ def orphans_of(
             # Without a UID it is perhaps being published; afterwards nothing is known to be on its
             # way, and where it may hold data it is not taken away.
             if record.volume_uid or record.claim_uid not in served:
-                place = _place(record)
-                found.append(Orphan(name, place, record.name, record.claim, record.size_bytes))
+                path = _place(record)
+                found.append(Orphan(name, path, record.name, record.claim, record.size_bytes))
     return sorted(found, key=lambda one: (one.pool, one.place))
 
 
@@ -85,7 +85,7 @@ def places_of_adopted(
     """Where volumes lie that say no pool of ours, below their pools, by the pool's name."""
     places: dict[str, set[str]] = {}
     for volume in volumes:
-        place = relative_place(volume, configs) if pool_of(volume) is None else ""
-        if not isinstance(place, str):
-            places.setdefault(place[0].name, set()).add(place[1])
+        path = relative_place(volume, configs) if pool_of(volume) is None else ""
+        if not isinstance(path, str):
+            places.setdefault(path[0].name, set()).add(path[1])
     return places

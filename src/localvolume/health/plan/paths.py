@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from localvolume.config.model import Configuration
-from localvolume.health.model import Image, Place, Thin
+from localvolume.health.model import Image, Location, Thin
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.podmounts import PodMounts
 from localvolume.volumes import marks
@@ -44,7 +44,9 @@ def well_placed(
     return replace(configuration, storage_classes=classes), known
 
 
-def place_of(volume: PersistentVolume, configuration: Configuration, pools: Pools) -> Place | None:
+def location_of(
+    volume: PersistentVolume, configuration: Configuration, pools: Pools
+) -> Location | None:
     """Where the volume should be; None where its class or pool is not configured (any more)."""
     if is_flexvolume(volume):
         return _of_flexvolume(volume, configuration.flexvolume)
@@ -53,9 +55,9 @@ def place_of(volume: PersistentVolume, configuration: Configuration, pools: Pool
     return _of_pool(volume, pools)
 
 
-def thin_of(place: Place, pools: Pools) -> Thin | None:
+def thin_of(location: Location, pools: Pools) -> Thin | None:
     """How full the thin pool is that the volume is in; None where it is in none, or unknown."""
-    found = pools.get(place.pool) if place.pool else None
+    found = pools.get(location.pool) if location.pool else None
     if found is None:
         return None
     config, report = found
@@ -69,12 +71,12 @@ def thin_of(place: Place, pools: Pools) -> Thin | None:
     )
 
 
-def _of_class(volume: PersistentVolume, configuration: Configuration) -> Place | None:
+def _of_class(volume: PersistentVolume, configuration: Configuration) -> Location | None:
     config = configuration.storage_classes.get(volume.spec.storage_class_name)
     directory, name = posixpath.split(path_of(volume))
     if config is None or directory != config.host_dir or name in ("", ".", ".."):
         return None
-    return Place(path=f"{config.mount_dir}/{name}", kind=_static_kind(volume))
+    return Location(path=f"{config.mount_dir}/{name}", kind=_static_kind(volume))
 
 
 def _static_kind(volume: PersistentVolume) -> Literal["mount", "device", "any"]:
@@ -89,31 +91,31 @@ def _static_kind(volume: PersistentVolume) -> Literal["mount", "device", "any"]:
     return "device" if kind == "block" else "any"
 
 
-def _of_flexvolume(volume: PersistentVolume, config: FlexVolumeConfig | None) -> Place | None:
+def _of_flexvolume(volume: PersistentVolume, config: FlexVolumeConfig | None) -> Location | None:
     """It is made when it is mounted first: until then there is nothing, and nothing is wrong."""
     if config is None:
         return None
     name = volume.metadata.name
     if config.driver == "lvm" and config.lvm is not None:
         path = f"/dev/{config.lvm.group}/{name}"
-        return Place(path=path, kind="device", written=True, may_be_absent=True)
+        return Location(path=path, kind="device", written=True, may_be_absent=True)
     if config.driver == "bindmount":
         path = f"{config.bind_root}/{name}"
-        return Place(path=path, kind="directory", written=True, may_be_absent=True)
+        return Location(path=path, kind="directory", written=True, may_be_absent=True)
     return None
 
 
-def _of_pool(volume: PersistentVolume, pools: Pools) -> Place | None:
+def _of_pool(volume: PersistentVolume, pools: Pools) -> Location | None:
     source = volume.spec.local or volume.spec.host_path
     found = _pool_of(volume, pools)
     if source is None or found is None:
         return None
     config, report = found
     if config.backend == "lvm":
-        return Place(path=source.path, kind="device", written=True, pool=config.name)
+        return Location(path=source.path, kind="device", written=True, pool=config.name)
     if config.backend == "image":
         record = report.records.get(volume.metadata.name)
-        return Place(
+        return Location(
             path=source.path,
             kind="device",
             below=config.mount_dir,
@@ -125,7 +127,7 @@ def _of_pool(volume: PersistentVolume, pools: Pools) -> Place | None:
     inside = posixpath.relpath(source.path, config.host_dir)
     if not is_within(posixpath.normpath(source.path), config.host_dir):
         return None
-    return Place(
+    return Location(
         path=posixpath.join(config.mount_dir, inside),
         kind="directory",
         below=config.mount_dir,

@@ -17,10 +17,10 @@ from localvolume.health.model import (
     Action,
     Facts,
     Keep,
+    Location,
     Memory,
     Over,
     Patience,
-    Place,
     Plan,
     Say,
     Seen,
@@ -52,16 +52,16 @@ def plan(facts: Facts) -> Plan:
     """An action for each volume, in the order of their names."""
     made = Plan(actions=[], memory={}, unhealthy={}, unknown={})
     for uid, volume in sorted(facts.volumes.items(), key=lambda item: item[1].metadata.name):
-        place, seen = facts.places.get(uid), facts.seen.get(uid)
+        location, seen = facts.locations.get(uid), facts.seen.get(uid)
         if is_being_deleted(volume):
             continue
         memory = facts.memory.get(uid, Memory(since=facts.now))
-        unknown = _unknown(volume, place, seen)
-        if place is None or seen is None or unknown:
+        unknown = _unknown(volume, location, seen)
+        if location is None or seen is None or unknown:
             action: Action = Keep(volume, "nobody can tell")
             made.unknown[uid] = unknown
         else:
-            trouble = judge(place, seen, said_reason(volume))
+            trouble = judge(location, seen, said_reason(volume))
             reason = trouble.reason if trouble else ""
             if reason != memory.reason or uid not in facts.memory:
                 memory = Memory(reason=reason, since=facts.now, written=memory.written)
@@ -89,27 +89,29 @@ def said_reason(volume: PersistentVolume) -> str:
     return reason if reason in REASONS else "Unknown"
 
 
-def _unknown(volume: PersistentVolume, place: Place | None, seen: Seen | None) -> str:
+def _unknown(volume: PersistentVolume, location: Location | None, seen: Seen | None) -> str:
     """Why nobody can tell how it is, "" where one can."""
-    if place is None or seen is None:
+    if location is None or seen is None:
         return "it is not known where it should be"
-    if seen.gone and place.may_be_absent and said_reason(volume):
+    if seen.gone and location.may_be_absent and said_reason(volume):
         # It may be no more than not mounted now; but what was wrong with it is not mended by that.
         return f"what was said of it stays: {seen.gone}"
     return seen.unknown
 
 
-def judge(place: Place, seen: Seen, before: str = "") -> Trouble | None:
+def judge(location: Location, seen: Seen, before: str = "") -> Trouble | None:
     """The worst that is wrong, None where nothing is; `before` is the reason that was said last."""
     if seen.gone:
-        return None if place.may_be_absent else Trouble("DeviceGone", seen.gone)
+        return None if location.may_be_absent else Trouble("DeviceGone", seen.gone)
     if seen.stopped:
         text = f"{seen.stopped}: {seen.errors}" if seen.errors else seen.stopped
         return Trouble("ReadOnly", text)
     if seen.errors:
         return Trouble("IOErrors", seen.errors)
-    if place.takes_space and seen.space and (full := _full(seen.space, before == "PoolFull")):
-        return Trouble("PoolFull", f"its pool {place.pool} has no {full} left: it takes no writes")
+    if location.takes_space and seen.space and (full := _full(seen.space, before == "PoolFull")):
+        return Trouble(
+            "PoolFull", f"its pool {location.pool} has no {full} left: it takes no writes"
+        )
     return _thin(seen.thin, before) if seen.thin else None
 
 

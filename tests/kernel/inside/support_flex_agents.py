@@ -94,7 +94,7 @@ def _main() -> None:
 
 _FLEX = tuple(
     f"localvolume.flexvolume.{name}"
-    for name in ("role", "server", "drivers.lvm", "binding", "collecting", "adopt", "keeping")
+    for name in ("role", "server", "drivers.lvm", "binding", "collecting", "keeping")
 )
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 
-from localvolume.host.process.workers import Hung
+from localvolume.host.process.workers import UNREADABLE, Hung
 from localvolume.kube.backoff import Backoff
 from localvolume.reconcile.loop import CannotLook, Loop, Rest
 from localvolume.reconcile.runner import Answer, Failing, Runner
@@ -105,7 +105,7 @@ async def test_a_look_that_fails_is_told_and_ends_nothing(error: Exception, prob
             raise error
         return 0.0
 
-    async with running(Loop("x", look, rest=AT_ONCE)) as loop:
+    async with running(Loop("x", look, rest=AT_ONCE, unreadable=UNREADABLE)) as loop:
         await until_async(lambda: problem in loop.problem)
         assert loop.looks == 0
         fails = False

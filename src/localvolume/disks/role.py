@@ -25,7 +25,7 @@ from localvolume.disks.plan.naming import stable, written
 from localvolume.disks.plan.owners import identities
 from localvolume.disks.plan.plan import plan
 from localvolume.host.block.disklist import BY_ID
-from localvolume.host.process.workers import Workers
+from localvolume.host.process.workers import UNREADABLE, Workers
 from localvolume.kube.correlate import EventType
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer
@@ -88,7 +88,13 @@ class DisksRole:
     def __post_init__(self) -> None:
         self._metrics = DisksMetrics(self.registry)
         rest = Rest(longest=0.0)
-        self.loop = Loop("disks", self._look, rest=rest, settle=self.rest_seconds)
+        self.loop = Loop(
+            "disks",
+            self._look,
+            rest=rest,
+            settle=self.rest_seconds,
+            unreadable=UNREADABLE,
+        )
         self._said: set[tuple[str, str]] = set()
         self._known_digest = ""
         self._last_digest: str | None = None

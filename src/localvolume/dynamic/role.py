@@ -30,7 +30,7 @@ from localvolume.dynamic.plan.plan import plan
 from localvolume.dynamic.plan.undoing import marks_of
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live
-from localvolume.host.process.workers import Workers
+from localvolume.host.process.workers import UNREADABLE, Workers
 from localvolume.kube.client import Client
 from localvolume.kube.correlate import ObjectRef
 from localvolume.kube.events import EventRecorder
@@ -162,6 +162,7 @@ class DynamicRole:
             self._look,
             resync=lambda: RESYNC_SECONDS,
             at_resync=self._executor.say_again,
+            unreadable=UNREADABLE,
         )
         self._classes: dict[str, tuple[StorageClass, Served, ClassFacts]] = {}
         self._usage_problems: dict[str, str] = {}

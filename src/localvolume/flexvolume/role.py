@@ -26,7 +26,7 @@ from localvolume.flexvolume.protocol import Refused
 from localvolume.flexvolume.server import Server
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.commandsync import on_loop
-from localvolume.host.process.workers import Hung, Workers
+from localvolume.host.process.workers import UNREADABLE, Hung, Workers
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
 from localvolume.kube.events import EventRecorder
@@ -72,7 +72,7 @@ class FlexRole:
         self._config = self.configuration.flexvolume
         self._reconfigured = asyncio.Event()
         rest = Rest(shortest=self.paces.rest, longest=self.paces.longest_rest)
-        self.loop = Loop("flexvolume", self._look, rest=rest)
+        self.loop = Loop("flexvolume", self._look, rest=rest, unreadable=UNREADABLE)
         self._served: _Served | None = None
         self._adopted = False
         self._server: Server | None = None

@@ -20,7 +20,7 @@ from localvolume.health.metrics import HealthMetrics
 from localvolume.health.model import Facts, Memory, Over, Patience, Plan, Say, Wait
 from localvolume.health.plan.paths import Pools, location_of, thin_of, well_placed
 from localvolume.health.plan.plan import plan
-from localvolume.host.process.workers import Workers
+from localvolume.host.process.workers import UNREADABLE, Workers
 from localvolume.kube.client import Client
 from localvolume.kube.correlate import EventType
 from localvolume.kube.errors import ApiError, TryAgainLater
@@ -63,7 +63,7 @@ class HealthRole:
         self._memory: dict[str, Memory] = {}
         self._unknown: dict[str, str] = {}
         rest = Rest(factor=_REST_FACTOR, shortest=self.patience.rest, longest=self.patience.look)
-        self.loop = Loop("health", self._look, rest=rest)
+        self.loop = Loop("health", self._look, rest=rest, unreadable=UNREADABLE)
 
     def changed(self, *_: object) -> None:
         """A PersistentVolume, a device or the mount table changed."""

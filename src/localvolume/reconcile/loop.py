@@ -15,8 +15,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Final, NoReturn
 
-from localvolume.host.process.workers import Hung
-
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 5.0
@@ -66,6 +64,8 @@ class Loop:
     resync: Callable[[], float] = lambda: math.inf
     at_resync: Callable[[], object] = lambda: None
     settle: float = 0.0
+    unreadable: tuple[type[Exception], ...] = (OSError,)
+    """What `look` raises where the node cannot be looked at, by no mistake of ours."""
 
     def __post_init__(self) -> None:
         self._rest = self.rest or Rest()
@@ -137,7 +137,7 @@ class Loop:
         except CannotLook as error:
             self._put_off(str(error))
             return error.again_seconds
-        except (Hung, OSError) as error:
+        except self.unreadable as error:
             self._put_off(f"this node cannot be looked at: {error}", logging.WARNING)
             return AGAIN_SECONDS
         except Exception as error:  # noqa: BLE001 - said, and the look is tried again

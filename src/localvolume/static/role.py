@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from localvolume.cleaning.run import Cleaning, clean
 from localvolume.config.model import ClassConfig, Configuration
 from localvolume.host.block.sysfs import UDEV_DATA
-from localvolume.host.process.workers import Workers
+from localvolume.host.process.workers import UNREADABLE, Workers
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
@@ -109,6 +109,7 @@ class StaticRole:
             self._look,
             resync=lambda: self.configuration.min_resync_period_seconds,
             at_resync=self.resync,
+            unreadable=UNREADABLE,
         )
         self._changes = Changes(everything=True)
         self._missing_since: dict[str, float] = {}

@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 R = TypeVar("R")
 
@@ -36,6 +36,10 @@ class Hung(Exception):
         self.key = key
         #: The deadline that was missed, in seconds.
         self.seconds = seconds
+
+
+UNREADABLE: Final = (Hung, OSError)
+"""How the host fails whoever reads it."""
 
 
 class AllHung(Hung):

@@ -1,4 +1,4 @@
-"""Which nodes a PersistentVolume's required affinity means (core/v1 NodeSelector)."""
+"""Which nodes a PersistentVolume's required affinity selects (core/v1 NodeSelector)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from localvolume.kube.objects import (
 from localvolume.volumes import marks
 
 _NAME_FIELD = "metadata.name"
-# Made here, not at the first use: threads that come to that together have ended the process.
+# Created at import: threads that reached a first use at the same time crashed the process.
 _decode: Final = msgspec.json.Decoder(VolumeNodeAffinity).decode
 
 
 def required_terms(volume: PersistentVolume) -> Sequence[NodeSelectorTerm]:
-    """The terms of which any one must hold; also those of the annotation before Kubernetes 1.10.
+    """The required terms, any one of which must match; also from the annotation before 1.10.
 
-    None where there is no affinity, or one that cannot be read.
+    Returns no terms if there is no affinity, or if it cannot be read.
     """
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
@@ -34,7 +34,7 @@ def required_terms(volume: PersistentVolume) -> Sequence[NodeSelectorTerm]:
 
 
 def hostnames_of(term: NodeSelectorTerm) -> frozenset[str] | None:
-    """The hostnames that a term names: those in every one of its lists. None where it has none."""
+    """The hostnames that are in every hostname list of a term; None if it has no such list."""
     lists = [
         frozenset(expression.values)
         for expression in term.match_expressions
@@ -44,15 +44,15 @@ def hostnames_of(term: NodeSelectorTerm) -> frozenset[str] | None:
 
 
 def hostnames(terms: Sequence[NodeSelectorTerm]) -> frozenset[str]:
-    """All that the terms name, as upstream's node-cleanup reads an affinity."""
+    """All hostnames that the terms name, as upstream's node-cleanup reads an affinity."""
     named = [found for term in terms if (found := hostnames_of(term))]
     return frozenset[str]().union(*named)
 
 
 def matches(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
-    """Whether a node of that name and those labels is one that the term means.
+    """Whether the term selects a node with that name and those labels.
 
-    As the scheduler reads it: every requirement must hold, and a term without any means no node.
+    Follows the scheduler: every requirement must hold, and a term without any selects no node.
     """
     if not term.match_expressions and not term.match_fields:
         return False

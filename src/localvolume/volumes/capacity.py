@@ -1,4 +1,4 @@
-"""How a size in bytes becomes the capacity of a PersistentVolume, and back."""
+"""Converts sizes in bytes to the capacity of a PersistentVolume, and back."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _QUANTITY = re.compile(r"([+-]?[0-9.]+)(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E|[eE][+-]?[
 
 
 def published_bytes(size_bytes: int) -> int:
-    """The size that is promised: never more than is there, rounded down as upstream rounds.
+    """The size to promise: never more than is there, rounded down as upstream does.
 
-    To whole GiB from 10 GiB, to whole MiB from 10 MiB, else exactly.
+    Rounds to whole GiB from 10 GiB on, to whole MiB from 10 MiB on, and not at all below that.
     """
     for unit in (GIB, MIB):
         if size_bytes >= 10 * unit:
@@ -33,7 +33,7 @@ def published_bytes(size_bytes: int) -> int:
 
 
 def quantity(size_bytes: int) -> str:
-    """A Kubernetes resource.Quantity in canonical binary form: the largest unit without a rest."""
+    """A Kubernetes resource.Quantity in canonical binary form: the largest unit that divides it."""
     power = 0
     while size_bytes and size_bytes % 1024 == 0 and power < len(_BINARY) - 1:
         size_bytes //= 1024
@@ -42,7 +42,7 @@ def quantity(size_bytes: int) -> str:
 
 
 def bytes_of(value: str) -> int | None:
-    """The bytes that a resource.Quantity names, rounded down, or None where it is none."""
+    """The bytes that a resource.Quantity stands for, rounded down; None if it is not valid."""
     match = _QUANTITY.fullmatch(value.strip())
     if match is None:
         return None

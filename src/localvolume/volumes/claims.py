@@ -1,4 +1,4 @@
-"""What a claim says, read in one place: whose it is, what it asks for, where it is to be served."""
+"""Reads a claim in one place: who serves it, what it asks for, and on which node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def provisioner_of(claim: PersistentVolumeClaim) -> str:
 
 
 def class_of(claim: PersistentVolumeClaim) -> str:
-    """The name of the claim's StorageClass, or ""; the beta annotation counts first."""
+    """The name of the claim's StorageClass, or ""; the beta annotation takes precedence."""
     found = claim.metadata.annotations.get(BETA_CLASS_ANNOTATION)
     return (claim.spec.storage_class_name or "") if found is None else found
 
@@ -34,7 +34,7 @@ def selected_node(claim: PersistentVolumeClaim) -> str:
 
 
 def requested_bytes(claim: PersistentVolumeClaim) -> int | None:
-    """How much it asks for; None where that is no quantity."""
+    """How many bytes it asks for; None if that is not a valid quantity."""
     return bytes_of(claim.spec.resources.requests.get("storage", ""))
 
 
@@ -44,7 +44,7 @@ def volume_name(claim_uid: str) -> str:
 
 
 def reference(claim: PersistentVolumeClaim) -> dict[str, Any]:
-    """The claimRef of a PersistentVolume that is made for this very claim (core/v1)."""
+    """The claimRef of a PersistentVolume that is made for exactly this claim (core/v1)."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -56,7 +56,7 @@ def reference(claim: PersistentVolumeClaim) -> dict[str, Any]:
 
 
 def fault_of(claim: PersistentVolumeClaim) -> str:
-    """Why no empty volume on a single node can be what the claim asks for, or ""."""
+    """Why an empty volume on a single node cannot satisfy the claim, or ""."""
     spec = claim.spec
     if spec.selector is not None:
         return "a claim with a selector cannot have its volume made for it"

@@ -1,4 +1,4 @@
-"""The patches that tell of a volume's growing, on its PersistentVolume and its claim."""
+"""The patches that record a volume's growth on its PersistentVolume and its claim."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from localvolume.volumes.moments import written
 from localvolume.volumes.patches import bound_to
 
 _IN_PROGRESS = "ControllerResizeInProgress"
-"""The Kubernetes API's word for what is grown by others than the node's kubelet."""
+"""The Kubernetes API's status for a volume that something other than the kubelet grows."""
 
 _RESIZING = frozenset({"Resizing", "FileSystemResizePending"})
 
 
 def grown(volume: PersistentVolume, size_bytes: int) -> MergePatch:
-    """The PersistentVolume with the size that its volume has now."""
+    """Sets the PersistentVolume's capacity to the current size of its volume."""
     patch = bound_to(volume)
     return MergePatch({**patch.body, "spec": {"capacity": {"storage": quantity(size_bytes)}}})
 
 
 def resizing(claim: PersistentVolumeClaim, size_bytes: int, now: float) -> MergePatch | None:
-    """What the claim's status says meanwhile; None where it does.
+    """Sets the claim's status while its volume grows; None if the status is right already.
 
-    That is to what it grows and how far it is, for tools and quotas, and the condition that
-    `kubectl describe` shows. Where others are, which we do not read whole and so cannot write back,
-    they stay alone.
+    Sets the target size and the progress, for tools and quotas, and the condition that `kubectl
+    describe` shows. Leaves the conditions alone if there are any: we do not read them whole, so we
+    could not write them back.
     """
     status: dict[str, object] = {}
     allocated = {"storage": quantity(size_bytes)}
@@ -42,10 +42,10 @@ def resizing(claim: PersistentVolumeClaim, size_bytes: int, now: float) -> Merge
 
 
 def claim_grown(claim: PersistentVolumeClaim, size_bytes: int) -> MergePatch:
-    """The claim's status with what its volume has now, and no word of resizing any more.
+    """Sets the claim's capacity to the current size of its volume, and ends the resizing status.
 
-    As external-resizer leaves it: what was allocated for it stays, and counts for quotas as the
-    request does.
+    Leaves the status as external-resizer does: allocatedResources stays, and counts for quotas as
+    the request does.
     """
     status: dict[str, object] = {"capacity": {"storage": quantity(size_bytes)}}
     conditions = claim.status.conditions

@@ -1,8 +1,8 @@
-"""Whether a directory of the agent is the one of the host that it is configured to be.
+"""Whether a directory in the agent's pod is the host directory that the configuration names.
 
-PersistentVolumes name hostDir, and the agent looks into mountDir: that both are one directory is
-said by the agent's pod alone. Links of the host cannot be followed from in there, so the pod and
-the configuration must call it by one name.
+PersistentVolumes name hostDir, but the agent looks into mountDir. Only the agent's pod says whether
+both are the same directory. The agent cannot follow symlinks of the host from inside the pod, so
+the pod and the configuration must use the same path.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _MOUNT = "(volumes and volumeMounts of the DaemonSet)"
 def misplaced(pod: PodMounts | None, host_dir: str, mount_dir: str) -> str | None:
     """Why paths below `host_dir` are not those below `mount_dir` in the agent's pod, or None.
 
-    None also where nobody can tell: without a pod, with several containers that may be the
-    agent's, and with a subPathExpr. Pools of logical volumes have no directory, and are not
+    Also returns None if this is not known: without a pod, with several containers that may be
+    the agent's, or with a subPathExpr. Pools of logical volumes have no directory, and are not
     misplaced.
     """
     container = _agents(pod) if pod is not None else None
@@ -48,7 +48,7 @@ def misplaced(pod: PodMounts | None, host_dir: str, mount_dir: str) -> str | Non
 
 
 def _agents(pod: PodMounts) -> Container | None:
-    """The container of the agent: the only one, or the only one that is told the pod's name."""
+    """The agent's container: the only one, or the only one whose environment has the pod's name."""
     containers = pod.spec.containers
     if len(containers) > 1:
         containers = tuple(
@@ -58,12 +58,12 @@ def _agents(pod: PodMounts) -> Container | None:
 
 
 def _mount_at(container: Container, path: str) -> VolumeMount | None:
-    """The mount that the path is or lies in, the innermost one."""
+    """The innermost mount that contains the path."""
     around = [one for one in container.volume_mounts if is_within(path, _plain(one.mount_path))]
     return max(around, key=lambda one: len(_plain(one.mount_path)), default=None)
 
 
 def _plain(path: str) -> str:
-    """The path without doubled or trailing slashes and "." parts; POSIX would keep two slashes at
-    its beginning."""
+    """The path without double or trailing slashes and "." parts. normpath would keep two leading
+    slashes, as POSIX does."""
     return posixpath.normpath("/" + path.lstrip("/"))

@@ -1,8 +1,8 @@
-"""What a volume is, written down when it is published and compared before anything is done to it.
+"""A volume's identity: recorded when it is published, compared before anything is done to it.
 
-An identity is a small map of facts that follow the disk, never the place where it happens to be
+An identity is a small map of facts that follow the disk, not the place where it happens to be
 plugged in or mounted: `{"kind": "filesystem", "fsType": "ext4", "uuid": "…", "root": "/"}` or
-`{"kind": "block", "serial": "…", "wwn": "…"}`. It stands as JSON in the annotation
+`{"kind": "block", "serial": "…", "wwn": "…"}`. It is stored as JSON in the annotation
 `localvolume.dev/identity` of the PersistentVolume.
 """
 
@@ -17,7 +17,7 @@ Identity = Mapping[str, str]
 
 _ALWAYS = ("kind", "fsType")
 _PLACE = ("root",)
-"""Where in a filesystem, which says nothing of which filesystem."""
+"""Where in a filesystem the volume is. This does not say which filesystem."""
 
 _STRONG = (
     "uuid",
@@ -33,16 +33,16 @@ _STRONG = (
     "loopInode",
     "loopOffset",
 )
-"""Facts that a disk of its own kind cannot lose or share with another."""
+"""Facts that a disk does not lose, and does not share with another disk."""
 
 _BELOW = "device"
-"""How the names of facts of the device begin that a filesystem lies on: a copy has its UUID."""
+"""Prefix of the facts about the device below a filesystem: a copy has the filesystem's UUID."""
 
 _NUMBERING = ("bootId", "diskSeq")
-"""How the kernel numbered what nothing else tells apart: good until it numbers anew."""
+"""The kernel's numbers for disks that nothing else tells apart: valid until it renumbers them."""
 
 _ANCHORS = ("uuid", "source", "wwn", "serial", "partUuid", "dmUuid", "mdUuid", "loopFile")
-"""Those of them by which volumes that may share data are found."""
+"""Those of the strong facts that serve to find volumes that may share data."""
 
 
 _RENUMBERED = (
@@ -54,7 +54,7 @@ _RENUMBERED = (
 class Comparison(NamedTuple):
     """`same`, or `differs`, or `unknown` (what was recorded cannot be seen now), and why.
 
-    `renumbered`: nothing tells it from others of its kind, and it may be another one since.
+    `renumbered`: nothing tells it from others of its kind, and it may be another one by now.
     """
 
     verdict: Literal["same", "differs", "unknown", "renumbered"]
@@ -66,7 +66,7 @@ def to_annotation(identity: Identity) -> str:
 
 
 def from_annotation(text: str | None) -> dict[str, str] | None:
-    """The recorded identity, or None where none was recorded; ValueError where it is unreadable."""
+    """The recorded identity, None if none was recorded. Raises ValueError if it is unreadable."""
     if text is None:
         return None
     try:
@@ -76,18 +76,17 @@ def from_annotation(text: str | None) -> dict[str, str] | None:
 
 
 def tells_apart(identity: Identity) -> bool:
-    """Whether it names one volume and no other. The same size and model say nothing of two."""
+    """Whether it names exactly one volume. Different disks may have the same size and model."""
     return any(key in identity for key in _STRONG)
 
 
 def compare(recorded: Identity, observed: Identity) -> Comparison:
     """Whether what is there now is what was recorded.
 
-    Facts that a disk of its own kind cannot lose or share decide; a size may grow and a model be
-    spelled anew, so they only count where nothing better was recorded. What was recorded and
-    cannot be seen any more is `unknown`, and so is a record that would fit any volume. Which facts
-    of the device below a filesystem can be seen depends on what of the host is in sight: they
-    count where both have them.
+    The strong facts and the root decide. A size may grow and a model may be spelled differently, so
+    they only count if nothing better was recorded. The verdict is `unknown` if a recorded fact
+    cannot be seen now, or if the record would fit any volume. Not every agent sees enough of the
+    host to read the facts of the device below a filesystem, so these only count if both have them.
     """
     if tells_apart(recorded):
         deciding = [key for key in (*_STRONG, *_PLACE) if key in recorded]
@@ -126,10 +125,10 @@ def _numbering(identity: Identity) -> list[str]:
 
 
 def unchanged(before: Identity, now: Identity) -> Comparison:
-    """The same for two looks of one process, moments apart, at one path.
+    """Like `compare`, for two looks of one process at the same path, moments apart.
 
-    A filesystem without UUID cannot be told from another of its kind: then all that is known of
-    it must be equal, and the mount itself is compared by whoever asks.
+    A filesystem without a UUID cannot be told from another of its kind: then all that is known of
+    it must be equal, and the caller compares the mount itself.
     """
     if before and not tells_apart(before) and dict(before) == dict(now):
         return Comparison("same", "")
@@ -137,7 +136,7 @@ def unchanged(before: Identity, now: Identity) -> Comparison:
 
 
 def anchors(identity: Identity) -> list[str]:
-    """Words by which to find other volumes that may have data in common with this one."""
+    """Keys for finding other volumes that may share data with this one."""
     kind = identity.get("kind", "")
     return [f"{kind} {key} {identity[key]}" for key in _ANCHORS if key in identity]
 
@@ -145,8 +144,8 @@ def anchors(identity: Identity) -> list[str]:
 def may_share_data(one: Identity, other: Identity) -> bool:
     """Whether what is written to one volume may be seen in the other.
 
-    The same filesystem in the same directory or one around the other; the same disk, unless two
-    different parts of it are meant.
+    True for the same filesystem if the directories are equal or one contains the other, and for
+    the same disk unless the identities name two different parts of it.
     """
     if one.get("kind") != other.get("kind") or one.get("fsType") != other.get("fsType"):
         return False

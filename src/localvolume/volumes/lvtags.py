@@ -1,7 +1,7 @@
-"""What we write on logical volumes: tags of the form `localvolume.dev/<key>=<value>`.
+"""The tags that we write on logical volumes: `localvolume.dev/<key>=<value>`.
 
-A tag may have letters, digits and `_+.-/=!:&#` (lvm(8), "Tags"); any other byte of a value is
-written as `&` and two hexadecimal digits, as `&` itself is. Tags of others are left alone.
+A tag may contain letters, digits and `_+.-/=!:&#` (lvm(8), "Tags"). `&` and all other bytes of a
+value are written as `&` and two hexadecimal digits. All other tags are left alone.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ PREFIX: Final = "localvolume.dev/"
 OWNER: Final = "owner"
 POOL_OWNER: Final = "pool"
 FLEX_OWNER: Final = "flexvolume"
-"""The values of OWNER: made for a claim and served as a `local` PersistentVolume, or served through
-FlexVolume. Each keeps its hands off the other's."""
+"""Values of OWNER: made for a claim and served as a `local` PersistentVolume, or served through
+FlexVolume. Neither role touches the other's volumes."""
 
 _LONGEST: Final = 1024
 _ESCAPED: Final = re.compile(r"&([0-9a-f]{2})")
@@ -26,11 +26,11 @@ _PLAIN: Final = frozenset(
 
 
 class BadTag(ValueError):
-    """It cannot be written as a tag, or is not one that we wrote: leave the volume alone."""
+    """A value that no tag can hold, or a tag that we did not write: leave the volume alone."""
 
 
 def encode(fields: Mapping[str, str]) -> frozenset[str]:
-    """The tags for these fields; empty values are left out. Raises BadTag for one too long."""
+    """The tags for these fields; empty values are left out. Raises BadTag if a tag is too long."""
     tags = {f"{PREFIX}{key}={_escape(value)}" for key, value in fields.items() if value}
     for tag in tags:
         if len(tag) > _LONGEST:
@@ -39,7 +39,7 @@ def encode(fields: Mapping[str, str]) -> frozenset[str]:
 
 
 def decode(tags: Iterable[str]) -> dict[str, str]:
-    """The fields in the tags that are ours. Raises BadTag where one is given twice or malformed."""
+    """The fields in our tags. Raises BadTag if a field occurs twice or is malformed."""
     fields: dict[str, str] = {}
     for tag in tags:
         if not tag.startswith(PREFIX):
@@ -52,7 +52,7 @@ def decode(tags: Iterable[str]) -> dict[str, str]:
 
 
 def change(old: Iterable[str], new: Mapping[str, str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Which tags to remove and which to add so that just the fields of `new` are ours."""
+    """Which tags to remove and which to add so that ours are exactly the fields of `new`."""
     wanted = encode(new)
     ours = frozenset(tag for tag in old if tag.startswith(PREFIX))
     return ours - wanted, wanted - ours

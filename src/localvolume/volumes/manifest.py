@@ -16,7 +16,7 @@ from localvolume.volumes.identity import Identity, to_annotation
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a PersistentVolume says of its node (Kubernetes API, core/v1 Node)."""
+    """What a PersistentVolume says about its node (Kubernetes API, core/v1 Node)."""
 
     name: str
     uid: str
@@ -27,7 +27,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class VolumeDescription:
-    """One volume to be offered: where and what it is, and what its class says of it."""
+    """One volume to be offered: where and what it is, and what its class says about it."""
 
     name: str
     host_path: str
@@ -37,17 +37,17 @@ class VolumeDescription:
     identity: Identity
     reclaim_policy: str
     generation: str = ""
-    """Of the volume's record; "" where it has none."""
+    """The generation in the volume's record; "" if it has no record."""
     access_mode: str = "ReadWriteOnce"
     fs_type: str = ""
     mount_options: Sequence[str] = ()
     selector: Sequence[Mapping[str, Any]] = ()
-    """Further NodeSelectorTerms, any of which may also serve the volume: for shared disks."""
+    """Further NodeSelectorTerms for shared disks: any node that matches one may also serve it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishingOptions:
-    """The options of the configuration that every PersistentVolume of a node has in common."""
+    """The configuration options that apply to every PersistentVolume of a node."""
 
     node_labels: Sequence[str] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def persistent_volume(
 ) -> dict[str, Any]:
     """The object to create (Kubernetes API, core/v1 PersistentVolume with a `local` source).
 
-    Equal to upstream's, field for field, but for our label, finalizer and two annotations.
+    Equal to upstream's, field for field, except our label, finalizer and two annotations.
     """
     labels = {key: node.labels[key] for key in options.node_labels if key in node.labels}
     labels |= options.labels
@@ -118,7 +118,7 @@ def persistent_volume(
 
 
 def node_facts(name: str, node: Node | None) -> NodeFacts | str:
-    """What a PersistentVolume says of the node, or why that is not known."""
+    """What a PersistentVolume says about the node, or why that is not known."""
     if node is None:
         return f"there is no Node {name!r}"
     hostname = node.metadata.labels.get(marks.HOSTNAME_LABEL, "")

@@ -8,25 +8,25 @@ import re
 from localvolume.config.provisioner import DYNAMIC_PROVISIONER as DYNAMIC_PROVISIONER
 
 NODE_LABEL = "localvolume.dev/node"
-"""Whose node the object belongs to. Agents list and watch by this label alone."""
+"""The node that the object belongs to. Agents list and watch by this label only."""
 
 FINALIZER = "localvolume.dev/volume"
 """Keeps a PersistentVolume until its agent has cleaned what a claim left in the volume."""
 
 IDENTITY_ANNOTATION = "localvolume.dev/identity"
-"""What the volume is, as JSON: compared before anything is done to the volume."""
+"""The volume's identity as JSON: compared before anything is done to the volume."""
 
 GENERATION_ANNOTATION = "localvolume.dev/generation"
-"""Which hand-over of the volume the object is: as the volume's own record has it."""
+"""Which hand-over of the volume the object stands for, as in the volume's own record."""
 
 CLAIMED_ANNOTATION = "localvolume.dev/claimed"
 """The UID of the last claim that held the volume: from then on it may contain a tenant's data."""
 
 LOST_ANNOTATION = "localvolume.dev/node-lost-since"
-"""Since when no node has been there that could serve the volume (RFC 3339, by the controller)."""
+"""Since when no node could serve the volume (RFC 3339, set by the controller)."""
 
 POOL_ANNOTATION = "localvolume.dev/pool"
-"""In which pool of its node a dynamic volume was made: `<pool's name>/<pool's id>`."""
+"""The pool of its node in which a dynamic volume was made: `<pool's name>/<pool's id>`."""
 
 REFUSED_ANNOTATION = "localvolume.dev/not-here"
 """On a claim that was given back: the node that could not serve it, and when (`<node> <RFC
@@ -34,32 +34,32 @@ REFUSED_ANNOTATION = "localvolume.dev/not-here"
 """
 
 REFUSED_WHY_ANNOTATION = "localvolume.dev/not-here-why"
-"""On such a claim: the same, and why (`<node> <RFC 3339> <why>`). It counts as long as both say the
-same: an older agent that gives the claim back leaves this one as it was."""
+"""On such a claim: the same, and why (`<node> <RFC 3339> <why>`). It only counts if
+both agree: an older agent that gives the claim back does not update this one."""
 
 PROBLEM_ANNOTATION = "localvolume.dev/problem"
-"""On a CSIStorageCapacity: why pools of the node that are for the class cannot serve it. Not there
-where all can."""
+"""On a CSIStorageCapacity: why pools of the node that are for the class cannot serve it. Absent
+if all can."""
 
 RELEASED_ANNOTATION = "localvolume.dev/released-since"
-"""On a volume that is removed only after a grace period: since when its claim is gone, and the UID
-of that claim (`<RFC 3339> <UID>`)."""
+"""On a volume that is removed only after a grace period: since when its claim has been gone, and
+the UID of that claim (`<RFC 3339> <UID>`)."""
 
 KEPT_ANNOTATION = "localvolume.dev/kept-until"
-"""On such a volume: until when it is kept at least, as was promised when it was marked, and the UID
-of that claim (`<RFC 3339> <UID>`)."""
+"""On such a volume: until when it is kept at least, as promised when it was marked, and the UID of
+that claim (`<RFC 3339> <UID>`)."""
 
 OF_RELEASED = frozenset({RELEASED_ANNOTATION, KEPT_ANNOTATION})
-"""They are written and forgotten together."""
+"""These are written and removed together."""
 
 HEALTH_ANNOTATION = "localvolume.dev/health"
-"""On a volume that is not well: why (`<Reason>: <sentence>`). Not there on one that is."""
+"""On an unhealthy volume: why (`<Reason>: <sentence>`). Absent on a healthy one."""
 
 ELASTIC_FLEX_DRIVER = "volumes.k8s.elastic.co/elastic-local"
-"""The provisioner, and the FlexVolume driver, of elastic's local-volume: served as it was."""
+"""The provisioner and FlexVolume driver of elastic's local-volume, which we serve as it did."""
 
 FLEX_DRIVER = "localvolume.dev/flexvolume"
-"""Our own name for both."""
+"""Our own name for the provisioner and the FlexVolume driver."""
 
 FLEX_DRIVERS = frozenset({ELASTIC_FLEX_DRIVER, FLEX_DRIVER})
 
@@ -68,10 +68,10 @@ ELASTIC_NODE_LABEL = "volumes.k8s.elastic.co/node-affinity"
 
 KUTTI_NODE_ANNOTATION = "kuttiproject.org/provisionedOn"
 LOCAL_PATH_NODE_ANNOTATION = "local.path.provisioner/selected-node"
-"""Where kutti and local-path write the name of the node that a volume of theirs is on."""
+"""Where kutti and local-path write the name of the node that one of their volumes is on."""
 
 PROVISIONED_BY_ANNOTATION = "pv.kubernetes.io/provisioned-by"
-"""Written by upstream too; keeps kube-controller-manager from failing a Released volume."""
+"""Upstream writes it too. It keeps kube-controller-manager from failing a Released volume."""
 
 BOUND_BY_CONTROLLER_ANNOTATION = "pv.kubernetes.io/bound-by-controller"
 ALPHA_AFFINITY_ANNOTATION = "volume.alpha.kubernetes.io/node-affinity"
@@ -82,7 +82,7 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def node_key(node_name: str) -> str:
-    """The value of NODE_LABEL for a node: its name, or a short hash form where that is no label.
+    """The value of NODE_LABEL for a node: its name, or a short hash if that is not a label value.
 
     A node's name may have 253 characters and a label's value 63
     (Kubernetes API conventions, "Labels and selectors").
@@ -95,20 +95,20 @@ def node_key(node_name: str) -> str:
 
 
 def provisioned_by(node_name: str, node_uid: str, *, name_only: bool) -> str:
-    """Upstream's name of the provisioner of one node."""
+    """Upstream's name for the provisioner of one node."""
     return f"{_PROVISIONER_PREFIX}{node_name}" + ("" if name_only else f"-{node_uid}")
 
 
 def is_provisioned_by_node(value: str, node_name: str) -> bool:
-    """Whether an upstream or own agent of that node wrote this provisioned-by value.
+    """Whether an agent of that node, upstream's or ours, wrote this provisioned-by value.
 
-    Both forms count, and any UID: a node that was created anew keeps its volumes. The form is
-    ambiguous between the nodes `a` and `a-b`, so whoever relies on it compares the affinity too.
+    Accepts both forms, and any UID: a node that was recreated keeps its volumes. The form is
+    ambiguous between the nodes `a` and `a-b`, so callers must compare the affinity too.
     """
     own = f"{_PROVISIONER_PREFIX}{node_name}"
     return value == own or value.startswith(f"{own}-")
 
 
 def is_of_static_provisioner(value: str) -> bool:
-    """Whether an upstream or own agent of any node wrote this provisioned-by value."""
+    """Whether an agent of any node, upstream's or ours, wrote this provisioned-by value."""
     return value.startswith(_PROVISIONER_PREFIX)

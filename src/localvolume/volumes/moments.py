@@ -13,7 +13,7 @@ def written(seconds: float) -> str:
 
 
 def moment(text: str) -> float | None:
-    """The seconds since the epoch that such a text means; None for any other text."""
+    """The seconds since the epoch that such a text stands for; None for any other text."""
     try:
         return datetime.strptime(text, _FORM).replace(tzinfo=UTC).timestamp()
     except ValueError:

@@ -18,7 +18,7 @@ def fnv1a_32(data: bytes) -> int:
 
 
 def volume_name(entry: str, node_name: str, class_name: str) -> str:
-    """Upstream's name: FNV-1a, 32 bits, lowercase hex without padding, over the three joined."""
+    """Upstream's name: the 32-bit FNV-1a of the three joined, in lowercase hex without padding."""
     digest = fnv1a_32(os.fsencode(entry) + node_name.encode() + class_name.encode())
     return f"{_PREFIX}{digest:x}"
 
@@ -26,18 +26,18 @@ def volume_name(entry: str, node_name: str, class_name: str) -> str:
 def longer_volume_name(entry: str, node_name: str, class_name: str) -> str:
     """The name for a volume whose upstream name another volume already has.
 
-    32 bits collide once in a quarter of all clusters with 50,000 volumes; these 128 do not, and
-    the parts are kept apart, so that no two triples join to the same bytes.
+    32 bits collide once in a quarter of all clusters with 50,000 volumes; these 128 do not. A
+    separator keeps the parts apart, so that no two triples join to the same bytes.
     """
     return _digested(entry, node_name, class_name)
 
 
 def spare_volume_name(entry: str, node_name: str, class_name: str, salt: str) -> str:
-    """A name for a volume whose other two names others have: one that nobody can take beforehand.
+    """A name for a volume whose other two names are taken: one that nobody can take in advance.
 
-    Whoever knows a node, a class and an entry can work those two out, another node's agent too.
-    The salt is known to this process alone. A volume that is offered is known by its path, so the
-    next process needs no such name for it.
+    Anyone who knows a node, a class and an entry can compute those two, including another node's
+    agent. Only this process knows the salt. A volume that is offered is recognised by its path, so
+    the next process does not need this name.
     """
     return _digested(entry, node_name, class_name, salt)
 

@@ -1,4 +1,4 @@
-"""What a PersistentVolume says, read in one place: claims, affinity, identity, our own marks."""
+"""Reads a PersistentVolume in one place: claims, affinity, identity, our own marks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def phase_of(volume: PersistentVolume) -> str:
 
 
 def is_static(volume: PersistentVolume) -> bool:
-    """Whether what it offers was there before it, prepared by an administrator."""
+    """Whether an administrator prepared the volume before the object was made."""
     return not is_dynamic(volume) and not is_flexvolume(volume)
 
 
 def claim_of(volume: PersistentVolume) -> str:
-    """The UID of the claim that holds or held the volume last, or "" where none did.
+    """The UID of the claim that holds the volume or held it last, or "" if none did.
 
     A claimRef without a UID only reserves the volume for a claim that may never come.
     """
@@ -34,28 +34,28 @@ def claim_of(volume: PersistentVolume) -> str:
 
 
 def claims_of(volume: PersistentVolume) -> frozenset[str]:
-    """The UIDs of the claims that the object knows to hold the volume, or to have held it."""
+    """The UIDs of the claims that hold or held the volume, as far as the object says."""
     known = {claim_of(volume), volume.metadata.annotations.get(marks.CLAIMED_ANNOTATION, "")}
     return frozenset(known - {""})
 
 
 def generation_of(volume: PersistentVolume) -> str:
-    """Which hand-over of the volume it is, "" for an object of before there were records."""
+    """Which hand-over of the volume it is, "" for an object from before there were records."""
     return volume.metadata.annotations.get(marks.GENERATION_ANNOTATION, "")
 
 
 def is_held_by_claim(volume: PersistentVolume) -> bool:
-    """Whether a claim has the volume or is just getting it.
+    """Whether a claim has the volume or is about to get it.
 
-    The binder writes claimRef first and the phase Bound later; only Released (or Failed) says that
-    the claim it names is gone.
+    The binder writes claimRef first and the phase Bound later. Only the phase Released (or Failed)
+    says that the claim in claimRef is gone.
     """
     phase = phase_of(volume)
     return phase == "Bound" or bool(claim_of(volume) and phase not in ("Released", "Failed"))
 
 
 def ever_claimed(volume: PersistentVolume) -> bool:
-    """Whether a claim may have left data, also when somebody has emptied claimRef since."""
+    """Whether a claim may have left data, even if somebody has cleared claimRef since."""
     annotations = volume.metadata.annotations
     return bool(
         claim_of(volume)
@@ -67,7 +67,7 @@ def ever_claimed(volume: PersistentVolume) -> bool:
 def is_to_be_cleaned(volume: PersistentVolume) -> bool:
     """Whether its deletion asks for a cleaning: its policy says so, and a claim had it and is gone.
 
-    A claim that names it may still get it while it is being deleted.
+    A claim that names the object may still get the volume while the object is being deleted.
     """
     return (
         is_being_deleted(volume)
@@ -86,7 +86,7 @@ def path_of(volume: PersistentVolume) -> str:
 def is_dynamic(volume: PersistentVolume) -> bool:
     """Whether it was made for a claim, by us or by an older provisioner of that kind.
 
-    One that is served through FlexVolume is made by its driver, when it is mounted first.
+    False for FlexVolume: there, the driver makes the volume when it is first mounted.
     """
     if is_flexvolume(volume):
         return False
@@ -98,19 +98,19 @@ def is_dynamic(volume: PersistentVolume) -> bool:
 
 
 def is_flexvolume(volume: PersistentVolume) -> bool:
-    """Whether the kubelet mounts it through a driver's client: no business of the other roles."""
+    """Whether the kubelet mounts it through a driver's client. Other roles leave it alone."""
     return volume.spec.flex_volume is not None
 
 
 def recorded_identity(volume: PersistentVolume) -> Identity | None:
-    """What was written down when it was published; ValueError where that is unreadable."""
+    """The identity recorded when it was published. Raises ValueError if it is unreadable."""
     return from_annotation(volume.metadata.annotations.get(marks.IDENTITY_ANNOTATION))
 
 
 def is_on_node(volume: PersistentVolume, hostname: str) -> bool:
     """Whether the volume's required affinity names the node of that hostname.
 
-    Any one term suffices; within a term, every list of hostnames must have it.
+    Any one term suffices; within a term, every list of hostnames must contain it.
     """
     named = (affinity.hostnames_of(term) for term in affinity.required_terms(volume))
     return any(hostname in names for names in named if names)

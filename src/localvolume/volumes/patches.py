@@ -1,8 +1,8 @@
-"""The patches of an object that more than one role sends, and how each is bound.
+"""Patches that more than one role sends, and how each is bound to the object that was seen.
 
 Never the whole object: the structs we decode leave fields out, and writing them back would lose
-them. `uid` and `resourceVersion` in a merge patch, and the tests of a JSON patch, make the API
-server refuse it where the object is another one or has changed since the decision was made
+those. `uid` and `resourceVersion` in a merge patch, and the tests of a JSON patch, make the API
+server refuse the patch if the object is another one or has changed since the decision was made
 (Kubernetes API conventions, "Concurrency control").
 """
 
@@ -16,7 +16,7 @@ from localvolume.volumes import marks
 
 
 def bound_to(seen: KubeObject, **metadata: Any) -> MergePatch:
-    """These fields of the metadata, and no others, if nothing has changed since."""
+    """Sets these metadata fields and no others, if nothing has changed since."""
     precondition = {
         "uid": seen.metadata.uid,
         "resourceVersion": seen.metadata.resource_version,
@@ -25,14 +25,14 @@ def bound_to(seen: KubeObject, **metadata: Any) -> MergePatch:
 
 
 def secured(volume: PersistentVolume) -> MergePatch:
-    """With our finalizer."""
+    """Adds our finalizer, if nothing has changed since."""
     return bound_to(volume, finalizers=[*volume.metadata.finalizers, marks.FINALIZER])
 
 
 def without_finalizer(volume: PersistentVolume) -> JsonPatch:
-    """Our finalizer out of the list, if nothing has changed since; others' stay.
+    """Removes our finalizer and no other, if nothing has changed since.
 
-    Raises ValueError where it is not in the list.
+    Raises ValueError if it is not in the list.
     """
     meta = volume.metadata
     position = meta.finalizers.index(marks.FINALIZER)

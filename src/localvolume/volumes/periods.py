@@ -1,8 +1,8 @@
-"""Whether a period that was promised is over: by more than one clock of the day. Pure.
+"""Whether a promised period is over, by more than one wall clock. Pure.
 
-A clock of the day jumps: set by a hand, by NTP, or at a start before NTP. What ends with a period
-cannot be had back, so a jump of one such clock ends none, and no jump at all ends one under the
-eyes of a process that runs.
+Wall clocks jump: a person or NTP sets them, or a machine starts before NTP does. What ends with a
+period cannot be brought back. So a jump of one wall clock ends no period, and not even a jump of
+both ends a period that a running process has seen.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 FAR_SECONDS = 60.0
-"""Clocks that are further apart than that are not both right, and it is said."""
+"""Clocks that are further apart than this cannot both be right, and `doubt` says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """`day` gives the seconds since the epoch, `steady` those of a clock that nobody sets."""
+    """`day` gives the seconds since the epoch, `steady` those of a clock that nobody can set."""
 
     day: Callable[[], float] = time.time
     steady: Callable[[], float] = time.monotonic
@@ -26,20 +26,20 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Now. `here`: by the clock of this machine; `server`: at least so late by the API server's,
-    None where that has not been heard yet. In seconds since the epoch."""
+    """Now, in seconds since the epoch. `here`: by this machine's clock. `server`: the earliest that
+    it can be by the API server's clock, None until the server has told its time."""
 
     here: float
     server: float | None
 
     @property
     def earlier(self) -> float | None:
-        """By the clock that is behind; None where one is not known."""
+        """Now by the clock that is behind; None if one is not known."""
         return None if self.server is None else min(self.here, self.server)
 
     @property
     def far_apart(self) -> bool:
-        """Whether one of the two must be wrong."""
+        """Whether one of the two clocks must be wrong."""
         return self.server is not None and abs(self.here - self.server) > FAR_SECONDS
 
 
@@ -48,11 +48,11 @@ NO_TIME = Moment(0.0, None)
 
 @dataclass(frozen=True, slots=True)
 class Witnessed:
-    """What this process knows of a period itself, by its steady clock.
+    """What this process has seen of a period itself, by its steady clock.
 
-    `seconds`: for how long it has known that the period has begun. `credible`: now, as both clocks
-    of the day had it then, the earlier of the two and what has passed since; None where they were
-    never both known.
+    `seconds`: for how long it has known that the period has begun. `credible`: now, counted from
+    when it first knew both wall clocks: the earlier of the two, plus the time since. None if they
+    were never both known.
     """
 
     seconds: float = 0.0
@@ -63,11 +63,11 @@ NOBODY = Witnessed()
 
 
 def left(since: float | None, until: float, now: Moment, witnessed: Witnessed) -> float:
-    """How many seconds it surely has still, at most 0 where it is over; inf where nobody can tell.
+    """How many seconds the period still lasts for certain; 0 or less: it is over; inf: unknown.
 
-    It is over once this process has seen all of it. For one that began under an earlier process,
-    the clocks of the day must agree: those of now, and those of the moment at which this process
-    saw it first.
+    It is over once this process has seen all of it. If it began under an earlier process, all wall
+    clocks must say that it is over: those of now, and those of when this process first saw it,
+    plus the time since.
     """
     unseen = math.inf if since is None else until - since - witnessed.seconds
     known = now.earlier, witnessed.credible
@@ -76,7 +76,7 @@ def left(since: float | None, until: float, now: Moment, witnessed: Witnessed) -
 
 
 def doubt(until: float, now: Moment) -> str:
-    """What is wrong with the clocks where they do not agree that it is over, "" where nothing."""
+    """What is wrong with the clocks if they disagree and one says that it is over, or ""."""
     if now.server is None or not now.far_apart or max(now.here, now.server) < until:
         return ""
     ahead, behind = "this machine's clock", "the API server's"
@@ -90,28 +90,28 @@ class _Sight:
     mark: str
     since: float
     anchor: tuple[float, float] | None
-    """The steady clock, and the earlier of the clocks of the day at that moment."""
+    """The steady clock, and the earlier of the wall clocks at that moment."""
 
 
 class Witness:
-    """Remembers since when this process has seen each beginning that is written down."""
+    """Remembers since when this process has seen each recorded beginning of a period."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Sight] = {}
 
     def look(self, marks: Mapping[str, str], now: Moment, steady: float) -> dict[str, Witnessed]:
-        """All that is marked now, by UID; what is not any more, or is marked otherwise, is
-        forgotten."""
+        """What it knows of all that is marked now, by UID. It forgets objects that are no longer
+        marked, and starts again if a mark has changed."""
         self._seen = {uid: self._sight(uid, mark, now, steady) for uid, mark in marks.items()}
         return {uid: _of(one, steady) for uid, one in self._seen.items()}
 
     def of(self, uid: str, mark: str, now: Moment, steady: float) -> Witnessed:
-        """The same of one object, which stays remembered until `forget`."""
+        """The same for one object, which it remembers until `forget`."""
         self._seen[uid] = found = self._sight(uid, mark, now, steady)
         return _of(found, steady)
 
     def forget(self, uid: str) -> None:
-        """It is not marked any more."""
+        """Forgets an object that is no longer marked."""
         self._seen.pop(uid, None)
 
     def _sight(self, uid: str, mark: str, now: Moment, steady: float) -> _Sight:

@@ -1,15 +1,15 @@
-"""What a prepared volume says of itself: which hand-over of it counts, and which claim holds it.
+"""A prepared volume's record: which hand-over of the volume counts, and which claim holds it.
 
-A PersistentVolume may come back from an older state of the API server, and with it a claim that was
-gone or a release that was over. The record is on the volume, or on its node, and does not come
-back: where the two disagree, the object is not this volume's.
+When the API server is restored to an older state, a PersistentVolume may come back, with a claim
+that was gone or a release that was over. The record is on the volume, or on its node, and is not
+restored with it: if the two disagree, the object is not this volume's.
 
-A record is JSON: `format`, `generation` (made anew for each offer, and named by the object in its
-annotation `localvolume.dev/generation`), `claim` (the UID of the claim that holds the volume, ""
-while none does), `ended` (the cleaning of this generation was proved), `root` (how the directory
-was that is the filesystem's root when it was offered first), and, where the record is not on the
-volume itself, `identity` (what the volume is). Format 1 is written; 2 is read where it has these
-fields, so that a newer release may add to them.
+A record is JSON: `format`, `generation` (new for each offer; the object names it in its annotation
+`localvolume.dev/generation`), `claim` (the UID of the claim that holds the volume, "" while none
+does), `ended` (the cleaning of this generation was proved), `root` (the state of the filesystem's
+root directory when the volume was first offered), and, if the record is not on the volume itself,
+`identity` (what the volume is). We write format 1. We read format 2 if it has these fields, so that
+a newer release may add fields.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NEWEST_READ: Final = 2
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One volume's record, as the module's docstring has it."""
+    """One volume's record, as the module's docstring describes it."""
 
     generation: str
     claim: str = ""
@@ -40,29 +40,29 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """There may be a record, and what it says cannot be known; `reason` is for people.
+    """There may be a record, but what it says is not known; `reason` is for people.
 
-    `may_be`: records of which nobody can tell whether one is this volume's.
+    `may_be`: records, any of which may be this volume's.
     """
 
     reason: str
     may_be: tuple[Record, ...] = ()
 
 
-# Made here: msgspec learns what a type is at its first use, and where several threads come to that
-# at the same moment, the process ends with a fault.
+# Created at import: msgspec inspects a type at its first use, and if several threads reach that at
+# the same moment, the process crashes.
 _decode: Final = msgspec.json.Decoder(Record).decode
 
 Recorded = Record | Unreadable | Literal["nowhere"] | None
-"""What is on record: nothing (None), or nothing can be, as there is no place to keep it."""
+"""What is on record. None: nothing; "nowhere": there is no place to keep records."""
 
 
 class BadRecord(ValueError):
-    """The bytes are no record that this release understands: the volume is to be left alone."""
+    """The bytes are not a record that this release understands: leave the volume alone."""
 
 
 def encoded(record: Record) -> bytes:
-    # Without defaults the format would be left out.
+    # omit_defaults would leave the format out.
     return msgspec.json.encode(msgspec.to_builtins(record) | {"format": FORMAT}, order="sorted")
 
 
@@ -80,24 +80,24 @@ def decoded(content: bytes) -> Record:
 
 
 def of_object(generation: str, recorded: Recorded) -> Recorded:
-    """What is on record, for an object that is known to be this volume's by its identity.
+    """What is on record for an object that is this volume's by its identity.
 
-    Where nothing tells the volume from others, the generation tells which record is meant.
+    If nothing tells the volume from others, the generation tells which record is meant.
     """
     if isinstance(recorded, Unreadable) and recorded.may_be:
         for record in recorded.may_be:
             if record.generation == generation:
                 return record
         if not any(record.claim for record in recorded.may_be):
-            return None  # Whosever they are, no claim holds it.
+            return None  # No claim holds it, whichever record it is.
     return recorded
 
 
 def strange(generation: str, claims: Collection[str], recorded: Recorded) -> str | None:
     """Why an object of that generation, which those claims (UIDs) have had, is not the volume's.
 
-    None where the record speaks for it, and for an object of before there were records ("") on
-    a volume without one.
+    Returns None if the record agrees with the object, and for an object from before there were
+    records (generation "") on a volume without one.
     """
     recorded = of_object(generation, recorded)
     if recorded is None:
@@ -118,7 +118,7 @@ def strange(generation: str, claims: Collection[str], recorded: Recorded) -> str
 
 
 def held_by(recorded: Recorded) -> str | None:
-    """Why what no object offers may be somebody's by its record, or None."""
+    """Why a volume that no object offers may be somebody's, by its record; or None."""
     recorded = of_object("", recorded)
     if isinstance(recorded, Unreadable):
         return f"its record cannot be read: {recorded.reason}"
@@ -128,11 +128,11 @@ def held_by(recorded: Recorded) -> str | None:
 
 
 def next_offer(recorded: Recorded, generation: str, root: RootState | None) -> Record:
-    """The record of a volume that is offered to whoever claims it.
+    """The record of a volume that is about to be offered to any claim.
 
-    The generation of an offer that nobody has heard of, and that no claim has got, is kept: the
-    object may have been made. `generation` is the one to take otherwise; `root` how the root is
-    now, for a volume of which that is not on record.
+    Keeps the recorded generation if it has not ended and no claim holds it: its object may have
+    been made. Otherwise takes `generation`. `root` is the current state of the root directory, for
+    a volume whose record has none.
     """
     if not isinstance(recorded, Record):
         return Record(generation, root=root)
@@ -152,10 +152,10 @@ def taken(record: Record, claim: str) -> Record:
 
 
 def over(record: Record) -> Record:
-    """The record once the volume has been cleaned, and that was proved."""
+    """The record once the volume has been cleaned and proved clean."""
     return msgspec.structs.replace(record, claim="", ended=True)
 
 
 def with_identity(record: Record, identity: Identity | None) -> Record:
-    """The record with what the volume is, for a place that is not the volume itself."""
+    """The record with the volume's identity, for a record that is not kept on the volume itself."""
     return msgspec.structs.replace(record, identity=None if identity is None else dict(identity))

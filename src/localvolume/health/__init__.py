@@ -1,1 +1,1 @@
-"""How well the volumes of a node are: said on their objects and in metrics, and never mended."""
+"""The health of a node's volumes: reported on their objects and in metrics, never repaired."""

@@ -1,7 +1,7 @@
-"""What is there: volumes looked at in one go, and left behind one at a time where a disk hangs.
+"""What is there: looks at all volumes in one pass, and leaves out each one whose disk hangs.
 
-Most of it is what the kernel remembers (host/filesystem/errors.py). Of disks only the volumes' own
-top is asked, by stat: that is how a filesystem that has shut down shows itself.
+Most facts are what the kernel remembers (host/filesystem/errors.py). The only access to a disk is a
+stat of each volume's top directory, which shows whether its filesystem has shut down.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FAILED: Final = frozenset({errno.EIO, errno.EUCLEAN, errno.ESHUTDOWN, errno.EBA
 
 
 class Survey:
-    """Looks at places; remembers those that hang, so that nobody waits for them again.
+    """Looks at locations; remembers those that hang, so that nobody waits for them again.
 
     One volume may keep all the others waiting for `look_seconds`.
     """
@@ -54,7 +54,7 @@ class Survey:
         self._stuck: dict[str, str] = {}
 
     async def look(self, locations: Mapping[str, Location]) -> dict[str, Seen]:
-        """What is seen at each place, by the same keys. One that hangs is `unknown`."""
+        """What is seen at each location, by the same keys. One that hangs is `unknown`."""
         hung = self._workers.hung
         self._stuck = {key: call for key, call in self._stuck.items() if call in hung}
         found = {
@@ -69,7 +69,7 @@ class Survey:
             except Hung as error:
                 turn.given_up.set()
                 key = turn.at
-                if key is None:  # no thread was free, or the tables hang: nothing is known of any
+                if key is None:  # no thread was free, or the tables hang: nothing is known
                     return found | dict.fromkeys(left, Seen(unknown=str(error)))
                 self._stuck[key] = call
                 found[key] = Seen(unknown="it does not answer")
@@ -83,7 +83,7 @@ class Survey:
 
 
 class _Turn:
-    """One pass in a worker thread: `found` so far, and `at` which place it is."""
+    """One pass in a worker thread: `found` so far, and the key of the location it is `at`."""
 
     def __init__(self, locations: Mapping[str, Location], sys: str) -> None:
         self._locations = locations
@@ -103,9 +103,9 @@ class _Turn:
 
 
 class Look:
-    """What one moment's tables say of one place after another; nothing is read twice.
+    """What the tables of one moment say about each location; nothing is read twice.
 
-    Blocks; raises nothing for what is wrong with a place.
+    Blocks. Raises nothing for what is wrong with a location.
     """
 
     def __init__(self, table: MountTable, sys: str = SYS) -> None:
@@ -117,7 +117,7 @@ class Look:
         self._pools: dict[str, Seen] = {}
 
     def at(self, location: Location) -> Seen:
-        """What is to be seen there now."""
+        """What can be seen there now."""
         seen = self._below(location.below) if location.below else Seen()
         if seen.gone or seen.unknown:
             return seen
@@ -142,11 +142,11 @@ class Look:
         if not stat.S_ISDIR(found.st_mode):
             return Seen(gone=f"{location.path} is no directory")
         if location.below:
-            return Seen()  # on its pool's filesystem, of which all is known
+            return Seen()  # on its pool's filesystem, which `_below` has looked at
         if location.kind == "directory":
             mount = self._table.holding(os.path.realpath(location.path))
         else:
-            # Mostly there are no links on the way, and looking for them costs more than all else.
+            # Mostly there are no symlinks in the path, and resolving them costs more than all else.
             mount = self._table.at(location.path) or self._table.at(os.path.realpath(location.path))
             if mount is None and self._table.settled:
                 return Seen(gone=f"nothing is mounted at {location.path}")
@@ -176,7 +176,7 @@ class Look:
         )
 
     def _filesystem(self, mount: Mount, *, written: bool) -> Seen:
-        # Other mounts of it differ in the options of their own alone.
+        # Other mounts of the filesystem differ only in their own options.
         key = mount.device, mount.options, mount.super_options
         failed = self._failures.get(key)
         if failed is None:
@@ -203,13 +203,13 @@ class Look:
         ]
 
     def _visible(self, mounts: list[Mount]) -> str:
-        """Where a filesystem can be asked; "" where its mounts are in other namespaces."""
+        """A mount point where a filesystem can be asked; "" if its mounts are not visible here."""
         return next(
             (one.mount_point for one in mounts if self._table.at(one.mount_point) is one), ""
         )
 
     def _below(self, directory: str) -> Seen:
-        """The pool's filesystem: what is wrong with it is wrong with every volume on it."""
+        """What is wrong with the pool's filesystem, and so with every volume on it."""
         if directory not in self._pools:
             self._pools[directory] = self._pool(directory)
         return self._pools[directory]
@@ -225,8 +225,8 @@ class Look:
 
 
 def _astray(path: str, image: Image) -> Seen:
-    """Whether something else than its image is behind the loop device that a volume's link leads
-    to: the number of a loop device that was detached is given to whoever asks next."""
+    """Whether the loop device that a volume's link leads to has anything but its image behind it:
+    the kernel gives the number of a detached loop device to the next that asks for one."""
     node = real(path)
     try:
         loop = attach.look(node)
@@ -251,7 +251,7 @@ def _of_error(path: str, error: OSError) -> Seen:
 
 
 def _answers(mount_point: str) -> str:
-    """Why the filesystem mounted there gives errors, "" where it does not, or none is in view."""
+    """Why the filesystem mounted there gives errors; "" if it does not, or if none is visible."""
     if not mount_point:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""The metrics of health: the truth of the whole node after every look."""
+"""The health metrics: the state of the whole node after every look."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from localvolume.volumes.objects import phase_of
 
 
 class HealthMetrics(Metrics):
-    """All of them, on one registry; `claims`: with the names of claims, for whoever may read it."""
+    """All of them, on one registry. `claims`: with claims' names, if all readers may see them."""
 
     # fmt: off
     unhealthy = gauge("localvolume_volume_unhealthy",
@@ -32,7 +32,7 @@ class HealthMetrics(Metrics):
     def tell(
         self, unhealthy: Iterable[tuple[PersistentVolume, str]], unknown: int, seconds: float
     ) -> None:
-        """After a look: the volumes that are not well, each with the reason."""
+        """Call after a look, with the unhealthy volumes and the reason for each."""
         self.unhealthy.clear()
         for volume, reason in unhealthy:
             name, spec = volume.metadata.name, volume.spec

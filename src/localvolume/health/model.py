@@ -1,4 +1,4 @@
-"""What the health role knows and may decide: plain frozen data, shared by its rooms."""
+"""What the health role knows and may decide: plain frozen data, shared by its modules."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ REASONS: Final[tuple[Reason, ...]] = (
     "PoolFull",
     "PoolFilling",
 )
-"""What can be wrong, the worst first: of several, the first is said."""
+"""What can be wrong, worst first: if several apply, the first is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The file that must be behind a volume's loop device: the directory of its pool's images, for
-    the filesystem, and its inode there, as it is on record."""
+    """The file that must be behind a volume's loop device: the directory of its pool's images,
+    which gives the filesystem, and its inode there, as recorded."""
 
     directory: str
     inode: int
@@ -35,10 +35,10 @@ class Location:
 
     `kind`: something must be mounted at the path ("mount"), or it leads to a block device
     ("device"), or it lies in a filesystem ("directory"); "any" is a mount or a device, for objects
-    that do not say. `below` is the directory of the pool whose filesystem it stands on, "" for
-    none. `written`: nobody could have meant it to be read only. `may_be_absent`: that nothing is
-    there means nothing (yet). `takes_room`: what is written to it takes room in `below`. `pool` is
-    the name of the pool it is of. `image` is what the device must stand on, None for any device.
+    that do not say. `below` is the directory of the pool whose filesystem it is on, "" for none.
+    `written`: it is never read-only on purpose. `may_be_absent`: nothing is wrong if nothing is
+    there (yet). `takes_space`: what is written to it takes space in `below`. `pool` is the name of
+    its pool. `image` is the file that must be behind the device, None for any device.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """What is left in the filesystem of a pool; `inodes` None where they are made as needed."""
+    """What is left in the filesystem of a pool; `inodes` is None if they are made as needed."""
 
     total_bytes: int
     available_bytes: int
@@ -62,8 +62,8 @@ class Space:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thin:
-    """How full the thin pool of a volume is, in per cent (None: unknown), and what LVM says of it
-    ("" for nothing, "out_of_data", ...)."""
+    """How full the thin pool of a volume is, in per cent (None: unknown), and the health that LVM
+    reports ("" for nothing, "out_of_data", ...)."""
 
     name: str
     data_percent: float | None = None
@@ -73,9 +73,9 @@ class Thin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What was found of one volume, in half sentences; "" where nothing is wrong.
+    """What was found of one volume, in half sentences; "" if nothing is wrong.
 
-    With `unknown` nobody can tell: nothing is concluded, neither way.
+    If `unknown` is set, nothing is concluded, for better or worse.
     """
 
     gone: str = ""
@@ -88,7 +88,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What is wrong with a volume; `text` is for people and holds still while nothing changes."""
+    """What is wrong with a volume; `text` is for people, and changes only if something changes."""
 
     reason: Reason
     text: str
@@ -99,12 +99,12 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long what was seen must last before it is said, in seconds.
+    """How long the role waits, in seconds.
 
-    `gone`: a volume that is not there may be about to be attached. `over`: what is well again may
-    not stay so. `again`: between two writes to one object. `rest`: between two looks; and without
-    anything that wakes the role, a look comes each `look`, more or less. What could not be written
-    is tried again after `retry`.
+    `gone`: before it reports a missing volume, which may be about to be attached. `over`: before it
+    reports a recovery, which may not last. `again`: between two writes to one object. `rest`:
+    between two looks, at least. `look`: until the next look if nothing wakes the role, more or
+    less. `retry`: before it repeats a write that failed.
     """
 
     gone: float = 30.0
@@ -117,10 +117,10 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What is remembered of one volume between two looks; times as of `Facts.now`.
+    """What is remembered of one volume between two looks; times are on the clock of `Facts.now`.
 
-    `reason` is what was seen last ("" for nothing) and `since` when first. Forgetting all of it,
-    with the process, only costs time: what was said stands on the object.
+    `reason` is what was seen last ("" for nothing), `since` when that was first seen, `written` the
+    last write. A new process loses only time without it: what was reported is on the object.
     """
 
     reason: str = ""
@@ -130,7 +130,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Everything a plan is made from. All maps are by UID; `now` is a monotonic clock's."""
+    """Everything a plan is made from. All maps are by UID; `now` is from a monotonic clock."""
 
     volumes: Mapping[str, PersistentVolume]
     locations: Mapping[str, Location]
@@ -150,9 +150,9 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Say(Action):
-    """Write the trouble on the object, and say it where `aloud`: in Events.
+    """Write the trouble on the object and, if `aloud`, report it in Events.
 
-    `to_claim_only`: another Event tells it of the PersistentVolume already.
+    `to_claim_only`: another Event has reported it on the PersistentVolume already.
     """
 
     trouble: Trouble
@@ -162,24 +162,24 @@ class Say(Action):
 
 @dataclass(frozen=True, slots=True)
 class Over(Action):
-    """Take it off the object, and say that it is over."""
+    """Remove the trouble from the object, and report that it is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait(Action):
-    """Look again in so many seconds, if nothing happens before."""
+    """Look again after `seconds`, if nothing happens before."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Keep(Action):
-    """Nothing is to be written."""
+    """Write nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The actions; what to remember; what is wrong, by the volume's UID, for the metric."""
+    """The actions; what to remember; what is wrong or unknown, by the volume's UID, for metrics."""
 
     actions: list[Action]
     memory: dict[str, Memory]

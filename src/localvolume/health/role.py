@@ -1,8 +1,8 @@
 """What wakes the health role up, and its look: from facts to a plan, from the plan to acts.
 
-Of most that goes wrong nothing tells: a filesystem counts an error and goes on. So all volumes are
-looked at once a minute, and a moment after anything of the node has changed. An act is one patch of
-a PersistentVolume, then the Events: volumes are never touched.
+Most failures raise no event: a filesystem counts an error and goes on. So the role looks at all
+volumes once a minute, and shortly after anything on the node has changed. An act is one patch of a
+PersistentVolume, then the Events: volumes are never touched.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ EVENT_UNHEALTHY: Final = "VolumeUnhealthy"
 EVENT_HEALTHY: Final = "VolumeHealthy"
 
 _REST_FACTOR = 20.0
-"""Of a restless node, too, looking takes less than a twentieth of a core; but what held a look up,
-a disk that dies or a machine that slept, does not make the node blind for twenty times as long."""
+"""Looking takes less than a twentieth of a core, even on a restless node. But there is a limit:
+a look held up by a dying disk or a sleeping machine must not blind us for twenty times as long."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -70,7 +70,7 @@ class HealthRole:
         self.loop.wake()
 
     def reconfigure(self, configuration: Configuration) -> None:
-        """From the next look on, another configuration counts."""
+        """Uses another configuration from the next look on."""
         self.configuration = configuration
         self.changed()
 
@@ -81,7 +81,7 @@ class HealthRole:
         await self.loop.run()
 
     async def _look(self) -> float:
-        """Look, and say what is to be said; in how many seconds to look again by itself."""
+        """Looks, and reports what is due. Returns the seconds until the next look by itself."""
         began = time.monotonic()
         volumes = {one.metadata.uid: one for one in self.volumes.items.values()}
         configuration, pools = well_placed(self.configuration, self.pools(), self.own_pod.pod)
@@ -113,7 +113,7 @@ class HealthRole:
         return min([again, *waits])
 
     async def _write(self, made: Plan) -> bool:
-        """One after the other, also where a thousand volumes fail at once; whether all is done."""
+        """Writes one by one, even if a thousand volumes fail. Returns whether all is done."""
         away, complete = False, True
         for action in made.actions:
             if not isinstance(action, Say | Over):
@@ -123,7 +123,7 @@ class HealthRole:
                     await self._do(action)
                     continue
             except ApiError as error:
-                # Most often another role has written to it meanwhile.
+                # Mostly because another role has written to the object meanwhile.
                 log.info("%s: its health is not said yet: %s", action.volume.metadata.name, error)
                 away = isinstance(error, TryAgainLater)
             complete = False
@@ -133,7 +133,7 @@ class HealthRole:
         return complete
 
     async def _do(self, action: Say | Over) -> None:
-        """The object first: an agent that dies in between says nothing twice.
+        """Writes the object first: an agent that dies before the Events repeats nothing.
 
         Raises the errors of kube.errors; the object may have changed since it was looked at.
         """

@@ -1,1 +1,1 @@
-"""What is to be said of the health of volumes, and why: pure."""
+"""What to report about the health of volumes, and why: pure."""

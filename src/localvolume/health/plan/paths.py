@@ -1,4 +1,4 @@
-"""Where a node's volumes are to be found, from their objects and the configuration: pure."""
+"""Where a node's volumes should be, from their objects and the configuration: pure."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from localvolume.volumes.identity import is_within
 from localvolume.volumes.objects import is_flexvolume, is_static, path_of, recorded_identity
 
 if TYPE_CHECKING:
-    # An agent without pools need not carry what they are made of.
+    # An agent without pools must not have to import the code for pools.
     from localvolume.backends.model import PoolReport, Record
     from localvolume.config.flexvolume import FlexVolumeConfig
     from localvolume.config.pools import PoolConfig
 
 Pools: TypeAlias = "Mapping[str, tuple[PoolConfig, PoolReport]]"
-"""The pools of this node as they were last looked at, by name."""
+"""The pools of this node as of the last look, by name."""
 
 
 def well_placed(
     configuration: Configuration, pools: Pools, pod: PodMounts | None
 ) -> tuple[Configuration, Pools]:
-    """Both, without classes and pools whose directory is another here: what lies there says nothing
-    of their volumes. `pod` is the agent's own."""
+    """Both, without classes and pools whose directory is another one here: what lies there says
+    nothing about their volumes. `pod` is the agent's own."""
     classes = {
         name: one
         for name, one in configuration.storage_classes.items()
@@ -47,7 +47,7 @@ def well_placed(
 def location_of(
     volume: PersistentVolume, configuration: Configuration, pools: Pools
 ) -> Location | None:
-    """Where the volume should be; None where its class or pool is not configured (any more)."""
+    """Where the volume should be; None if its class or pool is not configured (any more)."""
     if is_flexvolume(volume):
         return _of_flexvolume(volume, configuration.flexvolume)
     if is_static(volume):
@@ -56,7 +56,7 @@ def location_of(
 
 
 def thin_of(location: Location, pools: Pools) -> Thin | None:
-    """How full the thin pool is that the volume is in; None where it is in none, or unknown."""
+    """How full the volume's thin pool is; None if it has none, or if that is unknown."""
     found = pools.get(location.pool) if location.pool else None
     if found is None:
         return None
@@ -92,7 +92,7 @@ def _static_kind(volume: PersistentVolume) -> Literal["mount", "device", "any"]:
 
 
 def _of_flexvolume(volume: PersistentVolume, config: FlexVolumeConfig | None) -> Location | None:
-    """It is made when it is mounted first: until then there is nothing, and nothing is wrong."""
+    """The driver makes it at the first mount: nothing is wrong if nothing is there before."""
     if config is None:
         return None
     name = volume.metadata.name
@@ -138,7 +138,7 @@ def _of_pool(volume: PersistentVolume, pools: Pools) -> Location | None:
 
 
 def _image_of(config: PoolConfig, record: Record | None) -> Image | None:
-    """What must be behind the volume's device; None where no record says it."""
+    """The file that must be behind the volume's device; None if no record says it."""
     from localvolume.backends.model import OURS
     from localvolume.backends.pool.layout import IMAGES
 
@@ -148,7 +148,7 @@ def _image_of(config: PoolConfig, record: Record | None) -> Image | None:
 
 
 def _pool_of(volume: PersistentVolume, pools: Pools) -> tuple[PoolConfig, PoolReport] | None:
-    """The pool that the volume names, or, for one of an older provisioner, that it lies in."""
+    """The pool that the volume names; for one of an older provisioner, the pool that it lies in."""
     named = volume.metadata.annotations.get(marks.POOL_ANNOTATION)
     if named is not None:
         return pools.get(named.rpartition("/")[0])

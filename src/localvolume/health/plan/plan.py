@@ -1,11 +1,11 @@
-"""What is to be said of the health of a node's volumes, and why: pure, from facts to actions.
+"""What to report about the health of a node's volumes, and why: pure, from facts to actions.
 
-What was said last stands on the object, so an agent that begins anew neither repeats nor forgets
-it. Nothing here, and nothing that follows from here, touches a volume: health is said, not mended.
+What was reported last is on the object, so an agent that restarts neither repeats nor forgets it.
+No action of this plan touches a volume: health is reported, not repaired.
 
-A filesystem's count of errors is judged as it is, without a baseline: ext4's and btrfs's own
-counts last until somebody has repaired the filesystem and said so to it (e2fsck, `btrfs device
-stats --reset`), and until then it is not known to be well.
+A filesystem's error count is judged as it is, without a baseline. The counts of ext4 and btrfs last
+until somebody repairs the filesystem and resets them (e2fsck, `btrfs device stats --reset`), and
+until then it is not known to be healthy.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from localvolume.volumes import marks
 from localvolume.volumes.objects import ever_claimed, is_being_deleted, is_static, phase_of
 
 FILLING_PERCENT: Final = 80.0
-"""From where on a thin pool is nearly full; pools warn from the same (backends/lvm/view.py)."""
+"""From here on a thin pool is nearly full; pools warn from here too (backends/lvm/view.py)."""
 
 FULL_PERCENT: Final = 99.9
 _SLACK_PERCENT: Final = 2.0
-"""What was said of a pool's filling is over only so far below: it goes up and down."""
+"""A report is over only when usage is this far below its bound: usage goes up and down."""
 
 _FULL_BYTES: Final = 1 << 20
 _FULL_SHARE: Final = 1000
-"""A filesystem is full with less than a mebibyte, or than that part of it, to write in."""
+"""A filesystem is full if less than a MiB, or less than a thousandth of it, is available."""
 
 _WORDLESS: Final = frozenset({"", "unknown", "refresh needed", "mismatches exist"})
 _FULL_HEALTH: Final = frozenset({"out_of_data", "metadata_read_only", "failed"})
@@ -77,12 +77,12 @@ def plan(facts: Facts) -> Plan:
 
 
 def said(volume: PersistentVolume) -> str:
-    """What stands on the object, "" for nothing."""
+    """What the object says about its health, "" for nothing."""
     return volume.metadata.annotations.get(marks.HEALTH_ANNOTATION, "")
 
 
 def said_reason(volume: PersistentVolume) -> str:
-    """The reason that was said last, "" for none; one that we do not know is "Unknown"."""
+    """The reason that was reported last, "" for none; "Unknown" for one that we do not know."""
     if marks.HEALTH_ANNOTATION not in volume.metadata.annotations:
         return ""
     reason = said(volume).partition(":")[0]
@@ -90,17 +90,17 @@ def said_reason(volume: PersistentVolume) -> str:
 
 
 def _unknown(volume: PersistentVolume, location: Location | None, seen: Seen | None) -> str:
-    """Why nobody can tell how it is, "" where one can."""
+    """Why its health is unknown, "" if it is known."""
     if location is None or seen is None:
         return "it is not known where it should be"
     if seen.gone and location.may_be_absent and said_reason(volume):
-        # It may be no more than not mounted now; but what was wrong with it is not mended by that.
+        # It may just not be mounted now, but that does not repair what was wrong with it.
         return f"what was said of it stays: {seen.gone}"
     return seen.unknown
 
 
 def judge(location: Location, seen: Seen, before: str = "") -> Trouble | None:
-    """The worst that is wrong, None where nothing is; `before` is the reason that was said last."""
+    """The worst trouble, None if there is none; `before` is the reason that was reported last."""
     if seen.gone:
         return None if location.may_be_absent else Trouble("DeviceGone", seen.gone)
     if seen.stopped:
@@ -116,9 +116,9 @@ def judge(location: Location, seen: Seen, before: str = "") -> Trouble | None:
 
 
 def _full(space: Space, before: bool) -> str:
-    """What there is no more of in the pool's filesystem, "" where there is enough.
+    """What the pool's filesystem has run out of, "" if there is enough of all.
 
-    Once it was full, it is so until twice as much is free.
+    A filesystem that was full stays so until twice as much is free.
     """
     least = max(_FULL_BYTES, space.total_bytes // _FULL_SHARE) * (2 if before else 1)
     if space.available_bytes < least:
@@ -148,7 +148,7 @@ def _thin(thin: Thin, before: str) -> Trouble | None:
 def _action(
     volume: PersistentVolume, trouble: Trouble | None, memory: Memory, facts: Facts
 ) -> Action:
-    """What to do about what was seen: at once, or once it has lasted."""
+    """What to do about what was seen, at once or after it has lasted."""
     before, patience = said_reason(volume), facts.patience
     lasted = facts.now - memory.since
     if trouble is None:
@@ -167,18 +167,18 @@ def _action(
         return Say(volume, str(trouble), trouble, aloud=False)
     if trouble.reason == "DeviceGone":
         if is_static(volume) and phase_of(volume) == "Available" and not ever_claimed(volume):
-            # It is withdrawn, and offered again when it is back: there is nobody to be told.
+            # It is withdrawn, and offered again when it is back: there is nobody to tell.
             return Keep(volume, "it is gone, and no claim ever held it")
         if lasted < patience.gone:
             return Wait(volume, "it is gone; said if it stays so", patience.gone - lasted)
     left = _unwritten(memory, facts.now, patience)
     if left > 0:
         return Wait(volume, "something was said of it a moment ago", left)
-    # That a static volume is gone is told of its object by its own role: VolumeVanished.
+    # The static role reports a missing volume on its object itself: VolumeVanished.
     vanished = trouble.reason == "DeviceGone" and is_static(volume)
     return Say(volume, str(trouble), trouble, to_claim_only=vanished)
 
 
 def _unwritten(memory: Memory, now: float, patience: Patience) -> float:
-    """For how many seconds nothing may be written to the object; 0 or less: it may."""
+    """For how many seconds the object must not be written; 0 or less: it may be written now."""
     return 0.0 if memory.written is None else memory.written + patience.again - now

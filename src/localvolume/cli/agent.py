@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(
     arguments: argparse.Namespace, paces: Paces | None = None, deeds: Deeds | None = None
 ) -> int:
-    """`paces` are for who cannot wait as long as a node can, `deeds` for who stands beside."""
+    """`paces` serves callers that cannot wait as a node can, `deeds` those that watch each act."""
     set_up(arguments)
     try:
         environment = AgentEnvironment.read(os.environ)

@@ -1,9 +1,9 @@
-"""`localvolume check-config FILE...`: whether a configuration would be taken, and if not, why.
+"""`localvolume check-config FILE...`: whether an agent would accept a configuration, or why not.
 
 A FILE is a file of the ConfigMap's directory (its name is the key), such a directory, or a manifest
-that holds ConfigMaps. Several are joined as one directory would be. What belongs to local-path's
-ConfigMap (config.json and the files beside it) is checked as the agent reads it for local-path, for
-all nodes, and TopoLVM's lvmd.yaml as it reads that.
+with ConfigMaps. Several are joined as if they were in one directory. The files of local-path's
+ConfigMap (config.json and those beside it) are checked as the agent reads them for local-path, for
+all nodes. TopoLVM's lvmd.yaml is checked as the agent reads it.
 
 Exit status: 0 good (warnings or not), 1 problems, 2 wrong usage.
 """
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is wrong; 0 good, 1 problems, 2 where a file is not there."""
+    """Prints what is wrong. Returns 0 if good, 1 for problems, 2 if a file does not exist."""
     missing = [path for path in args.files if not os.path.exists(path)]
     if missing:
         for path in missing:
@@ -78,7 +78,7 @@ class _Found:
 
 
 def _check(sources: list[loading.Source], wrong: list[Problem], *, host_checks: bool) -> _Found:
-    """Check our keys and others', each kind where there are any, and then all together."""
+    """Checks our keys and those of other tools, each kind if there are any, then all together."""
     has_foreign = any(source.key == localpath.CONFIG for source in sources)
     foreign = [one for one in sources if has_foreign and one.key in localpath.FILES]
     topolvm = [one for one in sources if one.key == lvmd.FILE]
@@ -118,7 +118,7 @@ def _check(sources: list[loading.Source], wrong: list[Problem], *, host_checks: 
             found.warnings += classes.warnings
             found.pools += classes.pools
     if (foreign or topolvm) and not found.problems:
-        # Wrong on a node that has both; the files do not say whether there is one.
+        # Wrong only on a node that has both; the files do not say whether one does.
         among = faults_between([pool for pool in found.pools if pool.flavor == "local-path"])
         found.warnings += [
             Problem("", "pools", f"{fault}: no node may have both")
@@ -129,7 +129,7 @@ def _check(sources: list[loading.Source], wrong: list[Problem], *, host_checks: 
 
 
 def _of_this_host(found: _Found) -> list[Problem]:
-    """What an agent would have to say here. Warnings: the configuration is of other nodes, too."""
+    """What an agent would report here. Only warnings: the configuration is for other nodes too."""
     return [
         Problem("", f"storageClassMap.{name}", f"on this machine, {why}")
         for name, host_dir, mount_dir in found.directories
@@ -152,7 +152,7 @@ def _counted(found: _Found) -> str:
 
 
 def _gather(path: str) -> tuple[list[loading.Source], list[Problem]]:
-    """The keys that one argument gives."""
+    """The keys in the files that one argument names."""
     if os.path.isdir(path):
         return loading.read_directory(path, prefix=os.path.join(path, ""))
     text = loading.read_file(path)

@@ -1,7 +1,7 @@
-"""`localvolume clean`: clean one volume, and say so: what a cleaning Job runs.
+"""`localvolume clean`: clean one volume and report the result. A cleaning Job runs this.
 
-The volume is named by LOCAL_PV_BLKDEVICE or LOCAL_PV_FILESYSTEM and must be what the arguments say;
-then it is held, checked, cleaned and proved as the agent would. Nothing is asked of any cluster.
+LOCAL_PV_BLKDEVICE or LOCAL_PV_FILESYSTEM names the volume, which must be what the arguments say.
+It is then held, checked, cleaned and proved as the agent would do it. No cluster is asked.
 Exit status: 0 clean, 1 not clean, 2 not understood.
 """
 
@@ -33,7 +33,7 @@ from localvolume.volumes.identity import unchanged
 log = logging.getLogger(__name__)
 
 TERMINATION_LOG = "/dev/termination-log"
-"""Where Kubernetes reads a container's last words; it takes 4096 bytes of them."""
+"""Where Kubernetes reads a container's termination message, of at most 4096 bytes."""
 
 _MESSAGE_BYTES = 4096
 _PROGRESS_SECONDS = 30.0
@@ -76,7 +76,7 @@ def _not_clean(arguments: argparse.Namespace, reason: str) -> int:
 
 
 def _last_words(path: str, text: str) -> None:
-    """Write them where the kubelet looks, if it does: the file is there before we are."""
+    """Writes the termination message if the kubelet wants one: then the file exists already."""
     line = text.encode(errors="backslashreplace")[:_MESSAGE_BYTES].decode(errors="ignore")
     with contextlib.suppress(OSError), open(path, "r+", encoding="utf-8") as file:
         file.write(line)

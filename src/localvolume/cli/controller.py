@@ -1,4 +1,4 @@
-"""`localvolume controller`: the process that sees the whole cluster; two replicas, one leader."""
+"""`localvolume controller`: the process that serves the whole cluster; two replicas, one leader."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def options_of(given: argparse.Namespace, environ: Mapping[str, str]) -> ControllerOptions:
-    """Our own provisioner is always served. Raises FlagsInvalid."""
+    """The options from the flags; our own provisioner is always served. Raises FlagsInvalid."""
     namespace = lease_namespace(given, environ)
     check_together(given)
     provisioners = {DYNAMIC_PROVISIONER, *given.dynamic_provisioners}

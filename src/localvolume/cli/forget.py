@@ -1,7 +1,7 @@
-"""`localvolume forget`: remove the record of a prepared volume, as its administrator's word.
+"""`localvolume forget`: remove the record of a prepared volume, when its administrator says so.
 
 The record keeps a volume from being offered or cleaned for an object that is not known to be its
-own. Only a person can know better; nothing else removes one.
+own. Only a person can know better; nothing else removes a record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an agent would say of this host's pools and directories, asked of nobody but the host."""
+"""What an agent would report about this host's pools and directories, from the host alone."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from localvolume.volumes import marks
 
 
 def seen_here(mount_dir: str, host_dir: str) -> str:
-    """Where a directory is for whoever asks: on the host, the agent's own places may not exist."""
+    """Where a directory is for this process: the agent's mountDir may not exist on the host."""
     return host_dir if not os.path.exists(mount_dir) and os.path.exists(host_dir) else mount_dir
 
 
 def problems_of_pools(
     pools: Sequence[PoolConfig], classes: Iterable[StorageClass] = (), served: Iterable[Served] = ()
 ) -> Mapping[str, str]:
-    """Why pools could not be used, or not by all that should, by their names.
+    """Why pools could not be used, or not by all classes that should, by the pools' names.
 
-    `classes` are the cluster's StorageClasses; without any, a pool is taken at its own word.
+    `classes` are the cluster's StorageClasses; without any, only the pool itself is judged.
     """
     native = Served(marks.DYNAMIC_PROVISIONER, "native")
     by_provisioner = {one.provisioner: one for one in (native, *served)}
@@ -45,7 +45,7 @@ def problems_of_pools(
 
 
 def problem_of_directory(mount_dir: str, host_dir: str) -> str:
-    """Why a discovery directory could not be listed, "" where it can."""
+    """Why a discovery directory cannot be listed, "" if it can."""
     where = seen_here(mount_dir, host_dir)
     try:
         with os.scandir(where):

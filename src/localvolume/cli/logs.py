@@ -13,7 +13,7 @@ from localvolume.config.flags.table import Flag, add_flags
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 _KLOG_DEBUG = 4
-"""From this verbosity on, programs that log with klog tell what only their developers want."""
+"""From this verbosity on, programs that use klog log what only their developers need."""
 
 _FLAGS = (
     Flag("--log-format", "", "how log lines are written: for people, or one JSON object each",
@@ -30,7 +30,7 @@ def add_log_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def set_up(arguments: argparse.Namespace) -> None:
-    """Send every record to stderr, in the form and from the level that were asked for."""
+    """Sends records to stderr, in the format and from the level that were asked for."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if arguments.log_format == "json" else _Text())
     level = "debug" if arguments.v >= _KLOG_DEBUG else arguments.log_level
@@ -46,18 +46,18 @@ def _time(record: logging.LogRecord) -> str:
 
 
 class _Text(logging.Formatter):
-    """Time, level, message, then what else is known as key=value."""
+    """Time, level and message, then all other fields as key=value."""
 
     def format(self, record: logging.LogRecord) -> str:
         words = [_time(record), record.levelname, record.getMessage()]
         words += [f"{key}={value!r}" for key, value in _extra(record).items()]
-        # A file name may hold any bytes, and must neither cost a line nor look like two.
+        # A file name may hold any bytes: it must not lose a line, or make one look like two.
         line = " ".join(words).encode(errors="backslashreplace").decode().replace("\n", "\\n")
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class _Json(logging.Formatter):
-    """One JSON object per line: time, level, logger, message, and what else is known."""
+    """One JSON object per line: time, level, logger, message, and all other fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -69,5 +69,5 @@ class _Json(logging.Formatter):
         line |= _extra(record)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        # Not msgspec: a file name that is not UTF-8 must not cost a log line.
+        # Not msgspec: a file name that is not UTF-8 must not lose a log line.
         return json.dumps(line, default=str)

@@ -1,7 +1,7 @@
 """The command `localvolume`: one subcommand per module beside this one.
 
-Only the module of the subcommand in use is imported: the agent on every node must not carry what
-people's commands need.
+Only the module of the subcommand in use is imported: the agent on every node must not spend memory
+on what the commands for people need.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COMMANDS = {
     "remove-finalizers": "let PersistentVolumes go on without localvolume, for going back",
     "demo": "show the main job, live, and leave nothing behind",
 }
-#: What is in a distribution of its own, by the package that has it.
+#: Commands in a distribution of their own, with the package that has them.
 _APART = {"demo": "localvolume_lab"}
 
 
@@ -41,7 +41,7 @@ def module_of(command: str) -> str:
 
 
 def installed() -> dict[str, str]:
-    """The commands that are there, each with what it is for."""
+    """The commands that are installed, each with what it is for."""
     return {
         name: text
         for name, text in COMMANDS.items()
@@ -50,7 +50,7 @@ def installed() -> dict[str, str]:
 
 
 class _Version(argparse.Action):
-    """Print the version and exit: looked up when asked for, since that imports 2 MB."""
+    """Print the version and exit. Looks it up only when asked, as that imports 2 MB."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
         from importlib import metadata
@@ -60,12 +60,12 @@ class _Version(argparse.Action):
 
 
 def kubectl() -> int:
-    """The same as kubectl's plugin: found in PATH as kubectl-localvolume."""
+    """Like `main`, as a plugin of kubectl, which finds it in PATH as kubectl-localvolume."""
     return main(program="kubectl localvolume")
 
 
 def main(argv: Sequence[str] | None = None, *, program: str = "localvolume") -> int:
-    """Run one subcommand; its exit status: 0 well, 1 not well, 2 not understood."""
+    """Runs one subcommand. Returns its exit status: 0 well, 1 not well, 2 not understood."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
         prog=program, description="Your nodes' own disks as Kubernetes volumes."

@@ -1,6 +1,6 @@
 """`localvolume orphans`: what lies in this node's pools and belongs to no PersistentVolume.
 
-It is listed for somebody to decide about; nothing of ours ever removes it.
+It is listed for somebody to decide about; localvolume never removes it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         volumes = _volumes(arguments.kubeconfig)
         configs, unexpanded = asyncio.run(_expanded(configuration.pools, volumes, node))
         pools = [Pool(config=one, report=survey(one)) for one in configs]
-        # After the pools, and in this order: what is made meanwhile has its claim, or its object.
+        # After the pools, and in this order: a volume made meanwhile has its claim or its object.
         claims = asyncio.run(_listed(arguments.kubeconfig, CLAIMS))
         volumes = _volumes(arguments.kubeconfig)
     except (ConfigurationInvalid, EnvironmentInvalid) as invalid:
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _expanded(
     configs: Sequence[PoolConfig], volumes: Mapping[str, PersistentVolume], node: str
 ) -> tuple[tuple[PoolConfig, ...], Mapping[str, str]]:
-    """The pools, those of patterns as the agent has them, and what could not be asked."""
+    """The pools, patterns expanded as the agent does it, and why some could not be."""
     key = marks.node_key(node)
     own = [one for one in volumes.values() if one.metadata.labels.get(marks.NODE_LABEL) == key]
     workers = Workers(1)
@@ -91,7 +91,7 @@ async def _listed(kubeconfig: str | None, kind: Kind[T]) -> list[T]:
 
 
 def _volumes(kubeconfig: str | None) -> dict[str, PersistentVolume]:
-    """All PersistentVolumes, labelled or not: one that is ours may have lost its label."""
+    """All PersistentVolumes, labelled or not: one of ours may have lost its label."""
     found = asyncio.run(_listed(kubeconfig, PERSISTENT_VOLUMES))
     return {volume.metadata.name: volume for volume in found}
 

@@ -1,4 +1,4 @@
-"""Where a command is run: the node, and the pod where it is an agent's."""
+"""Where a command runs: the node, and the pod if it is an agent's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from localvolume.kube.podmounts import PodMounts
 
 
 def own_node() -> str:
-    """The environment's, else the host's name."""
+    """The node's name from the environment, else the host's name."""
     return MY_NODE_NAME.text(os.environ) or os.uname().nodename
 
 
@@ -21,8 +21,8 @@ def own_namespace() -> str:
 
 
 async def own_pod(client: Client) -> PodMounts | None:
-    """What the environment's pod has mounted; None where it names none, or where that may not be
-    known. Raises ApiError."""
+    """What the pod named in the environment has mounted; None if none is named, or if we may not
+    read it. Raises ApiError."""
     if not (name := MY_POD_NAME.text(os.environ)):
         return None
     try:

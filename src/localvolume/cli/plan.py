@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from localvolume.config.pools import LvmConfig
 
 _POOL_SECONDS = 60.0
-"""How long the look at the pools may take: LVM is slow where it has many disks."""
+"""How long the look at the pools may take: LVM is slow with many disks."""
 
 VERDICTS = {
     "Publish": "publish",
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Unknown(Exception):
-    """The cluster does not know what a plan needs to know, or the host does not tell."""
+    """A plan needs something that neither the cluster nor the host tells."""
 
 
 async def _rows(
@@ -135,7 +135,7 @@ async def _rows(
 async def _pool_rows(
     configuration: Configuration, classes: Iterable[StorageClass], pod: PodMounts | None
 ) -> list[dict[str, Any]]:
-    """One for each pool that the agent could not use as it is asked to."""
+    """One row for each pool that the agent could not use as configured."""
     workers = Workers()
     try:
         judge = functools.partial(
@@ -169,7 +169,7 @@ async def online_rows(
     namespace: str,
     pod: PodMounts | None,
 ) -> list[dict[str, Any]]:
-    """The plan's rows of this host, `pod` being the agent's. Raises Unknown and ApiError."""
+    """The plan's rows for this host; `pod` is the agent's. Raises Unknown and ApiError."""
     try:
         node = node_facts(node_name, await client.get(NODES, node_name))
     except NotThere:
@@ -183,7 +183,7 @@ async def online_rows(
     around = surroundings(configuration, node, classes, pod=pod)
     facts = await _look(around, volumes, configuration.groups)
     facts = await _with_jobs(client, facts, namespace, configuration.use_job_for_cleaning)
-    # What lies outside our label is asked for by name, as the agent would.
+    # Objects without our label are asked for by name, as the agent does it.
     while questions := [action for action in plan(facts) if isinstance(action, Ask | Publish)]:
         names = {action.name for action in questions} - facts.asked.keys()
         if not names:
@@ -194,7 +194,7 @@ async def online_rows(
 
 
 async def _with_others(client: Client, facts: Facts) -> Facts:
-    """With why what is to be published may be somebody's: the agent asks right before."""
+    """Adds why a volume to be published may be somebody's. The agent asks this right before."""
     actions = [action for action in plan(facts) if isinstance(action, Publish)]
     if not actions:
         return facts
@@ -231,7 +231,7 @@ async def _maybe(client: Client, name: str) -> PersistentVolume | None:
 
 
 async def _with_jobs(client: Client, facts: Facts, namespace: str, use_jobs: bool) -> Facts:
-    """With the cleaning Jobs there are, as far as they may be seen: the agent judges alike."""
+    """Adds the cleaning Jobs, as far as we may see them; the agent judges them the same way."""
     node = facts.node.name
     selectors = [f"{marks.NODE_LABEL}={marks.node_key(node)}"]
     if not fault_of_label_value(node):

@@ -25,7 +25,7 @@ async def disk_plan(
     volumes: Collection[PersistentVolume],
     pod: PodMounts | None,
 ) -> DiskPlan | None:
-    """What the agent would do with the disks here; None where no filter is configured.
+    """What the agent would do with the disks here; None if no filter is configured.
 
     `volumes` are the node's PersistentVolumes, `pod` the agent's own. Raises OSError, ValueError,
     Hung.

@@ -1,4 +1,4 @@
-"""Runs one of our long processes as a container does: until it is told to stop, with a status."""
+"""Runs one of our long-running processes until it is told to stop, and gives its exit status."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ log = logging.getLogger(__name__)
 Main = Callable[[], Coroutine[None, None, None]]
 
 STOPPING_SECONDS = 10.0
-"""How long a stop may take before the log says what it waits for; and how often it is said."""
+"""How long a stop may take before the log says what it waits for, and how often it repeats that."""
 
 _MOST_TASKS = 10
 
 
 def run_process(name: str, main: Main, *, stopping_seconds: float = STOPPING_SECONDS) -> int:
-    """Run `main` until it ends, or SIGTERM or SIGINT cancels it; the exit status.
+    """Runs `main` until it ends, or until SIGTERM or SIGINT cancels it. Returns the exit status:
 
-    0 where it was told to stop, 1 where the system refuses something, 2 where the API server
-    cannot be reached as configured; `name` is the subcommand, for the message.
+    0 if it ended or was told to stop, 1 if the system refuses something, 2 if the configured access
+    to the API server is invalid. `name` is the subcommand, for the message.
     """
     try:
         asyncio.run(_until_told_to_stop(main, stopping_seconds))
@@ -59,7 +59,7 @@ async def _until_told_to_stop(main: Main, stopping_seconds: float) -> None:
 
 
 async def _say_what_it_waits_for(told: asyncio.Event, seconds: float) -> None:
-    """Whoever looks for why a stop takes long finds it in the log, before SIGKILL comes."""
+    """Logs why a stop takes long, so that the reason is in the log before SIGKILL comes."""
     await told.wait()
     while True:
         await asyncio.sleep(seconds)
@@ -69,7 +69,7 @@ async def _say_what_it_waits_for(told: asyncio.Event, seconds: float) -> None:
 
 
 def _place(task: asyncio.Task[Any]) -> str:
-    """Which functions a task is in, with their lines, from the outermost."""
+    """The functions that a task is in, with line numbers, outermost first."""
     functions = []
     inner: object = task.get_coro()
     while isinstance(inner, CoroutineType) and inner.cr_frame is not None:

@@ -1,4 +1,4 @@
-"""`localvolume remove-finalizers`: lets PersistentVolumes go on without us, for going back."""
+"""`localvolume remove-finalizers`: let PersistentVolumes go on without us, for going back."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from localvolume.volumes.objects import (
 from localvolume.volumes.patches import without_finalizer
 
 LOOK_AGAIN_SECONDS = 2.0
-"""After this long, an agent that still runs has put its finalizers back."""
+"""After this time, an agent that still runs has put its finalizers back."""
 
 WRITERS = 16
 """How many PersistentVolumes are written at the same time."""
 
 TRIES = 8
-"""How often one is tried while it changes or the API server is unwell."""
+"""How often one write is tried while the object changes or the API server is unavailable."""
 
 Patch = Callable[[PersistentVolume], JsonPatch]
 
@@ -71,7 +71,7 @@ def run(
     look_again: float = LOOK_AGAIN_SECONDS,
     patch: Patch = without_finalizer,
 ) -> int:
-    """`patch` makes what is written of a PersistentVolume, once that is decided."""
+    """`patch` makes the patch for a PersistentVolume, once it is decided to write it."""
     try:
         rows = asyncio.run(_rows(arguments, look_again, patch))
     except (AccessInvalid, ApiError, _NoSuchNode) as error:
@@ -85,12 +85,12 @@ def run(
 
 
 class _NoSuchNode(Exception):
-    """A node was named that nobody knows: probably mistyped, so nothing is done."""
+    """The named node does not exist. It is probably mistyped, so nothing is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What came of one PersistentVolume."""
+    """The result for one PersistentVolume."""
 
     volume: PersistentVolume
     verdict: str
@@ -100,9 +100,9 @@ class _Row:
 def reason_to_keep(volume: PersistentVolume) -> str | None:
     """Why its finalizer must stay, or None.
 
-    Whoever does not look into a volume before offering it would hand on what a claim left there.
+    A provisioner that does not check a volume before offering it would hand on a claim's data.
     """
-    # What was made for a claim was claimed, also where somebody has emptied claimRef.
+    # A volume made for a claim was claimed, even if somebody has cleared claimRef.
     claimed = ever_claimed(volume) or not is_static(volume)
     if not is_being_deleted(volume) or not claimed:
         return None
@@ -149,9 +149,9 @@ async def _rows(arguments: argparse.Namespace, look_again: float, patch: Patch) 
 async def _find(
     client: Client, nodes: Sequence[str] | None
 ) -> tuple[list[PersistentVolume], list[str]]:
-    """The PersistentVolumes with our finalizer: of these nodes, or of all where None; by name.
+    """The PersistentVolumes with our finalizer, sorted by name: of these nodes, or of all if None.
 
-    And those of the nodes that have no PersistentVolume at all.
+    Also returns those of the nodes that have no PersistentVolume at all.
     """
     found: list[PersistentVolume] = []
     without_any = []
@@ -165,7 +165,7 @@ async def _find(
 
 
 async def _collect(client: Client, label_selector: str, found: list[PersistentVolume]) -> int:
-    """Add those that have our finalizer; how many there are with and without it."""
+    """Adds those that have our finalizer. Returns how many there are with and without it."""
     seen = await listed(client, PERSISTENT_VOLUMES, label_selector=label_selector)
     found += filter(is_finalized, seen)
     return len(seen)
@@ -180,7 +180,7 @@ async def _must_exist(client: Client, name: str) -> None:
 
 
 def _decided(volume: PersistentVolume) -> _Row | None:
-    """What can be said without writing, or None where the finalizer is to be removed."""
+    """The result that needs no write, or None if the finalizer is to be removed."""
     if not is_finalized(volume):
         return _Row(volume, "free", "its finalizer is gone already")
     if reason := reason_to_keep(volume):
@@ -189,7 +189,7 @@ def _decided(volume: PersistentVolume) -> _Row | None:
 
 
 async def _free(client: Client, volume: PersistentVolume, patch: Patch) -> _Row:
-    """Remove the finalizer from this very object as it was seen; look again where it changed."""
+    """Removes the finalizer from exactly the object that was seen; looks again if it changed."""
     backoff, error = Backoff(), ApiError("not tried")
     for _ in range(TRIES):
         try:
@@ -249,7 +249,7 @@ def _print_table(rows: Sequence[_Row]) -> None:
         cells = (metadata.name, node, phase, row.verdict, row.reason)
         table.add_row(*(Text(cell) for cell in cells))
     console = Console()
-    # Whoever pipes it into another program wants one line per row.
+    # Piped into another program, each row must be one line.
     Console(width=None if console.is_terminal else 400).print(table)
     counts = Counter(row.verdict for row in rows)
     print(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))

@@ -1,6 +1,6 @@
-"""`localvolume restamp`: have a pool's records tell of its volumes again after a copy.
+"""`localvolume restamp`: make a pool's records match its volumes again after a copy.
 
-A pool that was restored by copying its files has the names of the original and other inodes. Only a
+A pool that was restored by copying its files has the original's names but other inodes. Only a
 person can know that what lies under each name is that volume's. No data is changed or removed.
 """
 
@@ -15,7 +15,7 @@ from localvolume.backends.pool.root import PoolUnusable
 from localvolume.config.flags.table import DRY_RUN, Flag, add_flags
 
 WAIT_SECONDS = 180.0
-"""An agent looks every two minutes at least, and lets go of the pool then."""
+"""An agent looks at least every two minutes, and then lets go of the pool."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def _restamp(path: str, arguments: argparse.Namespace) -> bool:
 
 
 def _told(path: str, found: Found, stamped: str) -> bool:
-    """Whether every volume is there."""
+    """Prints the result. Returns whether every volume is there."""
     for name, answer in sorted(found.answers.items()):
         who = f"{name} of {answer.record.claim}" if answer.record.claim else name
         match answer.verdict:

@@ -13,13 +13,13 @@ from rich.text import Text
 
 
 def printable(text: str) -> str:
-    """A path may hold any bytes, and a name with a newline must not look like two rows."""
+    """Escapes the text: a path may hold any bytes, and a newline must not look like two rows."""
     plain = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)
 
 
 def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]], *, none: str) -> None:
-    """A table, or the sentence `none` where there is no row."""
+    """Prints a table, or the sentence `none` if there are no rows."""
     if not rows:
         print(none)
         return
@@ -29,7 +29,7 @@ def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]], *, none:
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console()
-    # Whoever pipes it into another program wants one line per row.
+    # Piped into another program, each row must be one line.
     Console(width=None if console.is_terminal else 400).print(table)
 
 

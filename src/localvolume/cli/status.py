@@ -1,4 +1,4 @@
-"""`localvolume status`: volumes, room, claims, cleanings and what is wrong, from the API alone."""
+"""`localvolume status`: volumes, capacity, claims, cleanings and problems, all from the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`localvolume support-bundle`: one file with what is needed to look into a problem, no secrets."""
+"""`localvolume support-bundle`: what is needed to look into a problem in one file, no secrets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     path: str = arguments.output or f"localvolume-support-{stamp}.tar.gz"
     try:
         with Archive(path, f"localvolume-support-{stamp}") as archive:
-            # A host with the configuration of an agent is a node.
+            # A host that has an agent's configuration is a node.
             unread = asyncio.run(_fill(archive, arguments, os.path.isdir(arguments.config)))
             archive.publish()
     except (AccessInvalid, ApiError) as error:
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _fill(archive: Archive, arguments: argparse.Namespace, on_node: bool) -> dict[str, str]:
-    """Everything, the manifest last; returns what could not be read."""
+    """Adds everything, the manifest last. Returns what could not be read."""
     async with Client(access_of(arguments), user_agent="localvolume-support-bundle") as client:
         facts = await read(client, arguments.selector, arguments.release_namespace)
         redactor = Redactor(await client.access.token())
@@ -125,7 +125,7 @@ async def _add_host(
     volumes: Volumes,
     now: float,
 ) -> None:
-    """Of this host, which is a node of ours."""
+    """Adds what this host tells, which is a node of ours."""
     host = Host(reader.unread.__setitem__)
     archive.add("host/mountinfo", redactor.text(host.mounts()), mtime=now)
     add("host/disks.json", host.disks())

@@ -1,7 +1,7 @@
 """`localvolume undo`: bring back a volume whose claim is gone, while its class still allows it.
 
-The PersistentVolume is Released and kept for its class's undoPeriod. Undoing takes away what says
-which claim it was, all but namespace and name: a claim of that name gets it, and no other one.
+The PersistentVolume is Released and kept for its class's undoPeriod. Undoing removes from it what
+names the old claim, except namespace and name: only a claim with that name gets the volume.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _TooLate(Exception):
-    """It cannot be brought back, or need not be: why."""
+    """The volume cannot be brought back, or need not be; the message says why."""
 
 
 async def _undo(name: str, kubeconfig: str | None) -> str:

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class _NoSuch(Exception):
-    """Nothing of that name is there: perhaps it was mistyped."""
+    """Nothing has that name: perhaps it was mistyped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ async def _answer(arguments: argparse.Namespace) -> _Answer:
         if kind.lower() in _CLAIM:
             return _Answer(facts.now, await _claim(client, facts, namespace, name))
         if kind:
-            # As kubectl's tables are read: namespace/name.
+            # namespace/name, as one reads it in kubectl's tables.
             return _Answer(facts.now, await _claim(client, facts, kind, name))
         if name in (facts.volumes or {}):
             return _Answer(facts.now, _volume(facts, name))
@@ -143,7 +143,7 @@ async def _path(client: Client, facts: Facts, arguments: argparse.Namespace) -> 
 
 
 def _must_be_readable(facts: Facts, *kinds: str) -> None:
-    """What could not be read is not said to be absent. Raises ApiError."""
+    """Raises ApiError if these could not be read: then they must not be reported as absent."""
     for kind in kinds:
         if kind in facts.unknown:
             raise ApiError(f"{kind}: {facts.unknown[kind]}")
@@ -155,7 +155,7 @@ def _names_in(facts: Facts, namespace: str) -> list[str]:
 
 
 def _elsewhere(facts: Facts, name: str) -> str:
-    """In which other namespaces a claim of that name is."""
+    """The other namespaces that have a claim of that name, for a hint."""
     found = sorted(key for key in facts.claims or {} if key.partition("/")[2] == name)
     return f"; there is {', '.join(found[:3])}: say -n" if found else ""
 

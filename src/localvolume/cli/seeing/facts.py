@@ -1,4 +1,4 @@
-"""Everything that can be read of the cluster, and what could not be and why: plain frozen data."""
+"""What was read from the cluster, and what could not be and why: plain frozen data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from localvolume.volumes import affinity, claims, marks
 from localvolume.volumes.objects import is_dynamic, is_on_node
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
-"""The provisioner of classes whose volumes are prepared."""
+"""The provisioner of classes with prepared volumes."""
 
 
 _SPEAKERS = frozenset({"local-volume-provisioner", "localvolume-controller"})
@@ -32,7 +32,7 @@ _SPEAKERS = frozenset({"local-volume-provisioner", "localvolume-controller"})
 
 @dataclass(frozen=True)
 class Facts:
-    """`None` is what could not be read; `unknown` says of it why, by its plural.
+    """`None` is what could not be read; `unknown` says why, by the plural of its kind.
 
     `claims` are by `namespace/name`, the other mappings by name. `pods` and `daemon_sets` are those
     with our label, `jobs` and `capacities` those of our nodes. `events` are about
@@ -51,13 +51,13 @@ class Facts:
     leases: Sequence[Lease] | None = None
     events: Sequence[SeenEvent] | None = None
     driver: bool | None = None
-    """Whether there is the CSIDriver of our provisioner, which makes the scheduler heed room."""
+    """Whether our provisioner's CSIDriver exists, which makes the scheduler check capacity."""
     consumers: Sequence[Pod] | None = None
-    """Pods of a claim's namespace, where one claim is asked about."""
+    """Pods of a claim's namespace, if one claim is asked about."""
     selector: str = ""
-    """By which label the pods were looked for."""
+    """The label by which the pods were looked for."""
     namespace: str = ""
-    """In which namespace they were looked for; "" in all of them."""
+    """The namespace in which they were looked for; "" for all."""
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -66,7 +66,7 @@ class Facts:
 
     @cached_property
     def provisioners(self) -> frozenset[str]:
-        """Those whose claims get volumes made by us: our own, and what our objects tell of."""
+        """The provisioners that we make volumes for: our own, and those that our objects name."""
         found = {marks.DYNAMIC_PROVISIONER, *marks.FLEX_DRIVERS}
         for volume in (self.volumes or {}).values():
             if marks.NODE_LABEL in volume.metadata.labels and is_dynamic(volume):
@@ -78,7 +78,7 @@ class Facts:
         return frozenset(found - {""})
 
     def is_ours(self, volume: PersistentVolume) -> bool:
-        """Whether an agent of ours serves it, or would once it is adopted."""
+        """Whether one of our agents serves it, or would once it is adopted."""
         meta = volume.metadata
         provisioner, source = provisioner_of(volume), volume.spec.flex_volume
         return (
@@ -101,7 +101,7 @@ class Facts:
         return class_.provisioner == NO_PROVISIONER or class_.provisioner in self.provisioners
 
     def node_of(self, volume: PersistentVolume) -> str:
-        """The name of the node that it is on, as far as it says one, or ""."""
+        """The name of the node that it is on, as far as the object says, or ""."""
         key = volume.metadata.labels.get(marks.NODE_LABEL, "")
         node = self.known_nodes.by_key(key) if key else None
         if node is not None:
@@ -113,7 +113,7 @@ class Facts:
         return key or (next(iter(hostnames)) if len(hostnames) == 1 else "")
 
     def node_of_claim(self, claim: PersistentVolumeClaim) -> str:
-        """The node that was selected or routed to, or ""."""
+        """The node that was selected for the claim, or that it was routed to, or ""."""
         if name := claims.selected_node(claim):
             return name
         key = claim.metadata.labels.get(marks.NODE_LABEL, "")
@@ -121,7 +121,7 @@ class Facts:
         return node.metadata.name if node else key
 
     def is_lost(self, volume: PersistentVolume) -> bool:
-        """Whether no node is there that could serve it; no where nodes could not be read."""
+        """Whether no node exists that could serve it; False if nodes could not be read."""
         if marks.LOST_ANNOTATION in volume.metadata.annotations:
             return True
         if self.nodes is None or not affinity.required_terms(volume):
@@ -144,7 +144,7 @@ class Facts:
         return found
 
     def events_about(self, kind: str, thing: KubeObject) -> Sequence[SeenEvent]:
-        """About this very object, newest first: not about an earlier one of its name."""
+        """Events about exactly this object, newest first: not about an earlier one of its name."""
         meta = thing.metadata
         return [
             event
@@ -153,13 +153,13 @@ class Facts:
         ]
 
     def events_of_node(self, name: str) -> Sequence[SeenEvent]:
-        """Those that we tell of it, newest first."""
+        """Our own Events about the Node, newest first."""
         found = self._events.get(("Node", "", name), ())
         return [event for event in found if is_from_us(event)]
 
     @cached_property
     def agents(self) -> Mapping[str, Sequence[Pod]]:
-        """The pods of ours that a DaemonSet owns, by the name of their node."""
+        """Our pods that a DaemonSet owns, by the name of their node."""
         found: dict[str, list[Pod]] = {}
         for pod in self.pods or ():
             if _is_owned(pod, "DaemonSet"):
@@ -168,12 +168,12 @@ class Facts:
 
     @property
     def controllers(self) -> Sequence[Pod]:
-        """Those that a Deployment made."""
+        """Our pods that a Deployment made."""
         return [pod for pod in self.pods or () if _is_owned(pod, "ReplicaSet")]
 
     @cached_property
     def capacities_by_node(self) -> Mapping[str, Sequence[CSIStorageCapacity]]:
-        """What is published, by the key of the node and sorted by class."""
+        """The published capacities, by the key of their node and sorted by class."""
         found: dict[str, list[CSIStorageCapacity]] = {}
         for thing in sorted(self.capacities or (), key=lambda one: one.storage_class_name):
             found.setdefault(thing.metadata.labels.get(marks.NODE_LABEL, ""), []).append(thing)
@@ -181,7 +181,7 @@ class Facts:
 
     @cached_property
     def memory(self) -> dict[str, Any]:
-        """What was judged of a volume before, by its UID."""
+        """Cached states of volumes, by UID, or by name without one."""
         return {}
 
 
@@ -190,18 +190,18 @@ def _is_owned(pod: Pod, owner: str) -> bool:
 
 
 def is_from_us(event: SeenEvent) -> bool:
-    """Whether an agent or a controller of ours said it."""
+    """Whether one of our agents or controllers wrote it."""
     return bool(_SPEAKERS & {event.source.component, event.reporting_component})
 
 
 def recency(event: SeenEvent) -> tuple[float, int]:
-    """To sort by: times are whole seconds, and of two in one second the later written counts."""
+    """A sort key: times are whole seconds, so the later written wins within the same second."""
     version = event.metadata.resource_version
     return moment(event.seen) or 0.0, int(version) if version.isdigit() else 0
 
 
 def moment(text: str | None) -> float | None:
-    """Seconds since the epoch of an RFC 3339 time, with or without fractions; None for another."""
+    """Seconds since the epoch of an RFC 3339 time, with or without fractions; else None."""
     try:
         parsed = datetime.fromisoformat(text or "")
     except ValueError:

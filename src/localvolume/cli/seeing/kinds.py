@@ -1,4 +1,4 @@
-"""Objects with the fields that only people's commands read: the agent need not carry them."""
+"""Objects with fields that only the commands for people read, so the agent does not decode them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ else:
 
 
 class Series(Trimmed, frozen=True, kw_only=True):
-    """Of an Event that was seen several times, as events.k8s.io counts."""
+    """The series of an Event that was seen several times, as events.k8s.io counts."""
 
     count: int = 0
     last_observed_time: str | None = None
 
 
 class SeenEvent(EventObject, frozen=True, kw_only=True):
-    """Also those of the scheduler, which have their time elsewhere."""
+    """An Event, also one of the scheduler, which has its time in other fields."""
 
     event_time: str | None = None
     series: Series | None = None
@@ -60,7 +60,7 @@ class SeenNode(Node, frozen=True, kw_only=True):
 
 
 class DaemonSetStatus(Trimmed, frozen=True, kw_only=True):
-    """How many pods there should be, and are ready."""
+    """How many pods there should be, and how many are ready."""
 
     desired_number_scheduled: int = 0
     number_ready: int = 0

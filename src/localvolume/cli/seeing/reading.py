@@ -1,4 +1,4 @@
-"""Reads the facts from the API: one paged list for each kind, however many objects there are."""
+"""Reads the facts from the API: one paged list per kind, however many objects there are."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from localvolume.kube.listing import listed
 from localvolume.volumes import marks
 
 SELECTOR = "app.kubernetes.io/part-of=local-volume-provisioner"
-"""The label that the chart gives to everything of ours, by whatever name it is installed."""
+"""The label that the chart gives to all our objects, whatever the name of the release."""
 
 ACCESS_FLAGS: Final = (
     KUBECONFIG,
@@ -54,9 +54,9 @@ def access_of(arguments: argparse.Namespace) -> Access:
 
 
 async def read(client: Client, selector: str = SELECTOR, namespace: str = "") -> Facts:
-    """Everything there is to know, with what could not be read and why.
+    """Reads all facts; `unknown` has what could not be read, and why.
 
-    Our pods and DaemonSets are those with the label, in one namespace or, "", in all of them.
+    Our pods and DaemonSets are those with the label, in one namespace, or in all if it is "".
     Raises ApiError only where nothing at all could be read.
     """
     unknown: dict[str, str] = {}
@@ -130,7 +130,7 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
 
 
 async def with_consumers(client: Client, facts: Facts, namespace: str) -> Facts:
-    """With the pods of a namespace and what was said of them, as far as they may be read."""
+    """Adds the pods of a namespace and the Events about them, as far as we may read them."""
     try:
         pods = await listed(client, PODS, namespace)
         about = "involvedObject.kind=Pod"

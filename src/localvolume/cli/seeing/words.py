@@ -1,4 +1,4 @@
-"""Sizes, ages and cells for people; what is unknown is shown as such and never as nothing."""
+"""Sizes, ages and cells for people. What is unknown is shown as such, never as nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PARTS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
 
 
 def size(count: int | None) -> str:
-    """About how much, with at most one digit after the point: `1.5Gi`."""
+    """A rounded size, with at most one digit after the point: `1.5Gi`."""
     if count is None:
         return UNKNOWN
     value, power = float(count), 0
@@ -23,7 +23,7 @@ def size(count: int | None) -> str:
 
 
 def age(now: float, text: str | None) -> str:
-    """How long ago, as kubectl says it: `3d`, `5h`, `12m`, `40s`."""
+    """How long ago, in the format of kubectl: `3d`, `5h`, `12m`, `40s`."""
     since = moment(text)
     if since is None:
         return UNKNOWN

@@ -1,4 +1,4 @@
-"""A tar.gz that is there whole or not at all, for its owner's eyes only."""
+"""A tar.gz that is written whole or not at all, and that only its owner can read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any, Self
 
 
 class Archive:
-    """Use as a context manager; `add` files, then `publish`. Without that nothing is left behind.
+    """Use as a context manager: `add` files, then `publish`. Without `publish`, no file stays.
 
-    Raises FileExistsError where `path` is there already: it is never overwritten.
+    Raises FileExistsError if `path` exists already: it is never overwritten.
     """
 
     def __init__(self, path: str, prefix: str) -> None:
@@ -56,10 +56,10 @@ class Archive:
         self.add(name, json.dumps(value, indent=1, ensure_ascii=False) + "\n", mtime=mtime)
 
     def publish(self) -> None:
-        """Give it its name, once all of it is on the disk. Raises FileExistsError, OSError."""
+        """Gives the file its name once all of it is on disk. Raises FileExistsError, OSError."""
         self._tar.close()
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        # A link, unlike a rename, does not replace what came to be there meanwhile.
+        # Unlike a rename, a link does not replace a file that has appeared there meanwhile.
         os.link(self._partial, self._path)

@@ -1,4 +1,4 @@
-"""Reads for a support bundle: whole objects and logs, each part with why it could not be read."""
+"""Reads whole objects and logs for a support bundle, and notes why a part could not be read."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from localvolume.volumes import marks
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", True, KubeObject)
 
 LOG_BYTES: Final = 4 << 20
-"""How much of one container's log is taken, at most."""
+"""The most that is taken of one container's log."""
 
 ALL_LOG_BYTES: Final = 128 << 20
-"""How much of all of them."""
+"""The most that is taken of all logs together."""
 
 Object = dict[str, Any]
 
@@ -47,7 +47,7 @@ class Reader:
         self.unread: dict[str, str] = dict(facts.unknown)
 
     async def objects(self) -> AsyncIterator[tuple[str, list[Object]]]:
-        """The objects of ours by their plural; secrets are never asked for."""
+        """Our objects, by the plural of their kind. Secrets are never asked for."""
         facts, ours, there = self._facts, self._facts.selector, self._facts.namespace
         of_node = marks.NODE_LABEL
         volumes = {one.metadata.name for one in facts.ours}
@@ -87,7 +87,7 @@ class Reader:
         return self._facts.is_our_class(spec.get("storageClassName") or "")
 
     async def _events(self, volumes: set[str], held: set[tuple[str, str]]) -> list[Object]:
-        """Those about volumes and claims of ours, those that we said, and those about our pods."""
+        """Events about our volumes, claims and pods, and those that we wrote."""
         facts = self._facts
         claims = held | {
             (one.metadata.namespace, one.metadata.name)
@@ -138,7 +138,7 @@ class Reader:
     async def logs(
         self, pods: list[Object], since_seconds: int, node: str
     ) -> AsyncIterator[tuple[str, str]]:
-        """`<namespace>/<pod>/<container>` and its log, also of the container before a restart."""
+        """Yields `<namespace>/<pod>/<container>` and its log, and the log from before a restart."""
         left = ALL_LOG_BYTES
         for pod in pods:
             if node and (pod.get("spec") or {}).get("nodeName") != node:
@@ -168,7 +168,7 @@ class Reader:
 
 
 def _containers(pod: Mapping[str, Any]) -> list[tuple[str, bool]]:
-    """The containers that have a log, and those before them."""
+    """The containers that have a log, each with whether it is the one before a restart."""
     status = pod.get("status") or {}
     found = []
     for key in ("initContainerStatuses", "containerStatuses"):

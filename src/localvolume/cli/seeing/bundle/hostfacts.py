@@ -1,4 +1,4 @@
-"""What a support bundle has of the host that it is made on: mounts, disks, and the agent's plan."""
+"""What a support bundle says about the host it is made on: mounts, disks, the agent's plan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOUNTS: Final = "/proc/self/mountinfo"
 async def planned(
     client: Client, configuration: Configuration, node: str, namespace: str, volumes: Volumes
 ) -> list[dict[str, Any]]:
-    """What `localvolume plan -o json` says of this host, raw disks included.
+    """What `localvolume plan -o json` says about this host, including raw disks.
 
     Raises plan.Unknown and ApiError.
     """
@@ -40,13 +40,13 @@ async def planned(
 
 
 class Host:
-    """`unread` is told what could not be read, and why."""
+    """Calls `unread` with what could not be read, and why."""
 
     def __init__(self, unread: Callable[[str, str], object]) -> None:
         self._unread = unread
 
     def mounts(self) -> str:
-        """The mount table as this process sees it; in a pod, that of the pod."""
+        """The mount table as this process sees it; in a pod, the pod's."""
         try:
             with open(_MOUNTS, encoding="utf-8", errors="backslashreplace") as file:
                 return file.read()
@@ -55,7 +55,7 @@ class Host:
             return ""
 
     def disks(self) -> list[dict[str, Any]]:
-        """Block devices by what the kernel says of them: name, number, size, holders, model."""
+        """Block devices as the kernel describes them: name, number, size, holders, model."""
         found = []
         for name in sysfs.listing(_BLOCK):
             base = sysfs.real(f"{_BLOCK}/{name}")
@@ -79,7 +79,7 @@ class Host:
     async def plan(
         self, client: Client, config: str, node: str, namespace: str, volumes: Volumes
     ) -> Any:
-        """The rows of `localvolume plan`; None where this is no node of ours."""
+        """The rows of `localvolume plan`; None if it cannot be made."""
         try:
             return await planned(client, load(config), node, namespace, volumes)
         except ConfigurationInvalid as invalid:

@@ -1,4 +1,4 @@
-"""Takes out of texts and objects what may be a secret: pure, rather too much than too little."""
+"""Removes from texts and objects what may be a secret: pure; rather too much than too little."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _TELLING: Final = (
     r"private[_-]?key|key[_-]data|certificate[_-]data|ca[_-]data|authority[_-]data|"
     r"credential|authorization|auth[_-]?header|cookie|session[_-]?id|amz-signature)[\w.-]*"
 )
-# Words that tell only as a whole word of the name: `pass=`, a registry's `"auth":`, a signed URL's
-# `sig=`; not as a part of "passed" or "author".
+# Words that mark a secret only as a whole word of the name: `pass=`, a registry's `"auth":`, a
+# signed URL's `sig=`; not as a part of "passed" or "author".
 _WORD: Final = r"(?:[\w.-]*[_.-]|(?-i:[\w.-]*[a-z0-9](?=[PAS])))?(?:pass|auth|sig)(?![\w.-])"
-# From the start of a word only: a long word is not gone through again from each of its letters.
+# Only from the start of a word, so that a long word is not scanned again from each letter.
 _NAME: Final = rf"(?<![\w.-])(?:{_TELLING}|{_WORD})"
 _NAME_IS_SECRET: Final = re.compile(rf"{_TELLING}|{_WORD}", re.IGNORECASE)
 
-# What tokens begin with, as those who issue them say, so that scanners find them.
+# Prefixes of tokens, which their issuers publish for scanners.
 _ISSUED: Final = (
     r"(?:AKIA|ASIA)[A-Z0-9]{12,}",  # AWS
     r"AIza[\w-]{30,}",  # Google
@@ -40,26 +40,26 @@ _ISSUED: Final = (
 )
 
 _PATTERNS: Final = (
-    # A key or a message of PGP, also where its end was cut off.
+    # A PGP key or message, also if its end was cut off.
     re.compile(r"-----BEGIN PGP ([A-Z0-9 ]+)-----.*?(?:-----END PGP \1-----|\Z)", re.DOTALL),
-    # A private key, also where line ends were escaped, and also where its end was cut off.
+    # A private key, also if line ends were escaped or its end was cut off.
     re.compile(
         r"-----BEGIN ([A-Z0-9 ]*)PRIVATE KEY-----.*?(?:-----END \1PRIVATE KEY-----|\Z)", re.DOTALL
     ),
     # The same in base64, as kubeconfigs have it: "-----BEGIN".
     re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=\\n]*"),
-    # JSON web tokens: service accounts' among them.
+    # JSON web tokens, including those of service accounts.
     re.compile(r"eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*){1,4}"),
     # Bootstrap tokens.
     re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"),
     re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_ISSUED)})"),
 )
 _HEADER: Final = re.compile(r"\b(bearer|basic|negotiate|digest)(\s+)[^\s\"'\\,;]+", re.IGNORECASE)
-# Up to the last @ of the word, as passwords that nobody escaped have / and @ in them; but an
-# image's digest is no host.
+# Up to the last @ of the word, as unescaped passwords may contain / and @. What follows the @ of an
+# image's digest is not a host.
 _IN_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s\"'<>]+@(?!sha256:)")
-# A line of YAML: the value goes to its end, however many words it has, with what it goes on with
-# in the lines below, which are indented deeper.
+# A line of YAML: the value goes to the end of the line, however many words it has, and on through
+# the lines below that are indented deeper.
 _LINE: Final = re.compile(
     rf"""(?m)^(([ \t]*)(?:-[ \t]+)?["']?{_NAME}["']?[ \t]*:[ \t]+)(?!{LEFT_OUT}[ \t]*$)"""
     r"""[^\s][^\n]*(?:\n\2[ \t]+[^\n]+)*""",
@@ -70,7 +70,7 @@ _ASSIGNED: Final = re.compile(
     r"""(\\?"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s,;&"']+)""",
     re.IGNORECASE,
 )
-# The same with the value as a YAML block on the lines below it.
+# The same, with the value as a YAML block on the lines below.
 _BLOCK: Final = re.compile(
     rf"(?m)^([ \t-]*{_NAME}\s*:)[ \t]*[|>][^\n]*\n(?:[ \t]+[^\n]*(?:\n|\Z))+", re.IGNORECASE
 )
@@ -78,7 +78,7 @@ _BLOCK: Final = re.compile(
 _FLAG: Final = re.compile(
     rf"(?<![\w.-])(--?(?:{_TELLING}|{_WORD})\s+)([^\s-][^\s]*)", re.IGNORECASE
 )
-# curl's `-u name:password`, also as two words of a list; with numbers it is who a process runs as.
+# curl's `-u name:password`, also as two words of a list; two numbers are a UID and a GID instead.
 _USER_FLAGS: Final = ("-u", "--user", "-U", "--proxy-user")
 _USER: Final = re.compile(
     rf"""((?<![\w-])(?:{"|".join(_USER_FLAGS)})["']?[\s,=]*["']?)"""
@@ -100,16 +100,16 @@ _ANNOTATIONS: Final = (
     "deployment.kubernetes.io/",
     "deprecated.daemonset.template.generation",
 )
-"""The annotations that say something about volumes; the values of all others are left out."""
+"""The annotations that are about volumes; the values of all others are left out."""
 
 _ENVIRONMENT: Final = frozenset(map(str, VARIABLES)) | {"NAMESPACE", "PYTHONOPTIMIZE", "VOLUME"}
 """The variables whose values are kept: those that our own processes read."""
 
 
 class Redactor:
-    """`known` are secrets that are known as such, like our own token: they go wherever they are.
+    """`known` are known secrets, like our own token: they are removed wherever they occur.
 
-    `count` is how many things were taken out.
+    `count` is how many things were removed.
     """
 
     def __init__(self, *known: str) -> None:
@@ -117,7 +117,7 @@ class Redactor:
         self.count = 0
 
     def text(self, text: str) -> str:
-        """The same text without what looks like a secret."""
+        """The text without what looks like a secret."""
         for secret in self._known:
             self.count += text.count(secret)
             text = text.replace(secret, LEFT_OUT)
@@ -137,7 +137,7 @@ class Redactor:
         return text
 
     def value(self, value: Any, name: str = "") -> Any:
-        """An object as the API gave it, at any depth."""
+        """The same for an object from the API, at any depth."""
         if isinstance(value, Mapping):
             return {key: self._of_key(str(key), item) for key, item in value.items()}
         if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Which fields of an object go into a support bundle: pure, before secrets are taken out."""
+"""Which fields of an object go into a support bundle: pure, applied before secrets are removed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _CONTAINER: Final = (
 
 
 def trimmed(kind: str, thing: Object) -> dict[str, Any]:
-    """The object with what says something about volumes; `kind` is its plural."""
+    """The object, reduced to the fields that concern volumes; `kind` is its plural."""
     made: dict[str, Any] = {
         key: value for key, value in thing.items() if key not in ("metadata", "managedFields")
     }

@@ -1,1 +1,1 @@
-"""How volumes, room and claims are, and what is wrong."""
+"""The state of volumes, capacity and claims, and what is wrong."""

@@ -1,4 +1,4 @@
-"""Whether a claim's volume is to grow, and what keeps it from that: pure."""
+"""Whether a claim's volume is to grow, and what prevents it: pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ENDS = (FAILED, "VolumeResizeSuccessful")
 
 
 def is_to_grow(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    """Whether the claim asks for more than it has, or has not been told of it yet."""
+    """Whether the claim asks for more than it has, or its status does not have the new size yet."""
     asked = claims.requested_bytes(claim) or 0
     has = bytes_of(volume.spec.capacity.get("storage", "")) or 0
     told = bytes_of(claim.status.capacity.get("storage", "")) or 0
@@ -21,7 +21,7 @@ def is_to_grow(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
 
 
 def failure(facts: Facts, claim: PersistentVolumeClaim) -> SeenEvent | None:
-    """How the last attempt ended, where it failed: the next one may have begun since."""
+    """The Event of the last attempt, if that failed. The next attempt may have begun since."""
     said = facts.events_about("PersistentVolumeClaim", claim)
     last = next((one for one in said if one.reason in _ENDS), None)
     return last if last is not None and last.reason == FAILED else None

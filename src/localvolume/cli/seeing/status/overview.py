@@ -1,7 +1,7 @@
 """What `localvolume status` says: pure, from facts to the documented shape (docs/seeing.md).
 
-Sizes are in bytes, times RFC 3339 in UTC. `null` is what could not be read, never what is not
-there: the key `unknown` says why.
+Sizes are in bytes, times RFC 3339 in UTC. `null` means that something could not be read, never that
+it does not exist: the key `unknown` says why.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from localvolume.volumes.capacity import bytes_of
 from localvolume.volumes.moments import written
 from localvolume.volumes.objects import is_being_deleted, path_of
 
-# What somebody should look at, worst first, each with whom it is about and what to do: pure.
+# Problems that somebody should look at, worst first, each with its object and what to do: pure.
 
 _ERRORS: Final = ("lost", "unhealthy", "vanished", "held", "failed")
 _DO: Final = {
@@ -32,7 +32,7 @@ _DO: Final = {
     "failed": "somebody must look",
 }
 WAITING_SECONDS: Final = 60.0
-"""A claim that is younger has not waited yet."""
+"""A younger claim does not count as waiting."""
 
 _NODE_SECONDS: Final = 3960.0
 _SEVERITIES: Final = ("error", "warning")
@@ -129,13 +129,13 @@ def _of_growth(facts: Facts, volume: PersistentVolume) -> Iterator[dict[str, Any
 
 
 VERSION = "localvolume.dev/status/v1"
-"""Of the shape. Keys are added to it; none is removed or changes its meaning."""
+"""The version of the shape. Keys may be added; none is removed or changes its meaning."""
 
 Shape = dict[str, Any]
 
 
 def overview(facts: Facts, only: str = "") -> Shape:
-    """The whole of it, or what concerns one node."""
+    """The whole status, or only what concerns one node."""
     names = node_names(facts) if not only else [only]
     volumes = [one for one in facts.ours if not only or facts.is_of(one, only)]
     by_node: dict[str, list[PersistentVolume]] = {}
@@ -164,7 +164,7 @@ def overview(facts: Facts, only: str = "") -> Shape:
 
 
 def node_names(facts: Facts) -> list[str]:
-    """The nodes that have anything of ours, those that are lost included."""
+    """The nodes that have anything of ours, including lost ones."""
     found = {facts.node_of(volume) for volume in facts.ours}
     found |= facts.agents.keys()
     for key in facts.capacities_by_node:
@@ -174,7 +174,7 @@ def node_names(facts: Facts) -> list[str]:
 
 
 def waiting_claims(facts: Facts, only: str = "") -> Sequence[PersistentVolumeClaim]:
-    """Claims that wait for a volume of ours: of one node those that were sent there."""
+    """Claims that wait for a volume of ours; for one node, those that were routed to it."""
     return [
         claim
         for _, claim in sorted((facts.claims or {}).items())
@@ -274,7 +274,7 @@ def _controller(facts: Facts) -> Shape:
 
 
 def volume_shape(facts: Facts, volume: PersistentVolume) -> Shape:
-    """One PersistentVolume, as `status` and `why` say it."""
+    """One PersistentVolume, as `status` and `why` show it."""
     meta, spec, state = volume.metadata, volume.spec, state_of(facts, volume)
     ref = spec.claim_ref
     return {

@@ -1,4 +1,4 @@
-"""In which one state a PersistentVolume, an agent or a cleaning is, and why: pure."""
+"""The one state that a PersistentVolume, an agent or a cleaning is in, and why: pure."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ HOLDING: Final = frozenset(
         "VolumeCleaningWaits",
     }
 )
-"""The Events by which an agent says that it leaves a volume alone."""
+"""The Events with which an agent says that it leaves a volume alone."""
 
 _STALE_SECONDS: Final = 3600.0
-"""Agents repeat each hour what is still so: what is older counts no longer."""
+"""Agents repeat every hour what is still so: anything older no longer counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`word` is one of STATES; `why` a clause for people, "" where the word says all."""
+    """`word` is one of STATES; `why` is a clause for people, "" if the word says all."""
 
     word: str
     why: str = ""
 
 
 def state_of(facts: Facts, volume: PersistentVolume) -> State:
-    """The worst that is true of it."""
+    """The worst state that applies to it."""
     key = volume.metadata.uid or volume.metadata.name
     known: State | None = facts.memory.get(key)
     if known is None:
@@ -91,7 +91,7 @@ def _judged(facts: Facts, volume: PersistentVolume) -> State:
 
 
 def last_word(facts: Facts, volume: PersistentVolume) -> SeenEvent | None:
-    """What its agent said last of it, if that is not too old to count."""
+    """The last Event that we wrote about it, if that is not too old to count."""
     for event in facts.events_about("PersistentVolume", volume):
         if not is_from_us(event):
             continue
@@ -120,7 +120,7 @@ def agent_of(facts: Facts, node: str) -> Agent:
     pods = facts.agents.get(node, ())
     if not pods:
         return Agent("missing", "no pod of the DaemonSet is on this node")
-    # A label is anybody's to write: no pod of another namespace makes up for ours.
+    # Anybody can set a label: a ready pod in another namespace does not make up for ours.
     found = [_best(pods, namespace) for namespace in sorted({p.metadata.namespace for p in pods})]
     pod = next((one for one in found if not is_ready(one)), found[0])
     name = key_of(pod)
@@ -154,6 +154,6 @@ def _why_not(pod: Pod) -> str:
 
 
 def jobs_of(facts: Facts, volume: PersistentVolume) -> Sequence[CleaningJob]:
-    """The cleaning Jobs of this very object."""
+    """The cleaning Jobs of exactly this object."""
     known = [read for job in facts.jobs or () if (read := read_job(job))]
     return [job for job in known if job.volume_uid == volume.metadata.uid]

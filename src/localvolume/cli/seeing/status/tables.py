@@ -27,7 +27,7 @@ def print_status(status: Shape, now: float, *, wide: bool) -> None:
 
 
 def counted(counts: Mapping[str, int] | None) -> str:
-    """`3 bound, 1 held`: what there is none of is left out."""
+    """`3 bound, 1 held`: zero counts are left out."""
     if counts is None:
         return UNKNOWN
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "none"
@@ -49,7 +49,7 @@ def _print_summary(status: Shape) -> None:
 
 
 def _by_reason(unknown: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
-    """What could not be read, by the reason: what may not be read makes one line for each user."""
+    """What could not be read, by reason: all that one user may not read makes one line."""
     found: dict[str, list[str]] = {}
     for what, why in unknown.items():
         refused = _REFUSED.search(why)
@@ -68,7 +68,7 @@ def _controller(controller: Shape) -> str:
 
 
 def _print_problems(problems: Sequence[Shape], unknown: Mapping[str, str]) -> None:
-    # What was not seen may have any number of them.
+    # What could not be read may have any number of problems.
     more = "unknown: not everything could be read" if unknown else ""
     if not problems:
         print(f"Problems    {more or 'none known'}\n")

@@ -1,4 +1,4 @@
-"""Why a claim is as it is: pure. The same judges decide here as in controller and agents."""
+"""Why a claim is as it is: pure. The rules of the controller and the agents decide here too."""
 
 from __future__ import annotations
 
@@ -153,15 +153,15 @@ def _growing(facts: Facts, claim: Claim, volume: PersistentVolume) -> Verdict | 
     return Verdict(code="growing", text=text, then="the agent grows it, in use")
 
 
-# Why a prepared PersistentVolume is not what a claim asks for: pure, as the binder matches them.
+# Why a prepared PersistentVolume does not fit a claim: pure, by the rules of the binder.
 #
 # Source: the Kubernetes documentation of persistent volumes ("Binding", "Selector", "Access
 # modes").
 
-# Why a claim of a class of prepared volumes has none.
+# Why a claim of a class with prepared volumes is not bound.
 
 _NAMED = 3
-"""Of how many volumes each reason names examples."""
+"""How many volumes each reason names as examples."""
 
 
 def misfit(
@@ -169,9 +169,9 @@ def misfit(
     volume: PersistentVolume,
     node: tuple[str, Mapping[str, str]] | None = None,
 ) -> str:
-    """The first reason why the claim cannot have the volume, "" where it can.
+    """The first reason why the claim cannot have the volume, "" if it can.
 
-    `node`: name and labels of the node that the claim is to be served on, where one is selected.
+    `node`: name and labels of the node that is selected for the claim, if any.
     """
     spec, wanted = volume.spec, claim.spec
     if is_being_deleted(volume):
@@ -203,7 +203,7 @@ def misfit(
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector matches; none matches all."""
+    """Whether a label selector matches; None matches everything."""
     if selector is None:
         return True
     if any(labels.get(key) != value for key, value in selector.match_labels.items()):
@@ -213,7 +213,7 @@ def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
 
 
 def summed_up(reasons: Iterable[tuple[str, str]]) -> Sequence[str]:
-    """`3: it is too small: less than 1Gi (a, b, c)`: pairs of a volume and why not, most first."""
+    """`3: it is too small: less than 1Gi (a, b, c)`: from (volume, reason), most common first."""
     groups: dict[str, list[str]] = {}
     for name, reason in reasons:
         groups.setdefault(reason, []).append(name)
@@ -229,7 +229,7 @@ def _name(claim: PersistentVolumeClaim) -> tuple[str, str]:
 
 
 def prepared(facts: Facts, claim: PersistentVolumeClaim) -> Verdict | None:
-    """What keeps it from being bound, or None where volumes fit."""
+    """What keeps the claim from being bound, or None if volumes fit."""
     if name := claim.spec.volume_name:
         return _prebound(facts, claim, name)
     class_name = claims.class_of(claim)

@@ -1,4 +1,4 @@
-"""What is known of a claim, in the order in which one thing rests on the other: pure."""
+"""What is known of a claim, each fact after those it depends on: pure."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _capacity(facts: Facts, claim: Claim, class_: StorageClass) -> list[tuple[st
 
 
 def consumers(facts: Facts, claim: Claim) -> Sequence[Pod]:
-    """The pods that use the claim, and are not over."""
+    """The pods that use the claim and have not ended."""
     name = claim.metadata.name
 
     def uses(pod: Pod) -> bool:
@@ -89,10 +89,10 @@ def consumers(facts: Facts, claim: Claim) -> Sequence[Pod]:
 
 
 def class_object(facts: Facts, claim: Claim) -> StorageClass | None:
-    """The claim's StorageClass, if it is there and could be read."""
+    """The claim's StorageClass, if it exists and could be read."""
     return (facts.classes or {}).get(claims.class_of(claim))
 
 
 def is_for_first_pod(class_: StorageClass) -> bool:
-    """Whether nothing happens before a pod is scheduled."""
+    """Whether the class binds only once a pod is scheduled."""
     return class_.volume_binding_mode == "WaitForFirstConsumer"

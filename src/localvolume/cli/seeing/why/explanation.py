@@ -14,8 +14,8 @@ from localvolume.cli.seeing.words import age
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """`code` is a stable word for programs; `text` one sentence; `then` what happens next, and
-    `who` must act for that ("nobody": it goes on by itself)."""
+    """`code` is a stable word for programs, `text` one sentence, `then` what happens next, and
+    `who` must act for that to happen ("nobody": it goes on by itself)."""
 
     code: str
     text: str
@@ -25,7 +25,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """`chain` are pairs of a name and what is known of it; `events` newest first."""
+    """`chain` has pairs of a name and what is known of it; `events` are newest first."""
 
     about: str
     verdict: Verdict

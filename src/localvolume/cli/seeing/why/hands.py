@@ -1,4 +1,4 @@
-"""In whose hands a volume is: its agent's, which may not be there, or a person's: pure."""
+"""Who must act on a volume: its agent, which may not be running, or a person: pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Volume = PersistentVolume
 
 
 def held(facts: Facts, volume: Volume) -> Verdict | None:
-    """Its agent said that it leaves the volume alone, and why."""
+    """The verdict if its agent said that it leaves the volume alone, and why."""
     said = last_word(facts, volume)
     if said is None or said.reason not in HOLDING | {VANISHED}:
         return None
@@ -40,7 +40,7 @@ def nobody_there(facts: Facts, volume: Volume, so: str) -> Verdict | None:
 
 
 def controller_or_you(facts: Facts) -> str:
-    """Who labels claims and volumes: the controller, or nobody where there is none."""
+    """Who must act to get claims and volumes labelled: nobody, unless there is no controller."""
     if facts.pods is None or facts.controllers:
         return "nobody: the controller does it"
     return "you: no pod of the controller was found; is it installed?"

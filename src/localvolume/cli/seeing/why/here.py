@@ -1,4 +1,4 @@
-"""What this node itself says of a path: the agent's own plan of it, or its pool."""
+"""What this node itself says about a path: from the agent's plan, or from the path's pool."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _NEXT: Final = {
 
 
 class NotHere(Exception):
-    """This is not the node, or its configuration cannot be read: why."""
+    """This is not the node, or its plan cannot be made; the message says why."""
 
 
 class Here:
-    """The host that this runs on, with the configuration of its agent."""
+    """The host that this process runs on, with its agent's configuration."""
 
     def __init__(self, client: Client, config: str, node: str, namespace: str) -> None:
         self._client = client
@@ -55,7 +55,7 @@ class Here:
             raise NotHere("; ".join(map(str, invalid.problems))) from None
 
     async def why(self, facts: Facts, path: str) -> Explanation | None:
-        """None where neither a class nor a pool of this node has anything to do with the path."""
+        """None if the path belongs to neither a class nor a pool of this node. Raises NotHere."""
         path = self._on_host(path)
         try:
             rows = await planned(
@@ -89,7 +89,7 @@ class Here:
             raise NotHere(str(error)) from None
 
     def _on_host(self, path: str) -> str:
-        """The path as the host calls it, where it was given as the agent sees it."""
+        """The path on the host, if it was given as the agent sees it."""
         places = [
             (one.mount_dir, one.host_dir) for one in self._configuration.storage_classes.values()
         ]
@@ -101,13 +101,13 @@ class Here:
 
 
 def _links(row: Mapping[str, Any]) -> Sequence[str]:
-    """By which other names a disk is known."""
+    """The other names of a disk."""
     found: Sequence[str] = row.get("disk", {}).get("links", ())
     return found
 
 
 def _of_row(facts: Facts, path: str, row: Mapping[str, Any]) -> Explanation:
-    """The plan's own words, and what is known of the PersistentVolume that it is about."""
+    """What the plan says, and what is known of the PersistentVolume that the row is about."""
     chain = [("Verdict", str(row["verdict"])), ("Reason", str(row["reason"]))]
     chain += [("Class", str(row["class"]))] if row.get("class") else []
     chain += [("Entry", row["path"])] if row["path"] != path else []

@@ -1,4 +1,4 @@
-"""Why a claim whose volume is made for it has none yet: pure. The judges are the controller's."""
+"""Why a claim whose volume is made for it has none yet: pure. Uses the controller's rules."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def flex(facts: Facts, claim: Claim) -> Verdict | None:
 
 
 def made(facts: Facts, claim: Claim) -> Verdict | None:
-    """For a class of pools: what the controller and the agent say of it."""
+    """For a class of pools: what the controller and the agent say about the claim."""
     class_ = class_object(facts, claim)
     if class_ is None or class_.provisioner == NO_PROVISIONER:
         return None
@@ -91,7 +91,7 @@ def _routed(facts: Facts, claim: Claim, class_: StorageClass) -> Verdict:
     if isinstance(action, Route | Unroute):
         said = _newest_warning(facts, claim) if told else None
         if said is not None:
-            # The claim names one node alone, and that one may have been the last of several.
+            # The claim names only one node, which may have been the last of several.
             then = "nodes that did not give it back are asked, and those that did after 5 minutes"
             who = "you: put right what it says"
             return Verdict(code="given-back", text=said.message, then=then, who=who)
@@ -134,7 +134,7 @@ def _nowhere(action: Nowhere, class_: StorageClass) -> Verdict:
 
 
 def _at_node(facts: Facts, claim: Claim) -> Verdict:
-    """It is in the hands of one node's agent."""
+    """The verdict on a claim that one node's agent has to serve."""
     node = facts.node_of_claim(claim)
     agent = agent_of(facts, node)
     if agent.state in ("missing", "not ready"):

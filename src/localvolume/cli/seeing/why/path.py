@@ -1,4 +1,4 @@
-"""What PersistentVolumes say of a path of a node, where the node itself is not at hand: pure."""
+"""What PersistentVolumes say about a path on a node, if this is not that node: pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from localvolume.volumes.objects import path_of
 
 
 def volumes_at(facts: Facts, path: str, node: str) -> Sequence[PersistentVolume]:
-    """Those at the path, else those in which it lies, else those that lie below it."""
+    """The volumes at the path, else those that contain it, else those below it."""
     known = [
         (where, one)
         for one in (facts.volumes or {}).values()
@@ -36,7 +36,7 @@ def place_of(volume: PersistentVolume) -> str:
 
 
 def why_place(facts: Facts, path: str, volumes: Sequence[PersistentVolume]) -> Explanation:
-    """What is at a path, or around or below it, by the first of these volumes."""
+    """Explains a path by the first of these volumes, which are at, around or below it."""
     names = [one.metadata.name for one in volumes]
     found = why_volume(facts, volumes[0])
     text = f"{names[0]} is at {place_of(volumes[0])}, and of that: {found.verdict.text}"

@@ -1,4 +1,4 @@
-"""Why a PersistentVolume is as it is: pure. A table of rules, the first answer is the verdict."""
+"""Why a PersistentVolume is as it is: pure. A table of rules: the first answer is the verdict."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def not_adopted(facts: Facts, volume: Volume) -> Verdict | None:
 
 
 def not_cleaned(facts: Facts, volume: Volume) -> Verdict | None:
-    """It should be cleaned and is not: that says more than that its disk is not well."""
+    """It should be cleaned and is not. This says more than that its disk is unhealthy."""
     ends = is_being_deleted(volume) or phase_of(volume) == "Released"
     if not ends or is_held_by_claim(volume) or not ever_claimed(volume):
         return None
@@ -104,7 +104,7 @@ def unhealthy(_facts: Facts, volume: Volume) -> Verdict | None:
 
 
 def going(facts: Facts, volume: Volume) -> Verdict | None:
-    """Deletion is asked for."""
+    """The verdict on a volume that is being deleted."""
     if not is_being_deleted(volume):
         return None
     policy = volume.spec.persistent_volume_reclaim_policy
@@ -139,7 +139,7 @@ def going(facts: Facts, volume: Volume) -> Verdict | None:
 
 
 def released(facts: Facts, volume: Volume) -> Verdict | None:
-    """Its claim is gone."""
+    """The verdict on a volume whose claim is gone."""
     if phase_of(volume) != "Released":
         return None
     policy = volume.spec.persistent_volume_reclaim_policy
@@ -231,7 +231,7 @@ def _undone(volume: Volume) -> Verdict:
 
 
 def _kept(facts: Facts, volume: Volume) -> Verdict | None:
-    """While its removal can be undone, and where its agent cannot tell for how long."""
+    """While its removal can be undone, or if its agent cannot tell for how long that is."""
     undo = undo_of(volume, _class_facts(facts, volume), None)
     if undo.problem and (undo.until or 0.0) <= facts.now:
         text = f"its claim is gone, and it is not removed: {undo.problem}"
@@ -253,7 +253,7 @@ def _kept(facts: Facts, volume: Volume) -> Verdict | None:
 
 
 def _class_facts(facts: Facts, volume: Volume) -> ClassFacts | None:
-    """Its class as far as that is known here; one that cannot be read says nothing."""
+    """Its class, as far as it is known here. A class that cannot be read says nothing."""
     name = volume.spec.storage_class_name
     if facts.classes is None:
         return ClassFacts(object=StorageClass(metadata=Meta(name=name)))
@@ -265,7 +265,7 @@ def _class_facts(facts: Facts, volume: Volume) -> ClassFacts | None:
         if isinstance(wish, list):
             return ClassFacts(object=found, problem="; ".join(wish))
         return ClassFacts(object=found, wish=wish)
-    # How the agents read the classes of other provisioners is in their configuration.
+    # Only the agents' configuration says how they read classes of other provisioners.
     try:
         said = parse_duration(found.parameters["undoPeriod"])
     except (KeyError, BadDuration):
@@ -273,7 +273,7 @@ def _class_facts(facts: Facts, volume: Volume) -> ClassFacts | None:
     return ClassFacts(object=found, wish=Wish(undo_seconds=said))
 
 
-# What is known of it, in the order in which one thing rests on the other.
+# What is known of the volume, each fact after those it depends on.
 
 
 def chain(facts: Facts, volume: Volume) -> list[tuple[str, str]]:
@@ -333,6 +333,6 @@ def is_made(volume: Volume) -> bool:
 
 
 def claim_name(volume: Volume) -> str:
-    """The claim that it names, for people."""
+    """The claim that the volume names, for people."""
     ref = volume.spec.claim_ref
     return f"{ref.namespace}/{ref.name}" if ref else "nobody"

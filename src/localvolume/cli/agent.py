@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(
     arguments: argparse.Namespace, paces: Paces | None = None, deeds: Deeds | None = None
 ) -> int:
-    """`paces` serves callers that cannot wait as a node can, `deeds` those that watch each act."""
+    """`paces` is for callers that cannot wait as long as a node, `deeds` for those that join in."""
     set_up(arguments)
     try:
         environment = AgentEnvironment.read(os.environ)

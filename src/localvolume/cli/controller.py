@@ -1,4 +1,4 @@
-"""`localvolume controller`: the process that serves the whole cluster; two replicas, one leader."""
+"""`localvolume controller`: the process for the whole cluster; two replicas, one leader."""
 
 from __future__ import annotations
 

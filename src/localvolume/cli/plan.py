@@ -194,7 +194,7 @@ async def online_rows(
 
 
 async def _with_others(client: Client, facts: Facts) -> Facts:
-    """Adds why a volume to be published may be somebody's. The agent asks this right before."""
+    """Adds why a volume to be published may be somebody's; the agent asks right before that."""
     actions = [action for action in plan(facts) if isinstance(action, Publish)]
     if not actions:
         return facts

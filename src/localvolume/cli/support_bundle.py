@@ -125,7 +125,7 @@ async def _add_host(
     volumes: Volumes,
     now: float,
 ) -> None:
-    """Adds what this host tells, which is a node of ours."""
+    """Adds the facts about this host, which is one of our nodes."""
     host = Host(reader.unread.__setitem__)
     archive.add("host/mountinfo", redactor.text(host.mounts()), mtime=now)
     add("host/disks.json", host.disks())

@@ -1,7 +1,7 @@
 """What is there: looks at all volumes in one pass, and leaves out each one whose disk hangs.
 
-Most facts are what the kernel remembers (host/filesystem/errors.py). The only access to a disk is a
-stat of each volume's top directory, which shows whether its filesystem has shut down.
+Most facts are what the kernel remembers (host/filesystem/errors.py). Of the disks, only the top of
+each volume is asked, by stat: this shows whether its filesystem has shut down.
 """
 
 from __future__ import annotations

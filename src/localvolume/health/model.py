@@ -75,7 +75,7 @@ class Thin:
 class Seen:
     """What was found of one volume, in half sentences; "" if nothing is wrong.
 
-    If `unknown` is set, nothing is concluded, for better or worse.
+    If `unknown` is set, nothing is concluded either way.
     """
 
     gone: str = ""

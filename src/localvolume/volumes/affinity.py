@@ -21,9 +21,9 @@ _decode: Final = msgspec.json.Decoder(VolumeNodeAffinity).decode
 
 
 def required_terms(volume: PersistentVolume) -> Sequence[NodeSelectorTerm]:
-    """The required terms, any one of which must match; also from the annotation before 1.10.
+    """The required terms, any one of which must match. No terms if no affinity can be read.
 
-    Returns no terms if there is no affinity, or if it cannot be read.
+    Also reads the annotation that was used before Kubernetes 1.10.
     """
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:

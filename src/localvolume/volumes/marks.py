@@ -29,13 +29,11 @@ POOL_ANNOTATION = "localvolume.dev/pool"
 """The pool of its node in which a dynamic volume was made: `<pool's name>/<pool's id>`."""
 
 REFUSED_ANNOTATION = "localvolume.dev/not-here"
-"""On a claim that was given back: the node that could not serve it, and when (`<node> <RFC
-3339>`).
-"""
+"""On a claim that was given back: which node could not serve it, and when (`<node> <RFC 3339>`)."""
 
 REFUSED_WHY_ANNOTATION = "localvolume.dev/not-here-why"
-"""On such a claim: the same, and why (`<node> <RFC 3339> <why>`). It only counts if
-both agree: an older agent that gives the claim back does not update this one."""
+"""On such a claim: the same, and why (`<node> <RFC 3339> <why>`). It only counts if both
+agree: an older agent that gives the claim back does not update this one."""
 
 PROBLEM_ANNOTATION = "localvolume.dev/problem"
 """On a CSIStorageCapacity: why pools of the node that are for the class cannot serve it. Absent

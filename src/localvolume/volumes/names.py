@@ -26,7 +26,7 @@ def volume_name(entry: str, node_name: str, class_name: str) -> str:
 def longer_volume_name(entry: str, node_name: str, class_name: str) -> str:
     """The name for a volume whose upstream name another volume already has.
 
-    32 bits collide once in a quarter of all clusters with 50,000 volumes; these 128 do not. A
+    In a quarter of all clusters with 50,000 volumes, 32 bits collide once; these 128 do not. A
     separator keeps the parts apart, so that no two triples join to the same bytes.
     """
     return _digested(entry, node_name, class_name)

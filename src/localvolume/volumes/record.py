@@ -42,7 +42,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 class Unreadable:
     """There may be a record, but what it says is not known; `reason` is for people.
 
-    `may_be`: records, any of which may be this volume's.
+    `may_be`: records, one of which may be this volume's.
     """
 
     reason: str

@@ -94,7 +94,7 @@ class Facts:
         return [one for one in (self.volumes or {}).values() if self.is_ours(one)]
 
     def is_our_class(self, name: str) -> bool:
-        """Whether claims of the class wait for us: made for claims, or prepared in advance."""
+        """Whether we serve claims of the class, by volumes made for them or prepared before."""
         class_ = (self.classes or {}).get(name)
         if class_ is None:
             return any(volume.spec.storage_class_name == name for volume in self.ours)

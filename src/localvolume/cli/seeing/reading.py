@@ -57,7 +57,7 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
     """Reads all facts; `unknown` has what could not be read, and why.
 
     Our pods and DaemonSets are those with the label, in one namespace, or in all if it is "".
-    Raises ApiError only where nothing at all could be read.
+    Raises ApiError only if nothing at all could be read.
     """
     unknown: dict[str, str] = {}
     errors: list[ApiError] = []

@@ -29,8 +29,8 @@ Pools: TypeAlias = "Mapping[str, tuple[PoolConfig, PoolReport]]"
 def well_placed(
     configuration: Configuration, pools: Pools, pod: PodMounts | None
 ) -> tuple[Configuration, Pools]:
-    """Both, without classes and pools whose directory is another one here: what lies there says
-    nothing about their volumes. `pod` is the agent's own."""
+    """Both, without the classes and pools whose directory here is not the host's: what lies there
+    says nothing about their volumes. `pod` is the agent's own."""
     classes = {
         name: one
         for name, one in configuration.storage_classes.items()

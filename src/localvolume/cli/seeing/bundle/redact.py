@@ -1,4 +1,4 @@
-"""Removes from texts and objects what may be a secret: pure; rather too much than too little."""
+"""Removes from texts and objects what may be a secret: pure, errs on the side of too much."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from localvolume.cli.seeing.words import UNKNOWN, age, size
 Shape = Mapping[str, Any]
 
 _REFUSED: Final = re.compile(r'is forbidden: User "([^"]*)" cannot ')
-"""What the API server says of a request that its authorizer does not allow."""
+"""What the API server says about a request that its authorizer denies."""
 
 
 def print_status(status: Shape, now: float, *, wide: bool) -> None:

@@ -231,7 +231,7 @@ def _undone(volume: Volume) -> Verdict:
 
 
 def _kept(facts: Facts, volume: Volume) -> Verdict | None:
-    """While its removal can be undone, or if its agent cannot tell for how long that is."""
+    """The verdict while its removal can be undone, or if its agent cannot tell for how long."""
     undo = undo_of(volume, _class_facts(facts, volume), None)
     if undo.problem and (undo.until or 0.0) <= facts.now:
         text = f"its claim is gone, and it is not removed: {undo.problem}"

@@ -1,4 +1,4 @@
-"""How long to stay away after a failure: exponential, and by chance, so that many never storm."""
+"""How long to wait after a failure: exponential, with jitter, so that many never retry at once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import KW_ONLY, dataclass
 class Backoff:
     """Waits up to a bound that doubles from `first` to `longest` seconds.
 
-    `spread` is how much of the bound is left to chance. All of it spreads a thousand nodes best
-    over the time after an outage; half of it is for one disk, which is to be left in peace.
+    `spread` is the share of the bound that is random. 1.0 spreads a thousand nodes best over the
+    time after an outage; 0.5 is for one disk, which is always left alone for a while.
     """
 
     first: float = 0.5
@@ -29,7 +29,7 @@ class Backoff:
 
     def next(self, at_least: float | None = None) -> float:
         """Seconds to wait after one more failure; `at_least` is what the server asked for."""
-        # 2**16 is past every bound; beyond, the power would only grow a number for nothing.
+        # 2**16 is past every bound; a higher power would only make a needlessly large number.
         bound = min(self.longest, self.first * 2 ** min(self.failures, 16))
         self.failures += 1
         wait = self.uniform(bound * (1 - self.spread), bound)

@@ -1,8 +1,8 @@
 """The objects an informer holds, and what each list, watch event and own write does to them.
 
-Nothing here waits or speaks to a server: it is told, and tells `on_change`. resourceVersions are
-compared as the integers they are (Kubernetes promises their order since 1.35, and etcd gave it
-always); one that is not an integer counts as older than any.
+Nothing here waits or talks to a server: the informer calls it, and it calls `on_change`.
+resourceVersions are compared as integers (Kubernetes guarantees their order since 1.35, and etcd
+always has); one that is not an integer counts as older than any.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def key_of(thing: KubeObject) -> str:
 
 
 class Cache(Generic[T]):
-    """`version` is the resourceVersion up to which `items` is everything the server told."""
+    """`items` holds what the server has reported up to the resourceVersion `version`."""
 
     def __init__(self, on_change: Callable[[T | None, T | None], None]) -> None:
         self.items: Final[dict[str, T]] = {}
@@ -36,7 +36,7 @@ class Cache(Generic[T]):
         self._ahead: Final[dict[str, int]] = {}
 
     def replace(self, listed: Iterable[T], version: str) -> None:
-        """A complete list: what is not in it is gone, except own writes made after it."""
+        """Take in a complete list: what is not in it is gone, except own writes made after it."""
         fresh = {key_of(item): item for item in listed}
         upto = _number(version)
         for key, written in list(self._ahead.items()):
@@ -53,12 +53,12 @@ class Cache(Generic[T]):
             self._put(key, new)
 
     def change(self, type_: str, thing: T) -> None:
-        """An event of the watch: ADDED, MODIFIED or DELETED."""
+        """Take in an event of the watch: ADDED, MODIFIED or DELETED."""
         key = key_of(thing)
         number = _number(thing.metadata.resource_version)
         old = self.items.get(key)
-        # An event from before our own write: that one is the newer truth. (Taking away the last
-        # finalizer is answered with the resourceVersion of the change before it.)
+        # An event older than our own write is stale. (The server answers the removal of the last
+        # finalizer with the resourceVersion of the change before it.)
         written = self._ahead.get(key, -1)
         ended = written >= 0 and old is None and type_ != DELETED
         stale = number < written or (ended and number == written)
@@ -67,21 +67,21 @@ class Cache(Generic[T]):
             if type_ == DELETED:
                 if old is not None:
                     del self.items[key]
-                    # The last state, which has the finalizers and phase that it went with.
+                    # The last state, with the finalizers and phase it had when it was deleted.
                     self._tell(thing, None)
             else:
                 self._put(key, thing)
         self.reached(thing.metadata.resource_version)
 
     def reached(self, version: str) -> None:
-        """The watch told everything up to this resourceVersion."""
+        """Note that the watch has reported everything up to this resourceVersion."""
         if not version:
             return
         self.version = version
         if not self._ahead:
             return
-        # Events come in order. An own write that the watch has passed without an echo is of an
-        # object outside our selector: it has no place here.
+        # Events come in order. If the watch has passed an own write without echoing it, the object
+        # is outside our selector and does not belong here.
         upto = _number(version)
         for key, written in list(self._ahead.items()):
             if written <= upto:
@@ -91,9 +91,9 @@ class Cache(Generic[T]):
                     self._tell(old, None)
 
     def write(self, thing: T) -> bool:
-        """Take in an object we created or changed ourselves; False if it is no news.
+        """Take in an object we created or changed ourselves; False if it is not newer.
 
-        The watch being past it means that what the cache says, also that it is gone, is newer.
+        If the watch is past it, the cache is newer, even if the object is no longer in it.
         """
         number = _number(thing.metadata.resource_version)
         key = key_of(thing)
@@ -103,7 +103,7 @@ class Cache(Generic[T]):
             return False
         self._ahead[key] = number
         if thing.metadata.deletion_timestamp and not thing.metadata.finalizers:
-            # We took away the last finalizer: the server's answer is the last there is of it.
+            # We removed the last finalizer: the server's answer is the object's last state.
             if self.items.pop(key, None) is not None:
                 self._tell(thing, None)
         else:
@@ -113,7 +113,7 @@ class Cache(Generic[T]):
     def _put(self, key: str, new: T) -> None:
         old = self.items.get(key)
         if old is not None and old.metadata.uid != new.metadata.uid:
-            # Another object under the same name: the first one's end was missed.
+            # Another object of the same name: the deletion of the first one was missed.
             del self.items[key]
             self._tell(old, None)
             old = None

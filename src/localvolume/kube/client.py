@@ -30,21 +30,21 @@ T = TypeVar("T", bound=KubeObject)
 
 # Each watch asks for its own time in this range, so that a server's watches do not end together.
 WATCH_SECONDS: Final = (300.0, 600.0)
-# What a server may be late with closing a watch.
+# How late a server may be in closing a watch.
 WATCH_GRACE_SECONDS: Final = 15.0
-# Servers that send bookmarks send one a minute. Once one has come, this long without anything
-# means that nobody is there any more, long before the watch's own time is over.
+# Servers that send bookmarks send one a minute. Once one has come, a silence of this length means
+# that the server is gone, long before the watch's own timeout.
 BOOKMARK_SILENCE_SECONDS: Final = 150.0
 
 
 class Client:
     """One API server. Use as `async with`; methods raise ApiError, and ValueError for misuse.
 
-    `timeout` (seconds) covers a request with its waiting for a turn; watches have their own.
-    `concurrency` is how many requests may be in flight, watches not counted. `before_write` is
+    `timeout` (seconds) covers a request and the wait for its turn; watches have their own.
+    `concurrency` is how many requests may be in flight, not counting watches. `before_write` is
     called right before each create, patch and delete is sent, and stops it by raising anything.
     `watch_grace` and `bookmark_silence` (seconds) are how long a watch may stay silent: past its
-    own time, and at all once a bookmark has come.
+    own timeout, and at any time once a bookmark has come.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Client:
         bookmark_silence: float = BOOKMARK_SILENCE_SECONDS,
     ) -> None:
         self.watch_seconds: Final = watch_seconds
-        """How long a watch is to last that goes on and on, at least and at most."""
+        """The shortest and the longest timeout of an informer's watches."""
         self._watch_grace: Final = watch_grace
         self._bookmark_silence: Final = bookmark_silence
         self.access: Final = access
@@ -85,7 +85,7 @@ class Client:
 
     @property
     def clock(self) -> ServerClock:
-        """What time it is by the server, as its answers tell."""
+        """The server's clock, as its answers tell it."""
         return self._transport.clock
 
     async def __aenter__(self) -> Client:
@@ -106,9 +106,9 @@ class Client:
         return codec(kind).one(answer)
 
     async def read(self, kind: Kind[Any], path: str) -> bytes:
-        """What the server has at a path, as it came: logs, versions, objects with all fields.
+        """Read a path and return the raw body: logs, versions, objects with all fields.
 
-        `kind` is what it is counted as; `path` is quoted already, with its query.
+        `kind` is what the request is counted as. `path` is already quoted and has its query.
         """
         return await self._transport.request("get", kind, "GET", path)
 
@@ -117,7 +117,7 @@ class Client:
     ) -> T:
         """Create an object from its manifest; apiVersion and kind are filled in.
 
-        A namespaced one goes to `namespace`, else to the one in its metadata.
+        A namespaced object goes to `namespace`, or else to the namespace in its metadata.
         """
         namespace = namespace or body.get("metadata", {}).get("namespace")
         if kind.namespaced and not namespace:
@@ -128,7 +128,7 @@ class Client:
         return codec(kind).one(answer)
 
     async def try_to_create(self, kind: Kind[Any], body: Mapping[str, Any]) -> None:
-        """Have the server do all but keep a new cluster-wide object: it raises what would."""
+        """Create a cluster-scoped object as a dry run. Raises what a real create would raise."""
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
         path = f"{kind.path(None)}?dryRun=All"
         await self._transport.request("create", kind, "POST", path, body=encode(body))
@@ -142,7 +142,7 @@ class Client:
         *,
         subresource: str | None = None,
     ) -> T:
-        """Change exactly the fields in the patch. Returns the object as it is then."""
+        """Change exactly the fields in the patch. Returns the changed object."""
         answer = await self._transport.request(
             "patch",
             kind,
@@ -163,11 +163,11 @@ class Client:
         resource_version: str | None = None,
         propagation: str | None = None,
     ) -> None:
-        """Delete this very object: LookAgain if another has its name or, with a resourceVersion,
-        if it changed since. `propagation` is Foreground, Background or Orphan.
+        """Delete the object with this UID. Raises LookAgain if another one has its name or, with
+        a resourceVersion, if it changed since. `propagation`: Foreground, Background or Orphan.
         """
         if not uid or resource_version == "":
-            # An empty one would read as "none" somewhere along the way.
+            # An empty precondition could be taken for none.
             raise ValueError(f"deleting {kind.kind} {name!r} needs its UID")
         preconditions = {"uid": uid}
         if resource_version is not None:
@@ -193,7 +193,7 @@ class Client:
         cont: str = "",
         resource_version: str = "",
     ) -> Page[T]:
-        """One page of a list, all of it with limit=0. Consistent without a resourceVersion."""
+        """One page of a list; all of it with limit=0. Consistent if no resourceVersion is given."""
         query = _query(
             labelSelector=label_selector,
             fieldSelector=field_selector,
@@ -216,12 +216,12 @@ class Client:
         timeout_seconds: float = 300.0,
         on_bytes: Callable[[int], None] | None = None,
     ) -> AsyncGenerator[WatchEvent[T], None]:
-        """What changes after `resource_version`, until the server ends it, which is not an error.
+        """Yield what changes after `resource_version`, until the server ends the watch (no error).
 
         Raises ListAgain when the resourceVersion is too old, TryAgainLater when the connection is
         cut in the middle or stays silent (not even a bookmark) past the server's own timeout.
-        `on_bytes` is told how many were received, and of none when the server grants the watch.
-        Close it (contextlib.aclosing) when leaving it early.
+        `on_bytes` is called with the number of bytes received, and with 0 when the watch starts.
+        Close the generator (contextlib.aclosing) when leaving it early.
         """
         query = _query(
             watch="1",

@@ -3,7 +3,7 @@
 The rules, and their numbers, are those of client-go's tools/record EventCorrelator, so that our
 Events look like those of every other component: per object a budget of 25 that refills by one in
 300 s; more than 10 different messages of the same object, type and reason within 10 minutes are
-folded into one Event; the same Event again raises its count.
+folded into one Event; a repeated Event raises its count.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Named(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """What an Event is about. For a Node the UID is its name, as kubelet and kubectl have it."""
+    """What an Event is about. For a Node the UID is its name, as for kubelet and kubectl."""
 
     kind: str
     name: str
@@ -104,7 +104,7 @@ class _Budget:
 
 
 class _Lately(Generic[V]):
-    """A map that forgets what was not used for longest."""
+    """A map that forgets its least recently used entry when it is full."""
 
     def __init__(self, size: int) -> None:
         self._size: Final = size
@@ -121,7 +121,7 @@ class _Lately(Generic[V]):
 
 
 class Correlator:
-    """Remembers what was said lately."""
+    """Remembers recent Events."""
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._similar: Final[_Lately[_Similar]] = _Lately(remembered)
@@ -129,7 +129,7 @@ class Correlator:
         self._budgets: Final[_Lately[_Budget]] = _Lately(remembered)
 
     def observe(self, what: Occurrence) -> Record | None:
-        """The Event to write for this, None if its object said too much lately."""
+        """The Event to write for this; None if its object has no budget left."""
         now = what.at
         kind_of = (what.about.identity, what.type, what.reason)
         similar = self._similar.get(kind_of, lambda: _Similar(now))

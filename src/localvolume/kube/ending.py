@@ -1,4 +1,4 @@
-"""Ending tasks for certain: what was cancelled may still be at work for a while."""
+"""Ends tasks for certain: a cancelled task may keep running for a while."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 async def ended(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they have ended, also if we are cancelled meanwhile."""
+    """Cancel tasks and wait until they have ended, even if we are cancelled meanwhile."""
     cancelled: asyncio.CancelledError | None = None
     for task in tasks:
         task.cancel()

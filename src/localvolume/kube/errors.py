@@ -21,20 +21,19 @@ __all__ = [
 
 
 class AccessInvalid(Exception):
-    """There is no usable way to the API server: the file, the field and why."""
+    """There is no usable access to the API server. The message names file, field and reason."""
 
 
 LONGEST_WAIT_SECONDS: Final = 120.0
-"""A server that asks for longer is asked again after this: we cannot tell a mistake from a wish."""
+"""The longest wait a server may ask for. Longer ones are cut to this: they may be a mistake."""
 
 
 class ApiError(Exception):
-    """A request that did not do what it was for.
+    """A request failed.
 
     `status` is the HTTP status (0: there was no answer), `reason` the machine-readable reason of
-    the Kubernetes Status object (or a word of ours), `message` the sentence for people. `after` is
-    how many seconds the server asked us to stay away, at most LONGEST_WAIT_SECONDS; None: it did
-    not say.
+    the Kubernetes Status object (or a word of ours), `message` the text for people. `after` is how
+    many seconds the server asked us to wait, at most LONGEST_WAIT_SECONDS; None if it did not say.
     """
 
     after: float | None = None
@@ -80,10 +79,10 @@ class ListAgain(ApiError):
 
 
 class TellTheAdministrator(ApiError):
-    """Retrying the same changes nothing.
+    """Retrying the same request cannot help.
 
     400, 401 (after one renewal of the credentials), 403, 405, 413, 415, 422, a certificate that
-    does not verify, an answer that is not Kubernetes'.
+    does not verify, or an answer that is not from a Kubernetes API server.
     """
 
 
@@ -118,13 +117,13 @@ def error_for_answer(
 ) -> ApiError:
     """The error for an HTTP answer of 300 or more.
 
-    `retry_after` is the header as it came; only seconds are understood, as API servers send.
-    `json_patch` says that the request was one: see `error_for_status`.
+    `retry_after` is the header as received; only seconds, as API servers send, are understood.
+    `json_patch`: the request was a JSON patch; see `error_for_status`.
     """
     try:
         parsed = _decode_status(body)
     except msgspec.DecodeError:
-        # A proxy's page, or an answer cut short. Its first words are all there is to say.
+        # A proxy's error page, or a truncated answer: all that we can report is its beginning.
         text = body[:200].decode("utf-8", "replace").strip()
         parsed = Status(message=text or f"HTTP status {status} without a message")
     seconds = _seconds(retry_after)
@@ -136,9 +135,9 @@ def error_for_status(
 ) -> ApiError:
     """The error for a Status object: an answer's body, or the object of a watch's ERROR event.
 
-    A JSON patch that does not apply (a `test` that fails, a path that is not there) is answered by
-    API servers with a bare 422, where an object that fails validation is named in the details:
-    the first is a conflict, and comes back as LookAgain (seen with kube-apiserver 1.34).
+    API servers answer a JSON patch that does not apply (a `test` fails, a path is missing) with a
+    bare 422: that is a conflict, and comes back as LookAgain. If an object fails validation, the
+    details name it (seen with kube-apiserver 1.34).
     """
     status = status or body.code or 0
     reason = body.reason or ""

@@ -1,8 +1,8 @@
 """Tells people what happened, as Events that `kubectl describe` shows on the object.
 
-Saying something never waits: it goes into a bounded queue, whose oldest entry is dropped (and
-counted) when it is full. One task writes them, in order; a server that is away is waited for, and
-an Event that it will not take is dropped with a log line. Nothing ever depends on an Event.
+Recording an Event never blocks: it goes into a bounded queue, which drops (and counts) its oldest
+entry when it is full. One task writes them, in order. It waits for a server that is away, and drops
+an Event that the server refuses, with a log line. Nothing ever depends on an Event.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ QUEUE: Final = 1000
 # The API server's limits on an Event's message (bytes) and on a name (characters).
 _MESSAGE_BYTES: Final = 1024
 _NAME_CHARACTERS: Final = 253
-# Attempts for one Event before the next has its turn: as each waits for up to 30 s, at random, some
-# minutes at least.
+# Attempts for one Event before the next one's turn. Each waits for up to 30 s, at random, so this
+# takes some minutes at least.
 ATTEMPTS: Final = 40
 
 
 class EventRecorder:
-    """Say things within `speaking()`, or run `run()` as a task. `lost` counts what was dropped or
-    refused, `suppressed` what an object had no budget left for. `component` and `host` say who
-    speaks, and from which node. `queue_size` is how many Events may wait, `attempts` how
-    often one is tried.
+    """Call `event()` within `speaking()`, or run `run()` as a task. `lost` counts Events dropped or
+    refused, `suppressed` those for which their object had no budget left. `component` and `host`
+    name the reporter and its node. `queue_size` is how many Events may wait, `attempts` how often
+    one is tried.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class EventRecorder:
         self.written = 0
 
     def event(self, about: ObjectRef, type_: EventType, reason: str, message: str) -> None:
-        """Say that something happened to an object. `reason` is CamelCase, for machines."""
+        """Record that something happened to an object. `reason` is CamelCase, for machines."""
         if len(self._queue) >= self.queue_size:
             self._queue.popleft()
             self.lost += 1
@@ -81,7 +81,7 @@ class EventRecorder:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write what is said until cancelled."""
+        """Write the queued Events until cancelled."""
         while True:
             await self._wake.wait()
             while self._queue:
@@ -91,7 +91,7 @@ class EventRecorder:
 
     @asynccontextmanager
     async def speaking(self, last: float) -> AsyncIterator[None]:
-        """Write what is said meanwhile, and for `last` seconds more what is left in the end."""
+        """Write the Events of the block, and wait up to `last` seconds at its end for the rest."""
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(self.run())
             try:
@@ -101,7 +101,7 @@ class EventRecorder:
                 writing.cancel()
 
     async def flush(self, timeout: float) -> bool:
-        """Wait until all is written; False if that takes longer than `timeout` seconds."""
+        """Wait until all Events are written; False if that takes longer than `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 await self._idle.wait()
@@ -122,7 +122,7 @@ class EventRecorder:
             except ApiError as error:
                 expired = record.name and isinstance(error, NotThere)
                 if expired or isinstance(error, AlreadyThere):
-                    # Events live for an hour; or the name was taken. Either way, a new one.
+                    # It expired (Events live for an hour), or the name was taken: make a new one.
                     record.name = ""
                     continue
                 _log.warning("an Event was refused (%s: %s): %s", what.reason, what.message, error)
@@ -142,7 +142,7 @@ class EventRecorder:
             }
             await self._client.patch(EVENTS, record.name, MergePatch(patch), record.namespace)
             return
-        # Cluster-scoped objects' Events live in "default"; the API server insists.
+        # The API server insists that Events of cluster-scoped objects are in "default".
         namespace = what.about.namespace or "default"
         made = await self._client.create(EVENTS, self._manifest(what, record, namespace), namespace)
         record.namespace, record.name = namespace, made.metadata.name
@@ -157,7 +157,7 @@ class EventRecorder:
             "uid": about.uid,
             "resourceVersion": about.resource_version,
         }
-        # As client-go names them: the object, and the moment in hexadecimal nanoseconds.
+        # Named as by client-go: the object's name, and the time in hexadecimal nanoseconds.
         suffix = f".{time.time_ns():x}"
         name = about.name[: _NAME_CHARACTERS - len(suffix)].rstrip(".-") + suffix
         return {

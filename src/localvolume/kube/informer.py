@@ -5,8 +5,8 @@
          |                  +---- resume, after a backoff --------+
          +---- 410: too old to resume, after a backoff -----------+
 
-Whatever happens, it goes on, and never in a hurry: a failure, a 410, and a watch that ended soon
-after it began each wait longer than the one before, until a watch has lived for a while.
+The informer never gives up. After a failure, a 410, or a watch that ended early it waits, longer
+each time, until a watch has lasted for a while.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T", bound=KubeObject)
 _log = logging.getLogger(__name__)
 
 PAGE: Final = 500
-# A watch that lived as long as this says that all is well again.
+# A watch that lasted this long resets the backoff.
 HEALTHY_SECONDS: Final = 10.0
 
 
@@ -41,9 +41,9 @@ HEALTHY_SECONDS: Final = 10.0
 class Informer(Generic[T]):
     """Run `run()` as a task, wait for `synced`, read `items`, and be told by `on_change(old, new)`.
 
-    `on_change` is called in the event loop and must not block: None as old means added, None as
-    new means gone. `items` maps `name` or `namespace/name`. `last_contact` is the loop's time when
-    the server last said anything, 0.0 before; the counters are of bytes and events received.
+    `on_change` is called in the event loop and must not block: old is None for an added object, new
+    is None for one that is gone. The keys of `items` are `name` or `namespace/name`. `last_contact`
+    is the loop's time when the server last sent anything, 0.0 before that.
     """
 
     client: Client
@@ -64,9 +64,9 @@ class Informer(Generic[T]):
         self.items: Mapping[str, T] = MappingProxyType(self._cache.items)
         self.synced = asyncio.Event()
         self.answered = asyncio.Event()
-        """Set once there was a complete list, or the server refused one: it is known which."""
+        """Set once a list is complete, or the server has refused a request (see `refused`)."""
         self.refused: ApiError | None = None
-        """Why the last list or watch failed, where trying again helps only once that is changed."""
+        """Why the server refused the last list or watch, if retrying alone cannot help."""
         self.last_contact = 0.0
         self.bytes_received = 0
         self.events_received = 0
@@ -74,7 +74,7 @@ class Informer(Generic[T]):
         self.watches = 0
 
     async def run(self) -> None:
-        """Keep the copy alive until cancelled. Returns and raises for nothing else."""
+        """Keep the copy up to date until cancelled. Never returns, and raises nothing else."""
         loop = asyncio.get_running_loop()
         while True:
             watching_since: float | None = None
@@ -95,21 +95,21 @@ class Informer(Generic[T]):
                     self.refused = error
                     self.answered.set()
                 # The server's history ends before what we saw (it was restored from a backup), or
-                # it makes nothing of our resourceVersion: resuming would fail for ever.
+                # it does not understand our resourceVersion: resuming would always fail.
                 self._must_list |= error.reason == "ResourceVersionTooLarge" or error.status == 400
                 after = error.after
             lasted = None if watching_since is None else loop.time() - watching_since
             if lasted is not None and lasted >= self.healthy_seconds:
                 self._backoff.reset()
                 if ended_well:
-                    # As it should after its time; the times are random already.
+                    # It ended on time. No jitter is needed: the watches' timeouts are random.
                     continue
             await asyncio.sleep(self._backoff.next(after))
 
     def apply_own_write(self, thing: T) -> bool:
         """Put an object that we just created or patched into `items` before the watch brings it.
 
-        Taken only while it is news (False otherwise), so never brings back something deleted.
+        Returns False and ignores it unless it is newer, so a deleted object never comes back.
         """
         return self._cache.write(thing)
 
@@ -128,7 +128,7 @@ class Informer(Generic[T]):
                     cont=cont,
                 )
             except ListAgain:
-                # The list outlived its own snapshot between two pages: next time in one piece.
+                # The snapshot expired between two pages: list in one piece next time.
                 self._page_limit = 0
                 raise
             self._heard(page.size)
@@ -169,7 +169,7 @@ class Informer(Generic[T]):
 
 
 def unready(*informers: Informer[Any]) -> dict[str, str]:
-    """Why copies are not what they should be, by the plural of their kind; empty where they are."""
+    """Why copies are incomplete or refused, by the plural of their kind; empty if none is."""
     return {
         one.kind.plural: str(one.refused or "not all have been read yet")
         for one in informers

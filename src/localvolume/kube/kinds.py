@@ -1,4 +1,4 @@
-"""The kinds we speak of: where the API server keeps each, and what we read of one."""
+"""The kinds we use: where the API server serves each, and what we read of its objects."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class Kind(Generic[T]):
     def path(
         self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """The path on the server, already quoted. Without a name, that of the collection.
+        """The path on the server, already quoted: the collection's if no name is given.
 
-        A namespaced kind without a namespace is the collection over all namespaces.
-        Raises ValueError for one object of a namespaced kind without its namespace, for a
-        namespace with a kind that has none, and for what is no name.
+        A namespaced kind without a namespace gives the collection over all namespaces.
+        Raises ValueError if a named object of a namespaced kind lacks a namespace, if a
+        cluster-scoped kind is given one, and if the name is no valid path segment.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.kind} has no namespace, but {namespace!r} was given")
         if name is not None and self.namespaced and not namespace:
             raise ValueError(f"{self.kind} {name!r} needs a namespace")
         if name in ("", ".", ".."):
-            # The path would be that of the collection: a delete would take all of them.
+            # The path would be the collection's: a DELETE would delete every object in it.
             raise ValueError(f"a {self.kind} cannot be named {name!r}")
         parts = ["/apis", self.group] if self.group else ["/api"]
         parts.append(self.version)

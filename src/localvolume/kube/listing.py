@@ -1,4 +1,4 @@
-"""All objects of a kind at once, for commands: what runs for long has an informer instead."""
+"""Lists all objects of a kind at once, for commands. Long-running processes use an informer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from localvolume.kube.errors import ListAgain
 from localvolume.kube.kinds import Kind, T
 
 PAGE: Final = 500
-"""How many objects are asked for in one request."""
+"""How many objects one request asks for."""
 
 
 async def listed(
@@ -21,7 +21,7 @@ async def listed(
     field_selector: str = "",
     page: int = PAGE,
 ) -> list[T]:
-    """All objects of a kind, page by page; begun anew once where a page came too late."""
+    """All objects of a kind, read page by page. Starts over once if the list expires meanwhile."""
     for last in (False, True):
         found: list[T] = []
         cont = ""

@@ -1,10 +1,10 @@
 """The Kubernetes objects, trimmed to the fields we use.
 
-Decoding skips every other field, which is what keeps a cached PersistentVolume at 1 to 3 kB
+Decoding skips every other field, which keeps a cached PersistentVolume at 1 to 3 kB
 (managedFields alone are often more). Because of that, an object from here must never be written
 back whole: fields would be lost. Change objects with patches.
 
-Lists and maps may be missing, null or empty in what servers send; here they are always there, and
+Lists and maps may be missing, null or empty in what servers send; here they are always present, and
 all empty ones are the same object. Quantities ("10Gi") stay strings. Times are RFC 3339 strings.
 """
 
@@ -31,17 +31,17 @@ NO_STRINGS: StringMap = MappingProxyType({})
 class Trimmed(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False, omit_defaults=True
 ):
-    """The base of all of them. gc=False: no cycles are possible, so the collector may skip them."""
+    """The base of all structs. gc=False: no cycles are possible, so the collector may skip them."""
 
 
-# The volumes of a node mostly have the same labels, capacity, modes and node affinity. Kept once,
-# they halve what a cached volume takes. Forgetting them all now and then costs only memory.
+# The volumes of a node mostly have the same labels, capacity, modes and node affinity. Sharing
+# them halves the memory of a cached volume. Clearing this now and then costs only memory.
 _SHARED_LIMIT: Final = 4096
 _shared: Final[dict[Any, Any]] = {}
 
 
 def _share(struct: Trimmed, field: str, value: Any, key: Any = None) -> None:
-    """Replace a field's value by an equal one seen before. `key` identifies what has no hash."""
+    """Replace a field's value by an equal one seen before. `key` stands for an unhashable value."""
     key = value if key is None else key
     known = _shared.get(key)
     if known is None:
@@ -53,7 +53,7 @@ def _share(struct: Trimmed, field: str, value: Any, key: Any = None) -> None:
 
 
 def _share_map(struct: Trimmed, field: str, value: StringMap) -> None:
-    # A tuple of pairs is equal to no list of strings and to no struct.
+    # A tuple of pairs never equals another kind of value here: a string, a struct, a tuple of them.
     _share(struct, field, value, tuple(value.items()))
 
 
@@ -153,7 +153,7 @@ else:
 
 
 class NodeSelector(Trimmed, frozen=True, kw_only=True):
-    """Any one term must hold. No term matches no node."""
+    """One of the terms must hold. A selector without any matches no node."""
 
     node_selector_terms: Terms = ()
 
@@ -180,7 +180,7 @@ class HostPathSource(Trimmed, frozen=True, kw_only=True):
 
 
 class FlexVolumeSource(Trimmed, frozen=True, kw_only=True):
-    """`driver` is `<vendor>/<driver>`; `options` are handed to it as they are."""
+    """`driver` is `<vendor>/<driver>`; `options` are passed to it unchanged."""
 
     driver: str = ""
     fs_type: str | None = None
@@ -235,7 +235,7 @@ class PVSpec(Trimmed, frozen=True, kw_only=True):
 
 
 class PVStatus(Trimmed, frozen=True, kw_only=True):
-    """`phase`: Pending, Available, Bound, Released, Failed; empty until a controller saw it."""
+    """`phase`: Pending, Available, Bound, Released, Failed; empty until a controller sees it."""
 
     phase: str = ""
     reason: str | None = None
@@ -252,7 +252,7 @@ class PersistentVolume(KubeObject, frozen=True, kw_only=True):
 
 
 class DataSource(Trimmed, frozen=True, kw_only=True):
-    """What a claim is to be filled from; of `dataSource` and `dataSourceRef` alike."""
+    """What a claim is to be filled from: its `dataSource` or `dataSourceRef`."""
 
     api_group: str | None = None
     kind: str = ""
@@ -319,9 +319,9 @@ else:
 
 
 class PVCStatus(Trimmed, frozen=True, kw_only=True):
-    """`phase` is Pending, Bound or Lost; `capacity` what the volume has, once it is bound.
-    `allocated_resources` is to what it was last told to grow, `allocated_resource_statuses` how far
-    that is, while it is."""
+    """`phase` is Pending, Bound or Lost; `capacity` is the volume's, once it is bound.
+    `allocated_resources` is the size to which it was last told to grow,
+    `allocated_resource_statuses` the state of that while it is under way."""
 
     phase: str = ""
     capacity: StringMap = NO_STRINGS
@@ -381,7 +381,7 @@ else:
 
 
 class StorageClass(KubeObject, frozen=True, kw_only=True):
-    """`allowed_topologies`: any one term must hold, none means everywhere."""
+    """`allowed_topologies`: one of the terms must hold; no terms means everywhere."""
 
     provisioner: str = ""
     parameters: StringMap = NO_STRINGS
@@ -401,13 +401,13 @@ class StorageClass(KubeObject, frozen=True, kw_only=True):
 
 
 class CSIDriver(KubeObject, frozen=True, kw_only=True):
-    """storage.k8s.io/v1; nothing of it is read but that it is there."""
+    """storage.k8s.io/v1; only its existence is read."""
 
 
 class CSIStorageCapacity(KubeObject, frozen=True, kw_only=True):
-    """storage.k8s.io/v1: how much room a class has where `node_topology` matches.
+    """storage.k8s.io/v1: how much capacity a class has where `node_topology` matches.
 
-    Its class and topology cannot be changed; quantities as everywhere.
+    Its class and topology are immutable. Quantities are strings, as elsewhere.
     """
 
     storage_class_name: str = ""
@@ -416,7 +416,7 @@ class CSIStorageCapacity(KubeObject, frozen=True, kw_only=True):
     maximum_volume_size: str | None = None
 
 
-# --- nodes and what else we look at
+# --- nodes and other objects that we read
 
 
 class Taint(Trimmed, frozen=True, kw_only=True):
@@ -484,6 +484,6 @@ class EventObject(KubeObject, frozen=True, kw_only=True):
 
 
 def as_builtins(struct: Trimmed) -> dict[str, Any]:
-    """The same with Kubernetes' own field names, without empty fields: to print, to test."""
+    """A dict with Kubernetes' own field names and without empty fields, to print and to test."""
     built: dict[str, Any] = msgspec.to_builtins(struct)
     return built

@@ -1,6 +1,6 @@
-"""The Pod that this process runs in, as the API server has it: read once, for what it has mounted.
+"""The Pod that this process runs in, read once from the API server, for its mounts.
 
-What a pod has mounted does not change while it lives.
+A pod's mounts do not change during its life.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from localvolume.kube.podmounts import PodMounts
 log = logging.getLogger(__name__)
 
 _LONGEST_SECONDS: Final = 60.0
-"""How soon what was refused is asked for again, at the latest."""
+"""The longest wait before a failed read is tried again."""
 
 
 class OwnPod:
-    """Run `run()` as a task. `pod` is None until it is read, and where `name` is "".
+    """Run `run()` as a task. `pod` is None until it is read, and always if `name` is "".
 
-    `answered` is set once it was read, or cannot be; then `problem` says why, "" for nothing.
+    `answered` is set once the pod is read or cannot be. `problem` says why it cannot, or is "".
     """
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
@@ -39,7 +39,7 @@ class OwnPod:
             self.answered.set()
 
     async def run(self, changed: Callable[[], object]) -> None:
-        """Ends once it was read, having called `changed`."""
+        """Try until the pod is read, then call `changed` and return."""
         if not self._name:
             return
         backoff = Backoff(longest=_LONGEST_SECONDS)
@@ -48,7 +48,7 @@ class OwnPod:
             try:
                 self.pod = await read_pod(self._client, self._namespace, self._name)
             except TryAgainLater as error:
-                # Without the API server nothing else is done either.
+                # Not a problem of its own: without the API server nothing else is done either.
                 after = error.after
                 log.info("the agent's own pod: %s", error)
             except ApiError as error:
@@ -74,9 +74,9 @@ class OwnPod:
 
 
 async def read_pod(client: Client, namespace: str, name: str) -> PodMounts | None:
-    """The pod of that name; None where there is none. Raises ApiError.
+    """The pod of that name; None if there is none. Raises ApiError.
 
-    By a list: agents may list the pods of their namespace, for their Jobs.
+    Uses a list: agents are allowed to list the pods of their namespace, for their Jobs.
     """
     selector = f"metadata.name={name}"
     page = await client.list_page(POD_MOUNTS, namespace, field_selector=selector, limit=0)

@@ -10,7 +10,7 @@ from localvolume.kube.objects import KubeObject, Trimmed
 
 
 class VolumeMount(Trimmed, frozen=True, kw_only=True):
-    """`sub_path_expr` stands for `sub_path`, with variables of the container in it."""
+    """`sub_path_expr` replaces `sub_path` and may contain variables of the container."""
 
     name: str = ""
     mount_path: str = ""
@@ -27,7 +27,7 @@ class HostPath(Trimmed, frozen=True, kw_only=True):
 
 
 class MountedVolume(Trimmed, frozen=True, kw_only=True):
-    """`host_path` None: a volume of another kind."""
+    """`host_path` is None for other kinds of volumes."""
 
     name: str = ""
     host_path: HostPath | None = None

@@ -1,4 +1,4 @@
-"""Whose a token is, and what its owner may do: asked of the API server, which keeps neither."""
+"""Asks the API server whose a token is and what its owner may do. It stores neither review."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from localvolume.kube.objects import KubeObject, Trimmed
 
 
 class User(Trimmed, frozen=True, kw_only=True):
-    """As the API server knows somebody. `extra` is what authenticators add, a token's node say."""
+    """A user, as the API server knows it. `extra`: what authenticators add, e.g. a token's node."""
 
     username: str = ""
     uid: str = ""
@@ -28,7 +28,7 @@ class TokenReview(KubeObject, frozen=True, kw_only=True):
 
 
 class AccessReviewStatus(Trimmed, frozen=True, kw_only=True):
-    """Neither is true where nobody has an opinion."""
+    """Neither is true if no authorizer has an opinion."""
 
     allowed: bool = False
     denied: bool = False
@@ -52,13 +52,13 @@ SUBJECT_ACCESS_REVIEWS: Final = Kind(
 
 
 async def owner_of(client: Client, token: str) -> User | None:
-    """Whose the token is; None where it is nobody's. Raises ApiError."""
+    """The user to whom a token belongs; None if it is not valid. Raises ApiError."""
     review = await client.create(TOKEN_REVIEWS, {"spec": {"token": token}})
     return review.status.user if review.status.authenticated else None
 
 
 async def may_get(client: Client, user: User, path: str) -> bool:
-    """Whether that user may read a path that is no object's. Raises ApiError."""
+    """Whether the user may GET a non-resource path. Raises ApiError."""
     spec = {
         "user": user.username,
         "uid": user.uid,

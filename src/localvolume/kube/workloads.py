@@ -24,7 +24,7 @@ class ContainerTerminated(Trimmed, frozen=True, kw_only=True):
 
 
 class ContainerState(Trimmed, frozen=True, kw_only=True):
-    """One of the two, or neither while it runs."""
+    """One of the two is set, or neither while it runs."""
 
     waiting: ContainerWaiting | None = None
     terminated: ContainerTerminated | None = None
@@ -36,7 +36,7 @@ class ContainerStatus(Trimmed, frozen=True, kw_only=True):
 
 
 class Condition(Trimmed, frozen=True, kw_only=True):
-    """Of a pod or Job; `status` is "True", "False" or "Unknown"."""
+    """A condition of a pod or Job; `status` is "True", "False" or "Unknown"."""
 
     type: str = ""
     status: str = ""
@@ -58,11 +58,11 @@ class ClaimSource(Trimmed, frozen=True, kw_only=True):
 
 
 class EphemeralSource(Trimmed, frozen=True, kw_only=True):
-    """Its claim has the name `<pod>-<volume>`."""
+    """Its claim is named `<pod>-<volume>`."""
 
 
 class PodVolume(Trimmed, frozen=True, kw_only=True):
-    """`name` and source, as far as the source is a claim."""
+    """`name`, and the source if it is a claim."""
 
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
@@ -105,7 +105,7 @@ class Pod(KubeObject, frozen=True, kw_only=True):
 
 
 class JobStatus(Trimmed, frozen=True, kw_only=True):
-    """Counts of pods are missing until the controller saw the Job, and where they are 0."""
+    """Servers omit counts of pods that are 0, and all until the controller has seen the Job."""
 
     active: int = 0
     succeeded: int = 0
@@ -122,7 +122,7 @@ class Job(KubeObject, frozen=True, kw_only=True):
 
 
 class LeaseSpec(Trimmed, frozen=True, kw_only=True):
-    """Times are RFC 3339 with microseconds, by the clock of whoever wrote them."""
+    """Times are RFC 3339 with microseconds, by the writer's clock."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

@@ -1,1 +1,1 @@
-"""The way to the API server: where it is, who we are, and how both are proved."""
+"""Access to the API server: where it is, who we are, and how both are proved."""

@@ -1,9 +1,9 @@
 """Who we are to the API server, and how we know that it is the API server.
 
-An `Access` comes from a kubeconfig or from the service account of the pod we run in. What it is
-made of rotates: token files are read again (at most every 60 s, and when the server says 401),
-certificates when the server says 401 or does not verify, exec plugins run again when what they
-gave expires or is refused.
+An `Access` comes from a kubeconfig or from the service account of the pod we run in. Credentials
+rotate: token files are read again (at most every 60 s, and when the server answers 401), so are
+certificates (when the server answers 401 or does not verify), and exec plugins run again when
+their credentials expire or are refused.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from urllib.parse import quote, urlsplit
 from localvolume.kube.access.tls import Pem, Tls
 from localvolume.kube.errors import AccessInvalid
 
-# Which proxy stands before the API server, by the environment: as Go's http.ProxyFromEnvironment.
+# The proxy for the API server comes from the environment, as in Go's http.ProxyFromEnvironment.
 #
-# aiohttp's own reading of the environment would also take passwords from ~/.netrc, and knows no
-# CIDR blocks in NO_PROXY, with which a pod's path to 10.96.0.1 is usually kept free.
+# aiohttp's own reading of the environment would also take passwords from ~/.netrc, and does not
+# know CIDR blocks in NO_PROXY, which usually exempt a pod's traffic to 10.96.0.1.
 
 
 def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str | None:
@@ -87,7 +87,7 @@ class Access:
 
     `server`: its URL, without a trailing slash. `source`: where this was read, for messages.
     `namespace`: the default one. `proxy`: a proxy's URL. `server_hostname`: the name that the
-    server's certificate must bear where it is not the URL's.
+    server's certificate must have, if it is not the URL's.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Access:
         return await self._token.get()
 
     async def renew(self, refused: str) -> bool:
-        """The server refused this token or our certificate: True if trying again makes sense."""
+        """Renew this refused token, or our certificate. True if trying again makes sense."""
         renewed = await self._token.renew(refused)
         return self.renew_tls() or renewed
 
@@ -140,9 +140,9 @@ def find_access(
     environ: Mapping[str, str] | None = None,
     service_account: str = SERVICE_ACCOUNT,
 ) -> Access:
-    """A kubeconfig given by name, else KUBECONFIG, else the pod's service account, else the user's.
+    """Use the named kubeconfig, else KUBECONFIG, else the pod's service account, else the user's.
 
-    Raises AccessInvalid naming file, field and reason.
+    Raises AccessInvalid, which names file, field and reason.
     """
     environ = os.environ if environ is None else environ
     if kubeconfig:
@@ -163,7 +163,7 @@ def find_access(
 def from_cluster(
     *, environ: Mapping[str, str] | None = None, service_account: str = SERVICE_ACCOUNT
 ) -> Access:
-    """The service account of the pod we run in. Raises AccessInvalid."""
+    """Use the service account of the pod we run in. Raises AccessInvalid."""
     environ = os.environ if environ is None else environ
     try:
         host, port = environ["KUBERNETES_SERVICE_HOST"], environ["KUBERNETES_SERVICE_PORT"]
@@ -193,7 +193,7 @@ def from_cluster(
 def from_kubeconfig(
     paths: list[str], *, context: str | None = None, environ: Mapping[str, str] | None = None
 ) -> Access:
-    """A context of kubeconfig files, the current one by default. Raises AccessInvalid."""
+    """Use a context of kubeconfig files, the current one by default. Raises AccessInvalid."""
     # Imported here: an agent in a cluster never reads a kubeconfig.
     from localvolume.kube.access.kubeconfig import read_kubeconfig
 
@@ -292,11 +292,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# client-go's period: kubelet rewrites a token at 80 % of its life, which is an hour or more.
 # Bearer tokens that rotate: from a file that is rewritten, or from an exec plugin.
 
+# client-go's period: kubelet rewrites a token at 80 % of its life, which is an hour or more.
 FILE_AGE_SECONDS: Final = 60.0
-# Renew what is about to expire rather than be refused in the middle of something.
+# Renew credentials this long before they expire, rather than be refused in the middle of work.
 _EXPIRY_MARGIN_SECONDS: Final = 30.0
 
 
@@ -305,11 +305,11 @@ class TokenSource(Protocol):
         """The token to use now, empty for none. Raises AccessInvalid."""
 
     async def renew(self, refused: str) -> bool:
-        """The server refused this one: True if there is now something else to try."""
+        """Renew a token that the server refused. True if trying again makes sense."""
 
 
 class FixedToken:
-    """A token that is what it is."""
+    """A token that never changes."""
 
     def __init__(self, token: str) -> None:
         self._token: Final = token
@@ -349,7 +349,7 @@ class TokenFile:
         try:
             self._read()
         except AccessInvalid as error:
-            # The token we have may be good for a while; the server will say when it is not.
+            # The old token may be valid for a while; the server will refuse it once it is not.
             _log.warning("keeping the token read before: %s", error)
 
     def _read(self) -> None:

@@ -1,4 +1,4 @@
-"""Credentials from an exec plugin, as cloud kubeconfigs use: client.authentication.k8s.io."""
+"""Credentials from an exec plugin (client.authentication.k8s.io), as cloud kubeconfigs use it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from localvolume.kube.errors import AccessInvalid
 
 _GROUP: Final = "client.authentication.k8s.io/"
 _VERSIONS: Final = (f"{_GROUP}v1", f"{_GROUP}v1beta1")
-# A plugin without a terminal waits for the network at most; a person at one may type.
+# Without a terminal a plugin waits only for the network; at one, a person may have to type.
 _SECONDS_UNATTENDED: Final = 60.0
 _SECONDS_ATTENDED: Final = 600.0
 
@@ -37,7 +37,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 
 def check(plugin: ExecPlugin, where: str) -> None:
-    """Raise AccessInvalid for what no run of the plugin could mend."""
+    """Raise AccessInvalid for settings with which no run of the plugin could succeed."""
     if plugin.api_version not in _VERSIONS:
         raise AccessInvalid(
             f"{where}.apiVersion: {plugin.api_version!r} is not supported ({', '.join(_VERSIONS)})"
@@ -50,7 +50,7 @@ def check(plugin: ExecPlugin, where: str) -> None:
 
 
 async def run(chosen: Chosen, plugin: ExecPlugin, where: str) -> Credential:
-    """Run the plugin once. Raises AccessInvalid with its last words if it gives nothing."""
+    """Run the plugin once. Raises AccessInvalid if it fails, with the end of its stderr."""
     terminal = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
     interactive = terminal and plugin.interactive_mode != "Never"
     if plugin.interactive_mode == "Always" and not interactive:
@@ -104,7 +104,7 @@ def _parse(output: bytes, plugin: ExecPlugin, where: str) -> Credential:
 
 
 def _authority(chosen: Chosen) -> str:
-    """The CA as the plugin wants it: base64, also where the kubeconfig names a file."""
+    """The CA in base64, as plugins expect it, even if the kubeconfig names a file."""
     cluster = chosen.cluster
     if cluster.certificate_authority_data or not cluster.certificate_authority:
         return cluster.certificate_authority_data

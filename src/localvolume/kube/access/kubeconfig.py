@@ -1,8 +1,8 @@
 """Reading kubeconfig files: which server, which user, which namespace.
 
 The format is client-go's clientcmd/api/v1. Several files (KUBECONFIG=a:b) merge as kubectl merges
-them: the first file to name something wins. Only what we honour is read; a field that would change
-who we are and that we cannot honour (auth-provider) is refused, never ignored.
+them: the first file to name something wins. Only fields that we honour are read. A field that would
+change who we are and that we cannot honour (auth-provider) is refused, never ignored.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Chosen(msgspec.Struct):
 def read_kubeconfig(paths: Sequence[str], context: str | None = None) -> Chosen:
     """Read and merge the files and pick a context, the current one by default.
 
-    Missing files are passed over as long as one is there. Raises AccessInvalid.
+    Missing files are skipped as long as one exists. Raises AccessInvalid.
     """
     source = ":".join(paths)
     clusters: dict[str, Cluster] = {}
@@ -189,20 +189,20 @@ def _read(path: str) -> _File:
     except (yaml.YAMLError, ValueError) as error:
         raise AccessInvalid(f"{path}: not YAML: {error}") from error
     try:
-        # Not strict: the loader leaves "true" a string.
+        # Not strict: the loader keeps "true" as a string.
         return msgspec.convert(loaded or {}, _File, strict=False)
     except msgspec.ValidationError as error:
         raise AccessInvalid(f"{path}: {_in_their_words(str(error))}") from error
 
 
 def _in_their_words(message: str) -> str:
-    """msgspec says `… - at `$.users[0].user.token``; people look for users[0].user.token."""
+    """Turn msgspec's "… - at `$.users[0].user.token`" into "users[0].user.token: …"."""
     match = re.fullmatch(r"(.*) - at `\$\.?(.*)`", message, re.DOTALL)
     return f"{match[2]}: {match[1]}" if match and match[2] else message
 
 
 def _loader() -> type[CSafeLoader]:
-    """A loader that leaves everything but null a string: a token of digits is still a token."""
+    """A loader that reads every scalar but null as a string: a token may be all digits."""
     import yaml
 
     rules = yaml.CSafeLoader.yaml_implicit_resolvers

@@ -15,7 +15,7 @@ from localvolume.kube.errors import AccessInvalid
 class Pem:
     """PEM text from a file, read again on demand, or from a kubeconfig's base64 data.
 
-    `field` says where it was named, for messages.
+    `field` says where it is configured, for messages.
     """
 
     def __init__(self, field: str, *, path: str = "", data: str = "") -> None:
@@ -44,7 +44,7 @@ class Pem:
 
 @dataclass(eq=False, kw_only=True)
 class Tls:
-    """The TLS context for one server. A change of what it is made of makes a new context.
+    """The TLS context for one server. When its certificates change, a new context is made.
 
     aiohttp never uses a pooled connection of one context for a request with another, so a new
     certificate takes effect with the next request.
@@ -60,7 +60,7 @@ class Tls:
             raise AccessInvalid(
                 f"{self.certificate or self.key}: a certificate needs its key, and the reverse"
             )
-        # From an exec plugin: wins over the kubeconfig's.
+        # The pair from an exec plugin, which takes precedence over the kubeconfig's.
         self._given = b""
         self._material = self._read()
         self.context = self._build()
@@ -75,7 +75,7 @@ class Tls:
         return True
 
     def use_certificate(self, pem: bytes) -> None:
-        """Take a client certificate and its key, PEM, one after the other."""
+        """Use this client certificate and its key: PEM, one after the other."""
         self._given = pem
         self.reload()
 
@@ -94,7 +94,7 @@ class Tls:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         elif authority:
-            # Only this one: the system's 140 authorities cost 60 ms and have no say here.
+            # Only this one: loading the system's 140 takes 60 ms, and none of them counts here.
             try:
                 context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
             except (ssl.SSLError, ValueError) as error:
@@ -106,7 +106,7 @@ class Tls:
         return context
 
     def _load_pair(self, context: ssl.SSLContext, pair: bytes) -> None:
-        # OpenSSL's Python face takes a file; this one is only in memory.
+        # Python's ssl module loads a pair only from a file; this file is only in memory.
         descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
         try:
             with os.fdopen(descriptor, "wb", closefd=False) as file:

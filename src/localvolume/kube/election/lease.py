@@ -1,10 +1,10 @@
-"""Leader election by a Lease: of many candidates at most one is sure, at any time, that it leads.
+"""Leader election by a Lease: at any time, at most one candidate is sure that it leads.
 
     stand -> elected: lead() runs, the lease is renewed -> lost -> lead() has ended -> stand ...
 
-Leadership is proved by a renewal, from when it was sent, for less time than the others wait before
-they take over. It is computed whenever it is asked for, from a clock that goes on while the process
-is stopped or the machine sleeps: whoever wakes up too late finds that out first.
+A renewal proves leadership from when it was sent, for less time than the others wait before they
+take over. Each query computes it, from a clock that goes on while the process is stopped or the
+machine sleeps: a leader that wakes up too late learns that before it does anything else.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _NEVER: Final = -math.inf
 
 
 def boottime() -> float:
-    """Seconds that go on while this process is stopped and while the machine sleeps."""
+    """Seconds of a clock that goes on while this process is stopped or the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def new_identity() -> str:
-    """A name for one life of one process: the host's, and what no other life has."""
+    """An identity for one life of one process: the host's name and a random UUID."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
@@ -55,7 +55,7 @@ class NotLeading(Exception):
 
 @dataclass(eq=False)
 class Election:
-    """One candidate for the lease `namespace/name`. `identity` must be no other process's.
+    """One candidate for the lease `namespace/name`. `identity` must be unique to this process.
 
     The others take over after `lease_seconds` without a renewal; a leader renews every
     `retry_seconds`, and gives up `renew_deadline` after its last renewal. Raises ValueError for
@@ -102,7 +102,7 @@ class Election:
 
     @property
     def transitions(self) -> int:
-        """How often the lease went from one to another, as last seen."""
+        """How often the lease has changed hands, as last seen."""
         return self._lock.view.transitions if self._lock.view is not None else 0
 
     def check(self) -> None:
@@ -113,9 +113,9 @@ class Election:
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Stand for election until cancelled; while elected, `lead()` runs as a task.
 
-        When leadership is lost or cannot be proved, `lead()` is cancelled, and has ended before we
-        stand again; NotLeading out of it is part of that. When it returns or raises anything else,
-        so does this. The lease is released at the end, once `lead()` has ended.
+        When leadership is lost or cannot be proved, `lead()` is cancelled; it may raise NotLeading
+        then, and we stand again only after it has ended. If it returns or raises anything else,
+        so does this method. The lease is released at the end, once `lead()` has ended.
         """
         watching = asyncio.create_task(self._lock.watch(), name=f"watch {self._what}")
         try:
@@ -146,10 +146,10 @@ class Election:
                 await asyncio.sleep(backoff.next())
 
     async def _wait_for_turn(self, view: View | None) -> None:
-        """Wait for news or for the end of the lease; read it if the watch says nothing.
+        """Wait for a change or for the end of the lease; read the lease if the watch is silent.
 
-        A leader renews every few seconds, so a watch that is silent for longer is either broken,
-        or tells of a leader that is gone.
+        A leader renews every few seconds, so if the watch is silent for longer, either the watch
+        is broken or the leader is gone.
         """
         if view is not None:
             left = max(0.0, view.free_at - self.clock())
@@ -162,7 +162,7 @@ class Election:
             await asyncio.sleep(self._jittered())
 
     async def _reign(self, lead: Callable[[], Awaitable[None]]) -> bool:
-        """Lead for as long as it lasts; True if `lead` ended by itself. Raises what `lead` does."""
+        """Lead while the proof lasts; True if `lead` ended by itself. Raises what `lead` raises."""
         work = asyncio.create_task(_awaited(lead), name=f"lead by {self._what}")
         renewing = asyncio.create_task(self._renew(), name=f"renew {self._what}")
         lapsing = asyncio.create_task(self._lapse(), name=f"watch over {self._what}")
@@ -174,7 +174,7 @@ class Election:
                 _log.warning("%s: leadership is lost; last seen: %s", self._what, self._state)
         finally:
             try:
-                # Renewed meanwhile: if it is we who end, what it still writes is ours to write.
+                # We go on renewing meanwhile: unless leadership was lost, the work may still write.
                 await ended(work)
             finally:
                 await ended(renewing, lapsing)
@@ -188,7 +188,7 @@ class Election:
         return error is None and not lost
 
     async def _renew(self) -> None:
-        """Renew until leadership is not proved any more."""
+        """Renew until leadership is no longer proved."""
         pause = self.retry_seconds
         while self.leading:
             await asyncio.sleep(max(0.0, min(pause, self._proved_until - self.clock())))
@@ -196,9 +196,9 @@ class Election:
                 pause = self.retry_seconds if await self._prove() else self._jittered() / 2
 
     async def _lapse(self) -> None:
-        """Return as soon as leadership is not proved any more, whatever a renewal is waiting for.
+        """Return as soon as leadership is no longer proved, whatever a renewal is waiting for.
 
-        In short steps, as a sleep does not count the time that the machine sleeps.
+        Waits in short steps, because a timeout does not count the time that the machine sleeps.
         """
         while (left := self._proved_until - self.clock()) > 0:
             with suppress(TimeoutError):
@@ -214,7 +214,7 @@ class Election:
             timeout = max(0.0, min(timeout, self._proved_until - sent))
         held = await self._lock.hold(timeout)
         until = sent + self.renew_deadline
-        # A proof that has lapsed is over even if nobody took the lease: somebody may have asked.
+        # A lapsed proof stays lapsed even if nobody took the lease: somebody may have seen that.
         if not held or self.leading != led or self.clock() >= until:
             return False
         if not led:
@@ -242,14 +242,14 @@ async def _awaited(lead: Callable[[], Awaitable[None]]) -> None:
 
 
 def _is_not_leading(error: BaseException) -> bool:
-    """Whether it is NotLeading, alone or in a group of nothing else."""
+    """Whether the error is NotLeading, or a group of nothing else."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(NotLeading)[1] is None
     return isinstance(error, NotLeading)
 
 
-# The lease as a candidate sees and writes it. A write goes through only if the lease still is as
-# last seen. Whether a write whose answer was lost was done is told by its renewTime, once the lease
+# The lease as a candidate sees and writes it. A write succeeds only if the lease is still as last
+# seen. If the answer to a write was lost, its renewTime shows whether it was done, once the lease
 # is seen again.
 
 
@@ -257,8 +257,8 @@ def _is_not_leading(error: BaseException) -> bool:
 class LeaseLock:
     """`view` is the lease as last seen, None before; `on_view` is called with each new one.
 
-    `lease_seconds` is what we write as the duration, and the least that we wait for another's.
-    No method raises ApiError: failures are logged once, until they are over.
+    `lease_seconds` is the duration that we write, and the least that we wait for another's lease.
+    No method raises ApiError: a failure is logged once, and again when it is over.
     """
 
     client: Client
@@ -273,8 +273,8 @@ class LeaseLock:
     def __post_init__(self) -> None:
         self.view: View | None = None
         self._what = f"lease {self.namespace}/{self.name}"
-        # renewTimes of writes that may be in the lease. With one resourceVersion to go by, at most
-        # one of those that failed was done; so many are not in doubt at a time.
+        # renewTimes of writes that may be in the lease. At most one failed write of those with the
+        # same resourceVersion was done; there are never this many in doubt at a time.
         self._written: deque[str] = deque(maxlen=64)
         self._in_doubt = False
         self._told: dict[str, str] = {}
@@ -309,13 +309,13 @@ class LeaseLock:
             return False
         self._trouble("read", None)
         version = version_of(lease) if lease is not None else before.version if before else -1
-        # With nothing seen meanwhile this is the newest, also if the server went back in time.
+        # If nothing was seen meanwhile this is the newest, even if the server was rolled back.
         self._saw(lease, version, surely=self.view is before)
         return True
 
     async def hold(self, timeout: float) -> bool:
-        """Write that we hold the lease, if it is as last seen. True: it is ours, and was when this
-        was called. False: it may be anybody's; `view` is renewed if something changed.
+        """Write that we hold the lease, if it is as last seen. True: it is ours as of the time of
+        the call. False: it may be anybody's; `view` is updated if something changed.
         """
         view = self.view
         if view is None:
@@ -332,7 +332,7 @@ class LeaseLock:
         return True
 
     async def release(self, timeout: float) -> None:
-        """Give the lease up, if it is ours, so that another takes it at once."""
+        """Give up the lease, if it is ours, so that another candidate can take it at once."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 if self._in_doubt and not await self.look(timeout):
@@ -358,7 +358,7 @@ class LeaseLock:
         except (LookAgain, AlreadyThere, NotThere) as error:
             self._in_doubt = False
             if isinstance(error, NotThere) and lease is None:
-                # It is the namespace that is not there.
+                # The namespace does not exist.
                 self._trouble("write", error)
             else:
                 await self.look(timeout)
@@ -379,7 +379,7 @@ class LeaseLock:
             self._saw(None, version_of(old))
 
     def _saw(self, lease: Lease | None, version: int, *, surely: bool = False) -> None:
-        """Take in what the lease is at a resourceVersion, unless that is old news."""
+        """Take in the lease as of a resourceVersion, unless something newer was seen."""
         before = self.view
         if before is not None and not surely:
             gone_now = lease is None and before.lease is not None
@@ -409,7 +409,7 @@ class LeaseLock:
         self._told["record"] = odd
 
     def _trouble(self, verb: str, error: ApiError | TimeoutError | None) -> None:
-        """Log a failure once, not at each attempt, and its end."""
+        """Log a failure once, not at each attempt, and log when it is over."""
         before = self._told.get(verb, "")
         self._told[verb] = _kind_of(error)
         if error is not None and _kind_of(error) != before:

@@ -1,9 +1,9 @@
-"""What the record in a Lease means to one candidate, and what it writes there: pure.
+"""What the record in a Lease means to one candidate, and what it writes there: pure functions.
 
-Fields and meaning are those of client-go's leader election. Whether somebody may still lead is
-judged by the candidate's own clock, from when it saw the record change: clocks of two machines are
-never compared. Where client-go would trust a record that a hand has touched, the lease is waited
-out in full here instead: a leader that has not heard of it yet may still be at work.
+Fields and meaning are those of client-go's leader election. A candidate judges by its own clock,
+from when it saw the record change, whether somebody may still lead: clocks of two machines are
+never compared. If a record was edited by hand, client-go would trust it. Here the lease is waited
+out in full: a leader that has not seen the edit yet may still be at work.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any, Final
 from localvolume.kube.objects import KubeObject
 from localvolume.kube.workloads import Lease, LeaseSpec
 
-# A record that promises more is taken for this: no Election accepts a longer lease.
+# A longer duration in a record is cut to this: no Election accepts a longer lease.
 LONGEST_LEASE_SECONDS: Final = 3600.0
-# What a leader leaves as the duration when it gives up its lease, with no holder.
+# The duration that a leader writes, with no holder, when it gives up its lease.
 RELEASED_SECONDS: Final = 1
 _MOST_TRANSITIONS: Final = 2**31 - 1
 
 
 def check_times(lease: float, deadline: float, retry: float) -> None:
-    """Raise ValueError for times (seconds) with which two could lead, or nobody for long."""
+    """Raise ValueError for times (seconds) with which two could lead, or nobody for a long time."""
     if not RELEASED_SECONDS < lease <= LONGEST_LEASE_SECONDS:
         raise ValueError(f"a lease of {lease:g} s is not between 1 s and an hour")
     if not 0 < retry * 1.2 < deadline < lease:
@@ -39,8 +39,8 @@ def check_times(lease: float, deadline: float, retry: float) -> None:
 class View:
     """The lease as one candidate last saw it; `lease` None: there is none.
 
-    `ours`: the record is one that we wrote. `free_at`: from then on, by our clock, nobody but us
-    can still lead by it. `version` is the resourceVersion that it was seen at.
+    `ours`: we wrote the record. `free_at`: the time by our clock from which nobody else can still
+    lead by it. `version` is the resourceVersion at which it was seen.
     """
 
     lease: Lease | None
@@ -50,12 +50,12 @@ class View:
 
     @property
     def holder(self) -> str:
-        """The identity in the record, "" where there is none."""
+        """The identity in the record, "" if there is none."""
         return (self.lease.spec.holder_identity or "") if self.lease is not None else ""
 
     @property
     def transitions(self) -> int:
-        """How often the lease went from one to another."""
+        """How often the lease has changed hands."""
         return (self.lease.spec.lease_transitions or 0) if self.lease is not None else 0
 
 
@@ -71,11 +71,11 @@ def look(
 ) -> View:
     """The view after seeing `lease`; `before` is None at the first sight.
 
-    `seconds` is our own lease duration, `written` the renewTimes that we have sent: our name with
-    another renewTime was put there by somebody else.
+    `seconds` is our own lease duration, `written` the renewTimes that we have sent: if our identity
+    comes with another renewTime, somebody else wrote it.
     """
     if before is not None and _same_record(before.lease, lease):
-        # Labels or annotations changed, which renews nothing.
+        # Only labels or annotations changed: that is no renewal.
         return View(lease, version, before.ours, before.free_at)
     ours = (
         lease is not None
@@ -90,7 +90,7 @@ def _busy(before: View | None, lease: Lease | None, identity: str, seconds: floa
     """For how many seconds from now somebody else may still lead."""
     nobody_led = before is None or before.ours or _is_free(before.lease)
     if lease is None:
-        # Deleted by hand while somebody held it: its leader may not have heard of that.
+        # Deleted by hand while somebody held it: its leader may not know that yet.
         return 0.0 if nobody_led else seconds
     if not lease.spec.holder_identity:
         if _is_free(lease) or (before is not None and before.ours):
@@ -104,7 +104,7 @@ def _busy(before: View | None, lease: Lease | None, identity: str, seconds: floa
 
 
 def _is_free(lease: Lease | None) -> bool:
-    """Whether a leader gave this up by itself, so that nobody can still be at work."""
+    """Whether it is absent or its leader released it, so that nobody can still be at work."""
     if lease is None:
         return True
     spec = lease.spec
@@ -118,14 +118,14 @@ def _same_record(one: Lease | None, other: Lease | None) -> bool:
 
 
 def describe(view: View) -> str:
-    """Whose it is, in words."""
+    """Who holds the lease, in words."""
     if view.lease is None:
         return "not there"
     return f"held by {view.holder}" if view.holder else "held by nobody"
 
 
 def oddities(lease: Lease | None) -> str:
-    """What in a held record is not as a leader writes it, in words; "" if nothing."""
+    """What in a record no leader would have written that way, in words; "" if nothing."""
     if lease is None:
         return ""
     spec = lease.spec
@@ -141,7 +141,7 @@ def oddities(lease: Lease | None) -> str:
 
 
 def version_of(thing: KubeObject) -> int:
-    """An object's resourceVersion as the number it is, -1 for what is none."""
+    """An object's resourceVersion as a number, -1 if it is not one."""
     version = thing.metadata.resource_version
     return int(version) if version.isdecimal() else -1
 
@@ -156,7 +156,7 @@ def held(view: View, identity: str, seconds: float, now: str) -> dict[str, Any]:
     spec = view.lease.spec if view.lease is not None else LeaseSpec()
     record: dict[str, Any] = {
         "holderIdentity": identity,
-        # Whole seconds only; the others must not think it over before it is.
+        # Whole seconds, rounded up: the others must not think that it is over before it is.
         "leaseDurationSeconds": math.ceil(seconds),
         "renewTime": now,
     }
@@ -170,7 +170,7 @@ def held(view: View, identity: str, seconds: float, now: str) -> dict[str, Any]:
 
 
 def released(view: View, now: str) -> dict[str, Any]:
-    """The record that gives the lease up, as client-go's: another may take it at once."""
+    """The record that gives the lease up, as in client-go: another may take it at once."""
     return {
         "holderIdentity": "",
         "leaseDurationSeconds": RELEASED_SECONDS,

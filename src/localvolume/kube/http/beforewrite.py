@@ -1,4 +1,4 @@
-"""A question asked at the last moment before a write: may it still be sent?"""
+"""A check at the last moment before a write: may it still be sent?"""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ with importing_lean():
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.connector import Connection
 
-# Called right before a write goes on the wire; what it raises comes to the caller as it is.
+# Called right before a write goes on the wire; what it raises reaches the caller unchanged.
 BeforeWrite = Callable[[], None]
 
 
 def request_class(before_write: BeforeWrite | None) -> type[ClientRequest]:
-    """Requests that ask once they have their connection: finding or making one takes its time."""
+    """A class of requests that ask once they have a connection: getting one may take a while."""
     if before_write is None:
         return ClientRequest
 
@@ -31,9 +31,9 @@ def request_class(before_write: BeforeWrite | None) -> type[ClientRequest]:
         async def write_bytes(
             self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
         ) -> None:
-            # With a body, this sends the head too. Before Python 3.12 it is a task of its own: a
-            # turn of the event loop after `send`, and a process that was stopped meanwhile would
-            # send what was asked about long ago.
+            # With a body, this sends the head too. Before Python 3.12 it runs as a separate task,
+            # one turn of the event loop after `send`. If we asked there, a process that is stopped
+            # in between could send a write whose check is long out of date.
             try:
                 ask()
             except Exception as error:  # noqa: BLE001 - it comes to whoever waits for the answer

@@ -1,7 +1,7 @@
-"""What time it is by the API server's own clock, from the `Date` of its answers (RFC 9110, 6.6.1).
+"""The time by the API server's own clock, from the `Date` of its answers (RFC 9110, 6.6.1).
 
-Bounds, not a time: an answer was dated between the moments at which it was asked for and came, and
-in whole seconds. From then on they go by a clock that nobody sets.
+Gives bounds, not a time: an answer is dated in whole seconds, between the request and its arrival.
+From then on the bounds advance with a clock that nobody sets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ServerClock:
         """How far the server's clock is ahead of the steady one, at least and at most."""
 
     def told(self, date: str | None, asked: float, answered: float) -> None:
-        """An answer has this `Date`; both moments by `steady`. What is no date tells nothing."""
+        """Take in the `Date` of an answer; both moments are by `steady`. Ignores invalid dates."""
         try:
             dated = parsedate_to_datetime(date or "")
         except ValueError:
@@ -32,9 +32,9 @@ class ServerClock:
             self._ahead = day - answered, day + _RESOLUTION_SECONDS - asked
 
     def earliest(self) -> float | None:
-        """The least that it can be now, in seconds since the epoch; None before any answer."""
+        """The earliest it can be now, in seconds since the epoch; None before any answer."""
         return None if self._ahead is None else self.steady() + self._ahead[0]
 
     def latest(self) -> float | None:
-        """The most that it can be now; None before any answer."""
+        """The latest it can be now; None before any answer."""
         return None if self._ahead is None else self.steady() + self._ahead[1]

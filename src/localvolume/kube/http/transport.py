@@ -1,7 +1,7 @@
 """One HTTP exchange with the API server: credentials, a turn, a deadline, and errors by name.
 
-There is no queries-per-second wall: API servers have priority and fairness for that. What we keep
-is a limit on requests in flight, and the time that the server asks for with Retry-After.
+There is no client-side QPS limit: API servers have API Priority and Fairness for that. We limit
+only the requests in flight, and wait for as long as the server asks with Retry-After.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HANG_UP_SECONDS: Final = 2.0
 
 
 class Sockets:
-    """For one session: give `make` to its connector, and hang up once it is closed."""
+    """The sockets of one session: give `make` to its connector, and hang up once it is closed."""
 
     def __init__(self) -> None:
         self._made: Final = weakref.WeakSet[socket.socket]()
@@ -39,8 +39,8 @@ class Sockets:
     def make(self, address: tuple[Any, ...]) -> socket.socket:
         """A socket on which the kernel notices a dead peer within 75 s, at no cost to us.
 
-        That is for a server that vanished without a word (a half-open connection); what keeps the
-        connection but says nothing is cut by `watch`.
+        This catches a server that vanished (a half-open connection). `Client.watch` cuts a
+        connection that is alive but silent.
         """
         family, kind, protocol = address[:3]
         made = socket.socket(family, kind, protocol)
@@ -53,11 +53,11 @@ class Sockets:
         return made
 
     async def hang_up(self) -> None:
-        """Wait until all are closed, and let no server delay it.
+        """Wait until all sockets are closed, and let no server delay that.
 
-        A request that was given up, and a connection that was idle for long, say TLS's goodbye in
-        the background, after the session has been closed as well: a loop that ends meanwhile
-        leaves the socket open.
+        The connection of an abandoned request, or one idle for long, does its TLS shutdown in the
+        background, even after the session has been closed: a loop that ends meanwhile leaves the
+        socket open.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(_HANG_UP_SECONDS):
@@ -74,8 +74,8 @@ with importing_lean():
 
 trim_tls_buffers()
 
-# (verb, kind, seconds, error): verb is get, create, patch, delete, list or watch; for a watch the
-# seconds are those until it was open. A request that was cancelled or held back is not reported.
+# (verb, kind, seconds, error): verb is get, create, patch, delete, list or watch; for a watch,
+# seconds is the time until it was open. Requests cancelled or held back are not reported.
 OnRequest = Callable[[str, Kind[Any], float, ApiError | None], None]
 
 
@@ -98,7 +98,7 @@ class Transport:
         self._request_class: Final = request_class(before_write)
         self._timeout: Final = timeout
         self._slots: Final = asyncio.Semaphore(concurrency)
-        # Compressing would cost both sides CPU, and us zlib's memory, for a short way.
+        # Compression would cost both sides CPU, and us zlib's memory; the network path is short.
         self._headers: Final = {
             "User-Agent": user_agent,
             "Accept": "application/json",
@@ -135,7 +135,7 @@ class Transport:
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> bytes:
-        """The body of a good answer, within the timeout, waiting for a turn included."""
+        """Return the body of a successful answer. The timeout includes the wait for a turn."""
         deadline = asyncio.get_running_loop().time() + self._timeout
         try:
             async with asyncio.timeout_at(deadline):
@@ -158,9 +158,8 @@ class Transport:
     async def stream(
         self, verb: str, kind: Kind[Any], path: str
     ) -> AsyncIterator[Callable[[float], Any]]:
-        """Open an answer without end; gives an async function: the next bytes, empty at the end.
-
-        Its argument is how many seconds of silence to bear before it raises TryAgainLater.
+        """Open a streamed answer; gives an async function that returns the next bytes, or b"" at
+        the end. Its argument: after how many seconds of silence it raises TryAgainLater.
         """
         await self._wait_for_leave()
         with self._reported(verb, kind):
@@ -184,7 +183,7 @@ class Transport:
 
     @contextmanager
     def _reported(self, verb: str, kind: Kind[Any]) -> Iterator[None]:
-        """Turn what can go wrong into an ApiError, and tell `on_request`."""
+        """Turn what can go wrong into an ApiError, and report it to `on_request`."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         failure: ApiError | None = None
@@ -205,8 +204,7 @@ class Transport:
             failure = _unreachable(error, "no connection, or it was cut")
             raise failure from error
         except BaseException:
-            # Cancelled, or held back by `before_write`: neither done nor failed, so not a fact
-            # about the server.
+            # Cancelled, or held back by `before_write`: this says nothing about the server.
             started = -1.0
             raise
         finally:
@@ -216,7 +214,7 @@ class Transport:
     async def _send(
         self, method: str, path: str, body: bytes | None, content_type: str
     ) -> aiohttp.ClientResponse:
-        """Send once, and once more if renewing what we identify ourselves with can help."""
+        """Send once, and once more if renewed certificates or credentials can help."""
         renewed = False
         while True:
             token = await self.access.token()
@@ -270,14 +268,14 @@ class Transport:
         return response
 
     async def _wait_for_leave(self) -> None:
-        """Stay away for as long as the server asked us to."""
+        """Wait for as long as the server asked us to stay away."""
         loop = asyncio.get_running_loop()
         while (wait := self._closed_until - loop.time()) > 0:
             if wait > self._timeout:
                 raise TryAgainLater(
                     "the server asked us to stay away", status=429, reason="StayAway", after=wait
                 )
-            # Not all at the same moment when the time is over.
+            # With jitter, so that requests do not all resume at the same moment.
             await asyncio.sleep(wait + random.uniform(0, 0.1))  # noqa: S311 - not a secret
 
     def _too_late(self) -> TryAgainLater:
@@ -285,10 +283,10 @@ class Transport:
 
 
 def _drop(response: aiohttp.ClientResponse) -> None:
-    """Be done with an answer. Where it is not complete, its connection is cut at once.
+    """Release an answer. If it is not complete, cut its connection at once.
 
-    Closing it would wait for the server's goodbye in the background, after the session has been
-    closed as well, and a loop that ends meanwhile leaves the socket open.
+    Closing it would wait for the server's TLS shutdown in the background, even after the session
+    has been closed, and a loop that ends meanwhile leaves the socket open.
     """
     connection = response.connection
     if connection is not None and connection.protocol is not None:
@@ -297,6 +295,6 @@ def _drop(response: aiohttp.ClientResponse) -> None:
 
 
 def _unreachable(error: BaseException, what: str) -> TryAgainLater:
-    # aiohttp's own sentence shows the TLS context's address in memory.
+    # aiohttp's own message shows the TLS context's address in memory.
     why = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     return TryAgainLater(f"{what}: {str(why) or type(why).__name__}", reason="Unreachable")

@@ -29,7 +29,7 @@ _ERROR: Final = "ERROR"
 
 @dataclass(frozen=True, slots=True)
 class MergePatch:
-    """RFC 7386: given keys replace, null removes. A metadata.resourceVersion in it is a lock."""
+    """RFC 7386: given keys replace, null removes. A metadata.resourceVersion is a precondition."""
 
     body: Mapping[str, Any]
 
@@ -40,7 +40,7 @@ class MergePatch:
 
 @dataclass(frozen=True, slots=True)
 class JsonPatch:
-    """RFC 6902: a list of operations; a `test` that fails comes back as LookAgain."""
+    """RFC 6902: a list of operations; a `test` that fails raises LookAgain."""
 
     body: Sequence[Mapping[str, Any]]
 
@@ -84,7 +84,7 @@ _decode_error_event = msgspec.json.Decoder(_ErrorEvent).decode
 
 
 class Codec(Generic[T]):
-    """The decoders for one kind; made once, as making one walks all its types."""
+    """The decoders for one kind. Made once, because making one walks all types of the kind."""
 
     def __init__(self, kind: Kind[T]) -> None:
         self._what: Final = kind.kind
@@ -99,14 +99,14 @@ class Codec(Generic[T]):
         )
 
     def one(self, body: bytes) -> T:
-        """One object. Raises ApiError for what is not one."""
+        """Decode one object. Raises ApiError if it is not one."""
         try:
             return self._one(body)
         except msgspec.DecodeError as error:
             raise _not_kubernetes(error, self._what) from error
 
     def page(self, body: bytes) -> Page[T]:
-        """A list answer. Raises ApiError for what is not one."""
+        """Decode a list answer. Raises ApiError if it is not one."""
         try:
             answer = self._list(body)
         except msgspec.DecodeError as error:
@@ -115,14 +115,14 @@ class Codec(Generic[T]):
         return Page(answer.items or [], meta.resource_version, meta.cont or "", len(body))
 
     def event(self, line: bytes) -> WatchEvent[T]:
-        """A line of a watch. Raises the ApiError that an ERROR event stands for."""
+        """Decode a line of a watch. Raises the ApiError that an ERROR event stands for."""
         try:
             event = self._event(line)
             if event.type != _ERROR:
                 return event
         except msgspec.ValidationError as error:
-            # A Status does not look like our object; the ERROR event tells below. What is not
-            # one either is an object we cannot read.
+            # Perhaps a Status, which does not decode as our object: tried as an ERROR event
+            # below. If it is not one either, it is an object that we cannot read.
             problem: msgspec.DecodeError | None = error
         except msgspec.DecodeError as error:
             raise _not_kubernetes(error, f"{self._what} watch") from error
@@ -141,7 +141,7 @@ _codecs: Final[dict[Kind[Any], Codec[Any]]] = {}
 
 
 def codec(kind: Kind[T]) -> Codec[T]:
-    """The decoders for a kind. Kinds are few and constant, so they stay."""
+    """The decoders for a kind, kept for good: kinds are few and constant."""
     made: Codec[T] | None = _codecs.get(kind)
     if made is None:
         made = _codecs[kind] = Codec(kind)
@@ -149,12 +149,12 @@ def codec(kind: Kind[T]) -> Codec[T]:
 
 
 def _generic(struct: Any, parameter: type) -> Any:
-    """`struct[parameter]`, which a type checker takes only for a parameter it can see."""
+    """`struct[parameter]`, which type checkers accept only if the parameter is known to them."""
     return struct[parameter]
 
 
 def encode(body: object) -> bytes:
-    """JSON. Structs get Kubernetes' field names; read-only mappings are accepted."""
+    """Encode as JSON. Structs get Kubernetes' field names; read-only mappings are accepted."""
     return msgspec.json.encode(body, enc_hook=_as_dict)
 
 

@@ -1,1 +1,1 @@
-"""The cluster process: adoption and lost nodes, decided purely and done by one leader."""
+"""The cluster process: one leader routes claims, adopts volumes and acts on lost nodes."""

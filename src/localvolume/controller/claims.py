@@ -1,8 +1,8 @@
-"""What the leader does about claims: judges them as they, classes, rooms or nodes change.
+"""The leader's role for claims: judges them when they, classes, capacities or nodes change.
 
-Level-triggered as volumes/role.py is, by a queue of its own: claims wait for no volume. An act
-patches our label, and decides nothing. Before anything is done because a Node does not exist, it is
-asked for once more, live: a Node that joined a moment ago may not have come by the watch yet.
+Level-triggered like volumes/role.py, with a queue of its own: claims wait for no volume. An act
+patches our label, and decides nothing. Before anything is done because a Node does not exist, the
+API server is asked once more: the watch may not have brought a Node that has just joined.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ AT_A_TIME: Final = 16
 """How many labels are being written at the same time."""
 
 Due = Route | Unroute | Reschedule
-"""What there is to do about a claim; of all else people are told at most."""
+"""The decisions that call for an act on a claim; all others are at most reported."""
 
 
 @dataclass(eq=False, kw_only=True)
 class RouteActs:
-    """`again(claim, nodes)` decides anew with these Nodes instead of those of the cache; `saw` is
-    told what the API server returned, `told` what was rescheduled."""
+    """`again(claim, nodes)` decides again, with these Nodes instead of the cached ones. `saw` is
+    called with what the API server returned, `told` with what was rescheduled."""
 
     client: Client
     metrics: ControllerMetrics
@@ -81,26 +81,26 @@ class RouteActs:
         again = self.again(action.claim, Nodes([] if node is None else [node]))
         match again:
             case Reschedule():
-                # Without its selected node, and so without the label of it.
+                # Remove the selected node, and with it our label for that node.
                 annotations = {claims.SELECTED_NODE_ANNOTATION: None}
                 labels = {marks.NODE_LABEL: None}
                 patch = bound_to(again.claim, annotations=annotations, labels=labels)
                 await self._patch(again, patch, "rescheduled")
                 self.told(again)
             case Route(gone=""):
-                # The Node is there, and only the watch has not told of it yet.
+                # The Node exists, but the watch has not brought it yet.
                 await self._patch(again, routed(again.claim, again.key), "routed")
             case _:
                 log.debug("%s: %s", key_of(action.claim), again.reason)
 
     async def _must_be_gone(self, claim: PersistentVolumeClaim, name: str) -> None:
-        """Another node may be making the volume: only if that is really not there."""
+        """Raise Superseded if the node is there: it may be making the volume."""
         if name and await self._node(name) is not None:
             raise Superseded(f"{key_of(claim)}: the node {name} is there")
 
     async def _node(self, name: str) -> KnownNode | None:
         if fault_of_object_name(name) is not None:
-            return None  # no Node can have it
+            return None  # no Node can have this name
         try:
             return await self.client.get(NODES, name)
         except NotThere:
@@ -114,12 +114,12 @@ class RouteActs:
 
 
 def routed(claim: PersistentVolumeClaim, key: str | None) -> MergePatch:
-    """The label by which a node's agent finds the claim; None takes it away."""
+    """Patches the label by which a node's agent finds the claim; None removes it."""
     return bound_to(claim, labels={marks.NODE_LABEL: key})
 
 
 class Routes(Leading[Due]):
-    """The claims: each to the node that shall serve it."""
+    """Routes each claim to the node that is to serve it."""
 
     def __init__(self, means: Means) -> None:
         super().__init__(means)
@@ -186,7 +186,7 @@ class Routes(Leading[Due]):
         held = self._ledger.take_out(name)
         try:
             action = None if claim is None else decide(self._facts(claim), claim)
-        except Exception:  # a mistake of ours about one claim must not end the others
+        except Exception:  # a bug that shows with one claim must not stop the others
             log.exception("%s cannot be judged", name)
             return
         self._place(name, action, held)
@@ -206,7 +206,7 @@ class Routes(Leading[Due]):
             self._refused.pop(name, None)
 
     def _place(self, name: str, action: Action | None, held: Held | None) -> None:
-        """Remember at which node it is about to take room, or which one was selected for it."""
+        """Remember on which node it is about to take capacity, or which one was selected."""
         key = ""
         match action:
             case Keep():
@@ -244,7 +244,7 @@ class Routes(Leading[Due]):
         return decide(self._facts(claim, nodes), claim)
 
     def _refusals(self, claim: PersistentVolumeClaim) -> dict[str, Refusal]:
-        """Which nodes gave it back lately: the claim itself says it of one only."""
+        """The nodes that gave it back lately: the claim itself names only the last one."""
         name, told = key_of(claim), refusal(claim)
         known = self._refused.get(name, {})
         if told is not None:

@@ -1,7 +1,7 @@
-"""The cluster process: caches that are always warm, an election, and the role while it leads.
+"""The cluster process: caches that are always warm, an election, and the roles while it leads.
 
-Nothing is decided here. Whatever of this fails for good ends the process, which begins anew: all
-state is in the API server.
+Nothing is decided here. A permanent failure of any part ends the process, which is then restarted:
+all state is in the API server.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ log = logging.getLogger(__name__)
 COMPONENT: Final = "localvolume-controller"
 
 STUCK_SECONDS: Final = 120.0
-"""A leader that has judged nothing for so long, with something waiting, asks to be restarted."""
+"""A leader that has judged nothing for this long, with something waiting, asks for a restart."""
 
 REQUESTS: Final = 32
-"""How many may be in flight: labels for claims must not wait for what lost nodes ask for."""
+"""How many may be in flight: labels for claims must not wait for requests about lost nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseOptions:
-    """Which Lease makes the leader, and its times in seconds, as kube components name them."""
+    """The Lease that elects the leader, and its times in seconds, named as in kube components."""
 
     name: str = COMPONENT
     namespace: str = MY_NAMESPACE.default
@@ -66,12 +66,12 @@ class ControllerOptions:
     pace: Pace = field(default_factory=Pace)
     lease: LeaseOptions = field(default_factory=LeaseOptions)
     clock: Clock = field(default_factory=Clock)
-    """By which it is counted for how long nodes have been lost."""
+    """Measures for how long nodes have been lost."""
     kubeconfig: str | None = None
     listen_address: ListenAddress | None = None
     metrics_path: str = DEFAULT_METRICS_PATH
     metrics_certificate: str | None = None
-    """The directory of the certificate for TLS; None: none, and everyone reads the metrics."""
+    """The directory of the TLS certificate; None: no TLS, and everyone may read the metrics."""
     event_queue_size: int = QUEUE
     """How many Events may wait to be written."""
 
@@ -90,8 +90,8 @@ class Controller:
         self._lease_refused: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Raises AccessInvalid where the API server cannot be reached as configured, OSError where
-        the address for metrics is taken, or there is no certificate for it."""
+        """Raises AccessInvalid if the API server cannot be reached as configured, and OSError if
+        the address for metrics is taken or has no certificate."""
         options = self._options
         secured = None
         if options.metrics_certificate is not None:
@@ -112,7 +112,7 @@ class Controller:
     async def _serve(self) -> None:
         options, lease = self._options, self._options.lease
         access = find_access(options.kubeconfig)
-        # The lease has a client of its own: no crowd of other requests may delay its renewal.
+        # The lease has a client of its own: other requests must not delay its renewal.
         async with Client(
             access, user_agent=COMPONENT, on_request=self._lease_request
         ) as election_client:
@@ -179,7 +179,7 @@ class Controller:
     def _lease_request(
         self, verb: str, kind: Kind[Any], seconds: float, error: ApiError | None
     ) -> None:
-        """Remember what we may not do with the Lease: without it nobody ever leads."""
+        """Remember which requests for the Lease are refused: without them nobody ever leads."""
         self._metrics.request(verb, kind, seconds, error)
         if isinstance(error, TellTheAdministrator):
             self._lease_refused[verb] = str(error)
@@ -214,8 +214,8 @@ class Controller:
 
 # --- the CSIDriver object ----------------------------------------------------------------------
 #
-# Without it, the scheduler heeds no room that we publish. It names no driver that runs: volumes are
-# of the kind `local`, and nothing is attached or mounted through it.
+# Without it, the scheduler ignores the capacities that we publish. No driver of that name runs:
+# volumes are of the type `local`, and nothing is attached or mounted through it.
 
 FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 60.0
@@ -226,7 +226,7 @@ class DriverSpec(Trimmed, frozen=True, kw_only=True):
 
 
 class Driver(KubeObject, frozen=True, kw_only=True):
-    """storage.k8s.io/v1 CSIDriver: of all of it, only whether the scheduler heeds capacities."""
+    """storage.k8s.io/v1 CSIDriver, with only the field that makes the scheduler heed capacities."""
 
     spec: DriverSpec = DriverSpec()
 
@@ -245,14 +245,14 @@ MANIFEST: Final[dict[str, Any]] = {
 
 
 def keeping_driver(client: Client, period: float) -> Loop:
-    """What sees to it at once and every `period` seconds, and says once what is wrong."""
+    """A loop that ensures it at once and every `period` seconds, and says once what is wrong."""
     backoff = Backoff(FIRST_WAIT, LONGEST_WAIT)
 
     async def look() -> float:
         try:
             text = await ensure_driver(client)
         except NotLeading:
-            return backoff.next()  # either this ends now, or it is proved again
+            return backoff.next()  # either this ends now, or leadership is proved again
         except ApiError as error:
             refused = isinstance(error, TellTheAdministrator)
             wait = min(period, LONGEST_WAIT) if refused else backoff.next()
@@ -267,7 +267,7 @@ def keeping_driver(client: Client, period: float) -> Loop:
 
 
 async def ensure_driver(client: Client) -> str:
-    """Create it if it is not there; one that is there stays as it is. What is wrong, "" if nothing.
+    """Create it if it does not exist; never change it. Returns what is wrong, "" if nothing.
 
     Raises ApiError.
     """

@@ -1,6 +1,6 @@
-"""Has the actions of one leadership done, so many at a time, and their objects judged again.
+"""Runs the actions of one leadership, a few at a time, and has their objects judged again.
 
-In memory and for one leadership alone: it says when to try again, never whether something is due.
+Kept in memory, for one leadership: it says when to try again, never whether something is due.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ S = TypeVar("S")
 log = logging.getLogger(__name__)
 
 SETTLE_SECONDS: Final = 0.3
-"""After an act, the watch has this long to tell what it did before the volume is judged again."""
+"""How long after an act its object is judged again: the watch may bring the change meanwhile."""
 
 _ALSO: Final = 0.01
-"""So much later, in seconds, a wait is surely over."""
+"""Seconds added to a wait, so that it is surely over."""
 
 FIRST_WAIT_SECONDS: Final = 0.5
 LONGEST_WAIT: Final = 60.0
 
 
 class Executor(Generic[S]):
-    """Starts actions; objects that are busy, or have to wait, are judged again when they may be
-    done.
+    """Starts actions. Objects that are busy or must wait are judged again when they may begin.
 
-    `do(action)` does one. With `state_of(action)`, the resourceVersion that an action was decided
-    from, nothing waits for the watch: `do` makes known what it did, what was asked for meanwhile is
-    judged when it is done, and after a conflict whatever is decided from a later state may begin.
+    `do(action)` does one. `state_of(action)` is the resourceVersion from which one was decided. If
+    it is given, nothing waits for the watch: `do` makes known what it did, an object that was asked
+    for meanwhile is judged when `do` ends, and after a conflict an action that was decided from
+    another state may begin at once.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Executor(Generic[S]):
         self._asked: set[str] = set()
         self._waiting: OrderedDict[str, None] = OrderedDict()
         self.refused = ""
-        """What the API server does not let us do; "" while the last act was allowed."""
+        """What the API server does not let us do; "" after an act that succeeded."""
 
     def begin(self, name: str, action: S) -> None:
-        """Do it, unless the object is busy or waits. What finds no place is judged anew then."""
+        """Do it, unless the object is busy or must wait. If all is full, it is judged later."""
         failing = self._runner.known(name, action)
         if failing is not None and self._is_news(failing, action):
             failing.not_before = 0.0
@@ -81,13 +81,13 @@ class Executor(Generic[S]):
             case Answer.BUSY:
                 self._asked.add(name)
             case Answer.EARLY:
-                # What is asked for at an earlier time may have displaced the request for this one.
+                # A request for an earlier time may have displaced the one for this time.
                 self._queue.later(name, self._runner.left(name, action) + _ALSO)
             case Answer.FULL:
                 self._waiting[name] = None
 
     def _is_news(self, failing: Failing, action: S) -> bool:
-        """Whether it is decided from a later state than the one that turned out to be outdated."""
+        """Whether it was decided from another state than the one that turned out to be outdated."""
         return (
             self._state_of is not None
             and failing.note is not None
@@ -95,7 +95,7 @@ class Executor(Generic[S]):
         )
 
     def forget(self, name: str) -> None:
-        """Nothing is to be done about this object."""
+        """Note that nothing is to be done about this object."""
         self._waiting.pop(name, None)
         self._asked.discard(name)
         if name not in self._runner.busy:
@@ -104,7 +104,7 @@ class Executor(Generic[S]):
             self._wake_one()
 
     async def stop(self) -> None:
-        """Give up all that is under way: whoever leads next finds what there is to do."""
+        """Give up all that is under way: the next leader finds out what is to be done."""
         self._waiting.clear()
         await self._runner.end()
 
@@ -136,11 +136,11 @@ class Executor(Generic[S]):
                 if isinstance(error, TellTheAdministrator) and error.status in (401, 403):
                     self.refused = str(error)
                 log.warning("%s: tried again in %.1f s: %s", name, wait, error)
-            case _:  # a mistake of ours about one object must not end the others
+            case _:  # a bug that shows with one object must not stop the others
                 log.error("%s: tried again in %.1f s: unexpected", name, wait, exc_info=error)
         return wait
 
     def _wake_one(self) -> None:
-        """Have the longest waiting judged anew; where nothing comes of that, the next is woken."""
+        """Have the longest waiting object judged again. If nothing is due, the next is woken."""
         if self._waiting:
             self._queue.add([self._waiting.popitem(last=False)[0]])

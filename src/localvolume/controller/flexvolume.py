@@ -1,10 +1,10 @@
-"""What the leader does about FlexVolume: PersistentVolumes for claims, and their end after them.
+"""The leader's role for FlexVolume: makes PersistentVolumes for claims, and deletes them after use.
 
-Level-triggered as volumes/role.py is, by a queue of its own. Claims are known on it as
+Level-triggered like volumes/role.py, with a queue of its own. Claims are queued as
 `namespace/name`, PersistentVolumes by their names, which have no slash.
 
-The caches keep little of a claim, and a watch may be late: what an action rests on is read whole
-from the API server right before, and the same rules must still call for it.
+The caches keep little of a claim, and a watch may be late: right before an action, the objects it
+rests on are read whole from the API server, and the same rules must still call for it.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ from localvolume.volumes.patches import secured
 log = logging.getLogger(__name__)
 
 AT_A_TIME: Final = 16
-"""How many claims and volumes something is done about at the same time."""
+"""How many actions on claims and volumes run at the same time."""
 
 
 Due = Provision | Delete
-"""What there is to do; of all else that can be decided, people are told at most."""
+"""The decisions that call for an act; all others are at most reported."""
 
 _SOURCE = ""
-"""The library's label `source` tells what a claim is filled from; ours are never filled."""
+"""The library's label `source` says what a claim is filled from; ours never are."""
 
 
 @dataclass(eq=False, kw_only=True)
 class FlexActs:
-    """`claim_again` and `volume_again` decide anew about what was just read; `saw` is told what the
-    API server returned, `cannot` what turned out to be refused or held."""
+    """`claim_again` and `volume_again` decide again, from what was just read. `saw` is called with
+    what the API server returned, `cannot` with what turned out to be refused or held."""
 
     client: Client
     events: EventRecorder
@@ -242,7 +242,7 @@ class FlexVolumes(Leading[Due]):
     def _judge(self, name: str) -> None:
         try:
             action = self._decide(name)
-        except Exception:  # a mistake of ours about one object must not end the others
+        except Exception:  # a bug that shows with one object must not stop the others
             log.exception("%s cannot be judged", name)
             return
         match action:
@@ -258,7 +258,7 @@ class FlexVolumes(Leading[Due]):
                 self._executor.forget(name)
 
     def _decide(self, name: str) -> Action | None:
-        """What is due; None where that changes only with the object itself."""
+        """What is due; None if that changes only with the object itself."""
         if "/" in name:
             claim = self._demand.claims.items.get(name)
             if claim is None or claims.provisioner_of(claim) not in self._served:
@@ -275,7 +275,7 @@ class FlexVolumes(Leading[Due]):
         return action
 
     def _keep_open(self, name: str, volume: str) -> None:
-        """`volume`: what happens to that name concerns this claim too."""
+        """Judge it again when a Node changes, or the PersistentVolume that is named `volume`."""
         if (before := self._open.get(name)) and before != volume:
             self._namesakes.pop(before, None)
         self._open[name] = volume
@@ -290,7 +290,7 @@ class FlexVolumes(Leading[Due]):
         storage_class = self._demand.classes.items.get(claims.class_of(claim))
         node = self._cluster.nodes_now().by_name(claims.selected_node(claim))
         if node is not None and storage_class is not None and not allows(storage_class, node):
-            node = None  # claims.py has another one chosen
+            node = None  # claims.py has the scheduler choose another
         name = claims.volume_name(claim.metadata.uid)
         facts = ClaimFacts(
             served=self._served,
@@ -316,7 +316,7 @@ class FlexVolumes(Leading[Due]):
     # --- telling -------------------------------------------------------------------------------
 
     def _cannot(self, action: Refuse | Hold) -> None:
-        """Said once, and again after a while: Events expire."""
+        """Report this once, and again after a while: Events expire."""
         if isinstance(action, Refuse):
             about, reason = ObjectRef.of_claim(action.claim.metadata), EVENT_FAILED
             name, class_name = key_of(action.claim), claims.class_of(action.claim)
@@ -334,6 +334,6 @@ class FlexVolumes(Leading[Due]):
 
 
 def _state_of(action: Due) -> str:
-    """The resourceVersion that an action was decided from."""
+    """The resourceVersion from which an action was decided."""
     about = action.claim if isinstance(action, Provision) else action.volume
     return about.metadata.resource_version

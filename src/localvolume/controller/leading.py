@@ -1,4 +1,4 @@
-"""What the roles of a leader have in common: what each works with, and what it is asked."""
+"""What the roles of a leader have in common: what each works with, and how it runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from localvolume.kube.events import EventRecorder
 from localvolume.volumes.periods import Clock
 
 SLICE_SECONDS: Final = 0.02
-"""How long judging may keep everything else waiting."""
+"""How long judging may block the event loop."""
 
 
 S = TypeVar("S")
@@ -28,11 +28,10 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often and how much at once; times in seconds.
+    """How often things are done, and how many at once; times in seconds.
 
-    Volumes of lost nodes are judged every `lost`, all volumes every `resync`. That no node takes a
-    claim is said once it has been so for `nowhere`: agents need a moment to publish what room there
-    is for a class that is new.
+    Volumes of lost nodes are judged every `lost`, all volumes every `resync`. A claim that no node
+    takes is reported after `nowhere`: agents need a moment to publish capacities for a new class.
     """
 
     lost: float = 10.0
@@ -72,16 +71,16 @@ class Leading(ABC, Generic[S]):
 
     @property
     def refused(self) -> str:
-        """What the API server does not let us do, "" where nothing."""
+        """What the API server does not let us do, "" if nothing."""
         return self._executor.refused
 
     @property
     def behind(self) -> float:
-        """For how many seconds something has waited to be judged, without anything having been."""
+        """For how many seconds nothing has been judged, although something waits."""
         return time.monotonic() - self._turned if len(self._queue) else 0.0
 
     async def run(self) -> None:
-        """Never returns; on cancellation gives up what is under way."""
+        """Run until cancelled, then give up what is under way."""
         await self._start()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -109,15 +108,15 @@ class Leading(ABC, Generic[S]):
 
     @abstractmethod
     async def _start(self) -> None:
-        """Wait for all that is judged by; from then on, hear of what changes."""
+        """Wait until everything that judging needs is known; from then on, listen for changes."""
 
     @abstractmethod
     def _hear_nothing(self) -> None:
-        """What changes is nothing to this leadership any more."""
+        """Stop listening for changes."""
 
     @abstractmethod
     def _judging(self) -> Callable[[str], object]:
-        """What judges one name, for one slice of time."""
+        """The function that judges one name, for one slice of time."""
 
     def _judged(self) -> None:
         """Called after each slice."""
@@ -127,7 +126,7 @@ class Leading(ABC, Generic[S]):
 
     @abstractmethod
     def _resync(self) -> None:
-        """Have everything judged again, and say anew what is still so: Events expire."""
+        """Have everything judged again, and report again what is still so: Events expire."""
 
 
 async def _every(seconds: float, act: Callable[[], object]) -> NoReturn:

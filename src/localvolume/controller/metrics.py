@@ -1,4 +1,4 @@
-"""The controller's metrics: those of upstream's node-cleanup by their names, and ours."""
+"""The controller's metrics: those of upstream's node-cleanup under their names, and ours."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from localvolume.process.metrics import ProcessMetrics, counter, gauge
 
 
 class ControllerMetrics(ProcessMetrics):
-    """All of them, on one registry of the process's own. Those that begin with `controller_` are
-    of sig-storage-lib-external-provisioner, with which elastic's provisioner was made."""
+    """All of them, on the process's own registry. Those that begin with `controller_` come from
+    sig-storage-lib-external-provisioner, on which elastic's provisioner is built."""
 
     # fmt: off
     volumes_deleted = counter("local_volume_node_cleanup_persistentvolume_delete_total",
@@ -61,7 +61,7 @@ class ControllerMetrics(ProcessMetrics):
         self._actions: dict[str, tuple[str, str]] = {}
 
     def watch(self, cluster: Cluster, demand: Demand) -> None:
-        """Show how much is held, whenever somebody asks."""
+        """Show how many objects are held, counted on each scrape."""
         held: dict[str, Mapping[str, object]] = {
             "persistentvolumes": cluster.volumes.items,
             "nodes": cluster.nodes.items,
@@ -73,7 +73,7 @@ class ControllerMetrics(ProcessMetrics):
             self.cached.labels(resource).set_function(partial(_count, items))
 
     def leading(self, leads: bool) -> None:
-        """Whether this replica acts. What is lost is told by the one that does."""
+        """Set whether this replica leads. Only the leader reports lost volumes."""
         self.leader.set(leads)
         if not leads:
             for known in set(self._actions.values()):
@@ -81,7 +81,7 @@ class ControllerMetrics(ProcessMetrics):
             self._actions.clear()
 
     def judged(self, name: str, action: Action | None) -> bool:
-        """Count the volume where it stands now (None: it is gone); whether its node is lost."""
+        """Count the volume under what is due now (None: it is gone). True if its node is lost."""
         fate = _action(action) if action is not None else ""
         before = self._actions.pop(name, None)
         if before is not None:

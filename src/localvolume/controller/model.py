@@ -10,14 +10,14 @@ from localvolume.volumes import marks
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What may be done about a lost node, and when; times in seconds since the node was missed.
+    """What may be done about a lost node, and when; times in seconds since it was found missing.
 
     `delete_classes` are the StorageClasses whose claims and PersistentVolumes may be removed; for
-    all others it is only said what would be. `claim_delay` is upstream's --pvc-deletion-delay.
-    `return_period` is how long a node may be away and come back with its disks: that long, a
-    volume that a tenant used and nobody cleaned is kept on record. `provisioners` are those whose
-    claims are routed and whose PersistentVolumes are adopted; `flex_drivers` those whose claims get
-    a FlexVolume PersistentVolume.
+    all others, Events only say what would be done. `claim_delay` is upstream's
+    --pvc-deletion-delay. `return_period` is how long a node may be away and come back with its
+    disks: the PersistentVolume of a volume that a tenant used and nobody cleaned is kept that long.
+    The claims of `provisioners` are routed and their PersistentVolumes adopted; the claims of
+    `flex_drivers` get a FlexVolume PersistentVolume.
     """
 
     delete_classes: frozenset[str] = frozenset()
@@ -28,13 +28,13 @@ class Policy:
 
     @property
     def makers(self) -> frozenset[str]:
-        """All whose PersistentVolumes were made for claims."""
+        """All provisioners and drivers whose PersistentVolumes are made for claims."""
         return self.provisioners | self.flex_drivers
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What should happen about one PersistentVolume, and why (a clause for people)."""
+    """What should happen to one PersistentVolume, and why (a clause for people)."""
 
     volume: PersistentVolume
     reason: str
@@ -49,21 +49,21 @@ class Adopt(Action):
 
 @dataclass(frozen=True, slots=True)
 class MarkLost(Action):
-    """Write down since when its node is missing, and tell people; `then` is what follows."""
+    """Mark since when its node is missing, and report that; `then` is what follows."""
 
     then: str
 
 
 @dataclass(frozen=True, slots=True)
 class MarkReturned(Action):
-    """A node that can serve it is there again: forget since when none was, and tell people."""
+    """A node that can serve it is there again: remove the mark, and report that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report(Action):
     """Do nothing about a volume whose node is lost; `would` says what deleting would do.
 
-    Empty where nothing would be done in any case.
+    It is empty if nothing would be done in any case.
     """
 
     would: str = ""
@@ -71,21 +71,21 @@ class Report(Action):
 
 @dataclass(frozen=True, slots=True)
 class Wait(Action):
-    """Not yet: look again after so many seconds."""
+    """Not yet: judge again after `seconds`."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteClaim(Action):
-    """Delete the claim that holds it, so that its pod can be given a volume elsewhere."""
+    """Delete the claim that holds it, so that its pod can get a volume elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteVolume(Action):
     """Delete the PersistentVolume and let the object go, uncleaned.
 
-    `abandons` says that a tenant's data may be on the disk still, wherever that is now.
+    `abandons` says that a tenant's data may still be on the disk, wherever that is now.
     """
 
     abandons: bool
@@ -93,7 +93,7 @@ class DeleteVolume(Action):
 
 @dataclass(frozen=True, slots=True)
 class LetGo(Action):
-    """It is being deleted already: take our finalizer away, as no agent can."""
+    """It is already being deleted: remove our finalizer, because no agent can."""
 
     abandons: bool
 

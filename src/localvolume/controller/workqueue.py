@@ -1,4 +1,4 @@
-"""Which volumes are to be judged, now or later: each at most once, whoever asks how often."""
+"""Which objects are to be judged, now or later: each once, however often somebody asks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 _SLACK_SECONDS: Final = 0.25
-"""How much later than asked for is soon enough; less would keep a name twice for nothing."""
+"""How much later than asked for is soon enough, so that a name is not queued twice for little."""
 
 
 class WorkQueue:
@@ -28,13 +28,13 @@ class WorkQueue:
         return len(self._now)
 
     def add(self, names: Iterable[str]) -> None:
-        """To be judged as soon as possible."""
+        """Have these judged as soon as possible."""
         self._now.update(dict.fromkeys(names))
         if self._now:
             self._wake.set()
 
     def later(self, name: str, seconds: float) -> None:
-        """To be judged after that time at the latest; something else may call for it earlier."""
+        """Have it judged after `seconds` at the latest; something else may call for it earlier."""
         due = time.monotonic() + seconds
         if self._due.get(name, due + 2 * _SLACK_SECONDS) <= due + _SLACK_SECONDS:
             return
@@ -43,11 +43,11 @@ class WorkQueue:
         self._set_alarm()
 
     async def wait(self) -> None:
-        """Until something is to be judged."""
+        """Wait until something is to be judged."""
         await self._wake.wait()
 
     def pop(self) -> str | None:
-        """The next one, None where there is none now."""
+        """The next name; None if there is none now."""
         if not self._now:
             self._wake.clear()
             return None

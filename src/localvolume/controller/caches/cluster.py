@@ -1,6 +1,6 @@
 """What the controller knows of volumes and nodes, and which volumes a Node matters to.
 
-Both replicas keep this up to date; only the leader hears of what changes.
+Both replicas keep this up to date; only the leader listens for changes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from localvolume.volumes import affinity, marks
 
 
 def _nobody(_old: object, _new: object) -> None:
-    """Hears of changes until somebody wants to."""
+    """Ignores changes until somebody listens for them."""
 
 
 class Cluster:
     """`listener` is called with the names of the PersistentVolumes that are to be judged again.
 
-    `on_volume` and `on_node` hear of every change that is not a heartbeat.
+    `on_volume` and `on_node` are called for every change that is not a heartbeat.
     """
 
     def __init__(self, client: Client) -> None:
@@ -32,12 +32,12 @@ class Cluster:
         self.on_volume: Callable[[KnownVolume | None, KnownVolume | None], None] = _nobody
         self.on_node: Callable[[KnownNode | None, KnownNode | None], None] = _nobody
         self._naming: dict[str, set[str]] = {}
-        """Which PersistentVolumes name a host; "": those that any Node may concern."""
+        """The PersistentVolumes that name a host; "": those that any Node may concern."""
         self._now: Nodes | None = None
 
     @property
     def synced(self) -> bool:
-        """Whether both lists have been read: before that, a Node that is not seen says nothing."""
+        """Whether both lists have been read: before that, a missing Node means nothing."""
         return self.volumes.synced.is_set() and self.nodes.synced.is_set()
 
     async def wait_synced(self) -> None:
@@ -45,13 +45,13 @@ class Cluster:
         await self.nodes.synced.wait()
 
     def nodes_now(self) -> Nodes:
-        """The Nodes there are, as the watch has told."""
+        """The Nodes as of the watch's latest event."""
         if self._now is None:
             self._now = Nodes(self.nodes.items.values())
         return self._now
 
     def problems(self) -> dict[str, str]:
-        """Why the caches are not what they should be, by resource; empty where they are."""
+        """Why the caches are incomplete or refused, by resource; empty if none is."""
         return unready(self.volumes, self.nodes)
 
     # --- what changes --------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class Cluster:
         self._now = None
         self.on_node(old, new)
         if same:
-            return  # whether it takes pods now is nothing to a volume that is there
+            return  # whether it takes pods does not matter to a volume that is there
         concerned = set(self._naming.get("", ()))
         for node in (old, new):
             if node is not None:

@@ -1,6 +1,6 @@
-"""What the controller knows of claims, their classes and the room there is; and whom it concerns.
+"""What the controller knows of claims, classes and capacities, and which claims a change concerns.
 
-Both replicas keep this up to date; only the leader hears of what changes.
+Both replicas keep this up to date; only the leader listens for changes.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from localvolume.volumes.capacity import bytes_of
 
 
 class Listener(Protocol):
-    """Whoever routes: told which claims may now be decided differently."""
+    """Routes claims, and is told which ones may now be decided differently."""
 
     def claims_changed(self, names: Iterable[str]) -> None:
         """These are to be judged again."""
 
     def capacity_grew(self, class_name: str) -> None:
-        """A node has more room for the class than before."""
+        """A node has more capacity for the class than before."""
 
     def node_changed(self, name: str) -> None:
         """A Node came, went, or has other labels or takes pods again."""
 
 
 class FlexListener(Protocol):
-    """Whoever makes and deletes FlexVolume PersistentVolumes: told what may be due now."""
+    """Makes and deletes FlexVolume PersistentVolumes, and is told what may be due now."""
 
     def claims_changed(self, names: Iterable[str]) -> None:
         """These are to be judged again."""
@@ -54,7 +54,7 @@ class FlexListener(Protocol):
 
 
 class Demand:
-    """Claims of all namespaces, classes, and the capacities that agents of ours publish."""
+    """Claims of all namespaces, classes, and the capacities that our agents publish."""
 
     def __init__(self, client: Client, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -74,17 +74,17 @@ class Demand:
         cluster.on_node = self._node_changed
 
     async def wait_synced(self) -> None:
-        """Until all is known that a claim is judged by."""
+        """Wait until everything that judging a claim needs is known."""
         await self._cluster.wait_synced()
         for informer in (self.claims, self.classes, self.capacities):
             await informer.synced.wait()
 
     def problems(self) -> dict[str, str]:
-        """Why the caches are not what they should be, by resource; empty where they are."""
+        """Why the caches are incomplete or refused, by resource; empty if none is."""
         return unready(self.claims, self.classes, self.capacities)
 
     def offers(self, class_: StorageClass) -> Offers:
-        """What nodes have for a class, as the watches have told."""
+        """What nodes have for a class, as of the watches' latest events."""
         name = class_.metadata.name
         found = self._offers.get(name)
         if found is None:
@@ -119,7 +119,7 @@ class Demand:
             if old is not None:
                 self._by_class.get(old.storage_class_name, {}).pop(key_of(old), None)
             return
-        # Its class cannot be changed.
+        # The class of a capacity is immutable.
         self._by_class.setdefault(new.storage_class_name, {})[key_of(new)] = new
         before = _sizes(old) if old is not None else (-1, -1)
         if self.listener is not None and _problem(old) != _problem(new):
@@ -129,7 +129,7 @@ class Demand:
             self.listener.capacity_grew(new.storage_class_name)
 
     def _volume_changed(self, old: KnownVolume | None, new: KnownVolume | None) -> None:
-        """A claim must know whether its volume is one of ours, whichever is seen first."""
+        """Have its claim judged if their labels differ, whichever of the two is seen first."""
         if self.flex_listener is not None:
             # One of them is there.
             self.flex_listener.volume_changed((new or old).metadata.name)  # type: ignore[union-attr]

@@ -1,8 +1,8 @@
-"""Nodes and PersistentVolumes as the controller keeps them: all there are, so as little as can be.
+"""Nodes and PersistentVolumes as the controller keeps them: all of them, so as little as possible.
 
 Twenty thousand PersistentVolumes are held, twice (each replica keeps its cache warm). What no
-decision of ours reads is dropped as soon as an object is decoded; what many have alike is kept
-once. Objects from here are never written back whole, only patched.
+decision of ours reads is dropped as soon as an object is decoded; equal parts of many objects are
+kept once. Objects from here are never written back whole, only patched.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _LOCAL: Final = LocalSource()
 _HOST_PATH: Final = HostPathSource()
 _FLEX: Final = {driver: FlexVolumeSource(driver=driver) for driver in marks.FLEX_DRIVERS}
 
-# The annotations of a node's volumes are alike until claims come. Forgetting costs only memory.
+# A node's volumes have equal annotations until they are claimed. Clearing this costs only memory.
 _SHARED_LIMIT: Final = 8192
 _shared: Final[dict[tuple[tuple[str, str], ...], Mapping[str, str]]] = {}
 
 
 def few(all_of: Mapping[str, str], wanted: frozenset[str]) -> Mapping[str, str]:
-    """Those of the wanted keys that are there; equal maps are the same object."""
+    """Keep only the wanted keys; equal maps become the same object."""
     return _shared_map(tuple((key, value) for key, value in all_of.items() if key in wanted))
 
 
@@ -73,7 +73,7 @@ class VolumeMeta(Meta, frozen=True, kw_only=True):
         notes = self.annotations or NO_STRINGS
         kept = [(key, value) for key, value in notes.items() if key in _ANNOTATIONS]
         if marks.POOL_ANNOTATION in notes:
-            kept.append(_POOL)  # that it has one decides; which, is its agent's business
+            kept.append(_POOL)  # whether it has one decides; only its agent needs to know which
         put(
             self,
             labels=few(self.labels or NO_STRINGS, _LABELS),
@@ -86,7 +86,7 @@ class VolumeMeta(Meta, frozen=True, kw_only=True):
 
 class VolumeSpec(PVSpec, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
-        # Which path it is, is its agent's business; that it is local decides.
+        # Decisions depend on whether it is local; only its agent needs to know the path.
         local = None if self.local is None else _LOCAL
         host_path = None if self.host_path is None else _HOST_PATH
         flex = None if self.flex_volume is None else _FLEX.get(self.flex_volume.driver)
@@ -107,7 +107,7 @@ _NO_VOLUME_STATUS: Final = VolumeStatus()
 
 
 class KnownVolume(PersistentVolume, frozen=True, kw_only=True):
-    """A PersistentVolume without what no decision of the controller reads."""
+    """A PersistentVolume with only what the controller's decisions read."""
 
     metadata: VolumeMeta = _NO_VOLUME_META
     spec: VolumeSpec = _NO_VOLUME_SPEC
@@ -115,7 +115,7 @@ class KnownVolume(PersistentVolume, frozen=True, kw_only=True):
 
 
 class PlainMeta(Meta, frozen=True, kw_only=True):
-    """Of what is there only by its name and its labels."""
+    """Metadata of objects of which only identity and labels matter."""
 
     def __post_init__(self) -> None:
         put(self, annotations=NO_STRINGS, finalizers=(), owner_references=())

@@ -1,6 +1,6 @@
 """Claims, classes and capacities as the controller keeps them; see trimmed.py.
 
-Of a bound claim only its volume, its label and its name remain: nothing else of it is ever read.
+A bound claim keeps only its volume, its label and its name: nothing else of it is ever read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which nodes offer room to a class, and which of them takes a claim: pure.
+"""Which nodes offer capacity for a class, and which of them takes a claim: pure.
 
-What nodes offer is what their agents publish as CSIStorageCapacity. An agent takes its time to
-publish less, so what was routed to a node and is not bound yet is subtracted here.
+Agents publish what nodes offer as CSIStorageCapacity. They need some time to publish less, so what
+was routed to a node and is not bound yet is subtracted here.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from localvolume.volumes.capacity import bytes_of, quantity
 DRIVER_LABEL: Final = "csi.storage.k8s.io/drivername"
 
 REFUSED_SECONDS: Final = 300.0
-"""For so long a node that gave a claim back is not asked again."""
+"""How long a node that gave a claim back is not asked again."""
 
 _NAMED: Final = 4
-"""Of how many nodes people are told why they do not take a claim."""
+"""For how many nodes a message says why they do not take a claim."""
 
 SHUT: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """The taints of a node that is not ready."""
@@ -35,10 +35,10 @@ SHUT: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one node has for one class, in bytes: the largest volume that fits, and room in all.
+    """What one node has for one class, in bytes: the largest volume that fits, and the total.
 
-    `why_not` says why nothing may be sent there, "" where it may; `problem` why some of its pools,
-    or all, cannot serve the class.
+    `why_not` says why nothing may be routed there, "" if it may. `problem` says why some or all of
+    its pools cannot serve the class.
     """
 
     node: str
@@ -52,19 +52,19 @@ class Offer:
 Offers = Sequence[Offer]
 
 Lack = Literal["pool", "room", "node"]
-"""What is missing where no node takes a claim: any pool for its class, room in one of the pools
-that would take it, or a node whose pool may be used at all."""
+"""What is missing if no node takes a claim: any pool for its class, room in a pool that would take
+it, or a node whose pool may be used at all."""
 
 
 def driver_label(provisioner: str) -> str:
-    """The provisioner as agents write it into a label, whose values have no "/"."""
+    """The provisioner as agents write it into a label, whose value must not have a "/"."""
     return marks.node_key(provisioner.replace("/", "_"))
 
 
 def offers_for(
     class_: StorageClass, capacities: Iterable[CSIStorageCapacity], nodes: Nodes
 ) -> Offers:
-    """One for each Node that is there and publishes room for the class, by name."""
+    """One offer for each Node that is there and publishes capacity for the class, by name."""
     driver, found = driver_label(class_.provisioner), dict[str, Offer]()
     for thing in capacities:
         labels = thing.metadata.labels
@@ -83,7 +83,7 @@ def offers_for(
         problem = thing.metadata.annotations.get(marks.PROBLEM_ANNOTATION, "")
         capacity = largest if capacity is None else capacity
         offer = Offer(name, marks.node_key(name), largest, capacity, why_not, problem)
-        # Where there are two, one of them is about to go.
+        # If there are two, one of them is about to go.
         if name not in found or _ranks(offer) > _ranks(found[name]):
             found[name] = offer
     return [found[name] for name in sorted(found)]
@@ -96,14 +96,14 @@ def choose(
     taken: Mapping[tuple[str, str], int],
     refused: Mapping[str, str],
 ) -> Offer | None:
-    """The one with the most room left that takes so many bytes; the first by name of several.
+    """The offer with the most capacity left that takes `wanted` bytes; of equals, the first.
 
-    `refused` says why nodes gave the claim back, by name, "" where that is not known.
+    `refused` says by node name why nodes gave the claim back, "" if that is not known.
     """
     best: Offer | None = None
     most = -1
     for offer in offers:
-        # What is asked first is what is quickest: with a thousand nodes, that counts.
+        # The quickest checks come first: with a thousand nodes, that counts.
         if offer.capacity > most and offer.largest >= wanted:
             left = offer.capacity - taken.get((provisioner, offer.key), 0)
             if left > most and not _why_none(offer, wanted, left, refused):
@@ -118,7 +118,7 @@ def why_none(
     taken: Mapping[tuple[str, str], int],
     refused: Mapping[str, str],
 ) -> str:
-    """Why none of them takes it, a few by name."""
+    """Why no offer takes it, with a few nodes by name."""
     if not offers:
         return f"no node publishes room for its class, of {quantity(wanted)} that it asks for"
     texts = [
@@ -132,8 +132,8 @@ def why_none(
 
 
 def lack(offers: Offers, refused: Mapping[str, str]) -> Lack:
-    """What is missing, where none of them takes a claim: room only if nothing else is in the way
-    of one of them at least."""
+    """What is missing if no offer takes a claim. It is room only if nothing else is in the way of
+    at least one offer."""
     if not offers:
         return "pool"
     fit = any(
@@ -160,9 +160,9 @@ def _why_none(offer: Offer, wanted: int, left: int, refused: Mapping[str, str]) 
 
 
 def allows(class_: StorageClass, node: Node) -> bool:
-    """Whether the class's allowedTopologies mean the node: any term, all expressions of it.
+    """Whether the class's allowedTopologies match the node: all expressions of any one term.
 
-    As the scheduler reads it, a term without any expression means no node, and no term means all.
+    As for the scheduler, a term without expressions matches no node, and no terms match all.
     """
     terms = class_.allowed_topologies
     labels = node.metadata.labels

@@ -1,8 +1,8 @@
 """Which node must serve a claim, and why: pure.
 
 A table of rules, as in ``volumes``: the first answer counts. A claim is routed by our label alone;
-only a selected node that does not exist is ever taken away. What an action rests on beyond the
-claim (that a Node is really not there) is asked of the API server before it is done.
+a selected node is removed only if it does not exist or its class does not allow it. If an action
+rests on the absence of a Node, the API server is asked once more before the action is done.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EVENT_FAILED = "ProvisioningFailed"
 
 
 class Refusal(NamedTuple):
-    """A node gave the claim back: when (seconds since the epoch), and why ("": nobody said)."""
+    """A node gave the claim back: when (seconds since the epoch), and why ("": not known)."""
 
     since: float
     why: str = ""
@@ -43,7 +43,7 @@ class Facts:
     """What is known when one claim is judged; `now` in seconds since the epoch.
 
     `offers` says what nodes have for a class. `taken` is how many bytes were routed to a node (by
-    provisioner and node key) and are not bound yet, without this claim. `refused` are the
+    provisioner and node key) and are not bound yet, not counting this claim. `refused` are the
     nodes, by name, that gave the claim back.
     """
 
@@ -60,7 +60,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What should happen about one claim, and why (a clause for people)."""
+    """What should happen to one claim, and why (a clause for people)."""
 
     claim: PersistentVolumeClaim
     reason: str
@@ -68,7 +68,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Route(Action):
-    """Write this node's key as our label. `gone` names a node that must really not exist first."""
+    """Write this node's key as our label. `gone`: a node that must be checked not to exist."""
 
     key: str
     gone: str = ""
@@ -76,16 +76,16 @@ class Route(Action):
 
 @dataclass(frozen=True, slots=True)
 class Unroute(Action):
-    """Take our label away. `gone` as for Route."""
+    """Remove our label. `gone` as for Route."""
 
     gone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Reschedule(Action):
-    """Take the selected node away (with our label), so that the scheduler chooses another one.
+    """Remove the selected node (and our label), so that the scheduler chooses another one.
 
-    Said on the claim. `node` is looked up before that, live.
+    Reported on the claim. Before that, `node` is looked up in the API server.
     """
 
     node: str
@@ -93,15 +93,15 @@ class Reschedule(Action):
 
 @dataclass(frozen=True, slots=True)
 class Nowhere(Action):
-    """No node can take it now: say why, and look again when rooms or nodes change."""
+    """No node can take it now: say why, and judge again when capacities or nodes change."""
 
     lack: Lack
 
 
 @dataclass(frozen=True, slots=True)
 class Keep(Action):
-    """It is as it should be, or none of our business. `here` is the node key it is routed to
-    while it is not bound: that much room will be taken there."""
+    """It is as it should be, or none of our business. `here` is the key of the node to which it is
+    routed while it is not bound: it will take capacity there."""
 
     here: str = ""
 
@@ -142,7 +142,7 @@ def bound(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
 
 
 def asked_of_nobody(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
-    """Before its first pod no provisioner is asked to serve it: people are only told."""
+    """No provisioner is asked to serve it before its first pod: problems are only reported."""
     class_ = facts.classes.get(claims.class_of(claim))
     if claims.provisioner_of(claim) or class_ is None:
         return None
@@ -151,7 +151,7 @@ def asked_of_nobody(facts: Facts, claim: PersistentVolumeClaim) -> Action | None
 
 
 def not_ours(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
-    """Whose it is: the annotation of kube-controller-manager and the class must say the same."""
+    """kube-controller-manager's annotation and the class must name the same served provisioner."""
     provisioner = claims.provisioner_of(claim)
     if not provisioner:
         return Keep(claim, "no provisioner is asked to serve it")
@@ -167,7 +167,7 @@ def not_ours(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
 
 
 def selected(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
-    """A node that was selected decides, in either binding mode."""
+    """The selected node decides, in either binding mode."""
     name = claims.selected_node(claim)
     if not name:
         return None
@@ -187,7 +187,7 @@ def selected(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
 
 
 def flex(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
-    """Its PersistentVolume is made here (``provision``), and bound to a node then or later."""
+    """The controller makes its PersistentVolume (``provision``); it gets a node then or later."""
     return Keep(claim, "no agent makes its volume") if _is_flex(facts, claim) else None
 
 
@@ -200,7 +200,7 @@ def waits(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
 
 
 def routed(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
-    """Somebody may be making its volume there: it stays, unless that node said no or is gone."""
+    """An agent may be making its volume: it stays there, unless that node refused it or is gone."""
     key = _label(claim)
     node = facts.nodes.by_key(key)
     if not key or node is None or _is_refused(facts, node.metadata.name):
@@ -210,7 +210,7 @@ def routed(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
 
 def immediate(facts: Facts, claim: PersistentVolumeClaim) -> Action:
     label = _label(claim)
-    # A key that is not a name cannot be looked up; what it stands for may be told by the caches.
+    # A key that is not a name cannot be looked up in the API server: only the cache can resolve it.
     gone = label if label and facts.nodes.by_key(label) is None else ""
     found = _best(facts, claim)
     if isinstance(found, Offer):
@@ -219,7 +219,7 @@ def immediate(facts: Facts, claim: PersistentVolumeClaim) -> Action:
 
 
 def _in_vain(facts: Facts, claim: PersistentVolumeClaim) -> Nowhere | None:
-    """Why the scheduler will find no node, where pools have a problem, of which it cannot know."""
+    """Why the scheduler will find no node, if pools have a problem that it cannot know."""
     if not any(offer.problem for offer in facts.offers(facts.classes[claims.class_of(claim)])):
         return None
     found = _best(facts, claim)
@@ -251,7 +251,7 @@ RULES: tuple[Callable[[Facts, PersistentVolumeClaim], Action | None], ...] = (
 
 
 def refusal(claim: PersistentVolumeClaim) -> tuple[str, Refusal] | None:
-    """Which node gave the claim back last."""
+    """The node that gave the claim back last, when and why; None if none did."""
     notes = claim.metadata.annotations
     text = notes.get(marks.REFUSED_ANNOTATION, "")
     name, _, when = text.rpartition(" ")
@@ -263,7 +263,7 @@ def refusal(claim: PersistentVolumeClaim) -> tuple[str, Refusal] | None:
 
 
 def _is_refused(facts: Facts, name: str) -> bool:
-    """Also by a clock that runs ahead of ours, but not for ever."""
+    """Whether the node gave it back lately, even if its clock is ahead of ours by some minutes."""
     told = facts.refused.get(name)
     return told is not None and abs(facts.now - told.since) < REFUSED_SECONDS
 

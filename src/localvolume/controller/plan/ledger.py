@@ -1,4 +1,4 @@
-"""What was sent to nodes and is not bound yet: the room there that is as good as taken."""
+"""Claims routed to nodes and not bound yet: the capacity there that is as good as taken."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 COUNTED_SECONDS: Final = 60.0
-"""After so long an agent has published less, or will not make the volume: then only what it
-publishes counts. Without an end, a claim that is refused for good would take room for ever."""
+"""After this time an agent has published less, or will not make the volume: only what it publishes
+counts then. Without a limit, a claim that is refused for good would take capacity for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One claim's room at a node; `since` in seconds on a steady clock."""
+    """One claim's capacity at a node; `since` in seconds on a steady clock."""
 
     provisioner: str
     key: str
@@ -23,7 +23,7 @@ class Held:
 
 
 class Ledger:
-    """By claim. `taken` are the bytes by provisioner and node key, in one leadership's memory."""
+    """What is held, by claim, for one leadership. `taken`: bytes by provisioner and node key."""
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
@@ -32,14 +32,14 @@ class Ledger:
         self.taken: Final[Mapping[tuple[str, str], int]] = self._taken
 
     def take_out(self, name: str) -> Held | None:
-        """What was held for the claim, which is not held any more."""
+        """Release what is held for the claim, and return it."""
         held = self._held.pop(name, None)
         if held is not None:
             self._discount(name, held)
         return held
 
     def put_in(self, name: str, held: Held, now: float) -> None:
-        """Hold it, if it is not too old to count."""
+        """Hold it, and count it unless it is too old."""
         self.take_out(name)
         self._held[name] = held
         if now - held.since < COUNTED_SECONDS:
@@ -47,7 +47,7 @@ class Ledger:
             self._taken[held.provisioner, held.key] += held.size
 
     def expire(self, now: float) -> bool:
-        """Count no longer what is too old; whether there was any."""
+        """Stop counting what is too old. Returns whether there was any."""
         old = [n for n in self._counted if now - self._held[n].since >= COUNTED_SECONDS]
         for name in old:
             self._discount(name, self._held[name])

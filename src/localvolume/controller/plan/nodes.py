@@ -10,7 +10,7 @@ from localvolume.volumes import affinity, marks
 
 
 class Nodes:
-    """One moment's Nodes, found by name and by hostname, which need not be the same."""
+    """A snapshot of the Nodes, found by name and by hostname, which need not be the same."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._by_name: dict[str, Node] = {}
@@ -32,7 +32,7 @@ class Nodes:
         return self._by_key.get(key)
 
     def named(self, names: Iterable[str]) -> list[Node]:
-        """The Nodes that have one of these as their name or as their hostname, by name."""
+        """The Nodes that have one of these as their name or hostname, sorted by name."""
         found: dict[str, Node] = {}
         for name in names:
             if name in self._by_name:
@@ -41,10 +41,10 @@ class Nodes:
         return [found[name] for name in sorted(found)]
 
     def serving(self, volume: PersistentVolume) -> str:
-        """The name of a Node that can serve the volume, "" where there is none.
+        """The name of a Node that can serve the volume, "" if there is none.
 
-        A Node counts that the affinity names, even if the rest of its term does not hold now, and
-        any that a term means by other labels: with a shared disk, every one of these can.
+        A Node that the affinity names counts, even if the rest of its term does not hold now. So
+        does any Node that a term matches by other labels: with a shared disk, all of these can.
         """
         terms = affinity.required_terms(volume)
         if named := self.named(affinity.hostnames(terms)):
@@ -52,10 +52,10 @@ class Nodes:
         return self._meant_by([term for term in terms if not affinity.hostnames_of(term)])
 
     def serving_dynamic(self, volume: PersistentVolume) -> str:
-        """The same for one that was made on a single node, whatever label its affinity names.
+        """The same for a volume made on a single node, whatever label its affinity names.
 
-        Its own node counts even where that has lost this label; so does one whose name is the
-        label's value, as local-path writes it where a node has no such label.
+        Its own node counts even if it has lost this label. So does a node whose name is the label's
+        value: local-path writes the name if a node has no such label.
         """
         terms = affinity.required_terms(volume)
         if not affinity.hostnames(terms) and (name := self.keeping(volume)):
@@ -65,7 +65,7 @@ class Nodes:
         return next((node.metadata.name for node in self._named_as_value(terms)), "")
 
     def keeping(self, volume: PersistentVolume) -> str:
-        """The name of the Node whose agent has the volume, as our label says, "" where none is."""
+        """The name of the Node whose agent has the volume, by our label, "" if there is none."""
         node = self.by_key(volume.metadata.labels.get(marks.NODE_LABEL, ""))
         return "" if node is None else node.metadata.name
 
@@ -81,8 +81,8 @@ class Nodes:
     def owner(self, volume: PersistentVolume) -> Node | str:
         """The Node whose agent made the volume, or why nobody can tell.
 
-        The provisioner's name says it ambiguously (nodes `a` and `a-b`), and the affinity by
-        hostname: together they must mean one Node that is there.
+        The provisioner's name is ambiguous (nodes `a` and `a-b`), and the affinity has only the
+        hostname: together they must identify one Node that is there.
         """
         provisioner = volume.metadata.annotations.get(marks.PROVISIONED_BY_ANNOTATION, "")
         named = self.named(affinity.hostnames(affinity.required_terms(volume)))
@@ -99,10 +99,10 @@ class Nodes:
     def maker(self, volume: PersistentVolume) -> Node | str:
         """The Node on which another provisioner made the volume, or why nobody can tell.
 
-        The one Node that its affinity means, by whatever label; else the one whose name is the
-        value there (kutti writes names for hostnames, local-path for labels that are missing).
-        Where its provisioner wrote the node down, it must be that one: another node with the same
-        label does not have the data.
+        This is the one Node that its affinity matches, by whatever label; else the one whose name
+        is the value there (kutti writes names for hostnames, local-path for missing labels). If its
+        provisioner wrote the node down, it must be that one: another node with the same label does
+        not have the data.
         """
         terms = affinity.required_terms(volume)
         said = maker_of(volume)
@@ -119,7 +119,7 @@ class Nodes:
         return "no node that its affinity means is there"
 
     def _meeting(self, terms: Sequence[NodeSelectorTerm]) -> list[Node]:
-        """Those that one of the terms means, as the scheduler reads it, by name."""
+        """The Nodes that match one of the terms, as for the scheduler, sorted by name."""
         if all(affinity.hostnames_of(term) for term in terms):
             among: Iterable[Node] = self.named(affinity.hostnames(terms))
         else:
@@ -132,7 +132,7 @@ class Nodes:
         return [found[name] for name in sorted(found)]
 
     def _named_as_value(self, terms: Sequence[NodeSelectorTerm]) -> list[Node]:
-        """Those whose name is the one value of the one thing that a term asks for."""
+        """The Nodes whose name is the only value of the only expression of a term."""
         found = {}
         for term in terms:
             if len(term.match_expressions) != 1 or term.match_fields:

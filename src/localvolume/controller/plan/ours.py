@@ -1,4 +1,4 @@
-"""Whose PersistentVolumes are dynamic ones that our agents serve, made by us or by others: pure."""
+"""Which PersistentVolumes are dynamic ones that our agents serve, made by us or by others: pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from localvolume.volumes import marks
 
 
 def is_on_a_disk(volume: PersistentVolume) -> bool:
-    """Whether it is a directory or a device of a node: `local`, `hostPath` as local-path's, or a
-    FlexVolume as elastic's."""
+    """Whether it is a directory or a device of a node: `local`, `hostPath` (from local-path), or a
+    FlexVolume (from elastic)."""
     spec = volume.spec
     if spec.flex_volume is not None:
         return spec.flex_volume.driver in marks.FLEX_DRIVERS
@@ -18,19 +18,19 @@ def is_on_a_disk(volume: PersistentVolume) -> bool:
 
 
 def provisioner_of(volume: PersistentVolume) -> str:
-    """Who made it, as it says, or ""."""
+    """The provisioner that made it, by its annotation, or ""."""
     return volume.metadata.annotations.get(marks.PROVISIONED_BY_ANNOTATION, "")
 
 
 def is_static(volume: PersistentVolume) -> bool:
-    """Prepared, not made: no pool is marked, and a static agent or nobody says that it made it."""
+    """Prepared, not made for a claim: no pool annotation, and its provisioner is static or none."""
     provisioner = provisioner_of(volume)
     made = marks.POOL_ANNOTATION in volume.metadata.annotations
     return not made and (not provisioner or marks.is_of_static_provisioner(provisioner))
 
 
 def is_dynamic(volume: PersistentVolume, provisioners: Collection[str]) -> bool:
-    """Whether it was made for a claim, by an agent of ours or by a provisioner that is served."""
+    """Whether it was made for a claim, by one of our agents or by a provisioner that is served."""
     if not is_on_a_disk(volume):
         return False
     if volume.spec.flex_volume is not None:
@@ -42,7 +42,7 @@ def is_dynamic(volume: PersistentVolume, provisioners: Collection[str]) -> bool:
 
 
 def maker_of(volume: PersistentVolume) -> str:
-    """The name of the node on which it was made, where its provisioner wrote that down, or ""."""
+    """The name of the node on which it was made, if its provisioner wrote that down, or ""."""
     annotations, labels = volume.metadata.annotations, volume.metadata.labels
     return (
         annotations.get(marks.KUTTI_NODE_ANNOTATION)

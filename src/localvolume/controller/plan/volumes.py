@@ -1,8 +1,8 @@
-"""What should happen about one PersistentVolume in the cluster, and why: pure.
+"""What should happen to one PersistentVolume in the cluster, and why: pure.
 
-A table of rules, each of which answers with an action or with None; the first answer counts.
-Nothing else in the project decides what is done for nodes that are lost, and none of this ever
-touches a disk: what was on a lost node went with it, or comes back with it.
+A table of rules, each of which returns an action or None; the first action counts. Nothing else in
+the project decides what is done about lost nodes, and none of this ever touches a disk: what was on
+a lost node went with it, or comes back with it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from localvolume.volumes.periods import NO_TIME, NOBODY, Moment, Witnessed
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known when one volume is judged. `witnessed`: what this leader itself has seen of the
-    time for which its nodes have been lost."""
+    """What is known when one volume is judged. `witnessed`: what this leader itself has seen of
+    the time for which the volume's nodes have been lost."""
 
     nodes: Nodes
     policy: Policy
@@ -70,9 +70,9 @@ def not_ours(facts: Facts, volume: PersistentVolume) -> Action | None:
 
 
 def served(facts: Facts, volume: PersistentVolume) -> Action | None:
-    """A node is there that can serve it: whether it is the old one is for its agent to find out.
+    """A node is there that can serve it; its agent finds out whether it is the old one.
 
-    The node of our own label counts too, where its hostname label is another now: it has the data.
+    The node in our own label counts too, even if its hostname label has changed: it has the data.
     """
     dynamic = is_dynamic(volume, facts.policy.makers)
     name = facts.nodes.serving_dynamic(volume) if dynamic else facts.nodes.serving(volume)
@@ -101,9 +101,9 @@ def to_adopt(facts: Facts, volume: PersistentVolume) -> Action | None:
 
 
 def never_said_where(facts: Facts, volume: PersistentVolume) -> Action | None:
-    """Without a hostname there is no node to be lost; others may come that its terms mean.
+    """Without a hostname there is no node to lose: others that match its terms may come.
 
-    But a dynamic volume was made on one node, whatever label its affinity names.
+    A dynamic volume, however, was made on one node, whatever label its affinity names.
     """
     terms = affinity.required_terms(volume)
     if affinity.hostnames(terms):
@@ -134,14 +134,14 @@ RULES: tuple[Callable[[Facts, PersistentVolume], Action | None], ...] = (
 
 
 def follows(action: Action) -> str:
-    """What people are told that comes of a lost volume, also where it is not done."""
+    """What people are told will happen to a lost volume, or would, if it is not done."""
     if isinstance(action, Report) and action.would:
         return f"{action.reason}; otherwise {action.would}"
     return action.reason
 
 
 def lost_since(volume: PersistentVolume) -> float | None:
-    """When its node was missed first, in seconds since the epoch; None where that is not known."""
+    """When its node was first found missing, in seconds since the epoch; None if not known."""
     return moment(volume.metadata.annotations.get(marks.LOST_ANNOTATION, ""))
 
 
@@ -159,7 +159,7 @@ def named(volume: PersistentVolume) -> str:
 
 
 def _then(facts: Facts, volume: PersistentVolume) -> Action:
-    """What follows for a volume whose nodes are all gone, once the time for it has come."""
+    """What follows for a volume whose nodes are all gone, or a Wait until it is due."""
     after, action = _due(facts, volume)
     if isinstance(action, Report | Keep):
         return action
@@ -179,7 +179,7 @@ def _then(facts: Facts, volume: PersistentVolume) -> Action:
 
 
 def _due(facts: Facts, volume: PersistentVolume) -> tuple[float, Action]:
-    """The action, with how many seconds after the loss it is due."""
+    """The action, and how many seconds after the loss it is due."""
     phase, policy = phase_of(volume), volume.spec.persistent_volume_reclaim_policy
     going = is_being_deleted(volume)
     if is_held_by_claim(volume):
@@ -190,7 +190,7 @@ def _due(facts: Facts, volume: PersistentVolume) -> tuple[float, Action]:
         return 0.0, Report(volume, f"its phase is {phase}: somebody must look")
     if not going and ever_claimed(volume) and policy != "Delete":
         return 0.0, Report(volume, f"a claim used it, and its reclaim policy is {policy}")
-    # What no claim ever held has nothing to clean; nor has what was kept and then deleted by hand.
+    # Nothing is to be cleaned if no claim ever held it, or if it was kept and deleted by hand.
     abandons = ever_claimed(volume) and policy == "Delete"
     after = facts.policy.return_period if abandons else 0.0
     text = "it is removed, never cleaned" if abandons else "it is removed"

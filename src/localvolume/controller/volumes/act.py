@@ -1,6 +1,6 @@
-"""Does one action about one PersistentVolume: writes to the API server, and decides nothing.
+"""Does one action on one PersistentVolume: writes to the API server, and decides nothing.
 
-Every write names the very object it is meant for, and the state in which it was seen. Before
+Every write names the exact object it is meant for, and the state in which that was seen. Before
 anything is deleted or let go, all that this rests on is read once more (``preconditions``).
 """
 
@@ -36,16 +36,16 @@ from localvolume.volumes.patches import bound_to, without_finalizer
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 3
-"""How often at once, where somebody else changes the same object at the same time."""
+"""How often in a row, if somebody else changes the same object at the same time."""
 
 
 class Refrained(Exception):
-    """The action is called for, but what it is about to delete is not what it is meant for."""
+    """The action is due, but the object it would delete is not the one it is meant for."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Acts:
-    """The actions, one method each; `saw(volume)` is told what the API server returned."""
+    """The actions, one method each; `saw(volume)` is called with what the API server returned."""
 
     client: Client
     reporter: Reporter
@@ -59,7 +59,7 @@ class Acts:
         await self.reporter.until_queue_has_space()
         match action:
             case Adopt():
-                # By the label the node's agent finds it.
+                # The node's agent finds it by this label.
                 label = {marks.NODE_LABEL: marks.node_key(action.node_name)}
                 await self._patch(volume, bound_to(volume, labels=label))
                 self.metrics.adopted.inc()
@@ -78,7 +78,7 @@ class Acts:
                 await self._let_go(action)
 
     async def _mark_lost(self, action: MarkLost) -> None:
-        # Asked live, as before a deletion: a copy of the Nodes that is behind is no lost node.
+        # Asks the API server, as before a deletion: a node that a stale cache misses is not lost.
         found = await look(self.client, action)
         if found is None:
             return
@@ -150,7 +150,7 @@ class Acts:
         log.warning("deleted: %s", action.reason, extra=_about(action))
         if action.abandons:
             self.reporter.abandoned(action)
-        # Its deletion has others write to it too: they take their own finalizers away.
+        # Others write to it too when it is deleted, to remove their own finalizers.
         left = _ATTEMPTS
         while True:
             try:
@@ -177,7 +177,7 @@ class Acts:
 
 
 def _marked_lost(volume: PersistentVolume, since: str | None) -> MergePatch:
-    """Since when no node is there that can serve it; None takes that away."""
+    """Mark since when no node is there that can serve it; None removes the mark."""
     return bound_to(volume, annotations={marks.LOST_ANNOTATION: since})
 
 

@@ -1,6 +1,6 @@
-"""By what a leader counts how long nodes have been lost: its own steady clock, and two of the day.
+"""Measures how long nodes have been lost: by the leader's steady clock, and two clocks of the day.
 
-In memory and for one leadership alone: what an earlier leader has seen is left to the clocks.
+Kept in memory, for one leadership only: the clocks of the day cover what an earlier leader saw.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from localvolume.volumes.periods import NOBODY, Clock, Moment, Witness
 
 
 class Counting:
-    """Makes the facts by which a volume is judged."""
+    """Gathers the facts by which a volume is judged."""
 
     def __init__(self, policy: Policy, clock: Clock, server: ServerClock) -> None:
         self._policy = policy
@@ -24,12 +24,12 @@ class Counting:
         self._witness = Witness()
 
     def latest(self) -> float:
-        """The latest that it can be now: what begins then is not over too early by any clock."""
+        """The latest that it can be now: a period that begins then ends too early by no clock."""
         here, server = self._clock.day(), self._server.latest()
         return here if server is None else max(here, server)
 
     def facts(self, nodes: Nodes, volume: PersistentVolume) -> Facts:
-        """What is known now of a volume and of those nodes."""
+        """What is known now about a volume and these nodes."""
         now = Moment(self._clock.day(), self._server.earliest())
         meta, witnessed = volume.metadata, NOBODY
         if lost_since(volume) is None:
@@ -40,5 +40,5 @@ class Counting:
         return Facts(nodes, self._policy, now, witnessed)
 
     def forget(self, name: str) -> None:
-        """There is no such volume any more, or its nodes are not lost."""
+        """Forget a volume that no longer exists, or whose nodes are not lost."""
         self._witness.forget(name)

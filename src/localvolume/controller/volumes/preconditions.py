@@ -1,7 +1,7 @@
-"""The last look before something is deleted: asked of the API server, not of a cache.
+"""The last look before something is deleted: asks the API server, not a cache.
 
-A watch may be late or stuck without a word. So what a decision rests on (the volume, and that none
-of its nodes is there) is read once more, and the same rules must still call for the same action.
+A watch may be late or silently stuck. So what a decision rests on (the volume, and that none of its
+nodes is there) is read once more, and the same rules must still call for the same action.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Kind = TypeVar("Kind", bound=Action)
 
 
 class Superseded(Exception):
-    """What the action was planned for is no longer so: judge again."""
+    """The reason for the action no longer holds: judge again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Look:
 
 
 async def look(client: Client, action: Action) -> Look | None:
-    """Read it all; None where the volume is gone already.
+    """Read it all; None if the volume is already gone.
 
-    Raises Superseded where another object has its name, and ApiError where anything cannot be
-    known: that counts as a node that exists.
+    Raises Superseded if another object has its name, and ApiError if anything cannot be read: that
+    must not count as a node that is gone.
     """
     meta = action.volume.metadata
     try:
@@ -51,7 +51,7 @@ async def look(client: Client, action: Action) -> Look | None:
 
 
 def still(found: Look, action: Kind, counting: Counting) -> Kind:
-    """The same kind of action, from what was just read; raises Superseded where another is due."""
+    """The same kind of action, from what was just read. Raises Superseded if another is due."""
     again = decide(counting.facts(found.nodes, found.volume), found.volume)
     if not isinstance(again, type(action)):
         raise Superseded(f"{action.volume.metadata.name}: {again.reason}")
@@ -60,7 +60,7 @@ def still(found: Look, action: Kind, counting: Counting) -> Kind:
 
 async def _nodes(client: Client, volume: KnownVolume) -> Nodes:
     hosts = affinity.hostnames(affinity.required_terms(volume))
-    # Our label has the node's name, or a key for one that no label can say: no Node has that name.
+    # Our label has the node's name, or a key if no label can hold the name. No Node is named so.
     own = volume.metadata.labels.get(marks.NODE_LABEL, "")
     names = sorted({*hosts, own} if own else hosts)
     found: list[KnownNode] = []
@@ -71,7 +71,7 @@ async def _nodes(client: Client, volume: KnownVolume) -> Nodes:
             found.append(await client.get(NODES, name))
         except NotThere:
             continue
-    # What cannot be a label's value is no Node's hostname, and would spoil the selector.
+    # A name that is no valid label value is no Node's hostname, and would break the selector.
     values = [name for name in names if fault_of_label_value(name) is None]
     if values:
         selector = f"{marks.HOSTNAME_LABEL} in ({','.join(values)})"

@@ -17,7 +17,7 @@ from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.volumes.objects import is_held_by_claim
 
 EVENT_LOST = "ReferencedNodeDeleted"
-"""Upstream's reason."""
+"""The reason that upstream gives."""
 EVENT_RETURNED = "ReferencedNodeReturned"
 EVENT_ABANDONED = "VolumeAbandoned"
 
@@ -25,7 +25,7 @@ _SPACE_SECONDS = 10.0
 
 
 class Reporter:
-    """Says each thing once, and again only after `forget`."""
+    """Reports each thing once, and again only after `forget`."""
 
     def __init__(self, events: EventRecorder) -> None:
         self._events = events
@@ -34,21 +34,21 @@ class Reporter:
         self._unwritten = 0
 
     async def until_queue_has_space(self) -> None:
-        """Wait while very much was said lately: a queue that overflows loses what is in it.
+        """Wait if very many Events were recorded lately: a queue that overflows loses some.
 
-        Not for ever: nothing depends on an Event. Half of it is for those who are acting by then.
+        Not for ever: nothing depends on an Event. Half the queue is left for acts under way.
         """
         if self._unwritten >= self._events.queue_size // 2:
             await self._events.flush(_SPACE_SECONDS)
             self._unwritten = 0
 
     def lost(self, action: MarkLost) -> None:
-        """Its node was just missed; what follows needs no second Event."""
+        """Report a node that was just found missing; what follows needs no second Event."""
         self._said[action.volume.metadata.name] = action.then
         self._tell(action, EVENT_LOST, f"{action.reason}: {action.then}")
 
     def held(self, action: Report | Wait) -> None:
-        """What is not done, or not yet, and why."""
+        """Report what is not done, or not yet, and why."""
         name, then = action.volume.metadata.name, follows(action)
         if self._said.get(name) == then:
             return
@@ -63,18 +63,18 @@ class Reporter:
     def abandoned(self, action: DeleteVolume | LetGo) -> None:
         text = "its node is lost: removed without being cleaned; a tenant's data may be on the disk"
         uid = action.volume.metadata.uid
-        if uid not in self._abandoned:  # said when it was deleted; letting it go may be tried twice
+        if uid not in self._abandoned:  # reported once: letting it go may be tried twice
             self._abandoned.add(uid)
             self._event(
                 ObjectRef.of_volume(action.volume.metadata), "Warning", EVENT_ABANDONED, text
             )
 
     def quiet(self, name: str) -> None:
-        """There is nothing to be said of this volume any more."""
+        """Forget what was said: there is nothing to report about this volume any more."""
         self._said.pop(name, None)
 
     def forget(self) -> None:
-        """Events expire after an hour: what is still so is said anew."""
+        """Report again what is still so: Events expire after an hour."""
         self._said.clear()
         self._abandoned.clear()
 

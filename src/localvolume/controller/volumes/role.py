@@ -1,7 +1,7 @@
-"""What the leader does: judges volumes as they or their nodes change, and has the actions done.
+"""The leader's role for volumes: judges them when they or their nodes change, and starts actions.
 
-Level-triggered: an event only says which volumes to judge again, with all that is known then. What
-was missed, doubled or out of order changes nothing but the time.
+Level-triggered: an event only says which volumes to judge again, with all that is known then.
+Missed, duplicate or reordered events change nothing but the time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Role(Leading[Action]):
-    """The volumes: adopted, let go, reported or removed."""
+    """Adopts, lets go, reports or removes volumes."""
 
     def __init__(self, means: Means) -> None:
         super().__init__(means)
@@ -39,7 +39,7 @@ class Role(Leading[Action]):
         self._lost: set[str] = set()
 
     async def _start(self) -> None:
-        """Nothing is judged before all volumes and nodes are known: a node that was not read yet
+        """Judge nothing before all volumes and nodes are known: a node that has not been read yet
         would seem to be lost."""
         await self._cluster.wait_synced()
         self._cluster.listener = self._queue.add
@@ -65,7 +65,7 @@ class Role(Leading[Action]):
             self._counting.forget(name)
         try:
             action = None if volume is None else decide(self._counting.facts(nodes, volume), volume)
-        except Exception:  # a mistake of ours about one volume must not end the others
+        except Exception:  # a bug that shows with one volume must not stop the others
             log.exception("%s cannot be judged", name)
             return
         if self._metrics.judged(name, action):

@@ -73,7 +73,7 @@ class Executor(Generic[S]):
         """What the API server does not let us do; "" after an act that succeeded."""
 
     def begin(self, name: str, action: S) -> None:
-        """Do it, unless the object is busy or must wait. If all is full, it is judged later."""
+        """Do it, unless the object is busy or must wait. Beyond `at_a_time`, it is judged later."""
         failing = self._runner.known(name, action)
         if failing is not None and self._is_news(failing, action):
             failing.not_before = 0.0

@@ -24,7 +24,7 @@ class Counting:
         self._witness = Witness()
 
     def latest(self) -> float:
-        """The latest that it can be now: a period that begins then ends too early by no clock."""
+        """The latest that it can be now, so that no clock ends a period begun then too early."""
         here, server = self._clock.day(), self._server.latest()
         return here if server is None else max(here, server)
 

@@ -60,7 +60,7 @@ def still(found: Look, action: Kind, counting: Counting) -> Kind:
 
 async def _nodes(client: Client, volume: KnownVolume) -> Nodes:
     hosts = affinity.hostnames(affinity.required_terms(volume))
-    # Our label has the node's name, or a key if no label can hold the name. No Node is named so.
+    # Our label has the node's name, or a key if no label can hold it: then no Node is found by it.
     own = volume.metadata.labels.get(marks.NODE_LABEL, "")
     names = sorted({*hosts, own} if own else hosts)
     found: list[KnownNode] = []

@@ -1,7 +1,7 @@
 """The node process: the informers, the host's watchers and the roles, wired together.
 
-Nothing is decided here. Whatever of this fails for good ends the process, which begins anew: all
-state is in the API server and on the disks.
+It decides nothing. If any part fails for good, the process ends and is started again: all state is
+in the API server and on the disks.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ log = logging.getLogger(__name__)
 COMPONENT = "local-volume-provisioner"
 
 _LAST_WORDS_SECONDS = 2.0
-"""How long the end of the process waits for Events that are not written yet."""
+"""How long the process, when it ends, waits for Events that are not written yet."""
 
 REQUESTS = 6
-"""How many requests may be in flight: each is a TLS connection of 90 kB, and six keep us busy."""
+"""How many requests may be in flight: each takes a TLS connection of 90 kB, and six are enough."""
 
 
 class Agent:
-    """One node's agent. `await run()` returns when cancelled, after cleanings came to a stop."""
+    """One node's agent. `await run()` returns when cancelled, after cleanings have stopped."""
 
     def __init__(self, options: AgentOptions) -> None:
         self._options = options
@@ -61,8 +61,8 @@ class Agent:
         self._confined: Confined | None = None
 
     async def run(self) -> None:
-        """Raises AccessInvalid where the API server cannot be reached as configured, OSError where
-        the address for metrics is taken, or there is no certificate for it."""
+        """Raises AccessInvalid if the API server cannot be reached as configured, OSError if the
+        address for metrics is taken or there is no certificate for it."""
         options = self._options
         secured = None
         if options.metrics_certificate is not None:
@@ -106,7 +106,7 @@ class Agent:
             loader(options.others, options.node_name, has_image=options.job_image is not None),
             also=options.others.directories,
         )
-        # inotify is blind to mounts: what its watches lead to may have been covered.
+        # inotify does not report mounts: one may have covered a watched directory.
         for wake in (self._wakes.mounts, self._wakes.resync):
             wake += [self._watch_again, reload.refresh]
         async with events.speaking(_LAST_WORDS_SECONDS), asyncio.TaskGroup() as tasks:
@@ -148,7 +148,7 @@ class Agent:
                 uevents.close()
 
     def _share(self, client: Client, events: EventRecorder, own_pod: OwnPod) -> Shared:
-        """With the informers that more than one role reads, limited to what this node needs."""
+        """Make what the roles share; its informers are limited to what this node needs."""
         options, wakes = self._options, self._wakes
         own = selector_of(options.node_name)
         return Shared(
@@ -207,7 +207,7 @@ class Agent:
     async def _look_blindly(
         self, watcher: DirectoryWatcher, paths: set[str], role: StaticRole
     ) -> None:
-        """Look at the directories now and then, until they can be watched or are others."""
+        """Look at the directories periodically until they can be watched or are replaced."""
         while True:
             await asyncio.sleep(self._paces.blind)
             if self._directories is not watcher:

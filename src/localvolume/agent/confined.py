@@ -1,7 +1,7 @@
-"""Whether the policies that confine the agent to its node are in force: it tries what they forbid.
+"""Checks that policies confine the agent to its node, by trying what they forbid.
 
-Roles alone give every agent the volumes of the whole cluster. Where the API server does not serve
-ValidatingAdmissionPolicy, or where the policies were not applied, nobody would see the difference.
+RBAC alone gives every agent the volumes of the whole cluster. If the API server does not serve
+ValidatingAdmissionPolicy, or the policies were not applied, nobody would notice otherwise.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FORBIDDEN: Final[dict[str, Any]] = {
         "hostPath": {"path": "/nowhere"},
     },
 }
-"""A volume without our label, of no node and no class. It is never made: that is only tried."""
+"""A volume without our label, node or class. It is never created: the request is a dry run."""
 
 
 class Confined:
@@ -48,16 +48,16 @@ class Confined:
         self.problem = _NOT_ASKED
 
     async def run(self) -> None:
-        """Ends once it is proved: the policies may come after the agent, and be in force late."""
+        """Try until the agent is confined: policies may be applied, and take effect, after it."""
         backoff = Backoff()
         while True:
             try:
-                # Policies come before the name: one that somebody has taken was not refused.
+                # Policies are checked before the name: if the name is taken, no policy refused it.
                 with contextlib.suppress(AlreadyThere):
                     await self._client.try_to_create(PERSISTENT_VOLUMES, FORBIDDEN)
             except ApiError as error:
                 if error.status == HTTPStatus.FORBIDDEN:
-                    # By a policy, or by the roles: then there is nothing to be confined.
+                    # Refused by a policy, or by RBAC: then there is nothing to confine.
                     if self.problem == _UNCONFINED:
                         log.info("the agent is confined to its node now")
                     log.debug("confined: %s", error)

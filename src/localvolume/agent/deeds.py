@@ -1,4 +1,4 @@
-"""What an agent does to disks: whoever starts it may stand beside, at the moment of acting."""
+"""What an agent does to disks, as functions that the code that starts it may wrap or replace."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deeds:
-    """The functions that do it."""
+    """The functions that act on disks."""
 
     clean: Cleaning = clean
 
     carry_out: CarryOut | None = None
-    """None: the role's own, which an agent that formats nothing need not carry."""
+    """None: the role's own, which an agent that formats nothing need not import."""

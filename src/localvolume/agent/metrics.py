@@ -11,7 +11,7 @@ from localvolume.process.metrics import ProcessMetrics, counter, gauge, histogra
 
 
 class AgentMetrics(ProcessMetrics):
-    """All of them, on one registry of the process's own."""
+    """The agent's metrics, on one registry of its own."""
 
     # fmt: off
     volume_requests = counter("local_volume_provisioner_apiserver_requests_total",
@@ -30,13 +30,13 @@ class AgentMetrics(ProcessMetrics):
     # fmt: on
 
     def watch_workers(self, *several: Workers) -> None:
-        """Show how many host calls of all these hang, whenever somebody asks."""
+        """Count the hung host calls of all these workers whenever the metric is read."""
         self.hung.set_function(
             lambda: float(sum(sum(workers.hung.values()) for workers in several))
         )
 
     def request(self, verb: str, kind: Kind[Any], seconds: float, error: ApiError | None) -> None:
-        """Count one request; that a deleted object is gone already is no failure."""
+        """Count one request; it is no failure if an object to delete is already gone."""
         super().request(verb, kind, seconds, error)
         if kind is not PERSISTENT_VOLUMES or verb not in ("create", "delete"):
             return

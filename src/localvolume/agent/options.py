@@ -1,4 +1,4 @@
-"""What the DaemonSet, or whoever starts an agent, tells it."""
+"""What the DaemonSet, or other code that starts an agent, tells it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from localvolume.volumes.periods import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions(AgentEnvironment):
-    """With what the flags say. Periods and times in seconds."""
+    """The environment and the flags. Periods and times are in seconds."""
 
     config_directory: str = CONFIG_DIRECTORY
     listen_address: ListenAddress | None = None
     metrics_path: str = DEFAULT_METRICS_PATH
     metrics_certificate: str | None = None
-    """The directory of the certificate for TLS; None: none, and everyone reads the metrics."""
+    """The directory of the TLS certificate; None: no TLS, and everyone may read the metrics."""
     claims_in_metrics: bool = False
     discovery_period: float | None = None
     config_sync_period: float | None = None
     vanished_grace: float = GRACE_SECONDS
     patience: Patience = field(default_factory=Patience)
-    """How long what is wrong with a volume must last before it is said."""
+    """How long a problem of a volume must last before it is reported."""
     others: Others = field(default_factory=Others)
-    """The provisioners for claims whose places are taken."""
+    """The provisioners that this agent replaces."""
     paces: Paces = field(default_factory=Paces)
     deeds: Deeds = field(default_factory=Deeds)
     clock: Clock = field(default_factory=Clock)
-    """By which periods are counted that end with a removal."""
+    """Measures the periods that end with a removal."""

@@ -1,4 +1,4 @@
-"""The paces of all that one agent does, for whoever starts it."""
+"""The paces of everything an agent does, set by the code that starts it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paces:
-    """The roles' own, and those of the process, in seconds.
+    """The paces of the roles and of the process, in seconds.
 
-    None: the role's defaults, which an agent without that role need not carry.
+    None: the role's defaults, which an agent without that role need not import.
     """
 
     static: StaticPaces = field(default_factory=StaticPaces)
@@ -25,24 +25,22 @@ class Paces:
     flexvolume: FlexPaces | None = None
 
     disks_recheck: float = 30.0
-    """When disks are looked at once more after their plan has become another: that may be no more
-    than somebody having had a look, who has a disk to himself meanwhile (udev, `localvolume plan`).
-    """
+    """How long after a change of their plan disks are looked at again: the change may only mean
+    that udev or `localvolume plan` was looking, which holds a disk exclusively meanwhile."""
 
     taint_first_wait: float = 1.0
     taint_longest_wait: float = 60.0
-    """Bounds of the time between two attempts to remove the Node's taint: an administrator may have
-    to allow it."""
+    """Bounds of the time between two attempts to remove the Node's taint: an administrator may
+    have to grant the right to do so."""
 
     watch: tuple[float, float] = WATCH_SECONDS
-    """Between which bounds a watch of the API server lasts."""
+    """The shortest and the longest time that a watch of the API server lasts."""
 
     watch_grace: float = WATCH_GRACE_SECONDS
-    """What a server may be late with closing a watch."""
+    """How late the server may be in closing a watch."""
 
     stuck: float = 120.0
     """A look at the node that takes longer is stuck: the process asks to be restarted."""
 
     blind: float = 5.0
-    """Without inotify, how often the discovery directories are looked at and it is asked for
-    again."""
+    """Without inotify: how often to look at the discovery directories and to try inotify again."""

@@ -1,4 +1,4 @@
-"""The configuration in force, and what is said when an edit of it is not valid."""
+"""Keeps the configuration in force, and reports an edit that is not valid."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Say = Callable[[Literal["Normal", "Warning"], str, str], None]
 
 @dataclass(eq=False)
 class Reload:
-    """Reads the configuration at the start and whenever it changes; an invalid one never stops us.
+    """Reads the configuration at startup and when it changes; an invalid one never ends the agent.
 
-    Before there was any valid one, `first` waits; afterwards the last valid one stays in force.
+    Until there is a valid one, `first` waits; afterwards the last valid one stays in force.
     """
 
     directory: str
@@ -49,16 +49,16 @@ class Reload:
         self._on_change: Callable[[Configuration], None] | None = None
 
     def on_change(self, callback: Callable[[Configuration], None]) -> None:
-        """Tell this one of every further valid configuration, and at once of one missed so far."""
+        """Call this with every valid configuration that differs from the one in force."""
         self._on_change = callback
 
     def refresh(self) -> None:
-        """Something was mounted: perhaps over the directory."""
+        """Look again after a mount: it may have covered the directory."""
         for watcher in self._watchers:
             watcher.refresh()
 
     async def first(self) -> Configuration:
-        """The first valid configuration, however long it takes to come."""
+        """Wait for the first valid configuration, however long it takes."""
         return (await self._first).current
 
     async def run(self) -> None:
@@ -105,7 +105,7 @@ class Reload:
         self._recovered()
 
     def _recovered(self) -> None:
-        """What was told of is over: say so, and tell of it again should it come back."""
+        """Say that the reported problems are over; they are reported again if they come back."""
         if self._told:
             self.say("Normal", EVENT_CHANGED, "the configuration is valid again")
             self._told = []

@@ -1,7 +1,7 @@
-"""The roles of an agent: each begun by the first configuration that wants it, and then kept.
+"""The roles of an agent: each begins with the first configuration that needs it, and then stays.
 
-What an agent does not do, it does not carry: the code of a role, and the informers that feed it
-alone, come with it.
+An agent loads only what it uses: the code of a role, and the informers that only this role reads,
+are loaded when the role begins.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Role(Protocol):
     """A part of the agent that runs until the agent ends."""
 
     def reconfigure(self, configuration: Configuration) -> None:
-        """From now on another configuration counts."""
+        """Use this configuration from now on."""
 
     async def run(self) -> None:
         """Never returns."""
 
 
 class Roles:
-    """The roles beside the static one, begun and reconfigured together, as `tasks`."""
+    """The roles other than the static one; they run in `tasks` and are configured together."""
 
     def __init__(self, shared: Shared, tasks: asyncio.TaskGroup) -> None:
         self._shared: Final = shared
@@ -39,7 +39,7 @@ class Roles:
         self._begun: Final[dict[str, Role]] = {}
 
     def configure(self, configuration: Configuration) -> None:
-        """Begin what is wanted and has not begun; the others learn of the configuration."""
+        """Give the configuration to the roles that run, and begin those that it newly needs."""
         for name, (wanted, begin) in _ROLES.items():
             role = self._begun.get(name)
             if role is not None:
@@ -201,7 +201,7 @@ _ROLES: Final[dict[str, tuple[Callable[[Configuration], bool], Begin]]] = {
     "disks": (lambda now: now.disks is not None, _disks),
     "health": (lambda _: True, _health),
 }
-"""The order is that in which they learn of a configuration."""
+"""In the order in which they get a new configuration."""
 
 
 def begin_static(

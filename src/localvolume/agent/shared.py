@@ -1,4 +1,4 @@
-"""What the roles of one agent have in common, and what they tell of themselves."""
+"""What the roles of one agent share, and what they report about themselves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from localvolume.volumes import marks
 
 
 class Wake(list[Callable[..., object]]):
-    """Who looks again once something has changed; each takes what is said of it."""
+    """The callbacks to call after a change; each takes what is known of the change."""
 
     def __call__(self, *what: object) -> None:
         for one in self:
@@ -29,7 +29,7 @@ class Wake(list[Callable[..., object]]):
 
 @dataclass(frozen=True, slots=True)
 class Wakes:
-    """What may change."""
+    """What may change, with the callbacks for it."""
 
     volumes: Wake = field(default_factory=Wake)
     """A PersistentVolume of this node."""
@@ -42,17 +42,17 @@ class Wakes:
     """What is known of the agent's own pod: what is mounted where."""
     mounts: Wake = field(default_factory=Wake)
     devices: Wake = field(default_factory=Wake)
-    """A block device ("major:minor"); None: any may have."""
+    """A block device ("major:minor"); None: any may have changed."""
     offered: Wake = field(default_factory=Wake)
-    """A look at the static volumes found nothing left to be offered."""
+    """A look at the static volumes found nothing left to offer."""
     resync: Wake = field(default_factory=Wake)
-    """Nothing that is known of; what is remembered may be wrong all the same."""
+    """No known change, but what is remembered may be wrong all the same."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Shared:
     """The connection, the threads, the informers that more than one role reads, and what each role
-    enters here when it is begun."""
+    adds here when it begins."""
 
     options: AgentOptions
     client: Client
@@ -65,17 +65,17 @@ class Shared:
     own_pod: OwnPod
     wakes: Wakes
     loops: dict[str, Loop] = field(default_factory=dict)
-    """Of which liveness asks whether they are stuck, by the role's name."""
+    """The loops that must not be stuck, for liveness, by the role's name."""
     problems: list[Callable[[], Mapping[str, str]]] = field(default_factory=list)
-    """What keeps the agent from being ready, by what it is about."""
+    """What keeps the agent from being ready, by subject."""
     look_at_volumes: Callable[[], object] = lambda: None
-    """Have the static role look once more."""
+    """Makes the static role look again."""
     pools: Callable[[], Pools] = dict
-    """The pools as they were last looked at; of the role that has some."""
+    """The pools as of the last look; set by the role that has them."""
 
     @property
     def own(self) -> str:
-        """The label selector of what is this node's."""
+        """The label selector of this node's objects."""
         return selector_of(self.options.node_name)
 
 

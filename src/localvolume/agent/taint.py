@@ -1,8 +1,8 @@
-"""Takes the taint off the Node that keeps pods away until its volumes are offered.
+"""Removes the taint that keeps pods off the Node until its volumes are offered.
 
-Autoscalers make Nodes with a taint (`provisionerNotReadyNodeTaintKey`), so that no pod is scheduled
-to a disk that nobody has found yet. With `removeNodeNotReadyTaint` we remove it, once the volumes
-that are there have their PersistentVolumes. Nothing else waits for this, and nothing ends by it.
+Autoscalers create Nodes with a taint (`provisionerNotReadyNodeTaintKey`), so that no pod is
+scheduled before the disks are found. With `removeNodeNotReadyTaint` we remove it once the existing
+volumes have their PersistentVolumes. Nothing else waits for this, and its failures end nothing.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ EVENT_FAILED = "NodeTaintNotRemoved"
 
 
 class Due(NamedTuple):
-    """A taint to be removed: of which Node, told from its namesakes, and by which key."""
+    """A taint to remove: the Node's UID, as another Node may get the same name, and the key."""
 
     uid: str
     key: str
 
 
 def without_taints(node: Node, key: str) -> JsonPatch | None:
-    """All taints of that key out of the list, every other one untouched; None without any.
+    """Return a patch that removes all taints with that key and no others; None if there are none.
 
-    Bound to the very Node and to the key at each place: where the list has changed meanwhile, the
-    API server refuses the whole. From the last to the first, as each removal moves what follows.
+    It tests the Node's UID and the key at each index: if the list has changed meanwhile, the API
+    server refuses the whole patch. It goes from last to first, as a removal moves what follows.
     """
     places = [place for place, taint in enumerate(node.spec.taints) if taint.key == key]
     if not places:
@@ -62,10 +62,10 @@ class NotReadyTaint:
     """Run `run()` as a task; call `volumes_offered` and `reconfigure` when that happens, and wake
     the loop when the Node changes.
 
-    Each Node is rid of each key once: what somebody sets later, by hand, stays. `nodes` is the
-    informer's copy. `look_at_volumes` has the volumes looked at once more, so that what counts is
-    this Node with this configuration, and no look before it. The waits, in seconds, bound the time
-    between two attempts: an administrator may have to allow it.
+    Each key is removed from each Node once: a taint that somebody sets later, by hand, stays.
+    `nodes` is the informer's copy. `look_at_volumes` makes the static role look again, so that only
+    looks at this Node with this configuration count. The waits, in seconds, bound the time between
+    two attempts: an administrator may have to grant the right to do so.
     """
 
     client: Client
@@ -88,7 +88,7 @@ class NotReadyTaint:
         self._done: set[Due] = set()
         self._seen_to: tuple[Due, Configuration] | None = None
         self._looks_left = 0
-        """How many looks at the volumes must find all of them offered, before it is removed."""
+        """How many more looks must find all volumes offered before the taint is removed."""
 
     def volumes_offered(self) -> None:
         """A look at the volumes has found nothing left to be offered."""
@@ -97,7 +97,7 @@ class NotReadyTaint:
             self.look_at_volumes() if self._looks_left else self.loop.wake()
 
     def reconfigure(self, configuration: Configuration) -> None:
-        """From now on another configuration counts; call it after those who look have it."""
+        """Use this configuration from now on; call this once the static role has it."""
         self.configuration = configuration
         self.loop.wake()
 
@@ -109,12 +109,12 @@ class NotReadyTaint:
             await self._runner.end()
 
     async def _look(self) -> float:
-        """In how many seconds to try again, 0: not before something changes."""
+        """Return in how many seconds to try again; 0: not before something changes."""
         due = self._due()
         seen_to = (due, self.configuration) if due else None
         if seen_to != self._seen_to:
             self._seen_to = seen_to
-            # A look that is under way may have begun with the Node or configuration of before.
+            # A look under way may have begun with the previous Node or configuration.
             self._looks_left = 2 if due else 0
             if due:
                 self.look_at_volumes()
@@ -135,7 +135,7 @@ class NotReadyTaint:
         """Raises ApiError."""
         node = await self.client.get(NODES, self.node_name)
         if node.metadata.uid != due.uid:
-            # The informer will tell of it, and then it is seen to anew.
+            # The informer will report the new Node, and then this starts over.
             raise LookAgain(f"the Node {self.node_name!r} is another one now")
         if due != self._due():
             raise LookAgain("it is not to be removed any more")

@@ -1,1 +1,1 @@
-"""The machine that every role runs on: the loop that looks, and what it does at most once a key."""
+"""What every role runs on: the loop that looks, and the runner of at most one action per key."""

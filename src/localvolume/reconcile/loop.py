@@ -1,7 +1,7 @@
 """The loop of a role: woken by events, it looks at everything, acts, rests, and looks again.
 
-Level-triggered: an event only says that it is worth looking. What was missed, doubled or out of
-order changes nothing but the time.
+Level-triggered: an event only says that it is worth looking. Missed, duplicate or reordered events
+change nothing but the time of a look.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Final, NoReturn
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 5.0
-"""How soon a look that failed is tried again, unless something wakes the role before."""
+"""How soon a failed look is tried again, unless something wakes the role earlier."""
 
 
 class CannotLook(Exception):
-    """What has to be known before anything can be looked at is not known; the message says what.
+    """Something that a look needs is not known yet; the message says what.
 
-    The next event may bring it; without one it is tried again after `again_seconds`, 0: not.
+    The next event may bring it; the look is tried again anyway after `again_seconds`, 0: never.
     """
 
     def __init__(self, message: str, again_seconds: float = 0.0) -> None:
@@ -36,7 +36,7 @@ class CannotLook(Exception):
 class Rest:
     """How long to rest after a look: `factor` times as long as it took, within bounds in seconds.
 
-    A burst of events is one look's work: it gathers while the processor rests.
+    Events gather during the rest, so that a burst of them takes one look.
     """
 
     factor: float = 4.0
@@ -49,12 +49,12 @@ class Rest:
 
 @dataclass(eq=False)
 class Loop:
-    """One role's. `look` returns in how many seconds to look again by itself, 0: not before it is
-    woken. `resync` says, each time, after how many seconds `at_resync` is called and the role is
-    woken; as much again is added at random. A change is looked at after `settle` seconds.
+    """One role's loop. `look` returns in how many seconds to look again by itself, 0: not before it
+    is woken. `resync` returns, each time, after how many seconds to call `at_resync` and wake the
+    role; up to as many again are added at random. A change is looked at after `settle` seconds.
 
-    Whatever `look` raises is told as `problem` and tried again: the mistake of one role ends no
-    other.
+    Whatever `look` raises is kept as `problem`, and the look is tried again: a mistake in one role
+    ends no other.
     """
 
     name: str
@@ -73,25 +73,25 @@ class Loop:
         self._wake.set()
         self._alarm: asyncio.TimerHandle | None = None
         self.problem = "nothing has been looked at yet"
-        """Why the last look came to nothing, "" where it did not."""
+        """Why the last look failed, "" if it did not."""
         self.looks = 0
-        """How many were completed."""
+        """How many looks were completed."""
         self.looking_since: float | None = None
         """When the look under way began (time.monotonic), None between two looks."""
 
     def wake(self, *_: object) -> None:
-        """Something changed: look, once for all that changes meanwhile."""
+        """Look, as something changed; one look covers all changes before it begins."""
         self._wake.set()
 
     def wake_in(self, seconds: float) -> None:
-        """The same after that time, in place of what was said before; 0: not by itself."""
+        """Wake the role after that time instead of the one set before; 0: not by itself."""
         if self._alarm is not None:
             self._alarm.cancel()
         loop = asyncio.get_running_loop()
         self._alarm = loop.call_later(seconds, self._wake.set) if seconds else None
 
     def stuck(self, seconds: float) -> bool:
-        """Whether the look under way has lasted so long."""
+        """Whether the look under way has lasted longer than that."""
         since = self.looking_since
         return since is not None and time.monotonic() - since > seconds
 
@@ -126,7 +126,7 @@ class Loop:
             try:
                 seconds = await self._once()
             finally:
-                # Also where it is cancelled: a loop that does not run is not stuck.
+                # Also on cancellation: a loop that does not run is not stuck.
                 self.looking_since = None
             self.wake_in(seconds)
             await asyncio.sleep(self._rest.after(time.monotonic() - began))
@@ -150,7 +150,7 @@ class Loop:
     def _put_off(
         self, why: str, level: int = logging.ERROR, mistake: Exception | None = None
     ) -> None:
-        """Say it, once, until there is something else to say."""
+        """Keep the problem, and log it once until it changes."""
         if self.problem != why:
             log.log(level, "%s: %s", self.name, why, exc_info=mistake)
         self.problem = why

@@ -1,7 +1,7 @@
-"""What is under way: at most one action per key, so many at a time, and failures waited out.
+"""Runs actions: at most one per key, a limited number at a time, with a wait after a failure.
 
-In memory and for this process alone: it says when something is tried again, and never whether it is
-due.
+Its state is kept in memory, for this process only. It says when something is tried again, never
+whether it is due.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from localvolume.kube.ending import ended
 A = TypeVar("A")
 
 STOP_SECONDS: Final = 5.0
-"""How long the end of the process waits for actions under way to come to an end."""
+"""How long the process, when it ends, waits for actions under way to end."""
 
 _OUTDATED_SECONDS: Final = 0.2
 _LONGEST_OUTDATED: Final = 2.0
@@ -31,32 +31,32 @@ class Answer(Enum):
 
     BEGUN = auto()
     BUSY = auto()
-    """Another one is under way at its key."""
+    """Another action for its key is under way."""
     EARLY = auto()
-    """The last of its kind failed, and its time has not come."""
+    """The last one of its kind failed, and the wait is not over."""
     FULL = auto()
-    """As many as may be are under way."""
+    """As many actions as allowed are under way."""
 
 
 @dataclass(slots=True)
 class Failing:
-    """Actions of one kind about one key, from a failure to the next success."""
+    """The failures of actions of one kind for one key, until the next success."""
 
     backoff: Backoff
     not_before: float = 0.0
     """When the next attempt may begin (time.monotonic)."""
     outdated: int = 0
-    """How often in a row what an action relied on was no longer so."""
+    """How many times in a row something that the action relied on had changed."""
     note: Any = None
     """What the role remembers of the failure."""
 
     def again(self, at_least: float | None = None) -> float:
-        """Count one more failure; in how many seconds it may be tried again."""
+        """Count one more failure; return in how many seconds to try again."""
         return self.backoff.next(at_least)
 
     def overtaken(self) -> float:
-        """The same where something had changed: soon, and never in a tight loop, as what is
-        watched may come late."""
+        """The same if something had changed: soon, but never in a tight loop, as watches may
+        report the change late."""
         wait: float = min(_LONGEST_OUTDATED, _OUTDATED_SECONDS * 2**self.outdated)
         self.outdated = min(self.outdated + 1, 16)
         return wait
@@ -64,13 +64,13 @@ class Failing:
 
 @dataclass(eq=False)
 class Runner(Generic[A]):
-    """Run actions by `act`.
+    """Runs actions with `act`.
 
-    `failed(key, action, error, failing)` tells of an error and returns after how many seconds it
-    may be tried again. `ended(key, action, wait)` is called after every action, with that time,
-    None after a success. `kind` tells actions apart whose failures say nothing about each other.
-    `at_a_time` bounds those that are `counted`: where it is reached, an offer is answered FULL, or
-    with `queued` the action waits for its turn and its key counts as busy.
+    `failed(key, action, error, failing)` reports an error and returns after how many seconds to try
+    again. `ended(key, action, wait)` is called after every action with that time, or None after a
+    success. `kind` separates actions whose failures say nothing about each other. `at_a_time`
+    limits the actions that are `counted`: beyond it, an offer is answered FULL, or with `queued`
+    the action waits for its turn and its key counts as busy.
     """
 
     act: Callable[[A], Awaitable[None]]
@@ -84,7 +84,7 @@ class Runner(Generic[A]):
     queued: bool = False
 
     def __post_init__(self) -> None:
-        # None: it waits for its turn.
+        # A task of None: the action waits for its turn.
         self._busy: dict[str, tuple[asyncio.Task[None] | None, A]] = {}
         self._waiting: deque[str] = deque()
         self._running = 0
@@ -103,7 +103,7 @@ class Runner(Generic[A]):
         return (action for _, action in self._busy.values())
 
     def offer(self, key: str, action: A) -> Answer:
-        """Begin it, unless something speaks against that."""
+        """Begin or queue the action, unless its key is busy, it is too early, or all is full."""
         if key in self._busy:
             return Answer.BUSY
         if self.left(key, action) > 0:
@@ -121,16 +121,16 @@ class Runner(Generic[A]):
         return Answer.BEGUN
 
     def left(self, key: str, action: A) -> float:
-        """For how many seconds an action of this kind has to wait after a failure."""
+        """For how many more seconds an action of this kind must wait after a failure."""
         failing = self.known(key, action)
         return failing.not_before - time.monotonic() if failing else 0.0
 
     def known(self, key: str, action: A) -> Failing | None:
-        """What failed of this kind at this key, None where nothing did since the last success."""
+        """The failures of this kind for this key; None if none since the last success."""
         return self._failing.get(key, {}).get(self.kind(action))
 
     def wait(self, key: str, action: A, seconds: float) -> None:
-        """None of its kind begins at this key before that time is over."""
+        """Begin no action of this kind for this key until that time is over."""
         self.failing(key, action).not_before = time.monotonic() + seconds
 
     def failing(self, key: str, action: A) -> Failing:
@@ -143,7 +143,7 @@ class Runner(Generic[A]):
         return (failing for kinds in self._failing.values() for failing in kinds.values())
 
     def forget(self, key: str) -> None:
-        """Nothing is to be done there: what failed before says nothing any more."""
+        """Forget the failures of a key for which there is nothing to do any more."""
         self._failing.pop(key, None)
 
     def forget_but(self, keys: Collection[str]) -> None:
@@ -151,14 +151,14 @@ class Runner(Generic[A]):
             del self._failing[key]
 
     def forget_waiting(self) -> None:
-        """What waits for its turn was decided from what counts no longer."""
+        """Drop what waits for its turn: it was decided from what no longer counts."""
         for key in self._waiting:
             del self._busy[key]
         self._waiting.clear()
 
     async def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Begin nothing that waits, let actions under way end for so long, then cancel them, and
-        wait for that at most as long again as a stop takes."""
+        """Begin nothing that waits, give actions under way `seconds` to end, then cancel them and
+        wait for that STOP_SECONDS at most."""
         tasks = self._under_way()
         late = await _ended(tasks, seconds)
         for task in late:
@@ -167,7 +167,7 @@ class Runner(Generic[A]):
 
     async def end(self) -> None:
         """Begin nothing that waits, cancel what is under way, and wait until all of it has ended,
-        however long: whoever comes next must not meet it."""
+        however long that takes: a successor must not meet it."""
         await ended(*self._under_way())
 
     def _under_way(self) -> list[asyncio.Task[None]]:
@@ -181,7 +181,7 @@ class Runner(Generic[A]):
         wait: float | None = None
         try:
             await self.act(action)
-        except Exception as error:  # noqa: BLE001 - what it is, is for `failed` to say
+        except Exception as error:  # noqa: BLE001 - `failed` says what it is
             wait = self.failed(key, action, error, self.failing(key, action))
             self.wait(key, action, wait)
         else:
@@ -201,7 +201,7 @@ class Runner(Generic[A]):
 
 
 async def _ended(tasks: Iterable[asyncio.Task[None]], seconds: float) -> set[asyncio.Task[None]]:
-    """Those that have not ended after so long."""
+    """Wait that long; return the tasks that have not ended by then."""
     waited_for = set(tasks)
     if not waited_for:
         return set()

@@ -1,7 +1,7 @@
-"""How much the aliases of a YAML text repeat: a few lines of them can stand for gigabytes.
+"""Limits what the aliases of a YAML text repeat: a few lines of them can stand for gigabytes.
 
-The parser makes no copies, but who reads the nodes reads them once for each alias. So what the
-aliases add is counted while the text is parsed, before anything is made of it.
+The parser makes no copies, but code that walks the nodes reads them once for each alias. So what
+the aliases add is counted while the text is parsed, before anything is built from it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Final
 import yaml
 
 MOST: Final = 100_000
-"""What all aliases of a text may add, in characters; a value counts as one more. Configurations
-that people write repeat some thousands, and so much is read in well under a second."""
+"""The most that all aliases of a text may add, in characters; each value counts as one more.
+Configurations repeat a few thousand in practice; this many are read in well under a second."""
 
 
 class Excessive(ValueError):
@@ -21,17 +21,17 @@ class Excessive(ValueError):
 
 
 class Repeated:
-    """Sees the events of a text one by one."""
+    """Counts what is repeated, from the events of a text one by one."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, int | None] = {}
-        """By anchor; None while what it names has not ended yet."""
+        """The size of each anchored node; None while the node has not ended yet."""
         self._open: list[tuple[str | None, int]] = []
-        """The collections around the event: their anchor, and their size so far."""
+        """The collections around the event: the anchor of each, and its size so far."""
         self._added = 0
 
     def see(self, event: Any) -> None:
-        """Raises Excessive."""
+        """Count one event. Raises Excessive."""
         if isinstance(event, yaml.AliasEvent):
             self._grow(self._repeat(event))
         elif isinstance(event, yaml.ScalarEvent):
@@ -44,7 +44,7 @@ class Repeated:
             self._ended(*self._open.pop())
 
     def _repeat(self, event: Any) -> int:
-        # What was never named is the parser's to refuse.
+        # An alias without an anchor is left to the parser to refuse.
         size = self._sizes.get(event.anchor, 1)
         where = f"in line {event.start_mark.line + 1}"
         if size is None:
@@ -68,7 +68,7 @@ class Repeated:
 
 
 def refuse(events: Iterable[Any]) -> None:
-    """See all events of a text. Raises Excessive, and whatever the parser raises."""
+    """Count all events of a text. Raises Excessive, and whatever the parser raises."""
     repeated = Repeated()
     for event in events:
         repeated.see(event)

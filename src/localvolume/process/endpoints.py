@@ -1,7 +1,7 @@
-"""What the node's monitoring asks: metrics, readiness, liveness, over HTTP or HTTPS.
+"""Serves metrics, readiness and liveness over HTTP or HTTPS.
 
-Served in threads by the WSGI server that comes with prometheus_client: that costs an agent 2 MB
-less than aiohttp's server, and it can still answer when the loop does not.
+The WSGI server that comes with prometheus_client serves them in threads: it costs an agent 2 MB
+less than aiohttp's server, and can still answer when the event loop does not.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from localvolume.process.server import CLIENT_SECONDS, App, Server, listen
 log = logging.getLogger(__name__)
 
 Checks = Callable[[], Mapping[str, str]]
-"""What is wrong now, by name; empty where nothing is. Called in the event loop."""
+"""Returns what is wrong now, by name; empty if nothing is. Called in the event loop."""
 
 LOOP_SECONDS = 2.0
-"""How long the event loop may take to answer a probe before it is held to hang."""
+"""How long the event loop may take to answer a probe before it counts as hung."""
 
 
 class Endpoints:
     """`/metrics`, `/ready` and `/healthz`; the last two answer 200 or 500.
 
-    Readiness says that every configured class is served; liveness that the loop turns and no look
-    at the node is stuck. A loop that hangs is answered for with 500. `says` is the text for people
-    with which a process that is ready answers. The event loop may take `loop_seconds` to answer a
-    probe, and a client may take `client_seconds` for its request. A `guard` has all of them served
-    over TLS. The probes need no token: kubelet has none to show.
+    Ready means that every configured class is served; live means that the event loop runs and no
+    look at the node is stuck. If the loop hangs, the answer is 500. `says` returns the text, for
+    people, with which a ready process answers. The event loop may take `loop_seconds` to answer a
+    probe, and a client may take `client_seconds` for its request. With a `guard`, all pages are
+    served over TLS. The probes need no token: the kubelet has none to send.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class Endpoints:
         self._pages: dict[str, App] = {
             metrics_path: _guarded(metrics, guard) if guard else metrics,
             "/ready": self._answer(ready, says),
-            # Upstream's check has an address of its own; so have probes written for it.
+            # Upstream's check has a path of its own, which probes written for upstream use.
             "/ready/DiscovererReadyzCheck": self._answer(ready, says),
             "/healthz": self._answer(healthy),
         }
         self.port = address.port
-        """The port in use, once started: what the system chose where 0 was asked for."""
+        """The port in use, once started: the system's choice if 0 was asked for."""
 
     async def start(self) -> None:
-        """Raises OSError where the address is taken."""
+        """Begin to serve. Raises OSError if the address is taken."""
         self._loop = asyncio.get_running_loop()
-        # Requests come after this line only.
+        # Requests come only after this line.
         self._server = Server(listen(self._address), self._page, self._client_seconds, self._accept)
         self.port = self._server.server_port
         threading.Thread(target=self._server.serve, name="endpoints", daemon=True).start()
@@ -100,7 +100,7 @@ class Endpoints:
         return page
 
     def _ask(self, checks: Checks) -> Mapping[str, str]:
-        """Have the event loop call it; that it does not get to it is what is wrong, then."""
+        """Have the event loop call `checks`; if it does not get to that, this is what is wrong."""
         answer: Future[Mapping[str, str]] = Future()
 
         def ask() -> None:
@@ -132,10 +132,10 @@ async def serving(
     says: Callable[[], str] = lambda: "ok",
     secured: Secured | None = None,
 ) -> AsyncIterator[None]:
-    """Serve the endpoints within the block; nothing is served where `address` is None.
+    """Serve the endpoints within the block; serves nothing if `address` is None.
 
-    Raises OSError where the address is taken, or there is no certificate, and AccessInvalid where
-    the API server is to be asked, and there is no way to it.
+    Raises OSError if the address is taken or there is no certificate, and AccessInvalid if the API
+    server is to be asked but cannot be reached as configured.
     """
     if address is None:
         yield
@@ -143,7 +143,7 @@ async def serving(
     async with contextlib.AsyncExitStack() as stack:
         guard = None
         if secured is not None:
-            # Imported now: a process that serves everyone need not carry it.
+            # Imported here: a process that serves everyone need not load it.
             from localvolume.process.secured import guarding
 
             guard = await stack.enter_async_context(guarding(secured, metrics_path))

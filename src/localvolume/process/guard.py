@@ -1,4 +1,4 @@
-"""Who may read the endpoints: what is configured of it, and what is made of that."""
+"""Who may read the endpoints: the configuration, and the guard made from it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from localvolume.process.server import Accept
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """TLS for all pages, and the metrics for those alone whom the API server lets `get` them.
+    """TLS for all pages, and the metrics only for those whom the API server lets `get` them.
 
-    `certificate` is the directory of tls.crt and tls.key, `kubeconfig` says how that is asked.
+    `certificate` is the directory of tls.crt and tls.key; `kubeconfig` says how to ask the server.
     """
 
     certificate: str
@@ -23,8 +23,8 @@ class Secured:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What that takes. `refusal` is the status for who may not read the metrics, by the header
-    Authorization; "" for who may."""
+    """What a server needs for that. `refusal` takes the Authorization header and returns the status
+    for a client that may not read the metrics, "" for one that may."""
 
     accept: Accept
     refusal: Callable[[str], str]

@@ -1,7 +1,7 @@
 """Gives memory back once a process has started: imports and first lists need more than they keep.
 
-The C library keeps what was freed in the midst of what is still used; told to, it gives the pages
-back: half a megabyte in an agent that has just published its volumes.
+The C library keeps free pages between used ones until it is told to give them back: half a megabyte
+in an agent that has just published its volumes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import gc
 from typing import Final
 
 STARTED_SECONDS: Final = 20.0
-"""How long after its beginning a process is taken to have started."""
+"""How long after its launch a process counts as started."""
 
 
 def give_back() -> None:
-    """Give back what is free; blocks for some tens of milliseconds. With glibc only, else nothing.
+    """Give back free memory, blocking for some tens of milliseconds; does nothing without glibc.
 
     Source: malloc_trim(3).
     """

@@ -1,4 +1,4 @@
-"""Metrics as tables, made on a registry, and those of any process: its API requests."""
+"""Metrics declared as tables, and those that every process has: its API requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from localvolume.kube.errors import ApiError
 from localvolume.kube.kinds import Kind
 
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-"""The upper bounds, in seconds, of the classes of every histogram: upstream's."""
+"""The upper bounds of the buckets of every histogram, in seconds: upstream's."""
 
 M = TypeVar("M", Counter, Gauge, Histogram)
 
@@ -29,7 +29,7 @@ class Declared(Generic[M]):
     labels: tuple[str, ...]
 
     if TYPE_CHECKING:
-        # An instance has the metric itself under the name that its class has the row under.
+        # The attribute is the row on the class, and the metric itself on an instance.
         def __get__(self, metrics: Metrics, of: type[Metrics]) -> M: ...
 
 
@@ -46,7 +46,7 @@ def histogram(name: str, text: str, *labels: str) -> Declared[Histogram]:
 
 
 class Metrics:
-    """What a table declares, made on one registry. Each subclass is a table."""
+    """The metrics of a table, made on one registry. Each subclass is a table."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         for attribute, row in self.declared().items():
@@ -56,13 +56,13 @@ class Metrics:
 
     @classmethod
     def declared(cls) -> dict[str, Declared[Any]]:
-        """The rows by their attributes, in order; those of the class it extends come first."""
+        """The rows by their attributes, in order; those of base classes come first."""
         there = (item for base in reversed(cls.__mro__) for item in vars(base).items())
         return {attribute: row for attribute, row in there if isinstance(row, Declared)}
 
 
 class ProcessMetrics(Metrics):
-    """Those of any process, on a registry of its own, not the library's global one."""
+    """The metrics of any process, on a registry of its own, not the library's global one."""
 
     # fmt: off
     requests = counter("localvolume_api_requests_total",

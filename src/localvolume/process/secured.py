@@ -1,4 +1,4 @@
-"""What TLS and authorization of the endpoints take; imported by processes that have them on."""
+"""TLS and authorization of the endpoints; imported only by processes that have them on."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ _Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
 
 class CertificateInvalid(OSError):
-    """There is no certificate with its key in the directory: which file, and why."""
+    """The directory has no certificate with its key; the message says which file, and why."""
 
 
 class Certificate:
-    """The pair in a directory. Raises CertificateInvalid where there is none to begin with.
+    """The certificate and key in a directory. Raises CertificateInvalid if the first pair is bad.
 
-    Both files are looked at for each client, so a new pair serves the next one; nothing is watched,
-    and a link that is exchanged is as good as a file. A new pair that does not load leaves the old
-    one in use, and the log says so once.
+    Both files are checked for each client, so a new pair serves the next one. Nothing is watched,
+    so a symbolic link may be switched as well. If a new pair does not load, the old one stays in
+    use, and the log says so once.
     """
 
     def __init__(self, directory: str) -> None:
         self._directory: Final = directory
         self._lock: Final = threading.Lock()
-        # Before they are read: what changes meanwhile is read once more.
+        # Taken before the files are read, so that what changes meanwhile is read again.
         self._seen = self._stamp()
         self._context = self._read()
 
     def accept(self, client: socket.socket) -> ssl.SSLSocket:
-        """The same connection with TLS, after the handshake; the caller closes both sockets.
+        """Do the handshake; return the connection with TLS. The caller closes both sockets.
 
-        The client's timeout is for all of the handshake. Raises OSError.
+        The client's timeout covers the whole handshake. Raises OSError.
         """
         context = self._current()
-        # A socket of its own, as the other goes on to be good for ending the connection.
+        # A duplicate, so that the original can still be used to end the connection.
         own = client.dup()
         try:
             secured = context.wrap_socket(own, server_side=True, do_handshake_on_connect=False)
@@ -87,12 +87,12 @@ class Certificate:
         return os.path.join(self._directory, CERTIFICATE), os.path.join(self._directory, KEY)
 
     def _stamp(self) -> _Stamp:
-        """Which files these are; None for what cannot be seen."""
+        """What identifies both files and their content; None for one that stat fails on."""
         return tuple(_stamp_of(path) for path in self._paths())
 
     def _read(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # Of TLS 1.2, OpenSSL would keep up to 20,480 sessions; of 1.3 it keeps none.
+        # OpenSSL would keep up to 20,480 sessions of TLS 1.2; it keeps none of TLS 1.3.
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.num_tickets = 0
         try:
@@ -119,10 +119,10 @@ def _stamp_of(path: str) -> tuple[int, int, int, int] | None:
 
 
 ANSWER_SECONDS: Final = 10.0
-"""How long an answer counts, as in Kubernetes' own components: so long a right outlives its end."""
+"""How long an answer counts, as in Kubernetes' own components. A revoked right lasts as long."""
 
 ANSWERS: Final = 64
-"""How many answers are kept. Where more ask, the oldest is asked for anew."""
+"""How many answers are kept. If more clients ask, the oldest answer is dropped."""
 
 REVIEW_SECONDS: Final = 3.0
 """How long the API server may take for each of the two questions."""
@@ -131,7 +131,7 @@ _WAIT_SECONDS: Final = 2 * REVIEW_SECONDS + 2.0
 
 
 class Verdict(Enum):
-    """Each with the status that tells it."""
+    """Each verdict, with its HTTP status."""
 
     MAY = "200 OK"
     UNKNOWN = "401 Unauthorized"
@@ -140,7 +140,7 @@ class Verdict(Enum):
 
 
 class Answers:
-    """What was answered a short while ago. Times are in seconds of a clock that never jumps."""
+    """Recent answers. Times are in seconds of a monotonic clock."""
 
     def __init__(self, seconds: float = ANSWER_SECONDS, most: int = ANSWERS) -> None:
         self._seconds: Final = seconds
@@ -148,7 +148,7 @@ class Answers:
         self._known: Final[dict[bytes, tuple[Verdict, float]]] = {}
 
     def get(self, token: str, now: float) -> Verdict | None:
-        """What still counts; None where it is to be asked."""
+        """The answer that still counts; None if the API server must be asked."""
         verdict, until = self._known.get(_digest(token), (None, 0.0))
         return verdict if now < until else None
 
@@ -161,7 +161,7 @@ class Answers:
 
 
 class Readers:
-    """Judges whoever asks for the page at `path`. Made in the event loop that `client` is of."""
+    """Judges who may read the page at `path`. Must be made in the event loop of `client`."""
 
     def __init__(self, client: Client, path: str) -> None:
         self._client: Final = client
@@ -172,9 +172,9 @@ class Readers:
         self._fails = False
 
     def judge(self, authorization: str) -> Verdict:
-        """What a request's Authorization header, "" for none, is good for.
+        """Judge a request by its Authorization header, "" for none.
 
-        Called in any thread but the loop's, where it waits for the API server.
+        Waits for the API server, so it must not be called in the loop's own thread.
         """
         words = authorization.split()
         if len(words) != 2 or words[0].lower() != "bearer":
@@ -187,7 +187,7 @@ class Readers:
         verdict, why = self._ask(token)
         with self._lock:
             fails = bool(why)
-            # Told when it begins and when it ends, not with each scrape.
+            # Logged when the failures begin and when they end, not with each scrape.
             changed, self._fails = fails is not self._fails, fails
             if not fails:
                 self._answers.put(token, verdict, time.monotonic())
@@ -198,7 +198,7 @@ class Readers:
         return verdict
 
     def _ask(self, token: str) -> tuple[Verdict, str]:
-        """The verdict, and why there is none."""
+        """The verdict, and why the API server gave none, or ""."""
         review = self._review(token)
         try:
             answer = asyncio.run_coroutine_threadsafe(review, self._loop)
@@ -224,7 +224,7 @@ class Readers:
 
 
 def _digest(token: str) -> bytes:
-    """In its place: no token stays in memory for longer than its request."""
+    """Stands in for the token, so that no token stays in memory longer than its request."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
@@ -234,12 +234,12 @@ REVIEWS: Final = 2
 
 @contextlib.asynccontextmanager
 async def guarding(secured: Secured, path: str) -> AsyncIterator[Guard]:
-    """The guard of the page at `path`, for as long as the block.
+    """Provide the guard of the page at `path` within the block.
 
     Raises CertificateInvalid, and AccessInvalid.
     """
     certificate = Certificate(secured.certificate)
-    # A client of its own: whoever knocks with false tokens delays nothing that the node needs.
+    # A client of its own: requests with false tokens must not delay what the node needs.
     async with Client(
         find_access(secured.kubeconfig),
         user_agent="localvolume-metrics",

@@ -1,4 +1,4 @@
-"""A small HTTP server in threads, of bounded time and memory whoever its clients are."""
+"""A small threaded HTTP server that bounds time and memory, whatever its clients do."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ CLIENT_SECONDS = 5.0
 """How long a client may take to send its request, and how long to read the answer."""
 
 HEAD_BYTES = 16 * 1024
-"""How long a request may be, with its headers: those of Prometheus and the kubelet have hundreds
-of bytes, and a token in one some thousands."""
+"""How long a request may be, with its headers. Those of Prometheus and the kubelet have hundreds
+of bytes; a bearer token adds a few thousand."""
 
 CLIENTS = 16
-"""How many requests may be open; the oldest is cut for one more, so a probe always gets in."""
+"""How many requests may be open. One more cuts off the oldest, so a probe always gets in."""
 
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 Accept = Callable[[socket.socket], socket.socket]
 
 
 def listen(address: ListenAddress) -> socket.socket:
-    """A listening socket; without a host for IPv4 and IPv6 alike. Raises OSError."""
+    """A listening socket; without a host, for both IPv4 and IPv6. Raises OSError."""
     if address.host is None and socket.has_dualstack_ipv6():
         return socket.create_server(
             ("", address.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=CLIENTS
@@ -53,7 +53,7 @@ class _Handler(WSGIRequestHandler):
     def setup(self) -> None:
         self._until = time.monotonic() + self.server.client_seconds
         if self.server.accept is not None:
-            # Here, in the request's own thread: a client that is slow with it holds up nobody.
+            # In the request's own thread, so that a slow handshake holds up no other client.
             self.request = self.server.accept(self.request)
         super().setup()
 
@@ -65,10 +65,10 @@ class _Handler(WSGIRequestHandler):
                 self.request.close()
 
     def handle(self) -> None:
-        """What the library parses is what has been read whole, of a bounded size.
+        """Read the whole request, of a bounded size, before the library parses it.
 
-        By itself it would keep a hundred headers of 64 KiB for each client, and wait anew for each
-        line of them.
+        The library alone would keep a hundred headers of 64 KiB for each client, and start a new
+        timeout for each line.
         """
         head = self._head()
         if head is None:
@@ -78,9 +78,9 @@ class _Handler(WSGIRequestHandler):
         super().handle()
 
     def _head(self) -> bytes | None:
-        """The request up to the empty line; None where the client ends it before, or is refused.
+        """The request up to the empty line; None if the client ends it earlier, or is refused.
 
-        Raises TimeoutError where it takes too long.
+        Raises TimeoutError if it takes too long.
         """
         head = b""
         while b"\r\n\r\n" not in head and b"\n\n" not in head:
@@ -99,14 +99,14 @@ class _Handler(WSGIRequestHandler):
         return head
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it has there
-        """Probes and scrapes are no news."""
+        """Log nothing: probes and scrapes are no news."""
 
 
 class Server(ThreadingWSGIServer):
-    """A thread per request, `CLIENTS` at most; between requests it sleeps without waking up.
+    """A thread per request, `CLIENTS` open at most; it sleeps between requests without waking up.
 
-    `accept` makes another socket of a client's, by a handshake within its timeout; it is closed
-    when the request is done.
+    `accept` turns a client's socket into another one by a handshake within the client's timeout;
+    the server closes it when the request is done.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Server(ThreadingWSGIServer):
         super().__init__((host, port), _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
-        # What server_bind would do, but for asking DNS for our own name.
+        # As server_bind does it, without asking DNS for our own name.
         self.server_name, self.server_port = host, port
         self.setup_environ()
         self.set_app(app)
@@ -137,7 +137,7 @@ class Server(ThreadingWSGIServer):
         self.server_close()
 
     def close(self) -> None:
-        """From any thread: `serve` returns."""
+        """Make `serve` return. May be called from any thread."""
         self._closing = True
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for a client
@@ -147,7 +147,7 @@ class Server(ThreadingWSGIServer):
             client, address = self.socket.accept()
         except OSError:
             if not self._closing:
-                time.sleep(0.1)  # out of descriptors, most likely: not in a circle
+                time.sleep(0.1)  # most likely out of descriptors: avoid a busy loop
             raise
         client.settimeout(self.client_seconds)
         return client, address
@@ -158,7 +158,7 @@ class Server(ThreadingWSGIServer):
                 oldest = next(iter(self._open))
                 del self._open[oldest]
                 with contextlib.suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)  # its thread reads an end, and ends
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread reads EOF, and ends
             self._open[request] = None
             room = self._at_work < 2 * CLIENTS
             self._at_work += room

@@ -21,7 +21,7 @@ _MERGE = _TAG + "merge"
 _DEEPEST = 32
 _TRUE = frozenset({"y", "yes", "true", "on"})
 
-# go-yaml v2 reads the word alone, in these three ways of writing it.
+# go-yaml v2 reads a word only in these three spellings.
 _BOOLEANS = "y|yes|true|on|n|no|false|off"
 _WORDS = "|".join(
     form
@@ -66,7 +66,7 @@ for _tag, _pattern, _first in (
 
 
 def compose(text: str) -> Node | None:
-    """The one document in `text`, None where there is nothing. Raises Unreadable."""
+    """The one document in `text`, None if there is none. Raises Unreadable."""
     documents = compose_all(text)
     if len(documents) > 1:
         raise Unreadable('holds more than one YAML document ("---"); one is read')
@@ -90,9 +90,9 @@ def compose_all(text: str) -> list[Node]:
 
 
 def _refuse_size(text: str) -> None:
-    """The C composer recurses without a limit of its own and would take the process with it.
+    """Refuse deep nesting: the C composer recurses without a limit, which would end the process.
 
-    Aliases cost it nothing, but the readers go through what they stand for, each time.
+    Refuse aliases that repeat much, too: the readers go through what an alias stands for each time.
     """
     depth = 0
     repeated = yamlaliases.Repeated()
@@ -114,9 +114,9 @@ def truth(node: ScalarNode) -> bool:
 
 
 def pairs(mapping: MappingNode) -> Iterator[tuple[Node, Node]]:
-    """Keys and values as written, in order; after them what merge keys (`<<`) add to them.
+    """Keys and values as written, in order; after them what merge keys (`<<`) add.
 
-    Raises Unreadable where a merge key holds anything but mappings.
+    Raises Unreadable if a merge key holds anything but mappings.
     """
     own: set[str] = set()
     merges: list[Node] = []

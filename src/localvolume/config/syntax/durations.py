@@ -27,7 +27,7 @@ class BadDuration(ValueError):
 
 
 def parse_duration(text: str) -> float:
-    """The seconds a Go duration stands for; negative ones are read as well. Raises BadDuration."""
+    """The seconds that a Go duration stands for; it may be negative. Raises BadDuration."""
     if len(text) > _DIGITS_ENOUGH:
         raise BadDuration(f"is too long for a duration; {_EXAMPLE}")
     sign = -1 if text.startswith("-") else 1
@@ -55,7 +55,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_period(text: str) -> float:
-    """How often something is done: at most ten times a second. Raises BadDuration."""
+    """The seconds of a period, at least 0.1. Raises BadDuration."""
     seconds = parse_duration(text)
     if seconds < _SHORTEST_PERIOD:
         raise BadDuration(f"{text!r} is shorter than 100ms")

@@ -5,12 +5,12 @@ Source: the documentation and tests of Go's path/filepath. The grammar:
     *      any sequence of bytes but "/"
     ?      any one character but "/"
     [..]   one character of a class: at least one of c, lo-hi, with "^" first to negate
-    \\c     the character c, inside a class as well, where \\ - ] must be written so
+    \\c     the character c, also inside a class, where \\ - ] must be written this way
     c      itself
 
 Python's fnmatch differs in escapes, negation and malformed patterns, so it cannot serve. Go works
 on UTF-8 bytes: a star may end inside a character, and a byte that begins no character counts as
-the character U+FFFD, one byte long. Both are kept, hence bytes all through this module.
+the character U+FFFD, one byte long. Both are reproduced, hence bytes throughout this module.
 """
 
 import os
@@ -51,9 +51,9 @@ class _Chunk(NamedTuple):
 
 
 def match(pattern: str, name: str) -> bool:
-    """Whether `pattern` matches the whole of `name` (bytes that are no text: surrogateescape).
+    """Whether `pattern` matches the whole of `name` (bytes that are not UTF-8: surrogateescape).
 
-    Raises BadPattern whatever the name is; Go may overlook a fault behind the first mismatch.
+    Raises BadPattern whatever the name is; Go may miss a fault behind the first mismatch.
     """
     chunks = _compile(pattern)
     rest = os.fsencode(name)
@@ -177,7 +177,7 @@ def _class_char(pattern: str, at: int) -> tuple[int, int]:
 def may_both_match(one: str, two: str) -> bool:
     """Whether some file name matches both patterns. Raises BadPattern.
 
-    Exact but for names that are no UTF-8 and for "/", which no file name holds.
+    Exact except for names that are not UTF-8 and for "/", which no file name holds.
     """
     first, second = _flat(one), _flat(two)
     todo, seen = [(0, 0)], set[tuple[int, int]]()

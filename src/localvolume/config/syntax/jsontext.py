@@ -1,4 +1,4 @@
-"""JSON as the nodes that YAML is read into: strict, and with what is given twice still there."""
+"""Reads JSON into the nodes that YAML is read into: strictly, and with duplicate keys kept."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def compose(text: str) -> Node:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object's keys and values in order, to be told from a list."""
+    """An object's keys and values in order, as a type of its own to tell it from a list."""
 
 
 def _refuse(word: str) -> Node:

@@ -1,4 +1,4 @@
-"""A mapping with fixed keys: each key's reader and what the documentation says of it."""
+"""A mapping with fixed keys: each key's reader and what the documentation says about it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class KeyDoc:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as it is spelled, the model's field it fills, and what is said about it."""
+    """A key's spelling, the model's field that it fills, its reader and its documentation."""
 
     name: str
     field: str
@@ -35,7 +35,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a mapping gave: good values by the model's field; the fields given, good or bad."""
+    """What was read of a mapping: good values by the model's field; all fields given, even bad."""
 
     values: Mapping[str, Any]
     given: frozenset[str]

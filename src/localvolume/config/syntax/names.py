@@ -1,7 +1,7 @@
-"""The syntax Kubernetes demands of names, label keys and label values, each with its reason.
+"""The syntax that Kubernetes requires of names, label keys and label values.
 
 Source: the Kubernetes documentation, "Object Names and IDs" and "Labels and Selectors". Each
-function returns None for a good value and otherwise what is wrong with it.
+function returns None for a good value, and otherwise what is wrong with it.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Reading one value of the configuration: text, yes or no, number, list, mapping, duration.
 
-Every reader notes what is wrong under the value's own key and goes on, so that one look names all
-problems. msgspec stops at the first fault and leaves the key out of its path; hence these.
+Every reader notes what is wrong under the value's own key and goes on, so that one reading reports
+all problems. msgspec stops at the first one and leaves the key out of its path; hence these.
 """
 
 import re
@@ -20,7 +20,7 @@ T = TypeVar("T")
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,8}")
 _KINDS = {MappingNode: "a mapping", SequenceNode: "a list", ScalarNode: "a single value"}
 
-# Scalars that are no text to YAML but that upstream's reader turns into the very text written.
+# Scalars that YAML does not read as text, but that upstream turns back into the text written.
 _SAME_AS_WRITTEN = {
     document.INTEGER: re.compile(r"0|-?[1-9][0-9]{0,17}"),
     document.FLOAT: re.compile(r"-?(0|[1-9][0-9]?)\.[0-9]{0,3}[1-9]"),
@@ -52,7 +52,7 @@ class Place:
 
 
 def one_line(name: str) -> str:
-    """A name to show: as it is where that is one visible line, else quoted."""
+    """A name to show: as it is if that is one printable line, else quoted."""
     return name if name and name.isprintable() else repr(name)
 
 
@@ -63,7 +63,7 @@ def quoted(value: object) -> str:
 
 
 def text(node: Node, place: Place) -> str | None:
-    """A string. Bare numbers and true/false pass where upstream reads exactly what is written."""
+    """A string. Bare numbers and true/false pass if upstream reads exactly what is written."""
     if not isinstance(node, ScalarNode):
         place.problem(f"must be text, not {_KINDS[type(node)]}")
         return None
@@ -150,7 +150,7 @@ def one_of(*choices: str) -> Callable[[Node, Place], str | None]:
 
 
 def items(node: Node, place: Place) -> Iterator[tuple[Node, Place]]:
-    """The elements of a list with their places; nothing where it is no list."""
+    """The elements of a list with their places; none if the node is not a list."""
     if isinstance(node, SequenceNode):
         for index, item in enumerate(node.value):
             yield item, place.at(index)
@@ -161,7 +161,7 @@ def items(node: Node, place: Place) -> Iterator[tuple[Node, Place]]:
 def list_of(
     read: Callable[[Node, Place], T | None],
 ) -> Callable[[Node, Place], tuple[T, ...] | None]:
-    """A reader of lists; the elements that are wrong are noted and left out."""
+    """A reader of lists; wrong elements are noted and left out."""
 
     def read_list(node: Node, place: Place) -> tuple[T, ...] | None:
         return tuple(
@@ -172,7 +172,7 @@ def list_of(
 
 
 def entries(node: Node, place: Place) -> Iterator[tuple[str, Node, Place]]:
-    """The entries of a mapping, none where it is null; one given twice is noted and left out."""
+    """The entries of a mapping, none if it is null. A duplicate is noted and left out."""
     if document.is_null(node):
         return
     if not isinstance(node, MappingNode):
@@ -198,7 +198,7 @@ def keys(
 ) -> dict[str, tuple[Node, Place]]:
     """The entries of a mapping with fixed keys, under the keys' proper names, without nulls.
 
-    Keys match whatever their case, as in Go's JSON; the same key in two cases is a problem.
+    Keys match regardless of case, as in Go's JSON; the same key in two cases is a problem.
     `elsewhere` may add a hint to an unknown key.
     """
     proper = {name.casefold(): name for name in known}
@@ -220,7 +220,7 @@ def keys(
 
 def did_you_mean(given: str, known: Collection[str]) -> str:
     """A hint to append to a reason: the nearest known word, or nothing."""
-    import difflib  # here: an agent whose configuration is right needs it never
+    import difflib  # here: an agent with a valid configuration never needs it
 
     by_fold = {name.casefold(): name for name in known}
     near = difflib.get_close_matches(given.casefold(), by_fold, n=1, cutoff=0.6)

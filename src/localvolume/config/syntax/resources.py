@@ -20,12 +20,12 @@ _QUANTITY = re.compile(
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: dict[str, int] = {unit: 1024 ** (power + 1) for power, unit in enumerate("KMGTPE")}
 _MOST_BYTES = 1 << 60
-# The finest share of a CPU there is; of memory, a byte.
+# The smallest unit: a thousandth of a CPU, a byte of memory.
 _FINEST = {"cpu": Fraction(1, 1000), "memory": Fraction(1)}
 
 
 def amount(quantity: str) -> Fraction | None:
-    """The number that a resource.Quantity stands for, or None where it is none."""
+    """The number that a resource.Quantity stands for, or None if it is not one."""
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         return None
@@ -53,7 +53,7 @@ def whole_bytes(like: str, least: int = 0) -> Callable[[Node, Place], int | None
 
 
 def resources(node: Node, place: Place) -> Resources | None:
-    """The requirements as the API writes them; what is not given is not asked for."""
+    """The requirements as the API writes them; what is not given is left out."""
     before = len(place.problems)
     result: dict[str, dict[str, str]] = {}
     for name, (value, where) in keys(node, place, ("requests", "limits")).items():

@@ -8,11 +8,11 @@ from localvolume.config.syntax import globs, names
 from localvolume.config.syntax.readers import Place, entries, list_of, one_line, quoted, text
 
 RESERVED_PREFIX: Final = "localvolume.dev/"
-"""Labels under it say whose a volume is; the agent alone sets them."""
+"""Labels with this prefix say whose a volume is; only the agent sets them."""
 
 
 def volume_mode(node: Node, place: Place) -> str | None:
-    """Filesystem or Block, with upstream's words where it is neither."""
+    """Filesystem or Block; a problem with any other value is worded as in upstream."""
     value = text(node, place)
     if value == "":
         return "Filesystem"
@@ -31,7 +31,7 @@ def fs_type(node: Node, place: Place) -> str | None:
 
 
 def name_pattern(node: Node, place: Place) -> str | None:
-    """The comma separated patterns; an empty text means the default, as upstream."""
+    """The comma separated patterns; an empty text means the default, as in upstream."""
     value = text(node, place)
     if not value:
         return "*" if value == "" else None
@@ -51,7 +51,7 @@ def name_pattern(node: Node, place: Place) -> str | None:
 
 
 def label_keys(node: Node, place: Place) -> tuple[str, ...] | None:
-    """Keys of node labels that are copied."""
+    """The keys of the node labels to copy."""
 
     def one(item: Node, where: Place) -> str | None:
         value = text(item, where)

@@ -1,8 +1,8 @@
-"""Discovery directories: what may be one, and which may stand beside each other.
+"""Discovery directories: what may be one, and which may be used side by side.
 
-Everything below a discovery directory is published and, in the end, cleaned. One directory inside
-another would let a class clean what holds the other's volumes, so it is refused; two classes that
-share the very same directory are upstream practice, told apart by their namePatterns.
+Everything below a discovery directory is published and, in the end, cleaned. A directory inside
+another is refused, as one class could clean what holds the other's volumes. Two classes may share
+the same directory, as in upstream; their namePatterns tell their volumes apart.
 """
 
 import itertools
@@ -44,7 +44,7 @@ def directory(node: Node, place: Place) -> str | None:
 
 
 class Claim(NamedTuple):
-    """What a class lays claim to, as far as it could be read: None for what is wrong already."""
+    """What a class claims, as far as it could be read; None for a value known to be wrong."""
 
     name: str
     host_dir: str | None
@@ -54,7 +54,7 @@ class Claim(NamedTuple):
 
 
 def check_overlaps(claims: Iterable[Claim]) -> None:
-    """Note, at the later class, every pair whose directories must not stand together."""
+    """Note, at the later class, every pair whose directories must not be used side by side."""
     for first, second in itertools.combinations(claims, 2):
         place = second.place
         _nested("hostDir", first.name, first.host_dir, second.host_dir, place)
@@ -83,7 +83,7 @@ def _nested(key: str, other: str, one: str | None, two: str | None, place: Place
 
 
 def _shared(first: Claim, second: Claim) -> str:
-    """The two patterns some name may match alike, said in words; "" where there are none."""
+    """Which two patterns may match the same name, in words; "" if there are none."""
     if first.name_pattern is None or second.name_pattern is None:
         return ""
     for one in first.name_pattern.split(","):

@@ -1,6 +1,6 @@
-"""The key `disks`: the filters by which raw disks are found, and the plans that were approved.
+"""The key `disks`: the filters that choose raw disks, and the plans that were approved.
 
-A filter names a class, so it can only be finished once the classes are read: `resolve`.
+A filter names a class, so `resolve` completes it once the classes are read.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _SIZE: Final = whole_bytes("10Gi", least=1)
 
 @dataclass(frozen=True, slots=True)
 class Unresolved:
-    """The key as it was read: every filter's class is still but a name, and its options text."""
+    """The key as it was read: each filter's class is still a name, and its options still text."""
 
     config: DisksConfig
     given: Mapping[str, frozenset[str]]
-    """By the filter's name, the fields that it gives."""
+    """The fields that each filter gives, by the filter's name."""
     options: Mapping[str, str]
 
 
@@ -152,7 +152,7 @@ KEYS: Final = (
 
 
 def disks(node: Node, place: Place) -> Unresolved | None:
-    """A reader of `disks`, still to be resolved; None where it cannot be used."""
+    """A reader of `disks`, still to be resolved; None if it cannot be used."""
     before = len(place.problems)
     read = read_keys(node, place, KEYS)
     if len(place.problems) > before:
@@ -165,7 +165,7 @@ def disks(node: Node, place: Place) -> Unresolved | None:
 def resolve(
     unresolved: Unresolved, classes: Mapping[str, ClassConfig]
 ) -> tuple[DisksConfig, list[tuple[str, str]]]:
-    """The filters with their classes, and what is wrong with them: the filter's key, the reason."""
+    """The filters with their classes, and what is wrong with them: each a key and a reason."""
     faults: list[tuple[str, str]] = []
     resolved: list[DiskFilter] = []
     for one in unresolved.config.filters:

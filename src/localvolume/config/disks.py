@@ -22,18 +22,18 @@ TRANSPORTS: Final = (
 """How a disk may be attached, in the words of `match.transport`."""
 
 NAMED_ONLY: Final = frozenset({"nvme-of", "usb", "mmc", "iscsi", "fc", "loop"})
-"""Never meant unless `match.transport` names them: what people plug in, or what others share."""
+"""They match only if `match.transport` names them: people plug them in, or others share them."""
 
 LEAST_BYTES: Final = 1 << 30
-"""Disks smaller than that are not meant where `minSize` is not given."""
+"""Disks smaller than this do not match unless `minSize` is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskMatch:
-    """Which disks are meant: all that is given must hold. None, or "": not asked for.
+    """Which disks match: all conditions given must hold. None or "" is no condition.
 
-    Sizes are in bytes, both included. `model`, `vendor` and `by_id` are patterns. `partitions`:
-    partitions are meant, and no whole disks.
+    Sizes are in bytes, both inclusive. `model`, `vendor` and `by_id` are patterns. `partitions`:
+    only partitions match, not whole disks.
     """
 
     min_bytes: int | None = None
@@ -46,14 +46,14 @@ class DiskMatch:
     partitions: bool = False
 
     def given(self) -> dict[str, str | int | bool]:
-        """What is asked for, by the model's field."""
+        """The conditions that are given, by the model's field."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: value for name, value in values.items() if value not in (None, "")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskFilter:
-    """One filter: the disks it means become volumes of a class.
+    """One filter: the disks that match become volumes of a class.
 
     `host_dir` and `mount_dir` are those of the class. `fs_type` is "" for a class of volumeMode
     Block: its disks are linked to and not formatted. `mkfs_options` are words for mkfs.
@@ -74,7 +74,7 @@ class DiskFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisksConfig:
-    """The filters in their order, the first that means a disk counts; the digests approved."""
+    """The filters in order (the first that matches a disk counts), and the approved digests."""
 
     filters: tuple[DiskFilter, ...] = ()
     approved: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""What the environment tells the agent, as upstream names it, and kutti and elastic."""
+"""What the environment tells the agent, by the names that upstream, kutti and elastic use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ class EnvironmentInvalid(Exception):
 class AgentEnvironment:
     """What the pod tells its agent.
 
-    `kubeconfig` None leaves the choice of access to `kube.auth`. `kubelet_directory` is where the
-    mounts of pods are; None where no kubelet runs. `records_directory` is for the records of
-    volumes that can carry none themselves; None: there are none of those. `namespace` is the pod's,
-    and that of cleaning Jobs; `pod_name` is "" where nothing names the pod. `job_image` is for
-    cleaning Jobs; without one `useJobForCleaning` is refused.
+    `kubeconfig` None leaves the choice of access to `kube.access.auth`. `kubelet_directory` is
+    where the mounts of pods are; None if no kubelet runs. `records_directory` is for the records of
+    volumes that can carry none themselves; None if there is none. `namespace` is that of the pod
+    and of cleaning Jobs; `pod_name` is "" if nothing names the pod. `job_image` is for cleaning
+    Jobs; without one `useJobForCleaning` is refused.
     """
 
     node_name: str
@@ -35,14 +35,14 @@ class AgentEnvironment:
     kubelet_directory: str | None = None
     records_directory: str | None = None
     confined: bool = False
-    """Whether policies confine the agent to its node, by the manifests: it is to see to that."""
+    """Whether, by the manifests, policies confine the agent to its node; the agent checks that."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> "AgentEnvironment":
         """Read the variables; an empty one counts as unset. Raises EnvironmentInvalid.
 
-        KUTTI_NODE_NAME stands in for MY_NODE_NAME, and must not differ from it; so does elastic's
-        NODE_NAME beside DRIVER_KIND.
+        KUTTI_NODE_NAME can replace MY_NODE_NAME, and must not differ from it. The same holds for
+        elastic's NODE_NAME if DRIVER_KIND is set.
         """
         names = [variables.MY_NODE_NAME, variables.KUTTI_NODE_NAME]
         if variables.DRIVER_KIND.text(environ):

@@ -22,12 +22,12 @@ from localvolume.config.syntax.keytable import Key, read_keys
 from localvolume.config.syntax.readers import Place, duration, list_of, one_of, quoted, text
 from localvolume.config.syntax.resources import whole_bytes
 
-# As the kubelet splits the name of a driver's directory, and the API server checks the driver's.
+# As the kubelet splits the name of a driver's directory, and the API server checks a driver's name.
 _DRIVER_NAME: Final = re.compile(r"[A-Za-z0-9][-.A-Za-z0-9]{0,252}/[A-Za-z0-9][-.A-Za-z0-9_]{0,62}")
-# sun_path of a unix socket's address is this long, with its NUL.
+# sun_path of a unix socket's address has 108 bytes, the last of them for the NUL.
 _LONGEST_SOCKET: Final = 107
 _BYTES: Final = whole_bytes("10Gi", least=1)
-# One group: which of several a volume is in would have to be found at each mount.
+# One group only: with several, each mount would have to find out which one its volume is in.
 _LVM_KEYS: Final = tuple(key for key in LVM_KEYS if key.field not in ("pattern", "tag"))
 _LVM_FIELDS: Final = {key.field for key in _LVM_KEYS}
 
@@ -87,7 +87,7 @@ KEYS: Final = (
 
 
 def flexvolume(node: Node, place: Place) -> FlexVolumeConfig | None:
-    """A reader of `flexvolume`; None, with what is wrong noted, where it cannot be used."""
+    """A reader of `flexvolume`; None, with what is wrong noted, if it cannot be used."""
     before = len(place.problems)
     read = read_keys(node, place, KEYS)
     values = dict(read.values)
@@ -113,9 +113,9 @@ def flexvolume(node: Node, place: Place) -> FlexVolumeConfig | None:
 def faults(
     config: FlexVolumeConfig, classes: Mapping[str, ClassConfig], pools: Iterable[PoolConfig]
 ) -> Iterator[str]:
-    """Why it cannot stand beside these classes and pools: each would take the other's for its own.
+    """Why it conflicts with these classes and pools: each would take the other's for its own.
 
-    Volume groups may be shared: what is whose is told by tags.
+    Volume groups may be shared: tags tell whose a volume is.
     """
     if config.driver != "bindmount":
         return

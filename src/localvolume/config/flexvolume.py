@@ -1,4 +1,4 @@
-"""What the configuration says of FlexVolume, once it is known to be right."""
+"""The configuration of FlexVolume once it is validated."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class FlexVolumeConfig:
     """How volumes are served through FlexVolume on this node.
 
     `driver` says what a volume is: a logical volume in `lvm` (always set then, without a pattern),
-    a directory below `bind_root`, or nothing at all ("empty", for tests of a cluster's wiring:
-    not to be configured by files). `socket`, `plugin_directory` and `bind_root` are clean absolute
-    paths as this process sees them; the client reads the socket's path on the host,
+    a directory below `bind_root`, or nothing at all ("empty", for tests of a cluster's wiring; the
+    configuration's files cannot ask for it). `socket`, `plugin_directory` and `bind_root` are clean
+    absolute paths as this process sees them; the client reads the socket's path on the host,
     `socket_on_host`. `client` is the executable to install, "" to install none. `names` are the
-    drivers served: `<vendor>/<driver>`. `fs_type` (ext4 or xfs) counts where the PersistentVolume
-    names none, `default_bytes` where it has no size. A volume whose PersistentVolume is gone is
+    drivers served: `<vendor>/<driver>`. `fs_type` (ext4 or xfs) counts if the PersistentVolume
+    names none, `default_bytes` if it has no size. A volume whose PersistentVolume is gone is
     removed after `grace_seconds`.
     """
 

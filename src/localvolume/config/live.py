@@ -1,6 +1,6 @@
 """The configuration in force: the last one that was valid, and what is wrong with a newer one.
 
-Nothing here logs, counts or sends Events; whoever calls `reread` does, by the outcome.
+Nothing here logs, counts or sends Events; the caller of `reread` does, by the outcome.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from localvolume.config.model import Configuration, ConfigurationInvalid, Proble
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What reading again came to.
+    """The result of reading the configuration again.
 
-    `changed`: `configuration` is new and in force. `unchanged`: as before, also where only an
-    invalid edit was taken back. `invalid`: `problems` say why the edit is not in force, and the
-    configuration before it still is. `news` is False where the same outcome with the same problems
-    was already given, so that it is said once.
+    `changed`: `configuration` is new and in force. `unchanged`: it is as before, even if an invalid
+    edit was reverted. `invalid`: `problems` say why the edit is not in force, and the configuration
+    before it still is. `news` is False if the same outcome with the same problems was returned
+    before, so that it is reported once.
     """
 
     result: Literal["changed", "unchanged", "invalid"]
@@ -39,7 +39,7 @@ class LiveConfiguration:
         self._load = load
         self.current = load(directory)
         self.problems: tuple[Problem, ...] = ()
-        """Why what the directory holds now is not in force; empty where it is."""
+        """Why the directory's present content is not in force; empty if it is."""
 
     def reread(self) -> Outcome:
         """Read the directory again; never raises ConfigurationInvalid. Blocking file reads."""

@@ -1,8 +1,8 @@
-"""From files to a Configuration: one file for each key, joined as upstream joins them.
+"""Makes a Configuration from files: one file for each key, joined as upstream joins them.
 
 The kubelet shows a ConfigMap as a directory whose files are links through `..data`, and changes
-all of them at once by replacing that link. A reading across such a change would mix two
-configurations, so it is done again.
+all of them at once by replacing that link. Reading across such a change would mix two
+configurations, so the directory is read again.
 """
 
 import os
@@ -25,7 +25,7 @@ _LARGEST_BYTES = 4 * 2**20
 
 
 ReadFile = Callable[[str], str | tuple[str]]
-"""From a path to the text of a file, or in a tuple to the reason why there is none."""
+"""Takes a path; returns the text of the file, or in a tuple the reason why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Source:
 def read_file(path: str) -> str | tuple[str]:
     """The text of a file, or in a tuple the reason why there is none."""
     try:
-        # Opening a FIFO would wait for its writer, hence without blocking, and looked at first.
+        # O_NONBLOCK, as opening a FIFO would wait for its writer; only regular files are read.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -81,7 +81,7 @@ def read_directory(
 ) -> tuple[list[Source], list[Problem]]:
     """The files of a directory that are keys: no directories, no dotfiles, so no `..data`.
 
-    A file is named as in the directory, after `prefix`.
+    A source's `file` is `prefix` and the name in the directory.
     """
     try:
         listed = sorted(os.listdir(directory))
@@ -111,7 +111,7 @@ def build(
 ) -> Configuration:
     """Join the sources to one configuration. Raises ConfigurationInvalid with every problem.
 
-    `problems` are those met on the way here; they make the configuration invalid as well.
+    `problems` are those found before; they make the configuration invalid as well.
     """
     found = list(problems)
     warnings: list[Problem] = []
@@ -134,7 +134,7 @@ def build(
 
 
 def _without_twins(sources: Sequence[Source], problems: list[Problem]) -> list[Source]:
-    """Each key once; one that two files give is named with both."""
+    """Each key once; a key that is given twice is a problem that names both files."""
     by_key: dict[str, list[Source]] = {}
     for source in sources:
         by_key.setdefault(source.key.casefold(), []).append(source)
@@ -154,7 +154,7 @@ def _parse(sources: Iterable[Source], problems: list[Problem]) -> list[tuple[Sou
         except document.Unreadable as error:
             problems.append(Problem(source.file, "", str(error)))
             continue
-        # A key without a value is upstream's default, but it must still be a key we know.
+        # A key without a value gets upstream's default, but it must still be a known key.
         parsed.append((source, document.null() if node is None else node))
     return parsed
 
@@ -165,7 +165,7 @@ def _document(key: str, node: Node) -> MappingNode:
 
 
 def manifest_sources(file: str, text: str) -> list[Source] | None:
-    """The keys of ConfigMap manifests in a file; None where it holds no manifest.
+    """The keys of ConfigMap manifests in a file; None if it holds no manifest.
 
     Raises document.Unreadable. Other kinds beside a ConfigMap, as in rendered charts, are skipped.
     """
@@ -193,7 +193,7 @@ def _plain_fields(node: Node) -> dict[str, Node]:
 
 
 def generation(directory: str) -> str:
-    """Which of the kubelet's snapshots is shown; "" where the directory is a plain one."""
+    """Which of the kubelet's snapshots is shown; "" if the directory is a plain one."""
     try:
         return os.readlink(os.path.join(directory, _DATA))
     except OSError:

@@ -1,7 +1,7 @@
 """Which further options a configuration may give lvcreate: those that change nothing we rely on.
 
 LVM takes shortened names of long options, and values after `=`, joined to a letter, or as the next
-word. So what is not spelled out in full among the known ones is refused, whatever it may mean.
+word. So anything but a known option, spelled out in full, is refused, whatever it may mean.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from localvolume.config.syntax.readers import did_you_mean, quoted
 
-# Each with what its value may be; all of these take one.
+# Each option with the values that it may have; all of these take one.
 _TAKEN: Final = {
     "--alloc": re.compile("contiguous|cling|cling_by_tags|normal|anywhere|inherit"),
     "--autobackup": re.compile("y|n"),
@@ -44,7 +44,7 @@ _WHY: Final = {
 
 
 def fault_of_options(words: Sequence[str]) -> str | None:
-    """What must not be given to lvcreate among these words, and why; None where nothing is."""
+    """Which of these words must not be given to lvcreate, and why; None if all of them may."""
     left = list(words)
     while left:
         word = left.pop(0)
@@ -65,21 +65,21 @@ def fault_of_options(words: Sequence[str]) -> str | None:
 
 
 def allocation_of(words: Sequence[str]) -> str:
-    """The allocation policy that these options, none of them at fault, name; "" for the group's."""
+    """The allocation policy that these options, all of them allowed, name; "" for the group's."""
     values: dict[str, str] = {}
     left = list(words)
     while left:
         option, value = _split(left.pop(0))
         if option in _TAKEN:
             values[option] = left.pop(0) if value is None and left else value or ""
-    # --alloc counts where both are given.
+    # --alloc counts if both are given.
     contiguous = "contiguous" if values.get("--contiguous") == "y" else ""
     policy = values.get("--alloc", contiguous)
     return "" if policy == "inherit" else policy
 
 
 def _split(word: str) -> tuple[str, str | None]:
-    """The option by its long name where it is a known letter, and the value that stands with it."""
+    """The option, by its long name if it is a known letter, and the value in the same word."""
     if word.startswith("--"):
         option, equals, value = word.partition("=")
         return option, value if equals else None

@@ -55,7 +55,7 @@ def _tag(node: Node, place: Place) -> str | None:
 
 
 def check_stripe_size(size: int, place: Place) -> int | None:
-    """The size, if stripes can have it."""
+    """The size if stripes can have it, else None."""
     if size & (size - 1) or not _SMALLEST_STRIPE <= size <= _LARGEST_STRIPE:
         place.problem(f"stripes must have 4Ki to 1Gi, and a power of two: {size} bytes cannot be")
         return None
@@ -117,7 +117,7 @@ _FIELDS: Final = {key.field: key.name for key in LVM_KEYS}
 
 
 def lvm_config(values: Mapping[str, Any], given: Collection[str], place: Place) -> LvmConfig | None:
-    """What the keys of one pool say together; `values` are good ones, by field."""
+    """The LvmConfig that the keys of one pool make; `values` are the good ones, by field."""
     if "group" in given and "pattern" in given:
         place.at("volumeGroupPattern").problem("volumeGroup is given as well: one of them is to be")
     elif "group" not in given and "pattern" not in given:

@@ -1,7 +1,7 @@
 """Which options of mkfs a class may ask for, and with which values: pure tables.
 
-A list of what is allowed: nothing in it names a device, a file or another journal, and none makes a
-filesystem with the UUID of another. What is read becomes arguments, and never passes a shell.
+The tables list what is allowed: no option names a device, a file or another journal, and none gives
+a filesystem the UUID of another. The result becomes arguments and never passes through a shell.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _SCALE: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def mkfs_options(fs_type: str, text: str) -> tuple[str, ...]:
-    """The arguments for mkfs.`fs_type` (ext4 or xfs) that a text asks for; () where it is empty.
+    """The arguments for mkfs.`fs_type` (ext4 or xfs) that a text asks for; () if it is empty.
 
-    Options as `-i 65536` or `-i65536`, separated by spaces. Raises ValueError, saying what is
-    wrong, for whatever is not allowed.
+    Options are written `-i 65536` or `-i65536`, separated by spaces. Raises ValueError, saying what
+    is wrong, for anything that is not allowed.
     """
     table = _TABLES.get(fs_type)
     if table is None:
@@ -145,7 +145,7 @@ _BIT: Final = _one_of("0", "1")
 
 # --- mke2fs(8) ---------------------------------------------------------------------------------
 
-# Not among them: journal_dev (a journal for other filesystems, and no filesystem).
+# Without journal_dev, which makes a journal for other filesystems and not a filesystem.
 _EXT4_FEATURES: Final = (
     *("64bit", "bigalloc", "casefold", "dir_index", "dir_nlink", "ea_inode", "encrypt"),
     *("ext_attr", "extent", "extents", "extra_isize", "fast_commit", "filetype", "flex_bg"),

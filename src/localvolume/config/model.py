@@ -1,4 +1,4 @@
-"""What the configuration says, once it is known to be right: frozen dataclasses and nothing else.
+"""The configuration once it is validated: frozen dataclasses and nothing else.
 
 The keys and defaults are those of the static provisioner's ConfigMap; `pools`, `flexvolume`,
 `disks`, `jobResources` and three class keys of ours (`firstUse`, `cleaningConcurrency`,
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from localvolume.config.syntax import globs
 
 if TYPE_CHECKING:
-    # Who has none of them need not carry what they are made of.
+    # An agent that has none of these need not import them.
     from localvolume.config.disks import DisksConfig
     from localvolume.config.flexvolume import FlexVolumeConfig
     from localvolume.config.pools import Flavor, LvmConfig, PoolConfig
@@ -30,17 +30,17 @@ JOB_RESOURCES: Final[Resources] = {
     "requests": {"cpu": "10m", "memory": "64Mi"},
     "limits": {"memory": "256Mi"},
 }
-"""What a cleaning Job asks for and may use where `jobResources` is not given."""
+"""What a cleaning Job asks for and may use if `jobResources` is not given."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One thing wrong in the configuration, said so that it can be put right.
+    """One thing wrong in the configuration, worded so that it can be corrected.
 
     `file` is the file's name inside the directory (or the path given on a command line; several
-    names joined by ", " where a key is given twice); `key` the path of the key, written
-    `storageClassMap.fast.hostDir` or `jobTolerations[0].operator`, and "" where the file as a
-    whole is meant; `reason` a sentence without a full stop.
+    names joined by ", " if a key is given twice); `key` the path of the key, written
+    `storageClassMap.fast.hostDir` or `jobTolerations[0].operator`, and "" if the file as a whole
+    is meant; `reason` a sentence without a full stop.
     """
 
     file: str
@@ -54,7 +54,7 @@ class Problem:
 class ConfigurationInvalid(Exception):
     """The configuration must not be used; `problems` holds every reason, `warnings` the rest.
 
-    Whoever has an earlier configuration keeps it.
+    A caller that has an earlier configuration keeps it.
     """
 
     def __init__(self, problems: Iterable[Problem], warnings: Iterable[Problem] = ()) -> None:
@@ -70,8 +70,8 @@ class ClassConfig:
     `host_dir` and `mount_dir` are clean absolute paths without a trailing slash: the discovery
     directory as the host and as this process sees it. `block_cleaner_command` is None when the key
     is absent (the choice is then `cleaning`'s). `selector` holds NodeSelectorTerms as the API
-    writes them. `cleaning_concurrency` counts volumes of one device cleaned at the same time.
-    `cleaning_timeout_seconds` None means no limit.
+    writes them. `cleaning_concurrency` is how many volumes of one device may be cleaned at the same
+    time. `cleaning_timeout_seconds` None means no limit.
     """
 
     name: str
@@ -88,9 +88,9 @@ class ClassConfig:
     cleaning_timeout_seconds: float | None = None
 
     def matches(self, entry_name: str) -> bool:
-        """Whether an entry of the discovery directory is meant by `namePattern`.
+        """Whether `namePattern` matches an entry of the discovery directory.
 
-        A comma separated list of Go's filepath.Match patterns, none of them trimmed, as upstream.
+        It is a comma separated list of Go's filepath.Match patterns, not trimmed, as in upstream.
         `load` lets no malformed pattern through; one built by hand raises globs.BadPattern.
         """
         return any(globs.match(token, entry_name) for token in self.name_pattern.split(","))
@@ -98,9 +98,9 @@ class ClassConfig:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A provisioner whose place is taken here. `refusals` say why a class ("": any other) has no
-    pool on this node; `default_host_dir` is where OpenEBS' classes without BasePath belong, and
-    `host_dirs` where they may belong at all."""
+    """A provisioner that is replaced here. `refusals` say why a class ("": any other) has no pool
+    on this node; `default_host_dir` is the directory of OpenEBS' classes without BasePath, and
+    `host_dirs` are all directories that they may name."""
 
     provisioner: str
     flavor: Flavor
@@ -111,7 +111,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """The whole configuration. What each key does stands with upstream's documentation.
+    """The whole configuration. Upstream's documentation says what each of its keys does.
 
     `job_tolerations` and `job_resources` are as the API writes them. `warnings` are things worth
     changing that do not stop the agent.

@@ -123,7 +123,7 @@ def pools(node: Node, place: Place) -> tuple[PoolConfig, ...] | None:
 
 
 def faults(pools: Iterable[PoolConfig], classes: Mapping[str, ClassConfig]) -> Iterator[str]:
-    """Why these pools cannot stand beside these classes."""
+    """Why these pools conflict with these classes."""
     for pool in pools:
         for name, one in classes.items():
             for key, ours, theirs in (
@@ -137,7 +137,7 @@ def faults(pools: Iterable[PoolConfig], classes: Mapping[str, ClassConfig]) -> I
                     )
 
 
-# What only pools with directories have, and what only those of logical volumes have.
+# The keys that only pools with directories have, and those that only pools of logical volumes have.
 _OF_DIRECTORIES: Final = {
     "host_dir": "hostDir",
     "mount_dir": "mountDir",

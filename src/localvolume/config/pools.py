@@ -15,22 +15,22 @@ GROUP_NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,126
 """What a volume group may be called (lvm(8), "Valid names")."""
 
 Flavor = Literal["native", "kutti", "local-path", "openebs"]
-"""Whose names and defaults count: ours, or those of the provisioner that is replaced."""
+"""Whose names and defaults apply: ours, or those of the provisioner that is replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LvmConfig:
     """What a pool of logical volumes is made of: one volume group, or one thin pool in it.
 
-    `group` is the volume group's name. Where `pattern` is set (a regular expression that a whole
-    name must match) the pool stands for every group that matches and, if `tag` is set, has that
-    tag; `group` is "" until it is expanded (`expanded`). `thin_pool` is the name of the thin pool,
-    "" for thick volumes. `stripes` 0 and `stripe_bytes` 0 leave the choice to LVM. `options` are
-    further arguments of lvcreate. `command_prefix` goes before every LVM command (nsenter on hosts
-    whose own LVM is to be used). `option_classes` are options by the name that StorageClasses may
-    ask for (TopoLVM's). `by_name_only`: classes that name no device class have no volumes here, as
-    it is TopoLVM's for a device class that is not the default. `discovery` are the directories
-    whose devices tenants are given, so that LVM may not look at them (`kept_from`).
+    `group` is the volume group's name. If `pattern` is set (a regular expression that a whole name
+    must match), the pool stands for every group that matches and, if `tag` is set, has that tag or
+    volumes already; `group` is "" until it is expanded (`expanded`). `thin_pool` is the name of the
+    thin pool, "" for thick volumes. `stripes` 0 and `stripe_bytes` 0 leave the choice to LVM.
+    `options` are further arguments of lvcreate. `command_prefix` goes before every LVM command
+    (nsenter on hosts whose own LVM is to be used). `option_classes` are options by the name that
+    StorageClasses may ask for (TopoLVM's). `by_name_only`: classes that name no device class have
+    no volumes here, as in TopoLVM if a device class is not the default. `discovery` are the
+    directories whose devices are given to tenants: LVM must not look at those (`kept_from`).
     """
 
     group: str = ""
@@ -62,7 +62,7 @@ class LvmConfig:
     def layout(self, option_class: str = "") -> tuple[int, int, tuple[str, ...]]:
         """Stripes, stripe size in bytes and further options of a new volume.
 
-        An option class has all of them its own way. Raises KeyError where there is none such.
+        An option class replaces all three. Raises KeyError if there is no such class.
         """
         if option_class:
             return 0, 0, dict(self.option_classes)[option_class]
@@ -74,16 +74,16 @@ class PoolConfig:
     """One place in which volumes are made: a directory, or with `lvm` a volume group.
 
     A pool with `lvm` has no directories: `host_dir` and `mount_dir` are "", and `backend` is "lvm".
-    `of` is the configured pool's name where this one was expanded from a pattern, else "".
+    `of` is the configured pool's name if this one was expanded from a pattern, else "".
     `host_dir` and `mount_dir` are clean absolute paths: the directory as the host and as this
     process sees it. `provisioner` is what classes must name to be served from here; `classes`
-    limits that to those named, and is empty where every class of the provisioner may be served.
-    `sparse`: images take their room as they are written to, so that a full host can break them.
+    limits that to those named, and is empty if every class of the provisioner may be served.
+    `sparse`: images take space as they are written to, so that a full host can break them.
     `enforce` False: sizes are promised and not enforced (directory backend only). `reserve_bytes`
-    of the filesystem are never promised; `overbook` is how many times the room may be promised.
-    `must_be_mounted`: the directory must be (below) a mount point other than `/`. `undo_seconds` is
-    how long a removed volume can be brought back, unless its class says otherwise.
-    `purge_files_per_second` None: as fast as it goes.
+    of the filesystem or volume group are never promised; `overbook` is how many times the rest may
+    be. `must_be_mounted`: the directory must be (below) a mount point other than `/`.
+    `undo_seconds` is how long a removed volume can be brought back, unless its class says
+    otherwise. `purge_files_per_second` None: no limit.
     """
 
     name: str
@@ -111,7 +111,7 @@ class PoolConfig:
 def name_of(prefix: str, directory: str) -> str:
     """A name for a pool that has none of its own: always the same for the same directory.
 
-    Two directories never get the same one, and it is a DNS label.
+    A digest of the path keeps the names of two directories apart. The name is a DNS label.
     """
     last = (
         re.sub("[^a-z0-9]+", "-", directory.rpartition("/")[2].lower()).strip("-")[:30].strip("-")
@@ -123,7 +123,7 @@ def name_of(prefix: str, directory: str) -> str:
 def overlaps(one: str, other: str) -> str:
     """How the first of two clean directories lies to the second: "is", "lies inside", "contains".
 
-    "" where they have nothing in common, or where one is "": a pool without directories.
+    "" if they have nothing in common, or if one is "": a pool without directories.
     """
     if not one or not other:
         return ""
@@ -137,7 +137,7 @@ def overlaps(one: str, other: str) -> str:
 def faults_between(
     pools: Sequence[PoolConfig], discovery: Iterable[tuple[str, str, str]] = ()
 ) -> list[str]:
-    """Why these pools, from whatever source, cannot stand beside each other, in sentences.
+    """Why these pools, whatever their source, conflict with each other, in sentences.
 
     `discovery` are the class, hostDir and mountDir of the discovery directories. Names must differ,
     and no directory may be, hold or lie in another: one would take the other's volumes for its own.
@@ -158,8 +158,8 @@ def faults_between(
 def in_a_groups_directory(path: str, groups: Iterable[str]) -> str:
     """The directory of logical volumes' devices that the path is or lies in, "" for none.
 
-    `groups` are patterns of the volume groups that count (`LvmConfig.groups`). Device mapper's own
-    directory has the volumes of all of them.
+    `groups` are patterns of the volume groups that count (`LvmConfig.groups`). /dev/mapper has the
+    volumes of all of them.
     """
     top, name, *_ = [*path.split("/")[1:3], ""]
     if top == "dev" and any(name == "mapper" or re.fullmatch(one, name) for one in groups):
@@ -170,8 +170,8 @@ def in_a_groups_directory(path: str, groups: Iterable[str]) -> str:
 def faults_of_devices(
     groups: Collection[str], discovery: Iterable[tuple[str, str, str]]
 ) -> Iterator[str]:
-    """Why these discovery directories (class, hostDir, mountDir) cannot be: all that lies there is
-    offered, and volumes in these groups are somebody's."""
+    """Why these discovery directories (class, hostDir, mountDir) are refused: all that lies in them
+    is offered, and the volumes in these groups belong to claims."""
     for class_name, host_dir, mount_dir in discovery:
         for key, path in (("hostDir", host_dir), ("mountDir", mount_dir)):
             if where := in_a_groups_directory(path, groups):
@@ -201,12 +201,12 @@ def _same_group(one: PoolConfig, two: PoolConfig) -> Iterable[str]:
 def expanded(
     configs: Sequence[PoolConfig], groups: Mapping[str, Collection[str]], kept: Collection[str] = ()
 ) -> tuple[PoolConfig, ...]:
-    """The pools with one in place of each pattern for every volume group that it matches.
+    """The pools, each pattern replaced by one pool for every volume group that it matches.
 
     `groups` are the groups with their tags. `kept` are the names of pools that need no tag, as
-    volumes are in them.
-    Such a pool is named `<pool>.<group>`. A group, or the thin pool in it, is one pool's only:
-    that of the pool that names it, else that of the first pattern that matches it.
+    they have volumes. A pool made from a pattern is named `<pool>.<group>`. A group, or the thin
+    pool in it, belongs to one pool only: the one that names it, else that of the first pattern
+    that matches it.
     """
     found = sorted({group for group in groups if GROUP_NAME.fullmatch(group)})
     taken = {config.lvm.place for config in configs if config.lvm and config.lvm.place}

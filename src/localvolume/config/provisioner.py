@@ -1,7 +1,7 @@
-"""The name of the provisioner of volumes that we make: known also where none are made."""
+"""The name of the provisioner of the volumes that we make, needed even if none are made."""
 
 from typing import Final
 
 DYNAMIC_PROVISIONER: Final = "dynamic.localvolume.dev"
-"""The provisioner our own StorageClasses name. Without a "/", so that a CSIDriver can have the name
-and the scheduler heeds the room that is published under it."""
+"""The provisioner that our StorageClasses name. It has no "/", so that a CSIDriver can have the
+same name, and the scheduler takes account of the capacity published under it."""

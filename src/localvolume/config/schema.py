@@ -201,7 +201,7 @@ def _claim(name: str, read: Read, place: Place) -> Claim:
     return Claim(name, read.values.get("host_dir"), read.values.get("mount_dir"), pattern, place)
 
 
-# Imported where they are needed: most agents have none of them.
+# Imported only when needed: most agents have none of them.
 
 
 def _pools(node: Node, place: Place) -> tuple[PoolConfig, ...] | None:
@@ -269,9 +269,9 @@ def top_keys(*, host_checks: bool) -> tuple[Key, ...]:
 def check_together(
     values: dict[str, Any], files: Mapping[str, str], *, has_image: bool
 ) -> Iterator[Problem]:
-    """What is wrong between top keys, each right by itself; `files` by the keys in lower case.
+    """What is wrong between top keys that are each valid; `files` maps lower-case keys to files.
 
-    The filters of `disks` get the classes they name.
+    Also gives the filters of `disks` the classes that they name.
     """
 
     def problem(key: str, reason: str) -> Problem:

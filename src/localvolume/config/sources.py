@@ -1,10 +1,10 @@
-"""Everything an agent is told of pools, from whatever source, as one configuration.
+"""Joins all sources of an agent's configuration into one.
 
-Our ConfigMap; kutti's environment; local-path's ConfigMap, read as it is; OpenEBS' base paths;
-TopoLVM's lvmd.yaml. What is wrong with any of them makes the whole invalid, and the last valid one
-stays in force.
+They are our ConfigMap, kutti's and elastic's environment, local-path's ConfigMap as it is, OpenEBS'
+base paths, and TopoLVM's lvmd.yaml. A problem in any of them makes the whole invalid, and the last
+valid one stays in force.
 
-The readers of others' formats are imported where they are needed: most agents carry none.
+The readers of others' formats are imported only when needed: most agents need none.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _VARIABLES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Others:
-    """What environment and flags say of the provisioners that are replaced."""
+    """What environment and flags say about the provisioners that are replaced."""
 
     kutti: PoolConfig | None = None
     local_path: str | None = None
@@ -55,7 +55,7 @@ class Others:
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """Further directories whose changes matter."""
+        """Further directories to watch for changes."""
         paths = [os.path.abspath(path) for path in (self.local_path, self.lvmd) if path]
         return tuple(path if os.path.isdir(path) else os.path.dirname(path) for path in paths)
 
@@ -70,7 +70,7 @@ class Others:
         flexvolume_driver: str | None = None,
         lvmd_config: str | None = None,
     ) -> Others:
-        """From the environment and the flags of these names. Raises EnvironmentInvalid."""
+        """Read the environment and the flags of these names. Raises EnvironmentInvalid."""
         given = local_path_config or openebs_base_path or flexvolume_driver or lvmd_config
         if not (given or any(one.text(environ) for one in _VARIABLES)):
             return cls()
@@ -91,10 +91,10 @@ class Others:
 def loader(
     others: Others, node_name: str, *, has_image: bool = True
 ) -> Callable[[str], Configuration]:
-    """What reads all sources, given our ConfigMap's directory. Raises ConfigurationInvalid.
+    """Return a function that reads all sources, given our ConfigMap's directory.
 
-    An agent that has only the place of a provisioner that is replaced needs no ConfigMap of ours.
-    One that was there and is not any more, however, is no configuration of nothing.
+    It raises ConfigurationInvalid. An agent that only replaces another provisioner needs no
+    ConfigMap of ours; but if there was one and it is gone, that is an error.
     """
     needed = not others.any
 
@@ -135,7 +135,7 @@ def loader(
 
 
 def _pool_faults(own: Configuration, pools: Sequence[PoolConfig]) -> Iterator[Problem]:
-    """Why the pools, of whatever source, cannot stand beside each other and our classes."""
+    """Why the pools, whatever their source, conflict with each other or with our classes."""
     if not pools:
         return
     from localvolume.config.pools import faults_between
@@ -148,7 +148,7 @@ def _pool_faults(own: Configuration, pools: Sequence[PoolConfig]) -> Iterator[Pr
 def _device_faults(
     own: Configuration, pools: Sequence[PoolConfig], flexvolume: FlexVolumeConfig | None
 ) -> Iterator[Problem]:
-    """Why discovery directories cannot be where the devices of logical volumes are."""
+    """Which discovery directories hold the devices of logical volumes, which none may."""
     configs = [*(one.lvm for one in pools), flexvolume.lvm if flexvolume else None]
     groups = [one.groups for one in configs if one]
     if not groups:
@@ -164,7 +164,7 @@ _User = TypeVar("_User", "PoolConfig", "FlexVolumeConfig")
 
 
 def _kept_from(own: Configuration, user: _User) -> _User:
-    """A user of LVM that knows which directories offer devices to tenants, here and on the host."""
+    """The user of LVM, told which directories offer devices to tenants, here and on the host."""
     if user.lvm is None:
         return user
     classes = own.storage_classes.values()
@@ -175,7 +175,7 @@ def _kept_from(own: Configuration, user: _User) -> _User:
 def _flex_faults(
     others: Others, own: Configuration, pools: Sequence[PoolConfig]
 ) -> Iterator[Problem]:
-    """What is wrong between elastic's environment and all the rest."""
+    """What is wrong between FlexVolume's configuration, ours or elastic's, and all the rest."""
     config = others.flexvolume or own.flexvolume
     if config is None:
         return
@@ -212,7 +212,7 @@ def _lvmd(others: Others, problems: list[Problem]) -> Lvmd | None:
 
 
 def _served(others: Others, found: LocalPath | None) -> tuple[Served, ...]:
-    """The provisioners that are replaced here, also where none of them has a pool on this node."""
+    """The provisioners that are replaced here, even those that have no pool on this node."""
     served: list[Served] = []
     if others.kutti:
         served.append(Served(others.kutti.provisioner, "kutti"))

@@ -1,6 +1,6 @@
 """The environment variables that are read, as a table: ours, upstream's and other provisioners'.
 
-Nothing else names one, but for what `kube` reads of the ones that every client of Kubernetes heeds.
+No other module names one, except `kube` for those that every client of Kubernetes reads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Variable(Generic[T]):
-    """One variable; `default` counts where it is unset or empty.
+    """One variable; `default` counts if it is unset or empty.
 
     `parse` raises ValueError, saying what is wrong with the value. `readers` and `meaning` are
     Markdown for the documentation, which adds the default; `example` is a value.
@@ -34,11 +34,11 @@ class Variable(Generic[T]):
         return self.name
 
     def text(self, environ: Mapping[str, str]) -> str:
-        """The value as it is given, whatever it is."""
+        """The value as given, or the default; not validated."""
         return environ.get(self.name) or self.default
 
     def read(self, environ: Mapping[str, str]) -> T:
-        """Raises ValueError, saying what is wrong with which variable."""
+        """The parsed value. Raises ValueError, saying what is wrong with which variable."""
         try:
             return self.parse(self.text(environ))
         except ValueError as error:

@@ -1,9 +1,9 @@
-"""Noticing that the configuration changed, without polling it.
+"""Notices that the configuration changed, without polling it.
 
-inotify tells of changes in one directory. Watched are therefore the configuration's directory, the
-directories its links lead to, and its parents up to the first that exists: so an edit in place, an
-editor's rename, the kubelet's exchange of `..data`, and a directory that comes, goes or is replaced
-are all noticed. inotify is blind to mounts: call `refresh` when the mount table changes.
+inotify reports changes in one directory. So the configuration's directory is watched, with the
+directories its links lead to, and its parents up to the first that exists. This notices an edit in
+place, an editor's rename, the kubelet's exchange of `..data`, and a directory that appears, goes or
+is replaced. inotify does not report mounts: call `refresh` when the mount table changes.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ _EVENTS = (
     | Mask.ONLYDIR
 )
 _SETTLE_SECONDS = 0.1
-# Where the kernel grants no inotify instance (fs.inotify.max_user_instances is small on many
-# nodes and shared with the kubelet), upstream's own period is the fallback.
+# If the kernel grants no inotify instance (fs.inotify.max_user_instances is small on many nodes
+# and shared with the kubelet), upstream's own period is the fallback.
 FALLBACK_SECONDS = 5.0
 
 
@@ -36,8 +36,8 @@ class ConfigWatcher:
     """Calls back after changes in or around a directory, 100 ms after the first of a burst.
 
     `callback` is called in the event loop, without arguments and never concurrently; it may be
-    called without a change, so it looks for itself. `period`, in seconds, calls it at least that
-    often, whether or not anything was noticed, and `fallback_seconds` where nothing can be.
+    called without a change, so it must look for itself. It is called at least once in `period`
+    seconds even if nothing was noticed, and in `fallback_seconds` if inotify does not work.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class ConfigWatcher:
         self._parents: dict[str, str] = {}
 
     def start(self) -> None:
-        """Begin to notice. Changes from now on lead to a callback once `run` is running.
+        """Begin to watch. Changes from now on lead to a callback once `run` is running.
 
-        So: start, read the configuration, run. Nothing falls between.
+        So start, read the configuration, then run: no change is missed.
         """
         try:
             self._inotify = Inotify()
@@ -71,15 +71,15 @@ class ConfigWatcher:
             self._rearm()
 
     def refresh(self) -> None:
-        """Look again which directories there are to watch, as after a mount, and call back."""
+        """Find the directories to watch again, as after a mount, and call back."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Call back after every change until cancelled; `start` is called if nobody did."""
+        """Call back after every change until cancelled; calls `start` if nobody did."""
         if self._inotify is None and not self._blind:
             self.start()
         reading = asyncio.create_task(self._read())
-        # Should it fail, then we fail: a watcher that watches nothing is worse than none.
+        # If reading fails, so do we: a watcher that watches nothing is worse than none.
         reading.add_done_callback(lambda _: self._wake.set())
         try:
             while True:
@@ -94,14 +94,14 @@ class ConfigWatcher:
             self.close()
 
     def close(self) -> None:
-        """Stop noticing; safe to call twice."""
+        """Stop watching; safe to call twice."""
         if self._inotify is not None:
             self._inotify.close()
             self._inotify = None
         self._watches.clear()
 
     async def _change(self) -> None:
-        """Wait for something noticed and let it settle, or for the period to pass."""
+        """Wait for a change and let it settle, or for the period to pass."""
         period = self._period
         if self._blind:
             period = min(period or self._fallback_seconds, self._fallback_seconds)
@@ -122,7 +122,7 @@ class ConfigWatcher:
                 self._wake.set()
 
     def _matters(self, event: Event) -> bool:
-        """Whatever happens in a parent to anything but the next directory down is not for us."""
+        """Whether an event counts: in a parent, only the next directory down is of interest."""
         watch = event.watch
         if watch is None or event.name is None:
             return True
@@ -153,7 +153,7 @@ class ConfigWatcher:
             self._blind = False
 
     def _arm(self, inotify: Inotify) -> None:
-        # A directory that comes while its parent is being watched is seen in the next round.
+        # The next round finds a directory that appeared while its parent's watch was being added.
         while True:
             wanted = self._wanted()
             for path in self._watches.keys() - wanted.keys():

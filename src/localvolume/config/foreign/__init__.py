@@ -1,1 +1,1 @@
-"""Readers for the formats of the tools we replace: each makes our own configuration of them."""
+"""Readers for the formats of the tools we replace: each turns one into our own configuration."""

@@ -12,7 +12,7 @@ from localvolume.config.pools import GROUP_NAME, LvmConfig
 from localvolume.config.syntax.readers import GO_TRUTH
 
 SOCKET: Final = "/var/run/elastic-local/socket"
-"""Where elastic's own client, which may be installed still, looks for its daemon."""
+"""Where elastic's own client, which may still be installed, looks for its daemon."""
 
 _KINDS: Final[Mapping[str, Literal["lvm", "bindmount"]]] = {"LVM": "lvm", "BINDMOUNT": "bindmount"}
 
@@ -20,8 +20,8 @@ _KINDS: Final[Mapping[str, Literal["lvm", "bindmount"]]] = {"LVM": "lvm", "BINDM
 def flexvolume(environ: Mapping[str, str], driver: str | None = None) -> FlexVolumeConfig | None:
     """The driver that the variables, or the flag `--flexvolume-driver`, ask for.
 
-    None where neither is given; an empty variable counts as unset. That NODE_NAME is the agent's
-    own is seen to by AgentEnvironment.read. Raises EnvironmentInvalid.
+    None if neither is given; an empty variable counts as unset. AgentEnvironment.read checks that
+    NODE_NAME is the agent's own. Raises EnvironmentInvalid.
     """
     kind = driver or variables.DRIVER_KIND.text(environ)
     if not kind:

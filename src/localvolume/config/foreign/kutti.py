@@ -16,9 +16,9 @@ NAME: Final = "kutti"
 
 
 def pool(environ: Mapping[str, str]) -> PoolConfig | None:
-    """The pool that the variables ask for, None where neither is set. Raises EnvironmentInvalid.
+    """The pool that the variables ask for, None if neither is set. Raises EnvironmentInvalid.
 
-    That the node is the agent's own is seen to by AgentEnvironment.read.
+    AgentEnvironment.read checks that the node is the agent's own.
     """
     node, root = KUTTI_NODE_NAME.text(environ), KUTTI_ROOT_PATH.text(environ)
     if not node and not root:

@@ -1,7 +1,7 @@
 """local-path's ConfigMap: `config.json`, and beside it `setup`, `teardown` and `helperPod.yaml`.
 
-Its paths become pools. What it would run as root on the nodes is refused, unless it is just what is
-done here anyway. Unknown keys, which upstream passes over, are problems.
+Its paths become pools. Scripts that it would run as root on the nodes are refused, unless they do
+only what is done here anyway. Unknown keys, which upstream ignores, are problems.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NodePaths = Mapping[str, tuple[str, ...]]
 
 
 def read_paths(given: Mapping[str, tuple[Node, Place]], place: Place, *, needed: bool) -> NodePaths:
-    """What nodePathMap says, cleaned; empty where it is wrong or not there."""
+    """The cleaned paths of nodePathMap by node; empty if it is wrong or missing."""
     shared = "sharedFileSystemPath" in given and bool(text(*given["sharedFileSystemPath"]))
     nodes: dict[str, tuple[str, ...]] = {}
     if "nodePathMap" in given:
@@ -93,7 +93,7 @@ def _list_of_paths(node: Node, place: Place) -> tuple[str, ...]:
 
 
 def check_overlaps(by_class: Mapping[str, NodePaths], place: Place) -> None:
-    """One directory inside another of the same node would hold, and lose, its volumes."""
+    """Refuse nested directories on the same node: the outer one would hold the inner's volumes."""
     nodes = dict.fromkeys(name for paths in by_class.values() for name in paths)
     told: set[str] = set()
     for node in nodes:
@@ -121,7 +121,7 @@ KEYS: Final = (
     "teardownCommand",
     "cmdTimeoutSeconds",
 )
-"""What config.json may say."""
+"""The keys that config.json may have."""
 
 _TRIES: Final = 5
 _ROOT: Final = "is not run: nothing that a configuration brings is run as root on the nodes. "
@@ -135,10 +135,10 @@ _NATIVE: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPath:
-    """The pools of one node (of all nodes, where none is named) and what must be said of it.
+    """The pools of one node (of all nodes, if none is named), with refusals and warnings.
 
-    `refusals` say why classes have no pool here, by the class's name; under "" for every class that
-    is not named.
+    `refusals` say why classes have no pool here, by the class's name; "" stands for every class
+    that is not named.
     """
 
     pools: tuple[PoolConfig, ...] = ()
@@ -146,7 +146,7 @@ class LocalPath:
     warnings: tuple[Problem, ...] = ()
 
     def refusal(self, class_name: str) -> str:
-        """Why no volume of that class is made on this node, "" where some may be."""
+        """Why no volume of that class is made on this node, "" if some may be."""
         if class_name in self.refusals:
             return self.refusals[class_name]
         if any(not pool.classes or class_name in pool.classes for pool in self.pools):
@@ -157,7 +157,7 @@ class LocalPath:
 def load(
     path: str, node_name: str | None, provisioner_name: str = LOCAL_PATH_PROVISIONER
 ) -> LocalPath:
-    """Read a mounted ConfigMap, or only its config.json where `path` is a file.
+    """Read a mounted ConfigMap, or only its config.json if `path` is a file.
 
     Raises ConfigurationInvalid with every problem.
     """
@@ -180,7 +180,7 @@ def read(
     provisioner_name: str = LOCAL_PATH_PROVISIONER,
     problems: Iterable[Problem] = (),
 ) -> LocalPath:
-    """The same of files that were read already; `problems` are those met thereby."""
+    """The same for files that were read already; `problems` are those found while reading them."""
     found, warnings = list(problems), list[Problem]()
     by_class: dict[str, NodePaths] = {}
     seen = False
@@ -208,7 +208,7 @@ def read(
 
 
 def _config(node: Node, place: Place) -> dict[str, NodePaths]:
-    """The paths by class and node; under the class "" those of every class."""
+    """The paths by class and node; the class "" stands for every class."""
     given = keys(node, place, KEYS)
     for key, script in (("setupCommand", "setup"), ("teardownCommand", "teardown")):
         if key in given and text(*given[key]):

@@ -1,4 +1,4 @@
-"""local-path's `setup` and `teardown`: whether they do just what is done here without them."""
+"""local-path's `setup` and `teardown`: whether they do only what is done here without them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import shlex
 from typing import Final, Literal
 
 Verdict = Literal["same", "closes parent", "other"]
-"""What a script does: what we do; that, and it takes everybody's access from the directory above
-the volume (as k3s ships it); something else.
-"""
+"""What a script does: the same as we do; the same, and it closes the directory above the volume to
+all but root (as k3s ships it); something else."""
 
 # How upstream's scripts before v0.0.20 read their arguments; without whitespace.
 _GETOPTS: Final = (
@@ -48,7 +47,7 @@ def _is_default(line: str, key: str) -> bool:
 
 
 def _words(line: str) -> list[str]:
-    """The words of a simple command, the volume's directory written VOLUME."""
+    """The words of a simple command, with the volume's directory written as VOLUME."""
     try:
         words = shlex.split(line, comments=True)
     except ValueError:

@@ -1,7 +1,7 @@
 """TopoLVM's lvmd configuration: its device classes become pools of logical volumes.
 
-Its keys and defaults are TopoLVM's (docs/lvmd.md there). What it passes over is a problem here, and
-what nothing here needs is warned of.
+The keys and defaults are TopoLVM's (its docs/lvmd.md). A key that TopoLVM ignores is a problem
+here, and a key that nothing here needs gets a warning.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _UNITS: Final = {"b": 1, "s": 512, "": 1 << 10, "k": 1 << 10, "m": 1 << 20, "g":
 
 @dataclass(frozen=True, slots=True)
 class Lvmd:
-    """The pools, each named as its device class, and what must be said of the file."""
+    """The pools, each named after its device class, and the warnings about the file."""
 
     pools: tuple[PoolConfig, ...]
     warnings: tuple[Problem, ...] = ()
@@ -67,7 +67,7 @@ def load(path: str) -> Lvmd:
 
 
 def read(file: str, content: str) -> Lvmd:
-    """The same of what is in it. Raises ConfigurationInvalid with every problem."""
+    """The same for the file's content. Raises ConfigurationInvalid with every problem."""
     place = Place(file, "")
     try:
         node = document.compose(content)
@@ -148,7 +148,7 @@ _OPTION_CLASS_KEYS: Final = (
 
 
 def _device_classes(node: Node, place: Place) -> list[tuple[PoolConfig, bool]]:
-    """Each with whether it is the default."""
+    """The pool of each device class, and whether it is the default."""
     found: list[tuple[PoolConfig, bool, Place]] = []
     for item, where in items(node, place):
         made = _device_class(item, where)
@@ -195,7 +195,7 @@ def _device_class(node: Node, place: Place) -> tuple[PoolConfig, bool] | None:
         provisioner=DYNAMIC_PROVISIONER,
         backend="lvm",
         lvm=lvm,
-        # A thin pool is smaller than what it promises: nothing is spared unless that is said.
+        # A thin pool promises more than its size: nothing is reserved unless spare-gb is given.
         reserve_bytes=values.get("spare", 0 if thin else _SPARE_GIB) * _GIB,
         overbook=pool.get("ratio", 1.0) if thin else 1.0,
     )

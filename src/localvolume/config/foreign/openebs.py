@@ -1,7 +1,7 @@
 """OpenEBS' hostpath engine: base paths of the agent, and the annotation of its StorageClasses.
 
-A class may choose among the agent's base paths and nothing else: whoever may write StorageClasses
-must not thereby have directories made and removed anywhere on the hosts.
+A class may only choose among the agent's base paths: the right to write StorageClasses must not
+include having directories made and removed anywhere on the hosts.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ Graces = tuple[float | None, float | None]
 class HostpathClass:
     """What a class says. "" and () stand for the defaults.
 
-    `graces` None with `quota`: the limit is the size; else per cent above it, soft and hard, None
-    for no such limit. `mode`, `uid` and `gid` are text as given.
+    With `quota`, `graces` None means that the limit is the size; else they are the soft and hard
+    limits in per cent above it, None for no such limit. `mode`, `uid` and `gid` are text as given.
     """
 
     base_path: str = ""
@@ -70,7 +70,7 @@ class HostpathClass:
 
 
 def pools(base_paths: Iterable[str], environ: Mapping[str, str]) -> tuple[PoolConfig, ...]:
-    """A pool for each base path of the flags and of the environment; none where there are none.
+    """A pool for each base path of the flags and of the environment.
 
     Raises EnvironmentInvalid.
     """
@@ -100,9 +100,9 @@ def pools(base_paths: Iterable[str], environ: Mapping[str, str]) -> tuple[PoolCo
 
 
 def default_base_path(pools_: Iterable[PoolConfig], environ: Mapping[str, str]) -> str:
-    """Where a class without BasePath has its volumes: upstream's default, else the first; "" none.
+    """Where a class without BasePath has its volumes; "" if there is no base path.
 
-    `pools_` are those of `pools`.
+    The environment's path, else upstream's default if it is in `pools_`, else the first of these.
     """
     paths = [pool.host_dir for pool in pools_]
     if OPENEBS_IO_BASE_PATH.read(environ) or DEFAULT_BASE_PATH not in paths:
@@ -121,7 +121,7 @@ def grace(given: str) -> float | None:
 
 
 def limit_bytes(size_bytes: int, per_cent: float | None) -> int | None:
-    """The quota limit that a grace stands for, in whole KiB as upstream; None: no limit."""
+    """The quota limit that a grace stands for, in whole KiB as in upstream; None: no limit."""
     if per_cent is None:
         return None
     exact = size_bytes * (1 + Fraction(repr(per_cent)) / 100)
@@ -129,7 +129,7 @@ def limit_bytes(size_bytes: int, per_cent: float | None) -> int | None:
 
 
 def read_class(annotations: Mapping[str, str]) -> HostpathClass | list[str]:
-    """What the annotations of a StorageClass say, or all that is wrong with them."""
+    """What the annotations of a StorageClass say, or a list of all that is wrong with them."""
     place = Place(CONFIG_ANNOTATION, "")
     engine = annotations.get(ENGINE_ANNOTATION, "local")
     if engine != "local":
@@ -167,7 +167,7 @@ def _entries(node: Node, place: Place) -> dict[str, object]:
         elif name not in _NAMES:
             where.problem("is not known" + did_you_mean(name, _NAMES))
         else:
-            # Its parts again, at places that say the entry's name.
+            # The same parts, at places named after the entry.
             parts = {key: (value, where.at(key)) for key, (value, _) in entry.items()}
             values |= _entry(name, parts, where, quotas)
     if quotas:
@@ -210,7 +210,7 @@ def _entry(
 
 
 def _is_enabled(entry: Mapping[str, tuple[Node, Place]]) -> bool:
-    """As Go reads it, but that a word which is neither is a problem."""
+    """Read as in Go, except that a word that is neither is a problem."""
     node, place = entry["enabled"]
     if isinstance(node, ScalarNode) and node.tag == document.BOOLEAN:
         return document.truth(node)

@@ -1,12 +1,12 @@
-"""The flags of the agent: upstream's by their names, and ours.
+"""The flags of the agent: upstream's by their own names, and ours.
 
 Upstream's: `--listen-address`, `--metrics-path`, `--discovery-period`, `--config-sync-period`.
-Where we take another provisioner's place, flags of ours say where local-path's and TopoLVM's
-configuration and OpenEBS' base paths are.
+To replace another provisioner, flags of ours say where local-path's and TopoLVM's configuration
+and OpenEBS' base paths are.
 
-Upstream looks at the disks and at its configuration once a period. We are told of changes, so the
-two periods are what they can still mean: how long a change that nobody was told of may go
-unnoticed. Nothing is looked at periodically on their account unless they are given.
+Upstream looks at the disks and at its configuration once a period. We are notified of changes, so
+the two periods only say how long a change may go unnoticed if no notification came. Unless they are
+given, nothing is looked at periodically on their account.
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ POOL_FLAGS: Final = (
          "TopoLVM's lvmd.yaml, or the directory that it is in: make logical volumes in the "
          "volume groups and thin pools of its device classes"),
 )  # fmt: skip
-"""Ours for the formats of the provisioners that are replaced."""
+"""Our flags for the formats of the provisioners that are replaced."""
 
 AGENT_FLAGS: Final = (
     Flag("--listen-address", "[HOST]:PORT", "where metrics and /ready are served",

@@ -1,4 +1,4 @@
-"""The flags of the controller: upstream's node-cleanup by their names, and ours.
+"""The flags of the controller: those of upstream's node-cleanup by their own names, and ours.
 
 Upstream's: `--storageclass-names`, `--pvc-deletion-delay`, `--stale-pv-discovery-interval`,
 `--worker-threads`, `--resync`, `--listen-address`, `--metrics-path`, `--kubeconfig`. The
@@ -30,11 +30,11 @@ _MOST_WORKERS: Final = 1000
 
 
 class FlagsInvalid(Exception):
-    """Flags are right one by one, but not together, or not with the environment: why."""
+    """Flags are valid alone, but not together or with the environment; the message says why."""
 
 
 def lease_namespace(given: argparse.Namespace, environ: Mapping[str, str]) -> str:
-    """The flag's, else MY_NAMESPACE. Raises FlagsInvalid."""
+    """The flag's value, else MY_NAMESPACE. Raises FlagsInvalid."""
     namespace: str = given.lease_namespace or MY_NAMESPACE.text(environ)
     if "." in namespace or names.fault_of_object_name(namespace):
         raise FlagsInvalid(f"{namespace!r} is no name of a namespace for the Lease")
@@ -42,7 +42,7 @@ def lease_namespace(given: argparse.Namespace, environ: Mapping[str, str]) -> st
 
 
 def check_together(given: argparse.Namespace) -> None:
-    """Raises FlagsInvalid."""
+    """Check the flags against each other. Raises FlagsInvalid."""
     renew, retry = given.leader_elect_renew_deadline, given.leader_elect_retry_period
     if not given.leader_elect_lease_duration > renew > retry * _JITTER:
         raise FlagsInvalid(
@@ -65,7 +65,7 @@ def _names(of: str, fault_of: Callable[[str], str | None]) -> Callable[[str], li
 
 
 def _fault_of_provisioner(name: str) -> str | None:
-    # As the API server takes them: the syntax of a label's key, in any case.
+    # As the API server does: the syntax of a label's key, in upper or lower case.
     return names.fault_of_label_key(name.lower())
 
 

@@ -1,4 +1,4 @@
-"""Where a process serves its endpoints: the flags that agent and controller both have."""
+"""Where a process serves its endpoints: the flags that agent and controller share."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -43,7 +43,7 @@ def _metrics_path(text: str) -> str:
 
 def _directory(text: str) -> str:
     if not text:
-        # Where a template has nothing to put there, nothing must be served to everyone.
+        # A template that lacks the value must not make the metrics readable by everyone.
         raise ValueError("it names no directory")
     return text
 
@@ -57,4 +57,4 @@ SERVING_FLAGS: Final = (
          "token may `get` their path, by the API server (default: plain HTTP, to everyone)",
          _directory),
 )  # fmt: skip
-"""Those that mean the same in both; of `--listen-address` the controller takes "" as well."""
+"""Those that mean the same in both; the controller's `--listen-address` may also be ""."""

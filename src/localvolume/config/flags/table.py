@@ -1,6 +1,6 @@
 """Flags as the rows of tables, from which parsers, --help and the documentation are made.
 
-Those that several commands have are here; the others are where they are used.
+Flags that several commands share are here; the others are where they are used.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Final
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag; where it has neither `metavar` nor `choices` it takes no value.
+    """One flag; it takes no value if it has neither `metavar` nor `choices`.
 
-    `name` may have a short form before it: "-o --output". What is wrong with a value is the text of
-    the ValueError that `parse` raises. `default` is as somebody would type it, and `text` is shown
-    with it. A `repeated` one may be given several times: what `parse` gives are lists, and the
-    value is all of them together.
+    `name` may have a short form before it: "-o --output". `parse` raises ValueError, whose text
+    says what is wrong with a value. `default` is written as on a command line, and shown after
+    `text`. A `repeated` flag may be given several times: `parse` returns lists, and the value is
+    all of them joined.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Flag:
 
     @property
     def field(self) -> str:
-        """What its value is called once it is parsed."""
+        """The name of its value once it is parsed."""
         return self.name.rpartition("--")[2].replace("-", "_")
 
 
@@ -41,12 +41,12 @@ DRY_RUN: Final = Flag("--dry-run", "", "say it and change nothing")
 
 
 def output(*forms: str) -> Flag:
-    """How it is printed: in the first form where nothing is said."""
+    """The flag for the form of the output; the first form is the default."""
     return Flag("-o --output", "", "how it is printed", choices=forms, default=forms[0])
 
 
 def add_flags(parser: argparse.ArgumentParser, *table: Flag) -> None:
-    """Have the parser take them."""
+    """Add the flags to the parser."""
     for flag in table:
         text = f"{flag.text} (default {flag.default})" if flag.default else flag.text
         if not (flag.metavar or flag.choices):
@@ -65,12 +65,12 @@ def add_flags(parser: argparse.ArgumentParser, *table: Flag) -> None:
 
 
 def values(given: argparse.Namespace, table: Iterable[Flag]) -> dict[str, Any]:
-    """What was parsed for the flags of a table, by their fields."""
+    """The parsed values of the flags of a table, by their fields."""
     return {flag.field: getattr(given, flag.field) for flag in table}
 
 
 def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """The parser as argparse wants it: it shows the reason of this one exception only."""
+    """Wrap a parser for argparse, which shows the text of ArgumentTypeError only."""
 
     def parse_argument(text: str) -> Any:
         try:

@@ -1,1 +1,1 @@
-"""LVM by its own commands, and what a killed one leaves."""
+"""LVM through its own commands, and what a killed one leaves."""

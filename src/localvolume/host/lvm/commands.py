@@ -1,9 +1,9 @@
-"""LVM's commands, typed: volume groups and logical volumes are looked at, made, grown, removed.
+"""LVM's commands, typed: look at, make, grow and remove volume groups and logical volumes.
 
-Each method runs one command, so LVM commits it as a whole or not at all; what a killed command
-leaves in the kernel `recover` puts right (``recovery`` says what that is). Call it for each
-group when the agent starts, for the last one may have been killed, and after LvmUnfinished, before
-anything else is done there. Everything blocks; use it in workers (``commandsync.Run``).
+Each method runs one command, so LVM commits it as a whole or not at all. `recover` puts right what
+a killed command leaves in the kernel (``recovery`` says what that is). Call it for each group when
+the agent starts, as the previous agent may have been killed, and after LvmUnfinished, before doing
+anything else in the group. Everything blocks; use it in workers (``commandsync.Run``).
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _LONGEST_BOTH: Final = 118
 
 
 def check_name(name: str) -> str:
-    """The name, if a group or volume may have it; raises BadName."""
+    """Return the name if a group or volume may have it; raises BadName."""
     if not _NAME.fullmatch(name) or _RESERVED.fullmatch(name):
         raise BadName(f"{name[:140]!r} is no name of a volume group or logical volume")
     return name
 
 
 def check_names(group: str, name: str) -> None:
-    """Check both, and that LVM can make that volume; raises BadName.
+    """Check both names, and that LVM can make such a volume; raises BadName.
 
-    The kernel's name is made of both, each - doubled, and of what a hidden part is called.
+    The kernel's name joins both, with each "-" doubled, and the suffix of a hidden part.
     """
     length = sum(len(check_name(word)) + word.count("-") for word in (group, name))
     if length > _LONGEST_BOTH:
@@ -58,7 +58,7 @@ def check_names(group: str, name: str) -> None:
 
 
 def device_path(group: str, name: str) -> str:
-    """Where an active volume's device is found."""
+    """The path of an active volume's device."""
     return f"/dev/{check_name(group)}/{check_name(name)}"
 
 
@@ -68,22 +68,22 @@ CHANGE_SECONDS: Final = 60.0
 REPORT_BYTES: Final = 64 << 20
 """How long a report may be: one volume takes about 1.5 KiB."""
 
-# Errors are read from stderr. LVM of 2025 writes them into its report instead, unless it is told.
+# Errors are read from stderr. LVM of 2025 writes them into its report unless told otherwise.
 _TOLD: Final = "log{report_command_log=0}"
-# In a container udev's semaphores and its database are the host's: LVM makes the nodes itself.
+# udev's semaphores and database are on the host: in a container, LVM makes the nodes itself.
 _ALONE: Final = "activation{udev_sync=0 udev_rules=0 verify_udev_operations=0}"
-# A warning for each file that a caller has open is of no use.
+# Warnings about each file that the caller has open are of no use.
 _ENVIRONMENT: Final = {"LC_ALL": "C", "LVM_SUPPRESS_FD_WARNINGS": "1"}
 _BY_SIGNAL: Final = 128
-"""Exit statuses above are a shell's, or a prefix's, way to tell that a signal ended its child."""
+"""A shell, or a prefix, exits with a status above this if a signal ended its child."""
 _PLACES: Final = "lv_name,seg_pe_ranges"
 _PLACE: Final = re.compile(r"/dev/.*:[0-9]+-[0-9]+")
 _BIG_ENOUGH: Final = re.compile(r"matches existing size|not larger than existing|No size change")
 
 
 class Lvm:
-    """`prefix` goes before every command, to use the host's own LVM (nsenter ...). `discovery` are
-    the directories whose devices tenants are given: LVM is not shown these (``devicefilter``).
+    """`prefix` goes before every command, to use the host's own LVM (nsenter ...). `discovery`: the
+    directories whose devices tenants are given, which LVM is not shown (``devicefilter``).
 
     All methods raise LvmFailed (or a subclass), BadReport, and OSError. Sizes are bytes; LVM rounds
     up to whole extents, and the caller learns the size by looking again. A command that changes
@@ -111,7 +111,7 @@ class Lvm:
         return report.read_groups(self._report("vgs", report.GROUP_FIELDS))
 
     def group(self, name: str) -> VolumeGroup:
-        """That volume group; raises GroupMissing."""
+        """The volume group of that name; raises GroupMissing."""
         text = self._report("vgs", report.GROUP_FIELDS, check_name(name))
         for found in report.read_groups(text):
             if found.name == name:
@@ -124,7 +124,7 @@ class Lvm:
         return report.read_volumes(text)
 
     def whole(self, name: str) -> tuple[VolumeGroup, list[LogicalVolume]]:
-        """That volume group and all its logical volumes, of one moment; raises GroupMissing."""
+        """A volume group and all its logical volumes at one moment; raises GroupMissing."""
         text = self._told("fullreport", *report.WHOLE, check_name(name))
         for group, volumes in report.read_whole(text):
             if group.name == name:
@@ -132,12 +132,12 @@ class Lvm:
         raise GroupMissing(f"volume group {name} is not among what LVM reports")
 
     def volume(self, group: str, name: str) -> LogicalVolume | None:
-        """That logical volume, None where there is none; raises GroupMissing."""
+        """The logical volume of that name, or None; raises GroupMissing."""
         check_name(name)
         return next((one for one in self.volumes(group) if one.name == name), None)
 
     def places(self, volume: LogicalVolume) -> list[str]:
-        """Its extents as `<physical volume>:<first>-<last>`. Raises BadReport, LvmFailed."""
+        """A volume's extents as `<physical volume>:<first>-<last>`. Raises BadReport, LvmFailed."""
         text = self._report("lvs", _PLACES, "--segments", volume.full_name)
         rows = report.rows(text, "seg")
         places = [place for row in rows for place in row.get("seg_pe_ranges", "").split()]
@@ -159,7 +159,7 @@ class Lvm:
         stripe_bytes: int = 0,
         options: Sequence[str] = (),
     ) -> None:
-        """Make a volume, thin if a pool is named, active; signatures of older ones are wiped.
+        """Make and activate a volume, thin if a pool is named; wipe signatures of older ones.
 
         Raises NameTaken, NoSpaceInGroup, GroupMissing.
         """
@@ -180,10 +180,10 @@ class Lvm:
     def create_pool(
         self, group: str, name: str, size_bytes: int | None, *, tags: Iterable[str] = ()
     ) -> None:
-        """Make a thin pool that zeroes what it hands out; None: of all the room that is free.
+        """Make a thin pool that zeroes what it hands out; size None takes all the free space.
 
-        Not one change: killed, it may leave a thick volume of that name, with the tags and
-        without anything in it.
+        This is not one change: if killed, it may leave an empty thick volume of that name, with
+        the tags.
         """
         check_names(group, name)
         size = ["--extents", "100%FREE"] if size_bytes is None else ["--size", sized(size_bytes)]
@@ -199,10 +199,10 @@ class Lvm:
         size_bytes: int | None,
         tags: Iterable[str] = (),
     ) -> None:
-        """A snapshot of a volume as it is now.
+        """Make a snapshot of a volume as it is now.
 
-        `size_bytes` None makes a thin one, of a thin volume; it is writable and active. Else a
-        classic one of any other, with so much room for what changes: full, it is invalid for good.
+        `size_bytes` None makes a thin snapshot of a thin volume, writable and active. A size makes
+        a classic one of any other volume, with that room for changes: once full, invalid for good.
         """
         check_names(group, name)
         argv = ["lvcreate", "--snapshot", "--name", name, "--yes"]
@@ -214,7 +214,7 @@ class Lvm:
         self._change([*argv, *_tagged("--addtag", tags), where])
 
     def mapped_bytes(self, volume: LogicalVolume) -> int:
-        """How much of its pool an active thin volume has. Raises LvmFailed, BadReport."""
+        """How many bytes of its pool an active thin volume uses. Raises LvmFailed, BadReport."""
         group, name = (word.replace("-", "--") for word in (volume.group, volume.name))
         told = self._dmsetup(["status", "--target", "thin", f"{group}-{name}"])
         words = told.split()
@@ -226,7 +226,7 @@ class Lvm:
     # --- changing ------------------------------------------------------------------------------
 
     def extend(self, volume: LogicalVolume, size_bytes: int) -> None:
-        """Let it have that many bytes, whatever it holds; one that has as many is left as it is.
+        """Grow a volume to that many bytes, whatever it holds; leave it if it has as many already.
 
         The filesystem in it is not touched. Raises NoSpaceInGroup, VolumeMissing, HasSnapshots
         (an active volume with classic snapshots cannot grow).
@@ -240,43 +240,43 @@ class Lvm:
                 raise
 
     def extend_onto(self, volume: LogicalVolume, size_bytes: int, places: Sequence[str]) -> None:
-        """Let it have that many bytes, those that are new out of these extents alone.
+        """Grow a volume to that many bytes, taking the new ones from these extents only.
 
-        Raises NoSpaceInGroup where they are not free any more.
+        Raises NoSpaceInGroup if the extents are no longer free.
         """
         self._change(["lvextend", "--size", sized(size_bytes), "--yes", volume.full_name, *places])
 
     def retag(self, volume: LogicalVolume, remove: Collection[str], add: Collection[str]) -> None:
-        """Change its tags, all at once."""
+        """Change a volume's tags, all at once."""
         if remove or add:
             tags = [*_tagged("--deltag", remove), *_tagged("--addtag", add)]
             self._change(["lvchange", *tags, volume.full_name])
 
     def activate(self, volume: LogicalVolume) -> None:
-        """Make its device appear; done before is fine."""
+        """Make the volume's device appear; harmless if it is active already."""
         argv = ["lvchange", "--activate", "y", "--ignoreactivationskip", "--yes"]
         self._change([*argv, volume.full_name])
 
     def deactivate(self, volume: LogicalVolume) -> None:
-        """Make its device go, which is how LVM proves that nobody uses it. Raises VolumeInUse.
+        """Remove the volume's device: LVM thus proves that nobody uses it. Raises VolumeInUse.
 
-        A thin pool stays while volumes in it are active, without an error. Classic snapshots go
-        with their origin.
+        A thin pool stays active, without an error, while volumes in it are. Classic snapshots are
+        deactivated with their origin.
         """
         self._change(["lvchange", "--activate", "n", "--yes", volume.full_name])
 
     def refresh(self, volume: LogicalVolume) -> None:
-        """Load what is on record into the kernel and let I/O go on, after a killed command."""
+        """Load what is on record into the kernel and resume I/O, after a killed command."""
         self._change(["lvchange", "--refresh", volume.full_name])
 
     def remove(self, volume: LogicalVolume, *, keep_blocks: bool = False) -> None:
-        """Remove it, and all that it holds, for good. Raises VolumeInUse; gone already is fine.
+        """Remove a volume and its content for good; harmless if it is gone. Raises VolumeInUse.
 
-        `keep_blocks`: what its blocks say is still wanted, whatever the host's LVM is told to do
-        with the blocks of what is removed (`issue_discards`).
+        With `keep_blocks`, the content of its blocks is not discarded, whatever the host's LVM is
+        configured to do with the blocks of removed volumes (`issue_discards`).
 
-        It is named by its UUID, so never another one that has got its name. Raises HasSnapshots,
-        for LVM removes those along with it and does not ask.
+        The volume is selected by UUID: never another one that got its name. Raises HasSnapshots,
+        because LVM would remove those along with it and not ask.
         """
         exactly = f"lv_uuid={volume.uuid} && lv_role!={{thickorigin}}"
         argv = ["lvremove", "--yes", "--select", exactly, check_name(volume.group)]
@@ -290,9 +290,9 @@ class Lvm:
             raise LvmFailed(f"lvremove left {volume.full_name} without a word")
 
     def recover(self, group: str) -> tuple[str, ...]:
-        """Put right what killed commands have left of this group; what was done, in words.
+        """Put right what killed commands left in this group; return what was done, in words.
 
-        No other command of ours may run in the group meanwhile. Raises GroupMissing.
+        None of our other commands may run in the group meanwhile. Raises GroupMissing.
         """
         check_name(group)
         lvm = partial(self._lvm, seconds=self._change_seconds, most=REPORT_BYTES)
@@ -317,7 +317,7 @@ class Lvm:
         )
 
     def _lvm(self, argv: Sequence[str], seconds: float, most: int, of_devices: str = "") -> str:
-        """`of_devices` is more of LVM's configuration, in its section "devices"."""
+        """`of_devices` adds settings to the section "devices" of LVM's configuration."""
         command, *arguments = argv
         blocks = devicefilter.blocks()
         hidden = devicefilter.hidden(blocks, devicefilter.given(self._discovery))
@@ -334,7 +334,7 @@ class Lvm:
             raise GroupMissing(f"{error} ({told})") from error
 
     def _free_filter(self) -> str:
-        """Which of LVM's filters is ours to use, for as long as this object is there."""
+        """Which of LVM's filters we may use; asked once per object."""
         if not self._filter:
             told = self._command("lvmconfig", ["lvm", "lvmconfig"], LOOK_SECONDS, REPORT_BYTES)
             self._filter = devicefilter.free_filter(told)
@@ -352,7 +352,7 @@ class Lvm:
         except CommandMissing as error:
             raise LvmFailed(f"LVM is not there: {error}; install lvm2") from error
         except (CommandTimedOut, TimeoutError, ChildProcessError) as error:
-            # The last two: it may still run, or how it ended is not known.
+            # The last two: it may still be running, or nobody knows how it ended.
             raise LvmUnfinished(f"{command}: {error}") from error
         if finished.returncode < 0 or finished.returncode > _BY_SIGNAL:
             raise LvmUnfinished(f"{command}: ended by a signal ({finished.returncode})")
@@ -364,7 +364,7 @@ class Lvm:
 
 
 def sized(size_bytes: int) -> str:
-    """As lvcreate takes it: it rounds whole sectors up to extents, and refuses half ones."""
+    """The size as lvcreate accepts it: it rounds whole sectors up to extents, and refuses parts."""
     return f"{-(-size_bytes // 512) * 512}b"
 
 

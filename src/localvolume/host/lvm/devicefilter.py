@@ -1,22 +1,22 @@
 """Which devices LVM is shown: none whose bytes a tenant may write.
 
-LVM believes what it reads. Whoever may write to a device can write a volume group onto it, of any
-name, tag and UUID, and LVM would list it beside the administrator's; of two groups of one name it
-refuses all that is asked of either. So every command is given a list of the devices that it may
-look at, made anew for each, and nothing else. What is not on it:
+LVM believes what it reads. A tenant who can write to a device can write a volume group onto it,
+with any name, tag and UUID, and LVM would list it beside the administrator's. If two groups have
+the same name, LVM refuses every command on either. So each command gets a list, made for this one
+command, of the only devices that it may look at. The list leaves out:
 
-- loop devices: the kubelet puts one on every Block volume, images are served through one, and what
-  lies behind one is decided by whoever may set it up. Neither network block devices nor ZFS'
-  volumes, which other drivers hand out;
+- loop devices: the kubelet puts one on every Block volume, images are served through one, and
+  whoever may set one up decides what lies behind it;
+- network block devices and ZFS volumes, which other drivers hand out;
 - logical volumes;
 - devices that discovery directories offer, and any on which a loop device stands;
 - whatever the kernel makes of one of these: partitions, and what device mapper or RAID stack on it.
 
-Disks, their partitions, multipath devices, RAID and LUKS on them are shown. Of the members of a
-multipath device or RAID LVM itself knows that they are none of its business.
+Disks, their partitions, multipath devices, RAID and LUKS on them are shown. LVM itself recognises
+and ignores the members of a multipath device or RAID.
 
-Where the host's LVM has a devices file (lvmdevices(8)) LVM looks at what that names and ignores the
-list: it is the administrator's own, and the way to name a loop device.
+If the host's LVM has a devices file (lvmdevices(8)), LVM looks at what that names and ignores the
+list: the file is the administrator's own, and the way to name a loop device.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from localvolume.host.loop.users import DELETED, loop_status
 from localvolume.host.tree.entries import device_number
 
 _HANDED_OUT: Final = re.compile(r"(loop|nbd|rbd|drbd|zd)[0-9]")
-# Others would mean something in a pattern.
+# Other characters would have a meaning in a pattern.
 _NODE: Final = re.compile(r"/dev/[A-Za-z0-9/_-]+")
 _LEADS_NOWHERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 _NOTHING_ELSE: Final = '"r|.*|"'
@@ -43,23 +43,23 @@ _FILTER: Final = re.compile(r"^\s*(?:devices/)?(filter|global_filter)\s*=", re.M
 
 
 class Block(NamedTuple):
-    """A block device by the kernel's name, as sysfs tells of it."""
+    """A block device as sysfs describes it, with the kernel's name."""
 
     name: str
     #: ``/dev/sda1``.
     node: str
     #: ``major:minor``.
     device: str
-    #: What its maker calls it, where that is device mapper: ``LVM-...``, ``CRYPT-...``.
+    #: Device mapper's UUID for it (``LVM-...``, ``CRYPT-...``); "" for other devices.
     uuid: str = ""
-    #: The names of what it is made of: the disk of a partition, what lies below any other.
+    #: The names of the devices it is made of: a partition's disk, or what lies below any other.
     made_of: tuple[str, ...] = ()
 
 
 def hidden(blocks: Iterable[Block], given: Collection[str]) -> dict[str, str]:
     """The devices that LVM may not see, by name, each with the reason.
 
-    `given` are the numbers of those that tenants are given.
+    `given` holds the numbers of the devices that tenants are given.
     """
     by_name = {one.name: one for one in blocks}
     found: dict[str, str] = {}
@@ -70,7 +70,7 @@ def hidden(blocks: Iterable[Block], given: Collection[str]) -> dict[str, str]:
             found[one.name] = "it is a logical volume"
         elif one.device in given:
             found[one.name] = "it is a tenant's"
-    # What is made of these, and of that in turn.
+    # Devices made of these, at any depth.
     left = [one for one in by_name.values() if one.name not in found]
     while children := {
         one.name: f"it is made of {below}"
@@ -84,16 +84,16 @@ def hidden(blocks: Iterable[Block], given: Collection[str]) -> dict[str, str]:
 
 
 def shown(blocks: Sequence[Block], hidden: Collection[str]) -> list[str]:
-    """The nodes of all others, as far as they can be named in a pattern."""
+    """The nodes of all devices not hidden, as far as a pattern can name them."""
     nodes = {one.node for one in blocks if one.name not in hidden and _NODE.fullmatch(one.node)}
     return sorted(nodes)
 
 
 def accepting(nodes: Iterable[str], key: str, more: str = "") -> str:
-    """LVM's configuration for looking at these alone: `key` is that of the filter that says so,
-    `more` what else is wanted of the same section.
+    """LVM's configuration for looking at these nodes only: `key` is the filter to set, `more`
+    holds other settings of the same section.
 
-    No hints: LVM writes them for the host's commands too, which have another filter.
+    Hints are off: LVM writes them for the host's commands too, which have another filter.
     """
     patterns = [f'"a|^{node}$|"' for node in nodes]
     settings = ['hints="none"', *([more] if more else [])]
@@ -101,10 +101,10 @@ def accepting(nodes: Iterable[str], key: str, more: str = "") -> str:
 
 
 def free_filter(configuration: str) -> str:
-    """Which filter is not in use in LVM's configuration (what `lvmconfig` prints); "" for none.
+    """The filter that LVM's configuration (what `lvmconfig` prints) does not use; "" if none.
 
-    LVM looks at what both let pass. An option of a command takes the place of what the file says,
-    and so must not be the one with which the administrator hides devices.
+    LVM looks at devices that pass both. A command's option replaces the setting in the file, so it
+    must not be the filter with which the administrator hides devices.
     """
     used = set(_FILTER.findall(configuration))
     return next((key for key in ("global_filter", "filter") if key not in used), "")
@@ -117,7 +117,7 @@ def blocks() -> list[Block]:
         base = sysfs.real(f"{sysfs.SYS}/class/block/{name}")
         device, devname = read(f"{base}/dev"), uevent(base).get("DEVNAME")
         if device is None or devname is None:
-            continue  # it goes just now
+            continue  # it is just being removed
         disk = sysfs.disk_of(base)
         below = listing(f"{base}/slaves") if disk == base else [os.path.basename(disk)]
         uuid = read(f"{base}/dm/uuid") or ""
@@ -126,16 +126,16 @@ def blocks() -> list[Block]:
 
 
 def given(directories: Iterable[str]) -> set[str]:
-    """The numbers of the devices that tenants are given: those that are offered in these
-    directories, and those with a loop device on them, as the kubelet does it.
+    """The numbers of the devices that tenants are given: those offered in these directories, and
+    those with a loop device on them, as the kubelet sets it up.
 
-    Raises OSError: what cannot be looked at may be a tenant's.
+    Raises OSError: a device that cannot be looked at may be a tenant's.
     """
     found = set()
     for directory in directories:
         try:
             with os.scandir(directory) as entries:
-                # No mount point is asked: the filesystem may not answer, and its disk is mounted.
+                # Mount points are skipped: a filesystem may not answer, and its disk is mounted.
                 paths = [one.path for one in entries if not one.is_dir(follow_symlinks=False)]
         except (FileNotFoundError, NotADirectoryError):
             continue
@@ -144,7 +144,7 @@ def given(directories: Iterable[str]) -> set[str]:
 
 
 def _device_at(path: str) -> str:
-    """The number of the block device that the entry leads to, "" where it leads to none."""
+    """The number of the block device that the entry leads to, or "" if it leads to none."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -163,13 +163,13 @@ def _below_loops() -> set[str]:
         if status := loop_status(f"/dev/{name}"):
             found.add(status.rdevice)
         elif number := block_number(backing.removesuffix(DELETED)):
-            # Its own node is not in sight; that of what is behind it may be.
+            # Its own node is not visible here; that of its backing device may be.
             found.add(number)
     return found
 
 
 def explained(hidden: Mapping[str, str]) -> str:
-    """What is not shown, for people who miss a group; "" where that is nothing of note."""
+    """What LVM is not shown, for people who miss a group; "" if nothing worth naming."""
     names = [name for name, why in sorted(hidden.items()) if "logical volume" not in why]
     if not names:
         return ""

@@ -1,6 +1,6 @@
-"""What LVM's commands fail with, told apart by what they say (LC_ALL=C), never by exit status.
+"""Errors of LVM's commands, told apart by their messages (LC_ALL=C), never by exit status.
 
-Their status is 5 for nearly everything.
+The exit status is 5 for nearly every error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class LvmFailed(Exception):
 
 
 class LvmUnfinished(LvmFailed):
-    """A command was killed, by us as it took too long or by others: call ``Lvm.recover`` next."""
+    """A command was killed, by us for taking too long or by others: call ``Lvm.recover`` next."""
 
 
 class GroupMissing(LvmFailed):
@@ -31,7 +31,7 @@ class NameTaken(LvmFailed):
 
 
 class NoSpaceInGroup(LvmFailed):
-    """The volume group, or the thin pool, has not enough room for it."""
+    """The volume group, or the thin pool, does not have enough room for it."""
 
 
 class VolumeInUse(LvmFailed):
@@ -43,7 +43,7 @@ class HasSnapshots(LvmFailed):
 
 
 class BadName(LvmFailed):
-    """LVM knows no such names: nothing was run."""
+    """LVM does not allow such a name: nothing was run."""
 
 
 _SAID: Final[Sequence[tuple[type[LvmFailed], str]]] = (
@@ -54,21 +54,21 @@ _SAID: Final[Sequence[tuple[type[LvmFailed], str]]] = (
     (VolumeMissing, r"\b(volume|lv|pool) \S+ not found in volume group"),
     (GroupMissing, r'volume group "\S+" not found'),
     (VolumeInUse, r"logical volume \S+ (in use|contains a filesystem in use|is used by another)"),
-    # It became used between LVM's look and the kernel's.
+    # It came into use between LVM's check and the kernel's.
     (VolumeInUse, r"remove ioctl on .* failed: device or resource busy"),
     (HasSnapshots, r"snapshot origin volumes can be resized only while inactive"),
 )
 
-# The second is said of the list that we give it, where the host has a devices file.
+# If the host has a devices file, LVM says the second of the filter that we give it.
 _BESIDE: Final = ("WARNING:", "Please remove the lvm.conf ")
 
 
 def failed(command: str, code: int, said: str) -> LvmFailed:
-    """The error by what was said; all of it that is no warning is kept."""
+    """The error that the message tells of; the text keeps all lines that are not warnings."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(_BESIDE)] or lines
     text = "; ".join(told)[:2000] or f"exit status {code}"
-    if code == 127:  # of env(1) and nsenter(1), which did not find it
+    if code == 127:  # env(1) or nsenter(1) did not find it
         return LvmFailed(f"LVM is not there: {text}; install lvm2")
     kind = next(
         (error for error, words in _SAID if re.search(words, text, re.IGNORECASE)), LvmFailed

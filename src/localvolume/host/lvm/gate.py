@@ -1,8 +1,8 @@
-"""LVM's commands of one group, kept apart from putting right what a killed one has left.
+"""Keeps LVM's commands in one group apart from putting right what a killed one left.
 
-All that this process does in a group goes through one gate, whoever does it: many commands at once,
-or one recovery alone. It is recovered before the first command that changes anything, for the
-process before this one may have been killed, and after each that did not end in time.
+Everything that this process does in a group goes through one gate: many commands at once, or one
+recovery alone. The group is recovered before the first command that changes anything, because the
+previous process may have been killed, and after each command that did not end in time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Gate:
-    """Many may pass, or one alone."""
+    """Lets many pass at once, or one alone."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -30,7 +30,7 @@ class Gate:
 
     @contextmanager
     def passing(self) -> Iterator[None]:
-        """With others, while nobody is alone."""
+        """Pass together with others, while nobody is alone."""
         with self._changed:
             self._changed.wait_for(lambda: not self._alone)
             self._passing += 1
@@ -43,7 +43,7 @@ class Gate:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """While nobody else is there; nobody comes in from the moment that it is waited for."""
+        """Pass alone; nobody else gets in from the moment that this begins to wait."""
         with self._changed:
             self._changed.wait_for(lambda: not self._alone)
             self._alone = True
@@ -84,7 +84,7 @@ class GatedLvm(Lvm):
         self._mine = threading.local()
 
     def put_right(self, *, anew: bool = False) -> None:
-        """Recover the group if that may be needed; `anew`: another process may have been killed.
+        """Recover the group if needed; `anew` says that another process may have been killed.
 
         Raises as ``recover`` does.
         """

@@ -1,33 +1,33 @@
 """What a killed LVM command leaves in the kernel, and how it is put right.
 
 LVM's metadata is whole at any moment: a command is committed or not. The kernel's devices are not.
-These were found by killing commands at random moments (making thick and thin volumes, growing both,
-removing both) and, by strace (`inject=ioctl:signal=KILL`), before each call to the kernel that the
-making and the removal of a classic snapshot make, and most that the making of a thin one makes.
+The states below were found by killing commands at random moments (making, growing and removing
+thick and thin volumes) and, with strace (`inject=ioctl:signal=KILL`), before each call to the
+kernel that making or removing a classic snapshot takes, and most that making a thin one takes.
 Others may exist: what this cannot put right is raised, and nothing is removed that a volume may be
 read from.
 
-- a device with a second table loaded, or suspended: I/O to it waits for ever, and whatever opens it
-  hangs. The second table is dropped (it may be one of a state never committed), the device resumed,
-  and LVM told to load what is on record (`lvchange --refresh`);
-- a device without any table: nobody can have it open; it is removed;
-- a hidden part (`_tdata`, `_tmeta`, `-tpool`, `-real`, `-cow`) that nothing uses any more. LVM then
+- A device has a second table loaded, or is suspended: I/O to it waits forever, and whatever opens
+  it hangs. The second table is dropped (its state may never have been committed), the device is
+  resumed, and LVM is told to load what is on record (`lvchange --refresh`).
+- A device has no table: nobody can have it open. It is removed.
+- Nothing uses a hidden part (`_tdata`, `_tmeta`, `-tpool`, `-real`, `-cow`) any more. LVM then
   refuses to activate the whole ("prohibited while logical volume ... is active"), so a thin pool
-  would stay inactive for good. It is removed, and LVM makes it again when needed;
-- a device smaller than its volume on record: refreshed. So are the origin and the devices of a
-  classic snapshot killed between the two commits of its removal, whichever lets go first;
-- an active device to which no path in /dev leads, where LVM makes the paths itself (there is no
-  udev, or none that it waits for): refreshed, which makes them (`vgmknodes` does, too, and fails);
-- a thin pool one transaction behind LVM's record of it. LVM sends the message again with the next
-  change, but when the kernel had made the volume already it refuses ("already contain thin device",
-  "Manual intervention may be required"), and no volume of the pool can be made or removed any
-  more. The one thing missing, the pool's new transaction number, is sent;
-- messages to a thin pool that LVM has on record still, whether the kernel has got them or not: what
-  only loads tables anew (a growth, a refresh, an activation) sends them and leaves them there. As
-  long as they are, the removal of another volume adds its own and counts no transaction on, so that
-  the kernel, which has that number already, is never told of it: the volume stays in the pool, with
-  its data, and LVM gives its number to a later one. Only the making of a thin volume clears them
-  first: one is made and removed. Where the kernel had not made a volume, it has then.
+  would stay inactive for good. The part is removed, and LVM makes it again when needed.
+- A device is smaller than its volume on record. It is refreshed. So are the origin and the devices
+  of a classic snapshot whose removal was killed between its two commits, in any order that works.
+- No path in /dev leads to an active device, where LVM makes the paths itself (there is no udev, or
+  none that it waits for). Refreshing makes the path (so does `vgmknodes`, but it fails).
+- A thin pool is one transaction behind LVM's record of it. LVM sends the message again with the
+  next change. But if the kernel has already made the volume, it refuses ("already contain thin
+  device", "Manual intervention may be required"), and no volume of the pool can be made or removed
+  any more. The one thing missing, the pool's new transaction number, is sent.
+- LVM still has messages to a thin pool on record, whether or not the kernel got them. Commands that
+  only reload tables (grow, refresh, activate) send them and leave them on record. Meanwhile,
+  removing another volume adds its message without a new transaction number. The kernel already has
+  that number, so it never gets the message: the volume stays in the pool with its data, and LVM
+  gives its number to a later one. Only making a thin volume clears messages first, so one is made
+  and removed. If the kernel had not made a volume before, it has then.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _DEVICE_FIELDS: Final = "name,uuid,suspended,tables_loaded,open"
 _HIDDEN: Final = frozenset({"tdata", "tmeta", "tpool", "real", "cow"})
 _SETTLE_SECONDS: Final = 0.3
 _MESSENGER: Final = "localvolume-recovery"
-"""The thin volume that is made to have a pool's messages cleared."""
+"""The thin volume that is made to clear a pool's messages."""
 _MESSENGER_TAG: Final = "localvolume.dev/owner=recovery"
 
 PART_FIELDS: Final = (
@@ -60,13 +60,13 @@ PART_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A logical volume, hidden ones too (their names are in brackets, which are left out).
+    """A logical volume, hidden or not (the brackets around a hidden one's name are left out).
 
-    `parent` is the name of what a hidden part belongs to, "" of one that belongs to nothing.
-    `path` leads to its device, "" for what is not to be opened by it. `size_bytes` is, of a classic
-    snapshot, its own room; its device is as large as its origin. `device_bytes` is what the kernel
-    has of it, 0 while it is not active. `pool_transaction`, of a thin pool: the number of
-    its last change. `made_in_transaction`, of a thin volume: the pool's number before it was made.
+    `parent` is the name of the volume that a hidden part belongs to, or "". `path` leads to its
+    device, "" if it is not meant to be opened. `size_bytes` of a classic snapshot is its own room;
+    its device is as large as its origin. `device_bytes` is the size of its device in the kernel, 0
+    while it is not active. `pool_transaction`, for a thin pool: the number of its last change.
+    `made_in_transaction`, for a thin volume: the pool's number before it was made.
     """
 
     name: str
@@ -83,17 +83,17 @@ class Part:
 
     @property
     def short(self) -> bool:
-        """Whether the kernel has less of it than is on record."""
+        """Whether its device in the kernel is smaller than the size on record."""
         return 0 < self.device_bytes < self.size_bytes and not self.classic_snapshot
 
     @property
     def unreachable(self) -> bool:
-        """Whether it is active, and its path leads nowhere."""
+        """Whether it is active but its path leads nowhere."""
         return self.active and bool(self.path) and not os.path.exists(self.path)
 
 
 def read_parts(text: str) -> list[Part]:
-    """What `lvs --all` reports of PART_FIELDS. Raises BadReport."""
+    """Read what `lvs --all` reports for PART_FIELDS. Raises BadReport."""
     found: dict[str, Part] = {}
     for row in rows(text, "lv"):
         part = _part(row)
@@ -104,7 +104,7 @@ def read_parts(text: str) -> list[Part]:
 def pools_with_messages(text: str) -> list[str]:
     """The thin pools that LVM has messages for in its metadata (`pvck --dump metadata`).
 
-    Raises BadReport where it is no metadata of a group with volumes.
+    Raises BadReport if the text is not the metadata of a group with volumes.
     """
     found: dict[str, None] = {}
     volumes = False
@@ -153,7 +153,7 @@ def _device_bytes(row: dict[str, str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device-mapper device of LVM's; `layer` is "" for a volume's own."""
+    """A device-mapper device of LVM's; `layer` is "" for the volume itself."""
 
     name: str
     group_uuid: str
@@ -165,13 +165,13 @@ class Device:
 
     @property
     def half(self) -> bool:
-        """Whether a killed command may have left it so; a running one passes through it, too."""
+        """Whether a killed command may have left it so; a running one passes through this, too."""
         idle_part = self.layer in _HIDDEN and not self.open
         return self.suspended or self.tables != "Live" or idle_part
 
 
 class Recovery:
-    """Puts one group right. `lvm` and `dmsetup` run those; both raise LvmFailed."""
+    """Puts one group right. `lvm` and `dmsetup` run those commands; both raise LvmFailed."""
 
     def __init__(self, lvm: Do, dmsetup: Do, group: str) -> None:
         self._lvm = lvm
@@ -180,22 +180,22 @@ class Recovery:
         self.done: list[str] = []
 
     def devices(self) -> list[Device]:
-        """The kernel's devices that are LVM's, of any group."""
+        """LVM's devices in the kernel, of any group."""
         told = self._dmsetup(
             ["info", "--columns", "--noheadings", "--separator", "/", "-o", _DEVICE_FIELDS]
         )
         return list(read_devices(told.splitlines()))
 
     def run(self) -> tuple[str, ...]:
-        """Put all of it right; what was done, in words, for a log.
+        """Put everything right; return what was done, in words, for a log.
 
-        What cannot be put right is raised when all else has been.
+        Raises what cannot be put right after all else has been.
         """
         changed: set[str] = set()
         if any(device.half for device in self.devices()):
             changed = self._settle_all()
         parts = self._parts()
-        # Before anything is loaded anew: with that, LVM sends what a pool has not been told.
+        # Before anything is reloaded: with that, LVM sends the messages that a pool has not got.
         pools = [one for one in parts if one.pool_transaction is not None]
         for pool in pools:
             self._finish_transaction(pool, parts)
@@ -203,13 +203,13 @@ class Recovery:
             parts = self._parts()
         touched = [one for one in parts if one.uuid.replace("-", "") in changed]
         wrong = [one for one in parts if one.short or one.unreachable or one in touched]
-        # LVM refreshes no hidden part ("Operation not permitted on hidden LV"), but with its whole.
+        # LVM refreshes a hidden part only with its whole ("Operation not permitted on hidden LV").
         wholes = {_whole(one, parts).name for one in wrong}
         self._refresh([one for one in parts if one.name in wholes])
         return tuple(self.done)
 
     def _refresh(self, parts: Sequence[Part]) -> None:
-        """Load what is on record; again while that helps, for one may hold what another needs."""
+        """Load what is on record; repeat while that helps, as one may hold what another needs."""
         left = [part for part in parts if part.active]
         while left:
             failed = []
@@ -225,10 +225,10 @@ class Recovery:
             left = [part for part, _ in failed]
 
     def _settle_all(self) -> set[str]:
-        """Let all I/O go on with the tables there are; the UUIDs of the volumes it concerns."""
+        """Resume all I/O with the tables there are; return the UUIDs of the volumes concerned."""
         before = set(self._halves())
-        # Whoever changes the group holds its lock, and this waits for it; what a command now
-        # running is about to change back is so no longer.
+        # A command that changes the group holds its lock, and looking waits for that lock. States
+        # that a running command was only passing through are gone at the second look.
         time.sleep(_SETTLE_SECONDS)
         changed = set()
         for device in self._halves():
@@ -258,7 +258,7 @@ class Recovery:
             self._try(["resume", device.name], f"resumed {device.name}")
 
     def _finish_transaction(self, pool: Part, parts: Sequence[Part]) -> None:
-        """Where the kernel has made what LVM waits for, say so to it."""
+        """If the kernel has made what LVM waits for, send the pool its new transaction number."""
         behind = self._kernel_transaction(pool)
         if behind is None or behind + 1 != pool.pool_transaction:
             return
@@ -276,8 +276,8 @@ class Recovery:
             self.done.append(f"finished the making of {part.name} in {pool.name}")
 
     def _clear_messages(self, parts: Sequence[Part]) -> bool:
-        """Have LVM send, and clear, what it has on record for thin pools; whether there was any."""
-        # That of a recovery that was killed goes, too.
+        """Have LVM send and clear its messages to thin pools; return whether there were any."""
+        # The messenger of a killed recovery goes, too.
         waiting = {part.pool: None for part in parts if part.pool and part.name == _MESSENGER}
         try:
             waiting |= dict.fromkeys(self._pools_with_messages())
@@ -297,7 +297,7 @@ class Recovery:
         return bool(waiting)
 
     def _pools_with_messages(self) -> list[str]:
-        """As each physical volume says that has LVM's record of the group."""
+        """Read them from each physical volume that holds LVM's metadata of the group."""
         which = ["--noheadings", "--options", "pv_name", "--select", "pv_mda_used_count>0"]
         found = []
         for node in self._lvm(["vgs", *which, self._group]).split():
@@ -315,7 +315,7 @@ class Recovery:
         self._lvm(remove)
 
     def _kernel_transaction(self, pool: Part) -> int | None:
-        """What the kernel says, None while the pool is not active."""
+        """The kernel's transaction number, or None while the pool is not active."""
         try:
             words = self._dmsetup(["status", "--target", "thin-pool", self._device(pool)]).split()
         except LvmFailed:
@@ -329,7 +329,7 @@ class Recovery:
         return f"{group}-{name}-tpool"
 
     def _try(self, argv: Sequence[str], done: str) -> None:
-        """One of several steps: the next look tells whether it is right now."""
+        """Do one of several steps; the next look tells whether it is right now."""
         try:
             self._dmsetup(argv)
         except LvmFailed as error:
@@ -344,13 +344,13 @@ class Recovery:
 
 
 def _whole(part: Part, parts: Sequence[Part]) -> Part:
-    """The volume that a hidden part belongs to, at whatever depth; any other is one itself."""
+    """The volume that a hidden part belongs to, at any depth; for any other, the part itself."""
     above = next((one for one in parts if part.parent and one.name == part.parent), None)
     return part if above is None else _whole(above, parts)
 
 
 def read_devices(lines: Iterable[str]) -> Iterable[Device]:
-    """`dmsetup info`, one device a line; those that are not LVM's are left out."""
+    """Read `dmsetup info`, one device per line; leave out those that are not LVM's."""
     for line in lines:
         words = line.strip().split("/")
         if len(words) != len(_DEVICE_FIELDS.split(",")) or not words[1].startswith("LVM-"):

@@ -20,31 +20,31 @@ VOLUME_FIELDS: Final = f"{_OF_VOLUMES},zero"
 WHOLE: Final = (
     *("--configreport", "vg", "--options", GROUP_FIELDS),
     *("--configreport", "lv", "--options", _OF_VOLUMES),
-    # It does not ask segments where it asks volumes, as `lvs` does.
+    # Unlike `lvs`, it does not report fields of segments with the volumes.
     *("--configreport", "seg", "--options", "lv_uuid,zero"),
-    # Of what nobody asks for, it would tell everything.
+    # Without a choice of fields, it would report all of these.
     *("--configreport", "pv", "--options", "pv_name"),
     *("--configreport", "pvseg", "--options", "pv_uuid,pv_allocatable,pvseg_size,segtype"),
 )
-"""The options of `fullreport`: what `vgs` and `lvs` tell with the fields above."""
+"""The options of `fullreport` for what `vgs` and `lvs` report with the fields above."""
 
 Kind = Literal["thick", "thin", "pool", "snapshot", "other"]
 
 
 class BadReport(Exception):
-    """LVM answered with what is no report: nothing is known, so nothing may be concluded."""
+    """LVM's answer is not a report: nothing is known, so nothing may be concluded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeGroup:
-    """`missing` physical volumes are not there: what lies on them cannot be read. Bytes.
+    """A volume group. `missing` of its physical volumes are absent: their data cannot be read.
 
-    `writable`: neither read-only nor exported. Two groups may have one name: LVM refuses all that
-    is asked of either. `allocation` is the group's own policy ("normal", "contiguous", ...), ""
-    where it is not told.
+    `writable`: neither read-only nor exported. Two groups may have the same name: LVM then refuses
+    every command on either. `allocation` is the group's own policy ("normal", "contiguous", ...),
+    "" if not reported.
 
-    `free` are the runs of free extents, in extents, of each physical volume on which LVM may
-    allocate; None where only `vgs` was asked, whose `free_bytes` count the other ones, too.
+    `free` holds the lengths, in extents, of the free runs of each physical volume on which LVM may
+    allocate; None if only `vgs` was asked, whose `free_bytes` count the other ones, too.
     """
 
     name: str
@@ -61,14 +61,14 @@ class VolumeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogicalVolume:
-    """One logical volume, hidden ones excepted.
+    """One logical volume that is not hidden.
 
     `kind`: "pool" is a thin pool, "thin" a volume in one (a thin snapshot, too), "snapshot" a
-    classic snapshot, "other" whatever we make nothing of (raid, caches, VDO). `size_bytes` is what
-    its users see; of a classic snapshot, the room for changes. `path` is below /dev. `device` is
+    classic snapshot, "other" anything that we do not use (raid, caches, VDO). `size_bytes` is what
+    its users see; for a classic snapshot, the room for changes. `path` is below /dev. `device` is
     `major:minor`, "" while it is not active. `open`: mounted, or held by a process or device; a
     thin pool is open while any volume in it is active. `suspended`: all of its I/O waits. `health`
-    is "" where LVM knows of no fault ("partial", "out_of_data", "invalid": a full snapshot, ...).
+    is "" if LVM knows of no fault ("partial", "out_of_data", "invalid": a full snapshot, ...).
     `zeroes`: a thin pool that hands out zeroed blocks only. `has_snapshots`: classic ones, which
     LVM would remove with it.
     """
@@ -108,7 +108,7 @@ def read_groups(text: str) -> list[VolumeGroup]:
 def read_volumes(text: str) -> list[LogicalVolume]:
     """What `lvs` reports. Raises BadReport.
 
-    A volume of several segments has a row for each, for `zero` is asked of segments.
+    A volume with several segments has a row for each, because `zero` is a field of segments.
     """
     found: dict[str, LogicalVolume] = {}
     for row in rows(text, "lv"):
@@ -131,7 +131,7 @@ def read_whole(text: str) -> list[tuple[VolumeGroup, list[LogicalVolume]]]:
 
 
 class _Report(msgspec.Struct, frozen=True):
-    """What stands beside the reports ("log", in newer releases) is left out."""
+    """LVM's JSON; other keys beside the reports ("log", in newer releases) are ignored."""
 
     report: list[dict[str, list[dict[str, str]]]]
 
@@ -168,7 +168,7 @@ def _group(row: dict[str, str]) -> VolumeGroup:
 def _free(segments: list[dict[str, str]]) -> tuple[tuple[int, ...], ...]:
     runs: dict[str, list[int]] = {}
     for row in segments:
-        # A physical volume without extents has a row, too, in which there is nothing of a segment.
+        # A physical volume without extents has a row, too, but without any field of a segment.
         if row.get("segtype") == "free" and row.get("pv_allocatable") == "allocatable":
             runs.setdefault(field(row, "pv_uuid"), []).append(number(row, "pvseg_size"))
     return tuple(tuple(sizes) for sizes in runs.values())

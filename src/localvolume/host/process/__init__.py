@@ -1,1 +1,1 @@
-"""Programs and blocking calls: run within limits, and given up where they hang."""
+"""Programs and blocking calls: run within limits, and given up when they hang."""

@@ -1,17 +1,17 @@
-"""Run a program to its end, within limits of time and memory and a process group of its own.
+"""Run a program to its end, within limits of time and memory, in a process group of its own.
 
 How it differs from ``asyncio.create_subprocess_exec``, and why:
 
 - Output is always taken from the pipes and only its head and tail are kept, so no amount of it
   blocks the program or fills our memory.
 - The leader of the process group is reaped last. Until then its number, which is also the group's,
-  cannot be given to anybody else, so that signals reach that group or nobody.
+  cannot be reused, so signals reach that group or nobody.
 - The kernel kills the program when we die (``PR_SET_PDEATHSIG``): a cleaner that outlived the agent
-  could write to a device published again. It is set by ``setpriv``, which then becomes the program:
+  could write to a device published again. ``setpriv`` sets this and then becomes the program:
   Python's ``preexec_fn`` may deadlock in a process with threads. The signal comes when the *thread*
-  that started the program ends, hence it is started on the loop's thread, never in a worker.
-  It reaches the program alone, not its children; in a container those end with it. Who must know
-  for certain that nothing is left passes a locked file in ``pass_fds``: every descendant holds it.
+  that started the program ends, so programs are started on the loop's thread, never in a worker.
+  It reaches the program only, not its children; in a container those end with it. To know for
+  certain that nothing is left, pass a locked file in ``pass_fds``: every descendant holds it.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ class OutputStream:
 
 
 class Ending(NamedTuple):
-    """For how long, in seconds, a program that ends or is to end is waited for."""
+    """How long to wait, in seconds, for a program that ends or is told to end."""
 
     #: For output still in the pipes after its end.
     settle: float = 0.5
@@ -135,7 +135,7 @@ class Finished(NamedTuple):
     #: UTF-8; other bytes appear as ``\\xNN``. The middle is left out when it was too long.
     stdout: str
     stderr: str
-    #: Whether a middle was left out, of either.
+    #: Whether the middle of either was left out.
     truncated: bool
     seconds: float
 
@@ -151,8 +151,8 @@ class CommandMissing(Exception):
 class CommandTimedOut(Exception):
     """The program took too long, and was told to end, then killed.
 
-    ``still_running``: it could not even be killed (it hangs in the kernel, on a dead disk): what it
-    works on must be treated as in use until ``still_running`` no longer holds.
+    ``still_running``: it could not even be killed (it hangs in the kernel, on a dead disk). Treat
+    what it works on as in use until ``still_running`` no longer holds.
     """
 
     def __init__(self, running: "_Running", argv: Sequence[str], seconds: float) -> None:
@@ -200,7 +200,7 @@ async def run(
         running.check()
         await running.settle()
         running.check()
-    except GeneratorExit:  # the loop is closed: there is nothing to wait with
+    except GeneratorExit:  # the loop is closed: nothing can wait any more
         raise
     except BaseException as error:
         await running.end()
@@ -253,7 +253,7 @@ class _Running:
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wait for the end of the program, in a thread, leaving it unreaped."""
         returncode: int | None = None
-        # Somebody else may have reaped it: then what it returned is not known, and not invented.
+        # Somebody else may have reaped it: then its exit status is unknown, and we invent none.
         with contextlib.suppress(ChildProcessError):
             ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
             if ended is not None:
@@ -268,7 +268,7 @@ class _Running:
         if returncode is None:
             lost = ChildProcessError(f"{self._process.args!r}: its exit status was lost")
             self.exited.set_exception(lost)
-            self.exited.exception()  # seen: not everybody asks
+            self.exited.exception()  # marks it as seen: not every caller asks
         else:
             self.exited.set_result(returncode)
         if not self.over.done():
@@ -287,10 +287,10 @@ class _Running:
             raise self._error
 
     async def settle(self) -> None:
-        """After the end of the program, take the rest of the output, and end who still writes."""
+        """After the program's end, take the rest of the output, and end what still writes."""
         streams = (self.out.ended, self.err.ended)
-        # What the program itself wrote is in the pipes already. If there is no end to be read
-        # then, a child of it holds them open.
+        # What the program itself wrote is in the pipes already. If they do not end after that,
+        # a child of it holds them open.
         await asyncio.wait(streams, timeout=self._ending.settle)
         grace, kill = self._ending.grace, self._ending.kill
         for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, kill)):
@@ -299,7 +299,7 @@ class _Running:
                 await asyncio.wait(streams, timeout=seconds)
 
     async def end(self) -> None:
-        """End the whole group: gently, then by force. Returns even if the kernel cannot."""
+        """End the whole group: gently, then by force. Returns even if the kernel cannot kill it."""
         self._signal(signal.SIGTERM)
         await asyncio.wait(
             (self.exited, self.out.ended, self.err.ended), timeout=self._ending.grace
@@ -308,7 +308,7 @@ class _Running:
         await asyncio.wait((self.exited,), timeout=self._ending.kill)
 
     def close(self) -> None:
-        """Let go of everything, at once; who is left of the group is killed."""
+        """Release everything at once; kill what is left of the group."""
         self._signal(signal.SIGKILL)
         self.out.close()
         self.err.close()
@@ -326,7 +326,7 @@ class _Running:
         self._reaped = True
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._process.pid, 0)
-        # Popen must neither wait itself nor warn: its own way of losing a status is to say 0.
+        # Popen must neither wait itself nor warn. It too says 0 when a status is lost.
         self._process.returncode = 0
 
 

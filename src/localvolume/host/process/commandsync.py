@@ -1,6 +1,6 @@
 """Host commands for code that blocks in a worker thread: they run on the loop, as all others do.
 
-A program must be started on the loop's thread (``commands`` says why), so a worker hands it over.
+A program must be started on the loop's thread (``commands`` says why), so a worker hands it there.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _CLOSED_SECONDS: Final = 1.0
 
 
 class Run(Protocol):
-    """Runs argv to its end within that many seconds; raises as ``commands.run`` does.
+    """Runs argv to its end within `timeout` seconds; raises as ``commands.run`` does.
 
     `env` is added to our own environment.
     """
@@ -59,7 +59,7 @@ def on_loop(loop: asyncio.AbstractEventLoop, beyond: float = 30.0) -> Run:
         begun: list[asyncio.Task[Any] | None] = []
 
         async def unless_given_up() -> Finished:
-            # A loop that comes to it late would start it, and then kill it.
+            # A loop that gets to it late would start the program only to kill it.
             if given_up.is_set():
                 raise asyncio.CancelledError
             begun.append(asyncio.current_task())
@@ -74,11 +74,11 @@ def on_loop(loop: asyncio.AbstractEventLoop, beyond: float = 30.0) -> Run:
         try:
             return _result(future, timeout + beyond, loop)
         except concurrent.futures.CancelledError:
-            # A closed loop leaves it before the program, or waiting for it: it ends here.
+            # A closed loop leaves the coroutine unstarted or waiting: it ends here.
             handed_over.close()
             for task in begun:
-                # Its loop never hears that it has ended, and Python would say so in the log, as
-                # asyncio.gather prevents in the same way.
+                # Its loop never hears that it has ended, and Python would log that.
+                # asyncio.gather prevents it in the same way.
                 task._log_destroy_pending = False  # type: ignore[union-attr]
             raise OSError(errno.ECANCELED, "the agent is ending", argv[0]) from None
         except _Unheard:
@@ -97,8 +97,8 @@ class _Unheard(Exception):
 def _result(
     future: "concurrent.futures.Future[Finished]", seconds: float, loop: asyncio.AbstractEventLoop
 ) -> Finished:
-    """The result within so many seconds. A loop that was closed answers nothing and cancels
-    nothing: what was handed to it last is cancelled here, within a second.
+    """Wait that many seconds for the result. A closed loop neither answers nor cancels: what was
+    handed to it last is cancelled here, within a second.
     """
     end = time.monotonic() + seconds
     while not future.done():

@@ -1,10 +1,10 @@
 """Blocking host calls in threads that can be given up: a dead disk blocks its key, not the loop.
 
 A system call that hangs in the kernel cannot be interrupted. So a call that misses its deadline is
-left behind with its thread, and another thread takes its place. What bounds that:
+left behind with its thread, and another thread takes its place. Two rules limit this:
 
-- while a key has a call left behind, further calls of that key fail at once and take no thread;
-- at most ``abandoned`` threads are replaced. Beyond that a hanging call costs one of the ``limit``
+- While a key has a call left behind, further calls of that key fail at once and take no thread.
+- At most ``abandoned`` threads are replaced. Beyond that a hanging call costs one of the ``limit``
   working threads until it returns: other keys go on with those that remain, and there are never
   more than ``limit + abandoned`` threads. With none left, calls fail at once with ``AllHung``.
 
@@ -101,7 +101,7 @@ class Workers:
 
     @property
     def hung(self) -> Mapping[str, int]:
-        """Keys with calls that missed their deadline and still have not returned: how many."""
+        """How many calls missed their deadline and still have not returned, by key."""
         return dict(self._left_behind)
 
     async def call(self, key: str, seconds: float, fn: Callable[..., R], *args: Any) -> R:
@@ -124,7 +124,7 @@ class Workers:
         self._end_idle()
 
     def _room(self) -> int:
-        """How many calls may run at once: ``limit``, less what could not be replaced."""
+        """How many calls may run at once: ``limit``, less the threads that were not replaced."""
         return self._limit - max(0, self._left_behind.total() - self._abandoned)
 
     def _refuse(self, key: str, seconds: float) -> None:
@@ -163,7 +163,7 @@ class Workers:
             job.deadline = job.loop.call_later(job.seconds, self._missed, job)
 
     def _missed(self, job: _Job[Any]) -> None:
-        """Leave the call behind: its thread is nobody's until it returns."""
+        """Leave the call behind: its thread does not count until it returns."""
         job.left_behind = True
         self._running -= 1
         self._left_behind[job.key] += 1
@@ -181,7 +181,7 @@ class Workers:
             self._running -= 1
             if job.deadline is not None:
                 job.deadline.cancel()
-            if job.future.done():  # cancelled meanwhile; nobody asks any more
+            if job.future.done():  # cancelled meanwhile; nobody waits for it
                 pass
             elif error is None:
                 job.future.set_result(result)
@@ -209,7 +209,7 @@ class Workers:
             try:
                 result = job.fn(*job.args)
             except StopIteration as stopped:
-                # A future cannot carry it: it would end the generator that awaits.
+                # A future cannot carry StopIteration: it would end the awaiting generator.
                 error = RuntimeError("a host call raised StopIteration")
                 error.__cause__ = stopped
             except BaseException as raised:  # noqa: BLE001 - handed to the caller, whatever it is

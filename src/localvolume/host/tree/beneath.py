@@ -1,7 +1,7 @@
 """Open something below a directory and nowhere else: no symbolic links, no other mounts, no "..".
 
-openat2(2) does it in the kernel in one step (Linux 5.6). Where there is none, the path is walked
-one component at a time and every step must lie on the same mount as the one before.
+openat2(2) does it in the kernel in one step (Linux 5.6). Without it, the path is walked one
+component at a time, and every step must lie on the same mount as the one before.
 """
 
 import errno
@@ -19,9 +19,9 @@ from localvolume.host.syscalls import (
 
 _RESOLVE = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Longest path the kernel takes in one call is 4,095 bytes.
+# The longest path that the kernel takes in one call has 4,095 bytes.
 _LONGEST = 4000
-# How often the kernel is asked again when it saw a rename beside its walk (EAGAIN).
+# How often to ask the kernel again when it saw a rename during its walk (EAGAIN).
 _ATTEMPTS = 64
 
 _openat2_works: bool | None = None
@@ -35,8 +35,8 @@ def open_beneath(root_fd: int, relative: str, flags: int, mode: int = 0) -> int:
     """Open ``relative`` below ``root_fd`` and return the descriptor, close-on-exec.
 
     ``relative`` may be of any length and is made of names only: ValueError when it is empty or
-    absolute or has empty, ``.`` or ``..`` components. A symbolic link in last place is opened
-    itself with ``O_PATH | O_NOFOLLOW``, and is in the way otherwise.
+    absolute or has empty, ``.`` or ``..`` components. A symbolic link as the last component is
+    opened itself with ``O_PATH | O_NOFOLLOW``, and refused otherwise.
     Raises ``LeadsOutside`` (ENOTDIR for a link where ``flags`` ask for a directory), OSError.
     """
     names = relative.split("/")
@@ -81,7 +81,7 @@ def _open(root_fd: int, names: list[str], flags: int, mode: int) -> int:
 
 
 def _kernel_can(root_fd: int) -> bool:
-    """Try once: an old seccomp profile answers EPERM, which could mean anything later."""
+    """Try once, here: an old seccomp profile answers EPERM, which could mean anything later."""
     global _openat2_works  # noqa: PLW0603 - a fact about the kernel, learned once
     if _openat2_works is None:
         try:
@@ -114,7 +114,7 @@ def _by_steps(root_fd: int, names: list[str], flags: int, mode: int) -> int:
             if current != root_fd:
                 os.close(current)
             current = deeper
-        # Looked at before it is opened: opening a device or FIFO of another mount has effects.
+        # Look before opening: opening a device or FIFO of another mount has effects.
         try:
             place = os.open(names[-1], os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
         except FileNotFoundError:
@@ -140,7 +140,7 @@ def _step(parent: int, name: str) -> int:
     try:
         return os.open(name, _STEP, dir_fd=parent)
     except NotADirectoryError:
-        # openat2 tells a symbolic link on the way from a file on the way.
+        # openat2 distinguishes a symbolic link on the way from a file on the way.
         if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             raise LeadsOutside(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
         raise

@@ -1,4 +1,4 @@
-"""Empty a directory: fast, whatever is in it, and touching nothing that is not in it.
+"""Empty a directory: fast, whatever is in it, and without touching anything outside it.
 
 What makes it safe against a tenant who still has the volume open, or who prepared it:
 - every step is relative to a descriptor, and opens through ``beneath``: a directory that becomes a
@@ -46,7 +46,7 @@ IDLE_PASSES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a run takes at once, whatever the tree."""
+    """The limits of one run, whatever the tree."""
 
     batch: int = 1024
     """Subdirectories of one directory on the stack."""
@@ -74,16 +74,16 @@ def delete_contents(
     """Remove everything inside an open directory, and wait until that is on disk.
 
     The directory itself stays, with its mode and owner but without ``user.*`` attributes, access
-    lists and the immutable flag; so does, on ext*, its ``lost+found``, emptied. ``progress`` is
+    lists and the immutable flag. On ext*, its ``lost+found`` stays too, emptied. ``progress`` is
     called in this thread about three times a second. Blocks; a call with a deadline belongs in a
     worker, and setting ``stop`` ends it within milliseconds of the disk's next answer. ``unlink``
-    removes each name that is no directory: called as os.unlink is, in several threads. Without
-    ``durable`` nothing waits for the disk in the end. ``bounds``: of what it takes at once.
+    removes each name that is not a directory; it is called like os.unlink, in several threads.
+    Without ``durable``, it does not wait for the disk at the end. ``bounds`` limits the run.
 
     Raises ``NestedMount`` (before anything is removed, if it was mounted before),
     ``DeletionStopped``, ``DeletionIncomplete``, OSError.
     """
-    # Our own: reading moves the position in it, and it may be open with O_PATH alone.
+    # A descriptor of our own: reading moves the position, and theirs may be open with O_PATH.
     with closed_after(os.open(".", DIRECTORY_FLAGS, dir_fd=directory_fd)) as fd:
         top = Directory(os.readlink(f"/proc/self/fd/{fd}"), None, stays=True)
         top.fd = fd
@@ -100,7 +100,7 @@ def delete_contents(
         if not durable:
             return deleted
         try:
-            # Else a power cut may bring files back, and the volume is somebody else's by then.
+            # Otherwise a power cut may bring files back when the volume is already somebody else's.
             syncfs(fd)
         except OSError as error:
             raise DeletionIncomplete([f"writing to disk: {error.strerror}"], deleted) from error
@@ -109,14 +109,14 @@ def delete_contents(
 
 def _refuse_nested_mounts(base: str) -> None:
     inside = base.rstrip("/") + "/"
-    # Also those hidden below other mounts now.
+    # This includes mounts that others hide now.
     for mount in read_mount_table():
         if mount.mount_point.startswith(inside):
             raise NestedMount(mount.mount_point)
 
 
 class _Count:
-    """One thread's own count: added up by the reader, so that nobody waits for a lock."""
+    """One thread's own count. The reader adds them up, so that nobody waits for a lock."""
 
     __slots__ = ("bytes", "directories", "files")
 
@@ -125,7 +125,7 @@ class _Count:
 
 
 class _Over(Exception):
-    """The work has ended elsewhere: nothing left to say."""
+    """The run has ended elsewhere: nothing is left to report."""
 
 
 class _Stopped(Exception):
@@ -135,10 +135,10 @@ class _Stopped(Exception):
 class Emptying:
     """One run over one directory tree: threads take directories from a shared stack and empty them.
 
-    A directory is read in passes: what is no directory is unlinked on the way, up to 1,024
+    A directory is read in passes: everything but directories is unlinked on the way, up to 1,024
     subdirectories are put on the stack, and when these are done it is read again, until nothing is
-    left and it can be removed. So memory does not grow with the number of entries. Nor with depth:
-    what lies too deep is first moved up, beside the top's own entries.
+    left and it can be removed. So memory does not grow with the number of entries. It does not grow
+    with depth either: what lies too deep is first moved up, beside the top's own entries.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Emptying:
         bounds: Bounds | None = None,
     ) -> None:
         self._bounds = bounds or Bounds()
-        #: How one name that is no directory is removed: called as os.unlink, from several threads.
+        #: Removes one name that is not a directory; called like os.unlink, from several threads.
         self._remove = unlink or os.unlink
         self._top = top
         self._stop = stop
@@ -165,7 +165,7 @@ class Emptying:
         self._kept_open: set[int] = set()
         self._counts: list[_Count] = []
         self._moved = itertools.count()
-        # Not to be guessed by a tenant who could put something under the name.
+        # Random, so that a tenant cannot guess the name and put something there.
         self._token = secrets.token_hex(8)
 
     # The run, and the threads
@@ -249,7 +249,7 @@ class Emptying:
     # One directory
 
     def _read(self, directory: Directory, count: _Count) -> None:
-        """Read a directory once: unlink what is no directory, put the others on the stack."""
+        """Read a directory once: put subdirectories on the stack, and unlink everything else."""
         self._check()
         try:
             fd, ours = self._open(directory)
@@ -266,7 +266,7 @@ class Emptying:
             else:
                 below = self._unlink_files(directory, fd, count)
             if directory.stays and directory.progressed:
-                # What else is removed by name proves itself empty thereby.
+                # Other directories are proved empty by rmdir; this one, by reading it again.
                 directory.again = True
             moved: list[Directory] = []
             if below and directory.depth >= self._bounds.deepest:
@@ -275,10 +275,10 @@ class Emptying:
                 self._top.pending += len(moved)
                 directory.pending += len(below)
                 if below and ours and len(self._kept_open) < self._bounds.kept_open:
-                    # Those who work below find their way from here.
+                    # Threads that work below open their directories from here.
                     self._kept_open.add(fd)
                     directory.fd, ours = fd, False
-                # The last on the stack come first: nothing is read again before all else is done.
+                # Pushed first, so popped last: it is not read again before the others are done.
                 if not directory.pending and directory.again:
                     self._stack.append(directory)
                 self._stack += [*moved, *below]
@@ -373,13 +373,13 @@ class Emptying:
         return fd, ours
 
     def _no_way_in(self, directory: Directory, error: OSError) -> None:
-        """Tell what became of a directory that could not be opened."""
+        """Note what became of a directory that could not be opened."""
         parent = directory.parent
         assert parent is not None  # noqa: S101 - the top is open from the beginning
         if isinstance(error, LeadsOutside) and error.errno == errno.EXDEV:
             raise NestedMount(directory.path()) from None
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            # Gone, or something else by now: the parent, read again, shows what.
+            # Gone, or something else by now: reading the parent again shows what.
             parent.again = True
         else:
             self._fail(parent, directory.name, error.strerror)
@@ -387,7 +387,7 @@ class Emptying:
     # Upwards
 
     def _finish(self, directory: Directory, count: _Count, *, removed: bool = False) -> None:
-        """Remove a directory found empty, and its parents as far as it was the last in them."""
+        """Remove a directory found empty, and then each parent in which it was the last."""
         while True:
             parent = directory.parent
             if parent is None:
@@ -442,7 +442,7 @@ class Emptying:
     # What went wrong
 
     def _fail(self, directory: Directory, name: str, reason: str | None) -> None:
-        """Note that something stays; ends the run when there is no point in going on."""
+        """Note that something stays; end the run when there is no point in going on."""
         with self._changed:
             directory.failed = True
             if name:

@@ -51,7 +51,7 @@ _KINDS = {
     stat.S_IFREG: EntryKind.REGULAR,
 }
 
-# What following a symbolic link answers when it leads nowhere.
+# Errors from following a symbolic link that leads nowhere.
 _NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 

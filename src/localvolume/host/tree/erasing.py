@@ -1,4 +1,4 @@
-"""How a file goes, where its class demands more than unlink(2): overwritten before, or slowly."""
+"""Removes files whose class demands more than unlink(2): overwrites them first, or goes slowly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from localvolume.host.tree.beneath import open_beneath
 
 _CHUNK: Final = 1 << 20
 _ZEROS: Final = bytes(_CHUNK)
-# How often a name may become something else under our eyes before it counts as somebody's doing.
+# How often a name may become another file while we look at it, before we give up.
 _ATTEMPTS: Final = 16
 
 
@@ -26,10 +26,10 @@ class Stopped(Exception):
 class Eraser:
     """Removes names as os.unlink does, from several threads at once.
 
-    With `overwrite`, the content of a regular file is overwritten with zeros, and on disk so,
-    before its last name goes: of a file with a name elsewhere nothing is overwritten. That reaches
+    With `overwrite`, a regular file's content is overwritten with zeros, and these are on disk,
+    before its last name goes. A file with another name elsewhere is not overwritten. This reaches
     the old blocks on filesystems that write in place (ext4, xfs), not on btrfs, and never what a
-    snapshot, a reflink or the disk itself keeps. No more than `per_second` names go in a second.
+    snapshot, a reflink or the disk itself keeps. At most `per_second` names go in a second.
     """
 
     def __init__(self, *, overwrite: bool, per_second: float | None, stop: threading.Event) -> None:
@@ -38,7 +38,7 @@ class Eraser:
         self._stop = stop
         self._lock = threading.Lock()
         self._next = time.monotonic()
-        # Of two names of a file, removed at the same time, one must be seen to be the last.
+        # When two names of a file are removed at once, one must be seen to be the last.
         self._several_names = threading.Lock()
 
     def __call__(self, name: str, *, dir_fd: int) -> None:
@@ -67,7 +67,7 @@ class Eraser:
 
     def _erase(self, name: str, dir_fd: int) -> None:
         for _ in range(_ATTEMPTS):
-            # Looked at before it is opened: opening a device or a FIFO has effects.
+            # Look before opening: opening a device or a FIFO has effects.
             with closed_after(open_beneath(dir_fd, name, os.O_PATH | os.O_NOFOLLOW)) as place:
                 found = os.fstat(place)
                 if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
@@ -82,11 +82,11 @@ class Eraser:
         with closed_after(os.open(f"/proc/self/fd/{place}", os.O_WRONLY | os.O_CLOEXEC)) as fd:
             size = os.fstat(fd).st_size
             for start, end in data_ranges(fd):
-                # The last block beyond the end of the file stays: it holds zeros already.
+                # The last block is left alone beyond the file's end: it holds zeros already.
                 self._zero_range(fd, start, min(end, size))
                 if end >= size:
                     break
-            # Else the zeros never reach the disk: what is unlinked is not written any more.
+            # Otherwise the zeros never reach the disk: an unlinked file's data is not written.
             os.fdatasync(fd)
 
     def _zero_range(self, fd: int, start: int, end: int) -> None:

@@ -48,13 +48,13 @@ class DeletionIncomplete(Exception):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Directory:
-    """A directory on the way to being removed; alive as long as something below it is.
+    """A directory that is being removed; it lives as long as something below it does.
 
-    It belongs to one thread at a time: the one that reads it, then those whose subdirectories are
-    pending, and they touch it under the lock alone.
+    First it belongs to the one thread that reads it. Then it belongs to those that work on its
+    pending subdirectories, and they touch it only under the lock.
     """
 
-    #: Of the top, its whole path.
+    #: For the top, its whole path.
     name: str
     parent: "Directory | None"
     #: Whether it is emptied but not removed: the top, and lost+found.
@@ -66,7 +66,7 @@ class Directory:
     pending: int = field(default=0, init=False)
     #: Whether it must be read again even if all subdirectories went.
     again: bool = field(default=False, init=False)
-    #: Whether anything was removed since the last reading, and readings in a row without.
+    #: Whether anything was removed since the last pass, and how many passes removed nothing.
     progressed: bool = field(default=True, init=False)
     idle: int = field(default=0, init=False)
     #: Whether something in it could not be removed, and the names not to try again.
@@ -82,9 +82,9 @@ class Directory:
         self.skip.add(name)
 
     def open(self) -> tuple[int, bool]:
-        """Return a descriptor of it, and whether that is the caller's to close; raises OSError.
+        """Return its descriptor, and whether the caller must close it; raises OSError.
 
-        The way there begins at the nearest directory above that is kept open.
+        It is opened from the nearest directory above that is kept open.
         """
         names = []
         above = self
@@ -97,7 +97,7 @@ class Directory:
         return open_beneath(above.fd, "/".join(names), DIRECTORY_FLAGS), True
 
     def path(self, name: str = "") -> str:
-        """Return the path of it or of a name in it, for messages."""
+        """Return its path, or that of a name in it, for messages."""
         names = [name] if name else []
         above: Directory | None = self
         while above is not None:
@@ -107,7 +107,7 @@ class Directory:
 
 
 def remove_name(directory: Directory, fd: int, name: str, remove: Callable[..., None]) -> None:
-    """Call ``remove`` (unlink or rmdir) for a name, if need be after clearing what forbids it.
+    """Call ``remove`` (unlink or rmdir) for a name; if flags forbid it, clear them first.
 
     Raises ``NestedMount`` when something is mounted there, OSError.
     """
@@ -117,7 +117,7 @@ def remove_name(directory: Directory, fd: int, name: str, remove: Callable[..., 
         if error.errno not in (errno.EPERM, errno.EBUSY):
             raise
         try:
-            # Both: the directory's flags forbid removing from it, the thing's its own removal.
+            # A directory's flags forbid removing names from it; a file's own, removing the file.
             unlocked = [unlock(fd), unlock_beneath(fd, name)]
         except LeadsOutside as other:
             if other.errno == errno.EXDEV:

@@ -28,7 +28,7 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLACE: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 TEMPORARY: Final = ".new-"
-"""How the names of files begin that are not whole yet."""
+"""How the names of incomplete files begin."""
 
 
 @contextmanager
@@ -43,15 +43,15 @@ def opened(parent: int, relative: str) -> Iterator[int]:
 
 @contextmanager
 def pinned(parent: int, relative: str) -> Iterator[int]:
-    """As `opened`, without opening it: good for fstat and as the root of further steps."""
+    """Like `opened`, but with O_PATH: good for fstat and as the root of further steps."""
     with closed_after(open_beneath(parent, relative, _PLACE)) as fd:
         yield fd
 
 
 def make_directory(parent: int, name: str, mode: int) -> bool:
-    """Make a directory with exactly that mode, whatever the umask; False where one is there.
+    """Make a directory with exactly that mode, whatever the umask; False if there is one already.
 
-    One that is there is left as it is. Raises OSError: EEXIST where something else is.
+    An existing directory is left as it is. Raises OSError: ENOTDIR if something else is there.
     """
     try:
         os.mkdir(name, 0o700, dir_fd=parent)
@@ -66,8 +66,8 @@ def make_directory(parent: int, name: str, mode: int) -> bool:
 def rename_new(from_fd: int, name: str, to_fd: int, new_name: str) -> None:
     """Rename without ever replacing anything; raises FileExistsError, OSError.
 
-    On the few filesystems whose rename cannot promise that, the place is looked at before: enough
-    where only root writes.
+    On the few filesystems whose rename cannot promise that, it looks for the new name first, which
+    is enough where only root writes.
     """
     try:
         _renameat2(from_fd, name, to_fd, new_name)
@@ -101,9 +101,9 @@ def _renameat2(from_fd: int, name: str, to_fd: int, new_name: str) -> None:
 
 
 def stage_file(parent: int, content: bytes, *, mode: int = 0o600) -> str:
-    """Write a file under a temporary name, until its content is on disk; returns that name.
+    """Write a file under a temporary name, and its content to disk; returns that name.
 
-    Raises OSError; nothing is left then.
+    Raises OSError; then nothing is left behind.
     """
     temporary = f"{TEMPORARY}{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -124,7 +124,7 @@ def stage_file(parent: int, content: bytes, *, mode: int = 0o600) -> str:
 
 @contextmanager
 def _alike(temporary: str) -> Iterator[None]:
-    """Errors say the same of each attempt: with the name at random, each would be an Event."""
+    """Make errors of all attempts alike: with the random name, each would be a new Event."""
     try:
         yield
     except OSError as error:
@@ -136,8 +136,8 @@ def _alike(temporary: str) -> Iterator[None]:
 def put_staged(parent: int, temporary: str, name: str, *, replace: bool = True) -> None:
     """Give a staged file its name: it is there whole or not at all, now and after a power cut.
 
-    The name is on disk once `parent` is synced. Without `replace`, raises FileExistsError where
-    there is one. Raises OSError; the staged file is gone then.
+    The name is on disk once `parent` is synced. Without `replace`, raises FileExistsError if the
+    name is taken. Raises OSError; then the staged file is gone.
     """
     try:
         with _alike(temporary):
@@ -162,7 +162,7 @@ def read_file(parent: int, name: str, most: int) -> bytes:
 
 
 def has_name(parent: int, name: str) -> bool:
-    """Whether there is anything of that name in an open directory; raises OSError."""
+    """Whether an open directory has anything of that name; raises OSError."""
     try:
         os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
@@ -171,13 +171,13 @@ def has_name(parent: int, name: str) -> bool:
 
 
 def list_names(parent: int) -> list[str]:
-    """The names in an open directory, from its beginning; raises OSError."""
-    # Our own description: reading moves the position, which duplicates share.
+    """All names in an open directory, whatever its read position; raises OSError."""
+    # An open file description of our own: reading moves the position, which duplicates share.
     with closed_after(os.open(".", _DIRECTORY, dir_fd=parent)) as fd:
         return os.listdir(fd)
 
 
 def sync_directory(parent: int) -> None:
-    """Have the names in a directory on disk; `parent` may be open with O_PATH. Raises OSError."""
+    """Write a directory's names to disk; `parent` may be open with O_PATH. Raises OSError."""
     with closed_after(os.open(".", _DIRECTORY, dir_fd=parent)) as fd:
         os.fsync(fd)

@@ -1,1 +1,1 @@
-"""Filesystems: what they say of themselves, their quotas, their flags, their failures."""
+"""Filesystems: their superblocks, their quotas, their flags, their failures."""

@@ -1,4 +1,4 @@
-"""The room a file really takes: reserve it, see where data lies, overwrite that."""
+"""The blocks that a file really takes: reserve them, find where data lies, overwrite it."""
 
 import ctypes
 import errno
@@ -9,16 +9,16 @@ from localvolume.host.syscalls import failed
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PIECE = 4 << 20
-# What is written is synced and forgotten this often, so that overwriting a large file does not push
-# everybody else's data out of memory.
+# Written data is synced and dropped from the cache this often, so that overwriting a large file
+# does not push everybody else's data out of memory.
 _SETTLE = 16 * _PIECE
 
 
 def allocate(fd: int, start: int, length: int) -> None:
-    """Reserve blocks for a range of an open file, and let the file reach to its end.
+    """Reserve blocks for a range of an open file, and extend the file to the range's end.
 
-    What is there stays; the rest reads as zeros. Raises OSError: ENOSPC (a part may be reserved
-    then, beyond the end of the file too: truncate it), EOPNOTSUPP where the filesystem cannot.
+    Existing content stays; the rest reads as zeros. Raises OSError: ENOSPC (then a part may be
+    reserved, even beyond the end of the file: truncate it), EOPNOTSUPP if the filesystem cannot.
     Unlike ``os.posix_fallocate`` it never writes block by block instead.
     """
     while _libc.fallocate(
@@ -31,7 +31,7 @@ def allocate(fd: int, start: int, length: int) -> None:
 def data_ranges(fd: int) -> Iterator[tuple[int, int]]:
     """Yield (start, end) of what was ever written to an open file; reserved blocks are holes.
 
-    Where the filesystem cannot tell, the whole file counts as written. Moves the file position.
+    If the filesystem cannot tell, the whole file counts as written. Moves the file position.
     """
     position = 0
     while True:
@@ -46,18 +46,18 @@ def data_ranges(fd: int) -> Iterator[tuple[int, int]]:
 
 
 def has_data(fd: int) -> bool:
-    """Whether anything was ever written to an open file, as ``data_ranges`` tells; OSError."""
+    """Whether anything was ever written to an open file (``data_ranges``). Raises OSError."""
     return next(data_ranges(fd), None) is not None
 
 
 def overwrite(fd: int, told: Callable[[int], None]) -> None:
-    """Write zeros over all data of an open file, and sync; `told` gets the bytes of each piece.
+    """Write zeros over all data of an open file, and sync; `told` gets each piece's size in bytes.
 
     What `told` raises ends it early. Raises OSError.
     """
     zeros = bytes(_PIECE)
     unsettled = 0
-    # All ranges first: writing makes holes into data.
+    # Collect all ranges first: writing turns holes into data.
     for start, end in list(data_ranges(fd)):
         while start < end:
             written = os.pwrite(fd, zeros[: end - start], start)

@@ -1,7 +1,7 @@
 """What the kernel knows of a filesystem or disk that has failed: read from sysfs and mount options.
 
-Nothing here asks a disk: it is what earlier requests have met. So it is cheap, never waits for
-hardware, and tells of a filesystem wherever it is mounted, in whichever mount namespace.
+Nothing here asks a disk: it reads what earlier requests have met. So it is cheap, never waits for
+hardware, and covers a filesystem wherever it is mounted, in any mount namespace.
 
 - ext4 counts the errors it meets in its superblock until e2fsck resets them
   (Documentation/ABI/testing/sysfs-fs-ext4), and stops writing where it is told to, which newer
@@ -28,15 +28,15 @@ _SHUT_DOWN: Final = frozenset({"shutdown"})
 _GIVEN_UP: Final = frozenset({"offline", "transport-offline", "dead"})
 _LEAVING: Final = frozenset({"cancel", "deleted", "deleting", "deleting (no IO)"})
 _DEEPEST: Final = 8
-"""So many layers of device mapper, md and partitions nobody has."""
+"""Nobody has this many layers of device mapper, md and partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is wrong, each in half a sentence; "" where nothing is known to be.
+    """What is wrong, each as a clause; "" if nothing is known to be.
 
-    `stopped`: the filesystem takes no writes any more. `errors`: there were errors, and nobody has
-    seen to them since. `leaving`: the kernel is taking the disk away.
+    `stopped`: the filesystem takes no writes any more. `errors`: there were errors that nobody has
+    dealt with since. `leaving`: the kernel is taking the disk away.
     """
 
     stopped: str = ""
@@ -51,7 +51,7 @@ SOUND: Final = Failure()
 
 
 def kernel_name(device: str, sys: str = SYS) -> str:
-    """The kernel's name of `major:minor` ("sda1", "dm-3"), "" where it has no such device."""
+    """The kernel's name of `major:minor` ("sda1", "dm-3"), or "" if it has no such device."""
     try:
         return os.path.basename(os.readlink(f"{sys}/dev/block/{device}"))
     except OSError:
@@ -59,7 +59,7 @@ def kernel_name(device: str, sys: str = SYS) -> str:
 
 
 def btrfs_filesystems(sys: str = SYS) -> dict[str, str]:
-    """The mounted btrfs, by the kernel's names of their devices: the UUIDs."""
+    """The UUIDs of the mounted btrfs, by the kernel's names of their devices."""
     root = f"{sys}/fs/btrfs"
     return {
         name: uuid
@@ -72,9 +72,9 @@ def btrfs_filesystems(sys: str = SYS) -> dict[str, str]:
 def filesystem_failure(
     name: str, mounts: Sequence[Mount], btrfs: Mapping[str, str], sys: str = SYS
 ) -> Failure:
-    """What has become of the filesystem on the device of that kernel name.
+    """What is wrong with the filesystem on the device with that kernel name.
 
-    `mounts` are those of it that are in view, maybe none; `btrfs` from `btrfs_filesystems`.
+    `mounts` are its visible mounts, maybe none; `btrfs` comes from `btrfs_filesystems`.
     """
     stopped, errors = _by_mounts(mounts), _shut_down(mounts)
     if name in btrfs:
@@ -85,7 +85,7 @@ def filesystem_failure(
 
 
 def mounted_failure(mount: Mount, sys: str = SYS) -> Failure:
-    """What has become of what is mounted there: the filesystem, and the disks below it."""
+    """What is wrong with the filesystem mounted there and the disks below it."""
     name = device_of(mount, sys)
     btrfs = btrfs_filesystems(sys) if mount.fs_type == "btrfs" else {}
     found = filesystem_failure(name, (mount,), btrfs, sys)
@@ -93,7 +93,7 @@ def mounted_failure(mount: Mount, sys: str = SYS) -> Failure:
 
 
 def device_of(mount: Mount, sys: str = SYS) -> str:
-    """The kernel's name of the device (of btrfs: of one) that the filesystem is on, or ""."""
+    """The kernel's name of the device (for btrfs, of one) that the filesystem is on, or ""."""
     name = kernel_name(mount.device, sys)
     if not name and mount.fs_type == "btrfs":
         name = os.path.basename(real(mount.source))
@@ -101,16 +101,16 @@ def device_of(mount: Mount, sys: str = SYS) -> str:
 
 
 def both(filesystem: Failure, disk: Failure) -> Failure:
-    """What is wrong with a filesystem and the disks below it."""
+    """Join what is wrong with a filesystem and what is wrong with the disks below it."""
     errors = disk.errors or filesystem.errors
     return Failure(stopped=filesystem.stopped, errors=errors, leaving=disk.leaving)
 
 
 def forced_read_only(mount: Mount) -> bool:
-    """Whether the filesystem takes no writes though this mount of it is for writing.
+    """Whether the filesystem takes no writes although this mount of it is for writing.
 
-    Whoever mounts or remounts read-only on purpose says so of the mount too; the kernel, stopping
-    for an error, changes the filesystem alone.
+    Mounting or remounting read-only on purpose marks the mount too. The kernel, when it stops
+    because of an error, marks only the filesystem.
     """
     supers = mount.super_options.split(",")
     if not _STOPPED.isdisjoint(supers):
@@ -133,13 +133,13 @@ def _shut_down(mounts: Sequence[Mount]) -> str:
 
 
 def _ext_errors(name: str, sys: str) -> str:
-    """ext4's own count, "" where it is no ext4. Without the number: the text must hold still."""
+    """ext4's own errors, "" if it is no ext4. Leaves out their number: the text must not vary."""
     base = f"{sys}/fs/ext4/{name}"
     if (read(f"{base}/errors_count") or "0") == "0":
         return ""
     first = read(f"{base}/first_error_time")
     if first is None and read(f"{base}/errors_count") is None:
-        return ""  # It has just been unmounted: what is told of it would be another text.
+        return ""  # It has just been unmounted: the text would differ.
     return f"its ext4 on {name} counts errors{_since(first)}, until e2fsck has repaired it"
 
 
@@ -153,7 +153,7 @@ def _since(seconds: str | None) -> str:
 
 
 def _btrfs_errors(name: str, uuid: str, sys: str) -> str:
-    """Of all devices of the filesystem: what one has lost, the others may no longer have."""
+    """Errors of all its devices: what one has lost, the others may no longer have."""
     base = f"{sys}/fs/btrfs/{uuid}/devinfo"
     kinds = set()
     for number in listing(base):
@@ -170,7 +170,7 @@ def _btrfs_errors(name: str, uuid: str, sys: str) -> str:
 
 
 def device_failure(name: str, sys: str = SYS) -> Failure:
-    """What has become of the disks below the block device of that kernel name."""
+    """What is wrong with the disks below the block device with that kernel name."""
     for disk in _disks(name, sys):
         state = (read(f"{sys}/class/block/{disk}/device/state") or "").strip()
         if state in _GIVEN_UP:

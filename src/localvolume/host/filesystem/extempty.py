@@ -1,9 +1,9 @@
-"""Whether the ext filesystem on a device holds nothing: found out by reading, and nothing written.
+"""Whether the ext filesystem on a device is empty, found out by reading only.
 
-It is not mounted for that: even a read-only mount without its journal removes orphans and writes
-errors down. What the superblock says is judged first, as nearly all that is not empty says so
-there. But whoever had the device may have written anything: e2fsck then proves the counts, and
-debugfs lists what is in the root directory.
+The filesystem is not mounted for this: even a read-only mount without its journal removes orphans
+and records errors. The superblock is judged first, because nearly every filesystem that is not
+empty says so there. But a former user of the device may have written anything: so e2fsck then
+proves the counts, and debugfs lists the root directory.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from localvolume.host.process.commandsync import Run
 from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.entries import device_number
 
-# What mkfs.ext2, .ext3 and .ext4 give a filesystem unless they are asked for more, of any release.
-# Others add places where something could lie, or change what the counts mean.
+# The features that mkfs.ext2, .ext3 and .ext4 of any release set unless asked for more. Others add
+# locations where something could lie, or change what the counts mean.
 _HAS_JOURNAL, _ORPHAN_FILE = 0x4, 0x1000
 _COMPAT: Final = (
     _HAS_JOURNAL | _ORPHAN_FILE | 0x8 | 0x10 | 0x20
@@ -46,22 +46,22 @@ _VALID, _ERRORS = 1, 2  # s_state
 _FIRST_INODE, _JOURNAL_INODE, _ORPHAN_INODE = 11, 8, 12
 
 ROUNDING: Final = 64 << 10
-"""mkfs makes a filesystem of whole pages, in bytes of the largest there are."""
+"""mkfs makes a filesystem of whole pages; this is the largest page size there is, in bytes."""
 
 UNPROVEN: Final = 1 << 30
-"""Without checksums all tables of inodes must be read: so many bytes of them at most."""
+"""Without checksums all inode tables must be read: at most this many bytes of them."""
 
 
-# Whether an ext filesystem's superblock tells of an empty one, at rest and as large as its device.
+# Whether a superblock describes an empty ext filesystem, at rest and as large as its device.
 #
-# Pure. Nothing of it is believed beyond that it says no: whoever had the device may have written
-# it. Offsets and bits: the kernel's fs/ext4/ext4.h.
+# Pure. The superblock is believed only when it says no: a former user of the device may have
+# written it. Offsets and bits: the kernel's fs/ext4/ext4.h.
 
 
 def why_not_at_rest(raw: bytes, device_bytes: int) -> str | None:
-    """Why what this superblock tells of is not an empty filesystem at rest, or None.
+    """Why this superblock does not describe an empty filesystem at rest; None if it does.
 
-    The words are a clause: "with …", "which …".
+    The reason is a clause: "with …", "which …".
     """
     found = parse_super(raw)
     if found is None or not _is_sane(found, raw):
@@ -75,7 +75,7 @@ def why_not_at_rest(raw: bytes, device_bytes: int) -> str | None:
 
 
 def _is_sane(found: ExtSuper, raw: bytes) -> bool:
-    """Whether one can reckon with it."""
+    """Whether its figures are fit to calculate with."""
     return (
         found.blocks_per_group > 0
         and found.inodes_per_group > 0
@@ -84,7 +84,7 @@ def _is_sane(found: ExtSuper, raw: bytes) -> bool:
         and found.first_block == (1 if found.block_size == 1024 else 0)
         and found.free <= found.blocks
         and found.inodes_free <= found.inodes
-        and number(raw, 0x4C) == 1  # s_rev_level: the first one knows no features
+        and number(raw, 0x4C) == 1  # s_rev_level: revision 0 has no features
         and number(raw, 0x54) == _FIRST_INODE
     )
 
@@ -144,10 +144,10 @@ def _why_not_unused(found: ExtSuper, raw: bytes) -> str | None:
 
 
 def _first_blocks(found: ExtSuper, orphans: bool) -> int:
-    """The blocks that mkfs uses beside tables and journal, at most."""
+    """The most blocks that mkfs uses besides tables and journal."""
     numbers = found.block_size // 4
     directories = 1 + min(12, max(2, (16 << 10) // found.block_size))
-    # What says where the journal lies: extents, or lists of blocks and lists of such lists.
+    # The map of the journal's blocks: extents, or lists of blocks and lists of such lists.
     maps = 4 if found.extents else 3 + found.journal_blocks // numbers
     room_to_resize = 1
     return directories + maps + room_to_resize + (512 if orphans else 0)
@@ -164,17 +164,17 @@ _ROOT, _LOST_AND_FOUND = "<2>", "lost+found"
 
 
 class CannotTell(Exception):
-    """Nobody knows whether it is empty, and the text says why: it must not pass for empty."""
+    """It is not known whether it is empty; the text says why. It must not pass for empty."""
 
 
 def why_not_empty(path: str, device: str, run: Run) -> str | None:
-    """Why the ext filesystem on a device ("major:minor") that nobody uses is no empty one, at rest
-    and as large as the device; None where it is. The words are a clause: "with …", "which …".
+    """Why the ext filesystem on an unused device ("major:minor") is not empty, at rest and as large
+    as the device; None if it is all that. The reason is a clause: "with …", "which …".
 
     Blocks. Raises CannotTell, NotABlockDevice and OSError.
     """
     with _opened(path, device) as fd:
-        # By the descriptor, as the path may lead to another device by now.
+        # Uses the descriptor: the path may lead to another device by now.
         through = f"/proc/{os.getpid()}/fd/{fd}"
         before = os.pread(fd, SUPER_BYTES, SUPER_START)
         why = (
@@ -193,7 +193,7 @@ def why_not_empty(path: str, device: str, run: Run) -> str | None:
 
 @contextmanager
 def _opened(path: str, device: str) -> Iterator[int]:
-    """A descriptor of the device for reading; nothing but that very device is opened."""
+    """Open the device for reading, and nothing but that very device."""
     with closed_after(os.open(path, os.O_PATH | os.O_CLOEXEC)) as place:
         found = os.fstat(place)
         if not stat.S_ISBLK(found.st_mode) or device_number(found.st_rdev) != device:
@@ -204,9 +204,9 @@ def _opened(path: str, device: str) -> Iterator[int]:
 
 
 def _why_not_sound(through: str, run: Run) -> str | None:
-    """Whether all of it agrees: the maps of what is free, the counts, and every inode in use.
+    """Check that everything agrees: the maps of what is free, the counts, every inode in use.
 
-    With -n, e2fsck opens the device for reading only, and answers itself with no.
+    With -n, e2fsck opens the device read-only and answers "no" to its own questions.
     """
     done = _run(run, ["e2fsck", "-fn", through], CHECK_SECONDS)
     if done.returncode == _CORRECTABLE:
@@ -217,9 +217,9 @@ def _why_not_sound(through: str, run: Run) -> str | None:
 
 
 def _why_not_bare(through: str, run: Run) -> str | None:
-    """What lies in it beside lost+found, or is written on these two directories.
+    """Look for anything in the root besides lost+found, and for attributes of both directories.
 
-    In lost+found there is nothing then: it is the one inode in use that has a name.
+    If there is nothing, lost+found is empty, too: it is the only inode in use that has a name.
     """
     found = _listed(_debugfs(f"ls -l -p {_ROOT}", through, run))
     directories = [_ROOT]
@@ -236,7 +236,7 @@ def _why_not_bare(through: str, run: Run) -> str | None:
 def _listed(listing: str) -> list[tuple[str, int, int]]:
     """A directory's names, inodes and modes, from lines of "/inode/mode/uid/gid/name/size/".
 
-    Raises CannotTell for a line of another form; a name with a newline in it makes one.
+    Raises CannotTell for a line of another form, such as a name with a newline in it makes.
     """
     found = []
     for line in filter(None, listing.split("\n")):
@@ -247,14 +247,14 @@ def _listed(listing: str) -> list[tuple[str, int, int]]:
             raise CannotTell(f"debugfs lists what cannot be read: {line[:80]!r}") from None
     if not any(name == "." for name, _, _ in found):
         raise CannotTell("debugfs lists no directory")
-    # An entry of inode 0 is room that is free.
+    # An entry of inode 0 is unused.
     return [one for one in found if one[0] not in (".", "..") and one[1]]
 
 
 def _debugfs(request: str, through: str, run: Run) -> str:
-    """What debugfs answers, which opens for reading only unless it is told -w.
+    """What debugfs answers; it opens the device read-only unless told -w.
 
-    It exits with 0 whatever has happened: what it says beside its version is an error.
+    It exits with 0 whatever happens, so anything on stderr besides its version is an error.
     """
     done = _run(run, ["debugfs", "-R", request, through], LIST_SECONDS)
     said = [line for line in done.stderr.split("\n") if line and not line.startswith("debugfs ")]

@@ -1,4 +1,4 @@
-"""What an ext filesystem says of itself in its superblock, and how much of it is room for data.
+"""What the superblock of an ext filesystem says, and how many of its blocks are left for data.
 
 Layout: the kernel's fs/ext4/ext4.h, struct ext4_super_block, at byte 1,024. Counts are in blocks.
 """
@@ -13,11 +13,11 @@ SUPER_START, SUPER_BYTES = 1024, 1024
 _LARGEST_SHIFT = 6  # s_log_block_size: blocks of 64 KiB
 _HAS_64BIT, _HAS_EXTENTS, _NEEDS_RECOVERY = 0x80, 0x40, 0x4  # s_feature_incompat
 _CLEAN = 1  # s_state
-# mke2fs and resize2fs drop a last group with less room than this beyond what it needs itself.
+# mke2fs and resize2fs drop a last group with fewer blocks than this beyond what it needs itself.
 _LEAST_IN_GROUP = 50
-# Of the groups that hold a copy of the superblock, all but the first two (sparse_super).
+# The groups that hold a copy of the superblock, except the first two (sparse_super).
 _POWERS = frozenset(int(base**exponent) for base in (3, 5, 7) for exponent in range(1, 41))
-#: The root directory, lost+found and the like, in blocks: at most, when empty.
+#: The most blocks that the root directory, lost+found and the like take when empty.
 INITIAL = 8
 
 
@@ -74,23 +74,23 @@ class ExtSuper(NamedTuple):
             blocks += short
         dropped = self._tail_that_drops(blocks)
         if dropped:
-            # So small a last group would be dropped.
+            # A last group this small would be dropped.
             whole = blocks - dropped
             least = self._least_of_last(blocks)
             blocks = whole if self.room(whole) >= wanted else whole + least
         return blocks
 
     def fitting(self, blocks: int) -> int:
-        """How many of that many blocks a filesystem on a device of them can have."""
+        """How many blocks a filesystem can have on a device of that many."""
         return blocks - self._tail_that_drops(blocks)
 
     def _tail_that_drops(self, blocks: int) -> int:
-        """The blocks of a last group that is too small to be one, 0 where it is not."""
+        """The blocks of the last group if it is too small to be kept, otherwise 0."""
         tail = (blocks - self.first_block) % self.blocks_per_group
         return tail if tail < self._least_of_last(blocks) else 0
 
     def _least_of_last(self, blocks: int) -> int:
-        """How many blocks the last group must have, if there are that many in all."""
+        """The fewest blocks that the last group may have in a filesystem of that many."""
         tail = (blocks - self.first_block) % self.blocks_per_group
         least = self._own_of_group() + _LEAST_IN_GROUP
         if _holds_copy(self.groups(blocks) - 1):
@@ -103,12 +103,12 @@ class ExtSuper(NamedTuple):
 
 
 def read_super(fd: int) -> ExtSuper | None:
-    """Read the superblock of an open image or device; None where there is none. Raises OSError."""
+    """Read the superblock of an open image or device; None if there is none. Raises OSError."""
     return parse_super(os.pread(fd, SUPER_BYTES, SUPER_START))
 
 
 def parse_super(raw: bytes) -> ExtSuper | None:
-    """The superblock in these bytes, None where they are none. No figure in it is checked."""
+    """Parse a superblock; None if these bytes are not one. Checks only its magic and block size."""
     if len(raw) < SUPER_BYTES or short(raw, 0x38) != EXT_MAGIC:
         return None
     if (shift := number(raw, 0x18)) > _LARGEST_SHIFT:

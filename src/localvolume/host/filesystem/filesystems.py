@@ -31,7 +31,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # "This filesystem has no such call", however it says so.
 _NOT_OFFERED = frozenset({errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
-# Where the source column says nothing about which data is mounted.
+# Filesystems whose source column does not say which data is mounted.
 _SOURCE_IS_NO_NAME = frozenset({"tmpfs", "ramfs", "overlay", "rootfs", "devtmpfs"})
 
 
@@ -44,7 +44,7 @@ class Filesystem(NamedTuple):
 
     #: ``f_blocks * f_bsize``, as the upstream provisioner counts it.
     total_bytes: int
-    #: Free altogether, and what of it is not reserved for root.
+    #: All that is free, and the part of it that is not reserved for root.
     free_bytes: int
     available_bytes: int
     #: 0 and 0 on filesystems that make inodes as they need them.
@@ -52,7 +52,7 @@ class Filesystem(NamedTuple):
     inodes_free: int
     fs_type: str
     #: In the usual form, lower case with dashes, or a short hexadecimal serial number (FAT); None
-    #: when it has none, or none that this kernel tells.
+    #: when it has none, or this kernel does not tell it.
     uuid: str | None
     #: ``major:minor`` from the mount table. Good for comparing now, never as an identity.
     device: str
@@ -69,7 +69,7 @@ class Emptiness(NamedTuple):
 def probe_filesystem(path: str, mount: Mount) -> Filesystem:
     """Describe the filesystem at ``path``, which ``mount`` of the mount table says is there.
 
-    Raises ``Changed`` when another mount than that is at the path by now, and OSError.
+    Raises ``Changed`` when another mount is at the path by now, and OSError.
     """
     with closed_after(os.open(path, _DIRECTORY)) as fd:
         sizes = fstatfs(fd)
@@ -91,10 +91,10 @@ def probe_filesystem(path: str, mount: Mount) -> Filesystem:
 def identity_of_mount(mount: Mount, filesystem: Filesystem) -> dict[str, str]:
     """Say which data this is, in words that outlive unmounting, rebooting and renumbering.
 
-    ``kind``, ``fsType`` and ``root`` always; ``uuid`` when the filesystem has one; without one,
-    ``source`` where that is a name and not a device path (``server:/export``, ``pool/dataset``).
-    An identity with neither cannot tell two filesystems apart and proves nothing. A copy has the
-    UUID too, so what tells its device apart belongs to it (``block.identity.identity_below``).
+    ``kind``, ``fsType`` and ``root`` always; ``uuid`` if the filesystem has one; without one,
+    ``source`` if that is a name and not a device path (``server:/export``, ``pool/dataset``). An
+    identity with neither cannot tell two filesystems apart and proves nothing. A copy has the same
+    UUID, so the device's own identity is included (``block.identity.identity_below``).
     """
     identity = {"kind": "filesystem", "fsType": mount.fs_type, "root": mount.root}
     if filesystem.uuid is not None:
@@ -109,9 +109,9 @@ def identity_of_mount(mount: Mount, filesystem: Filesystem) -> dict[str, str]:
 
 
 def looks_empty(path: str) -> Emptiness:
-    """Look for anything at all in a directory; only an empty ``lost+found`` of ext* is nothing.
+    """Look for anything at all in a directory, ignoring only an empty ``lost+found`` of ext*.
 
-    Raises OSError, also for a symbolic link in the last place.
+    Raises OSError, also for a symbolic link as the last component.
     """
     with closed_after(os.open(path, _DIRECTORY)) as fd:
         lost_and_found = fstatfs(fd).magic == EXT_MAGIC
@@ -180,8 +180,8 @@ def _ext_superblock_uuid(device: str) -> bytes:
     """Read the UUID of a mounted ext* filesystem off its device: kernels before 6.0.
 
     The kernel keeps the superblock of a mounted ext* in the device's own page cache, so this is
-    what is mounted, not what was on the disk before. Nothing is returned when the device node
-    is not in sight (a container without the host's /dev).
+    what is mounted, not what was on the disk before. Returns nothing if the device node is not
+    visible (a container without the host's /dev).
     """
     try:
         with open(f"/sys/dev/block/{device}/uevent", encoding="utf-8") as lines:

@@ -1,7 +1,7 @@
 """Let a mounted filesystem grow to the size of its device, by the ioctls its own tools use.
 
-Those tools insist on finding the mount in a table, by the name of the device; a descriptor of any
-directory in it is enough for the kernel, also of a mount that nobody else sees.
+Those tools insist on finding the mount in a table, by the name of the device. The kernel only needs
+a descriptor of any directory in it, even of a mount that nobody else sees.
 """
 
 import fcntl
@@ -17,9 +17,9 @@ _EXT4_RESIZE = ioc(1, ord("f"), 16, 8)
 _XFS_GROW = ioc(1, ord("X"), 110, 16)
 _XFS_GEOMETRY = ioc(2, ord("X"), 100, 112)
 _XFS_BLOCK = 4096
-# What the kernel keeps for itself once mounted: of every allocation group for reference counts and
-# free inodes (measured: 0.697 %), and of the whole to be able to free anything when full
-# (xfs_default_resblks).
+# What the kernel keeps for itself once mounted: a part of every allocation group for reference
+# counts and free inodes (measured: 0.697 %), and a part of the whole, to be able to free anything
+# when full (xfs_default_resblks).
 _XFS_OF_GROUPS = 0.00698
 _XFS_RESERVE, _XFS_RESERVE_MOST = 20, 8192
 
@@ -55,8 +55,8 @@ def xfs_geometry(fd: int) -> XfsGeometry:
 
 
 def xfs_on_disk(fd: int) -> XfsGeometry | None:
-    """What the superblock in an open image says: while it is mounted, how large it was a moment
-    ago. None where there is none that we made. Raises OSError.
+    """Read the superblock of an open image; while it is mounted, the size may be a moment old.
+    Returns None if there is none that we made. Raises OSError.
 
     Layout: fs/xfs/libxfs/xfs_format.h, struct xfs_dsb.
     """
@@ -71,10 +71,10 @@ def xfs_on_disk(fd: int) -> XfsGeometry | None:
 
 
 def grow_xfs(fd: int, geometry: XfsGeometry, blocks: int) -> None:
-    """Let the filesystem have that many blocks; fewer than it has is refused. Raises OSError."""
+    """Grow the filesystem to that many blocks; fewer than it has are refused. Raises OSError."""
     fcntl.ioctl(fd, _XFS_GROW, struct.pack("=QIi", blocks, geometry.inode_share, 0))
 
 
 def grow_ext4(fd: int, blocks: int) -> None:
-    """Let the filesystem have that many blocks. Raises OSError: EPERM without CAP_SYS_RESOURCE."""
+    """Grow the filesystem to that many blocks. Raises OSError: EPERM without CAP_SYS_RESOURCE."""
     fcntl.ioctl(fd, _EXT4_RESIZE, struct.pack("=Q", blocks))

@@ -32,7 +32,7 @@ NO_FLAGS_HERE = frozenset({errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL, errno.E
 
 
 def read_flags(fd: int) -> int | None:
-    """The flags of an open file or directory, None where its filesystem has none. OSError."""
+    """The flags of an open file or directory; None if its filesystem has none. Raises OSError."""
     try:
         answer = fcntl.ioctl(fd, _FS_IOC_GETFLAGS, bytes(8))
     except OSError as error:
@@ -43,7 +43,7 @@ def read_flags(fd: int) -> int | None:
 
 
 def write_flags(fd: int, flags: int) -> None:
-    """Let an open file or directory have these flags. Raises OSError."""
+    """Set the flags of an open file or directory. Raises OSError."""
     fcntl.ioctl(fd, _FS_IOC_SETFLAGS, struct.pack("=I4x", flags))
 
 
@@ -59,7 +59,7 @@ def read_attributes(fd: int) -> Attributes:
 
 
 def write_attributes(fd: int, attributes: Attributes) -> None:
-    """Let an open file or directory have these, of which the extents do not count. OSError."""
+    """Set these on an open file or directory; the extents are ignored. Raises OSError."""
     fcntl.ioctl(fd, _FS_IOC_FSSETXATTR, _FSXATTR.pack(*attributes))
 
 
@@ -76,7 +76,7 @@ def unlock(fd: int) -> bool:
 
 
 def unlock_beneath(parent: int, name: str) -> bool:
-    """As ``unlock`` for ``name`` in ``parent``; anything but files and directories is not opened.
+    """Like ``unlock`` for ``name`` in ``parent``; opens nothing but files and directories.
 
     Raises ``LeadsOutside`` when another mount begins there, OSError.
     """
@@ -90,7 +90,7 @@ def unlock_beneath(parent: int, name: str) -> bool:
 
 
 def unlock_subvolume(fd: int) -> None:
-    """Make a read-only btrfs snapshot writable if ``fd`` is one's root; raises OSError."""
+    """Make a read-only btrfs snapshot writable if ``fd`` is its root; raises OSError."""
     if os.fstat(fd).st_ino != _SUBVOL_ROOT_INODE:
         return
     flags = struct.unpack("=Q", fcntl.ioctl(fd, _SUBVOL_GETFLAGS, bytes(8)))[0]

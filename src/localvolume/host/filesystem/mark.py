@@ -1,7 +1,7 @@
 """The kind, UUID and label of an ext4 or xfs on an open device, read through its descriptor.
 
-What libblkid would say, but of the very device that is open, and for nothing else: that a device
-holds nothing is never concluded from here.
+This is what libblkid would say, but of the very device that is open. Use it for nothing else: never
+conclude from it that a device holds nothing.
 """
 
 import os
@@ -20,12 +20,12 @@ class Mark(NamedTuple):
     fs_type: str
     uuid: str
     label: str
-    #: Whether it was ever mounted for writing, as far as it tells: xfs only once it was unmounted.
+    #: Whether it was ever mounted for writing, as far as it tells: xfs does once it was unmounted.
     was_mounted: bool = False
 
 
 def read_mark(fd: int) -> Mark | None:
-    """Read the superblock of ext4 (2, 3) or xfs; None where there is neither. Raises OSError."""
+    """Read the superblock of ext4 (2, 3) or xfs; None if there is neither. Raises OSError."""
     head = os.pread(fd, 4096, 0)
     if len(head) < 4096:
         return None

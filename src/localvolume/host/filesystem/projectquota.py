@@ -1,10 +1,10 @@
 """Project quotas of xfs and ext4: a limit on what a directory and all below it may hold.
 
-A directory is given a project id before anything lies in it; what is made below inherits the id,
-and the kernel counts and limits the blocks of all that carry it. Two limits of the kernel's:
+A directory is given a project id while it is empty. What is made below it inherits the id, and the
+kernel counts and limits the blocks of everything that carries it. The kernel has two gaps here:
 
 - ext4 stops nobody who has CAP_SYS_RESOURCE (root); xfs stops root as well.
-- Whoever owns a file may take it out of its project (chattr -p), or charge it to any other,
+- The owner of a file may take it out of its project (chattr -p), or charge it to any other,
   unless in a user namespace.
 """
 
@@ -38,21 +38,21 @@ _SECTOR = 512
 _STATV_BYTES = 160
 _FS_QUOTA_PDQ_ACCT, _FS_QUOTA_PDQ_ENFD = 0x10, 0x20
 
-# ext4 writes limits down in units of 1 KiB, and xfs in blocks of at least that.
+# ext4 stores limits in units of 1 KiB, and xfs in blocks of at least that.
 _LIMIT_UNIT = 1024
 
 _NR_QUOTACTL_FD = 443  # Linux 5.14; the same on every architecture Kubernetes runs on
 _PROJECTS = 2  # PRJQUOTA
 
-# "Not known here", as the kernel and as old seccomp profiles say it. The kernel says the first also
-# of a filesystem without quota, and the second without privilege: then the older call says it too.
+# "Unknown call", as the kernel and as old seccomp profiles say it. The kernel also says the first
+# of a filesystem without quota, and the second without privilege; the older call then says it too.
 _TRY_OLDER = frozenset({errno.ENOSYS, errno.EPERM})
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ProjectUsage(NamedTuple):
-    """What the kernel counts and allows; a limit of 0 is none. xfs rounds limits up to blocks."""
+    """What the kernel counts and allows; 0 is no limit. xfs rounds limits up to blocks."""
 
     used_bytes: int
     soft_bytes: int
@@ -61,14 +61,14 @@ class ProjectUsage(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """The project of a file or directory, 0 for none; whether what is made in it will be in it."""
+    """The project of a file or directory, 0 for none, and whether new files in it inherit it."""
 
     project: int
     inherited: bool
 
 
 def probe(fd: int) -> str | None:
-    """Say why directories in ``fd`` cannot be limited each on its own; None: they can.
+    """Say why directories in ``fd`` cannot have a limit each; None if they can.
 
     ``fd`` is an open directory. Raises OSError when its filesystem does not even tell what it is.
     """
@@ -98,7 +98,7 @@ def probe(fd: int) -> str | None:
     try:
         attributes = read_attributes(fd)
         if attributes[0] & _FS_XFLAG_PROJINHERIT:
-            # They could be made and limited elsewhere, and moving them here is EXDEV.
+            # Directories could be made and limited elsewhere, but moving them here fails (EXDEV).
             return f"the directory is in project {attributes[3]} itself: only that one fits in it"
         read(fd, HIGHEST_PROJECT)
     except OSError as error:
@@ -109,8 +109,8 @@ def probe(fd: int) -> str | None:
 
 
 def _remedy(fd: int, magic: int) -> str:
-    """The commands that switch project quotas on. It is unmounted, as tune2fs needs it, and as xfs
-    takes prjquota in no remount."""
+    """The commands that switch project quotas on. They unmount first: tune2fs needs that, and xfs
+    does not take prjquota in a remount."""
     place = os.readlink(f"/proc/self/fd/{fd}")
     mount = read_mount_table().holding(place)
     device, where = (mount.source, mount.mount_point) if mount else ("DEVICE", place)
@@ -123,9 +123,9 @@ def _remedy(fd: int, magic: int) -> str:
 
 
 def assign(fd: int, project: int) -> None:
-    """Put an empty directory into a project, with all that will be made in it.
+    """Put an empty directory, and all that will be made in it, into a project.
 
-    Raises OSError: ENOTEMPTY when something lies in it already, which would stay uncounted.
+    Raises OSError: ENOTEMPTY when something lies in it already, which would not be counted.
     """
     _refuse_no_project(project)
     flags, extent_size, extents, present, cow_extent_size = read_attributes(fd)
@@ -139,9 +139,9 @@ def assign(fd: int, project: int) -> None:
 
 
 def membership(fd: int) -> Membership:
-    """Return the project a file or directory is in, and whether it passes it on.
+    """Return the project of a file or directory, and whether new files in it inherit it.
 
-    Raises OSError: ENOTTY or EOPNOTSUPP where the filesystem knows no projects.
+    Raises OSError: ENOTTY or EOPNOTSUPP if the filesystem has no projects.
     """
     flags, _, _, project, _ = read_attributes(fd)
     return Membership(project, bool(flags & _FS_XFLAG_PROJINHERIT))
@@ -150,9 +150,9 @@ def membership(fd: int) -> Membership:
 def set_limits(fd: int, project: int, *, soft_bytes: int | None, hard_bytes: int | None) -> None:
     """Limit a project of the filesystem ``fd`` lies in, in bytes; 0 or None is no limit.
 
-    Limits are rounded up to what the filesystem writes down. What is beyond a new limit stays;
-    nothing can be added. Raises ValueError where soft exceeds hard (xfs would ignore that without
-    a word), OSError.
+    Limits are rounded up to the units that the filesystem stores. Data beyond a new limit stays,
+    but nothing can be added. Raises ValueError if soft exceeds hard (xfs would silently ignore
+    that), OSError.
     """
     _refuse_no_project(project)
     soft, hard = (_sectors(limit or 0) for limit in (soft_bytes, hard_bytes))
@@ -166,7 +166,7 @@ def set_limits(fd: int, project: int, *, soft_bytes: int | None, hard_bytes: int
 def read(fd: int, project: int) -> ProjectUsage:
     """Return what a project holds and may hold; all zeros if the kernel knows nothing of it.
 
-    Raises OSError: ESRCH or ENOSYS where project quotas are off.
+    Raises OSError: ESRCH or ENOSYS if project quotas are off.
     """
     _refuse_no_project(project)
     with contextlib.suppress(FileNotFoundError):
@@ -177,7 +177,7 @@ def read(fd: int, project: int) -> ProjectUsage:
 
 
 def _refuse_no_project(project: int) -> None:
-    """0 is everything without a project: its limits are the defaults of all others on xfs."""
+    """Refuse 0: it stands for no project, and on xfs its limits are the defaults of all others."""
     if not 0 < project <= HIGHEST_PROJECT:
         raise ValueError(f"not the id of a project: {project}")
 
@@ -190,22 +190,22 @@ def _sectors(limit: int) -> int:
 
 def kernel_has_quotactl() -> bool:
     """Whether this kernel was built with quota calls at all."""
-    # No device is named: ENODEV from a kernel that knows the call, ENOSYS from another.
+    # Without a device, a kernel that has the call answers ENODEV, any other ENOSYS.
     ctypes.set_errno(0)
     _libc.quotactl(ctypes.c_int(_command(0)), None, ctypes.c_int(0), None)
     return ctypes.get_errno() != errno.ENOSYS
 
 
 def quotactl(fd: int, command: int, project: int, structure: bytes) -> bytes:
-    """Do ``command`` to the project quota of the filesystem ``fd`` lies in: by quotactl_fd(2), and
-    by quotactl(2) where the kernel is older.
+    """Run ``command`` on the project quota of the filesystem ``fd`` lies in, with quotactl_fd(2),
+    or with quotactl(2) on older kernels.
 
-    Only the commands of linux/dqblk_xfs.h are meant to go through here: the kernel answers them
-    alike for xfs and for every filesystem of the generic quota layer (ext4).
+    Use it only for the commands of linux/dqblk_xfs.h: the kernel answers them alike for xfs and
+    for every filesystem of the generic quota layer (ext4).
 
     ``fd`` must be open for reading (not ``O_PATH``). ``structure`` is what the command takes;
-    returned is what the kernel made of it. Raises OSError: ENOSYS where neither call knows what
-    to do, EPERM without CAP_SYS_ADMIN, ENOENT or ESRCH where there is no such quota.
+    returns what the kernel made of it. Raises OSError: ENOSYS if neither call knows what to do,
+    EPERM without CAP_SYS_ADMIN, ENOENT or ESRCH if there is no such quota.
     """
     buffer = ctypes.create_string_buffer(structure, len(structure))
     try:
@@ -242,7 +242,7 @@ def _by_device(
 
 
 def _block_device(fd: int) -> str | None:
-    """The node of the block device that holds the filesystem of ``fd``, if it is in sight."""
+    """The node of the block device that holds the filesystem of ``fd``, if it is visible here."""
     device = device_number(os.fstat(fd).st_dev)
     candidates = []
     if name := sysfs.uevent(sysfs.base_of(device)).get("DEVNAME"):

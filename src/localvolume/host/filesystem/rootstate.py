@@ -1,7 +1,7 @@
 """How the root directory of a filesystem is set up: mode, owner, inode flags, project.
 
-A tenant may change all of it, and nothing of it goes with the files. It is read when a volume is
-offered first, and given back after a cleaning.
+A tenant may change all of it, and none of it goes away with the files. It is read when a volume is
+first offered, and restored after a cleaning.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from localvolume.host.filesystem.inodeflags import (
     write_flags,
 )
 
-# What chattr may set, on one filesystem or another: s u c S i a d A, j t D T, C x F P.
+# What chattr can set on at least one filesystem: s u c S i a d A, j t D T, C x F P.
 _FLAGS: Final = 0x000000FF | 0x0003C000 | 0x00800000 | 0x02000000 | 0x40000000 | 0x20000000
-# FS_XFLAG_*: all but what the kernel says of the inode itself (realtime, prealloc, hasattr).
+# FS_XFLAG_*: all but those that describe the inode itself (realtime, prealloc, hasattr).
 _XFLAGS: Final = 0x0001FFF8
 
 
 @dataclass(frozen=True, slots=True)
 class RootState:
-    """`mode` are permission bits; the others are None where the filesystem has no such thing.
+    """`mode` holds the permission bits. From `flags` on, None: the filesystem has no such thing.
 
     `flags` are those of FS_IOC_GETFLAGS, `xflags`, `project` and the sizes in bytes those of
     FS_IOC_FSGETXATTR (linux/fs.h).
@@ -47,7 +47,7 @@ class RootState:
 
 
 def read_root(fd: int) -> RootState:
-    """How an open directory is set up now; raises OSError."""
+    """Read how an open directory is set up now; raises OSError."""
     found = os.fstat(fd)
     flags, extended = read_flags(fd), _extended(fd)
     return RootState(
@@ -63,7 +63,7 @@ def read_root(fd: int) -> RootState:
 
 
 def restore_root(fd: int, state: RootState) -> None:
-    """Have an open directory set up like that again, on disk; raises OSError."""
+    """Set up an open directory like that again, and sync it to disk; raises OSError."""
     if read_root(fd) == state:
         return
     unlock(fd)

@@ -1,7 +1,7 @@
 """A note on a filesystem's root that no tenant can see or change: a trusted extended attribute.
 
-Only who has CAP_SYS_ADMIN outside of any user namespace reads or writes `trusted.*` (xattr(7)); for
-everybody else there is none. Deleting all files leaves it, as it is the root's.
+Reading or writing `trusted.*` takes CAP_SYS_ADMIN in the initial user namespace (xattr(7)); nobody
+else even sees it. Deleting all files leaves it, because it belongs to the root directory.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _NOT_WRITABLE: Final = _NOT_HERE | {errno.EPERM, errno.EROFS}
 
 
 class NoNotes(Exception):
-    """The filesystem takes no such note, or none now, or this process may not write one."""
+    """The filesystem takes no such notes, or not now, or this process may not write one."""
 
 
 class AnotherMount(Exception):
-    """The path leads to another mount than it did: look again."""
+    """The path leads to another mount than before: look again."""
 
 
 def open_root(path: str, mount: int | None) -> int:
-    """The directory at the path, open; `mount` is the mount id it must have, None for any.
+    """Open the directory at the path; `mount` is the mount id it must have, None for any.
 
     Raises AnotherMount, OSError.
     """
@@ -39,7 +39,7 @@ def open_root(path: str, mount: int | None) -> int:
 
 
 def read_note(fd: int) -> bytes | None:
-    """The note on an open directory, None where there is none. Raises NoNotes, OSError."""
+    """Read the note on an open directory; None if there is none. Raises NoNotes, OSError."""
     try:
         return os.getxattr(fd, NAME)
     except OSError as error:
@@ -51,7 +51,7 @@ def read_note(fd: int) -> bytes | None:
 
 
 def write_note(fd: int, content: bytes) -> None:
-    """Write the note and have it on disk. Raises NoNotes, OSError."""
+    """Write the note and sync it to disk. Raises NoNotes, OSError."""
     try:
         os.setxattr(fd, NAME, content)
     except OSError as error:
@@ -62,7 +62,7 @@ def write_note(fd: int, content: bytes) -> None:
 
 
 def remove_note(fd: int) -> bool:
-    """Remove the note; False where there was none. Raises OSError."""
+    """Remove the note; False if there was none. Raises OSError."""
     try:
         os.removexattr(fd, NAME)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Whether an open device reads as nothing: its edges and samples, for what no signature tells.
+"""Whether an open device reads as zeros: its edges and samples, for data without a signature.
 
-Not every byte is read: that would take hours. What a tenant wrote is found all the same, unless
-it lies between the samples and nothing of it at an edge.
+Not every byte is read: that would take hours. What a tenant wrote is found nevertheless, unless all
+of it lies between the samples and none at an edge.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 EDGE: Final = 1 << 20
-"""Bytes at both ends of a device that are read whole."""
+"""Bytes at each end of a device that are read completely."""
 
 _SAMPLES: Final = 64
 _SAMPLE: Final = 1 << 16

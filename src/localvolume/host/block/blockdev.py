@@ -40,7 +40,7 @@ from localvolume.host.mount.mounts import read_mount_table
 from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.entries import device_number
 
-# One door for those who work on block devices.
+# The one module to import for work on block devices.
 __all__ = [
     "BlockDevice",
     "InUse",
@@ -62,7 +62,7 @@ __all__ = [
 
 
 class InUse(Exception):
-    """Somebody holds the device: leave it alone until they let go. ``by`` says who, as known."""
+    """Somebody holds the device: leave it alone until they let go. ``by`` says who, if known."""
 
     def __init__(self, path: str, by: tuple[str, ...]) -> None:
         super().__init__(f"{path} is in use" + (f" by {', '.join(by)}" if by else ""))
@@ -120,7 +120,7 @@ def exclusive_open(path: str, write: bool = True, *, device: str | None = None) 
     """Open a block device so that nobody else can claim it meanwhile; returns the descriptor.
 
     While it is open, mounting it, putting it in a volume group or another exclusive open fails. A
-    plain open by others, also a loop device over it, does not: see ``loops_on``.
+    plain open by others, or a loop device over it, does not fail: see ``loops_on``.
     ``device`` (``major:minor``) is what it must be. Raises ``InUse``, ``NotABlockDevice`` (also
     when it is another device), OSError (EROFS: the device is read-only). Nothing but a block
     device is ever opened.

@@ -1,7 +1,7 @@
 """Every disk and partition the kernel knows, from sysfs and the links of /dev/disk/by-id alone.
 
-Nothing is opened but the nodes of loop devices, and disks whose kernel does not tell its
-partitions' UUIDs: looking wakes up no disk.
+This opens only the nodes of loop devices, and disks whose partitions' UUIDs the kernel does not
+tell: looking wakes up no disk.
 """
 
 import errno
@@ -24,7 +24,7 @@ from localvolume.host.block.sysfs import (
 
 BY_ID: Final = "/dev/disk/by-id"
 
-# Parts of a disk's path in sysfs, the first that is there counts.
+# Parts of a disk's path in sysfs; the first that is there counts.
 _TRANSPORTS: Final = (
     (r"/nvme[^/]*/", "nvme"),
     (r"/usb\d+/", "usb"),
@@ -48,7 +48,7 @@ class RawDisk(NamedTuple):
     #: ``major:minor``.
     device: str
     size_bytes: int
-    #: The kernel's name of the disk that a partition is of; "" for a whole disk.
+    #: The kernel's name of the disk that a partition is on; "" for a whole disk.
     parent: str
     #: See ``blockdev.BlockDevice.sequence``.
     sequence: str | None
@@ -59,7 +59,7 @@ class RawDisk(NamedTuple):
     #: ``nvme``, ``nvme-of`` (over a network, or not known), ``usb``, ``mmc``, ``iscsi``, ``fc``,
     #: ``sas``, ``sata``, ``xen``, ``scsi``, ``virtio``, ``loop``; "" where it is none of these.
     transport: str
-    #: The kernel makes it of something else (device mapper, RAID, memory, network).
+    #: The kernel makes it from something else (device mapper, RAID, memory, network).
     virtual: bool
     removable: bool
     read_only: bool
@@ -76,7 +76,7 @@ class RawDisk(NamedTuple):
 
 
 def list_disks(by_id: str = BY_ID) -> list[RawDisk]:
-    """Describe all of them, in the order of their names; those that go meanwhile are left out."""
+    """Describe all disks and partitions, sorted by name; leave out those that go meanwhile."""
     links = _links(by_id)
     found: list[RawDisk] = []
     for name in listing(f"{SYS}/class/block"):
@@ -94,7 +94,7 @@ def list_disks(by_id: str = BY_ID) -> list[RawDisk]:
 
 
 def describe_disk(device: str, by_id: str = BY_ID) -> RawDisk:
-    """Describe ``major:minor`` anew. Raises OSError: FileNotFoundError where it is gone."""
+    """Describe ``major:minor`` again. Raises OSError: FileNotFoundError if it is gone."""
     return _describe(device, _links(by_id).get(device, ()))
 
 
@@ -131,7 +131,7 @@ def _describe(device: str, links: tuple[str, ...]) -> RawDisk:
 
 
 def transport_of(disk: str) -> str:
-    """Tell by the disk's directory in sysfs (links resolved)."""
+    """Tell the transport from the disk's directory in sysfs (links resolved)."""
     if re.fullmatch(r"loop\d+", os.path.basename(disk)):
         return "loop"
     found = next((word for part, word in _TRANSPORTS if re.search(part, f"{disk}/")), "")
@@ -139,7 +139,7 @@ def transport_of(disk: str) -> str:
 
 
 def _nvme(disk: str) -> str:
-    """Ask the controller that it is attached to, or all those of a multipath one."""
+    """Ask the controller that the disk is attached to, or all controllers of a multipath disk."""
     above = f"{disk}/device"
     ways = {read(f"{above}/transport")}
     ways |= {read(f"{above}/{name}/transport") for name in listing(above) if name[:4] == "nvme"}

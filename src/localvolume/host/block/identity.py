@@ -1,7 +1,7 @@
 """The identity of a block device: words for it that outlive renumbering and rebooting.
 
 Nothing here can be changed by writing to the device itself, as its tenant does: a partition's UUID
-lies in its disk's table, a disk's own table does not count.
+lies in its disk's table, and a disk's own table does not count.
 """
 
 import os
@@ -14,7 +14,7 @@ from localvolume.host.loop.users import DELETED, loop_status
 from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.entries import device_number
 
-# The UUID of one partition, read from its disk's partition table where the kernel does not tell.
+# The UUID of one partition, read from its disk's partition table if the kernel does not tell it.
 #
 # GPT: UEFI specification 2.10, section 5.3. MBR: the disk signature at byte 440 and the
 # partition's number, written as the kernel, libblkid and udev write it (``6b074af7-01``).
@@ -57,7 +57,7 @@ def _mbr(sector: bytes, sector_bytes: int, number: int, start_bytes: int) -> str
     signature = struct.unpack_from("<I", sector, 440)[0]
     if signature == 0:
         return None
-    # Logical partitions (5 and up) are listed elsewhere; their number and the signature do.
+    # Logical partitions (5 and up) are listed elsewhere; their number and the signature suffice.
     if number <= 4:
         start = struct.unpack_from("<I", sector, 446 + (number - 1) * 16 + 8)[0]
         if start * sector_bytes != start_bytes:
@@ -69,15 +69,15 @@ _OF_ONE = ("wwn", "serial", "partUuid", "dmUuid", "mdUuid", "loopInode", "loopOf
 
 
 def identity_of(base: str, device: str, path: str, size: int) -> dict[str, str]:
-    """Return ``kind`` (block) and, of the following, what the device has and what is in sight.
+    """Return ``kind`` (block) and those of the following that the device has and that are visible.
 
     ``wwn``, ``serial``, ``model`` (of the disk, also for a partition), ``partUuid``, ``dmUuid``,
-    ``mdUuid``, ``loopFile``, ``loopInode``, ``loopOffset``. With none of them that tells devices
-    apart, ``partStart`` and ``sizeBytes``: weak, but better than nothing. (Otherwise the size
-    is left out: growing a logical volume does not make it another.) Where the disk too has none,
-    ``bootId`` and ``diskSeq`` (Linux 5.15): no two attachments of one boot have its number in
-    common, and nothing is known of it beyond them. Which keys are there may depend on the kernel
-    and on what of the host is in sight, so compare the keys both sides have.
+    ``mdUuid``, ``loopFile``, ``loopInode``, ``loopOffset``. If none of them tells devices apart:
+    ``partStart`` and ``sizeBytes``, which are weak, but better than nothing. (Otherwise the size is
+    left out: growing a logical volume does not make it another.) If nothing identifies the disk
+    either: ``bootId`` and ``diskSeq`` (Linux 5.15). No two attachments of one boot share a number,
+    and nothing else is known of such a disk. Which keys are there may depend on the kernel and on
+    how much of the host is visible, so compare the keys that both sides have.
     """
     disk = disk_of(base)
     disk_number = read(f"{disk}/dev") or device
@@ -116,10 +116,10 @@ def identity_of(base: str, device: str, path: str, size: int) -> dict[str, str]:
 def identity_below(device: str) -> dict[str, str]:
     """What tells the device below a mounted filesystem ("major:minor") from every other one.
 
-    Of what `identity_of` says, that which no place and no weak fact is; with each key's name begun
-    by ``device``: ``deviceWwn``, ``deviceSerial``, ``devicePartUuid``, ``deviceDmUuid``,
-    ``deviceMdUuid``, ``deviceLoopInode``, ``deviceLoopOffset``. Empty where a filesystem lies on no
-    device (of the network, in memory) or on several (btrfs), and for a device without any of them.
+    These are the keys of `identity_of` that are neither a location nor a weak fact, with the prefix
+    ``device``: ``deviceWwn``, ``deviceSerial``, ``devicePartUuid``, ``deviceDmUuid``,
+    ``deviceMdUuid``, ``deviceLoopInode``, ``deviceLoopOffset``. Empty if a filesystem lies on no
+    device (network, memory) or on several (btrfs), and for a device without any of them.
     """
     base = base_of(device)
     name = uevent(base).get("DEVNAME")
@@ -130,7 +130,7 @@ def identity_below(device: str) -> dict[str, str]:
 
 
 def is_attached(boot_id: str, disk_seq: str) -> bool:
-    """Whether a disk of this boot has that number, which no other attachment of it ever gets."""
+    """Whether a disk has that number in this boot, where no other attachment ever gets it."""
     if not disk_seq or boot_id != read("/proc/sys/kernel/random/boot_id"):
         return False
     return any(read(f"/sys/block/{name}/diskseq") == disk_seq for name in os.listdir("/sys/block"))
@@ -140,7 +140,7 @@ def _wwn(disk: str, udev: dict[str, str]) -> str | None:
     if known := read(f"{disk}/wwid") or read(f"{disk}/device/wwid"):
         return words(known)
     if known := udev.get("ID_WWN_WITH_EXTENSION") or udev.get("ID_WWN"):
-        # udev writes the number where sysfs writes its kind too: the same words from both.
+        # udev writes only the number, sysfs its kind, too: give the same words for both.
         return re.sub(r"\A0x", "naa.", known)
     return None
 

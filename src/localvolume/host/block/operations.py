@@ -26,7 +26,7 @@ class DiscardLimits(NamedTuple):
     It forgets whole granules only: the first one begins at byte ``first``, and each is
     ``granularity`` bytes long, which need not be a power of two.
 
-    That a discarded block reads as zeros is promised by no field the kernel still fills: prove it
+    No field that the kernel still fills promises that a discarded block reads as zeros: prove it
     by reading.
     """
 
@@ -68,7 +68,7 @@ def flush_buffers(fd: int) -> None:
 
 
 def set_direct(fd: int, on: bool) -> bool:
-    """Switch a descriptor to direct I/O, past the page cache, or back; whether it now is."""
+    """Switch a descriptor to direct I/O, past the page cache, or back; return whether it is on."""
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     try:
         fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT if on else flags & ~os.O_DIRECT)
@@ -90,6 +90,6 @@ def discard_limits(fd: int) -> DiscardLimits:
 
     return DiscardLimits(
         limit(f"{disk}/queue/discard_granularity"),
-        # Of a partition its own: the kernel counts from where that begins.
+        # A partition has its own: the kernel counts from where the partition begins.
         limit(f"{base}/discard_alignment"),
     )

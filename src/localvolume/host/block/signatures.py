@@ -1,9 +1,9 @@
 """What a block device holds by its own bytes: a filesystem, swap, LVM, a partition table, nothing.
 
-libblkid knows them all; its command ``wipefs``, which lists them unless told to wipe, is asked.
+libblkid knows them all. This asks its command ``wipefs``, which lists them unless told to wipe.
 ``blkid --probe`` would be the obvious one, but it exits with 2, "nothing found", also when the
 device cannot be opened or read, and a dying disk must not pass for an empty one. libblkid itself
-takes an unreadable block for one without signature, so the places where signatures lie are read
+takes an unreadable block for one without signature, so the ranges where signatures lie are read
 here first.
 """
 
@@ -26,7 +26,7 @@ _PARTS = {"PMBR": "gpt"}
 
 
 class NotABlockDevice(Exception):
-    """What the path leads to is something else: the entry is wrong, or was replaced."""
+    """The path leads to something else: the entry is wrong, or was replaced."""
 
 
 class SignatureUnknown(Exception):
@@ -40,7 +40,7 @@ class Signature(NamedTuple):
     type: str
     label: str | None
     uuid: str | None
-    #: Every kind found, in the order of their places on the device.
+    #: Every kind found, in the order of their offsets on the device.
     found: tuple[str, ...] = ()
 
 
@@ -54,7 +54,7 @@ class _Answer(msgspec.Struct, gc=False):
     signatures: list[_Found] = []
 
 
-# Made here, not at the first use: threads that come to that together have ended the process.
+# Made here, not at the first use: threads that did so at the same time have crashed the process.
 _decode: Final = msgspec.json.Decoder(_Answer).decode
 
 
@@ -80,7 +80,7 @@ async def read_signature(path: str, *, timeout: float = 30.0) -> Signature | Non
 
 
 def parse(path: str, text: str) -> Signature | None:
-    """Read the answer of ``wipefs --json``; nothing at all is how older ones say "none"."""
+    """Read the answer of ``wipefs --json``; older releases print nothing at all for "none"."""
     if not text.strip():
         return None
     try:
@@ -99,7 +99,7 @@ def parse(path: str, text: str) -> Signature | None:
 
 
 async def _must_read(path: str, start: int, length: int, timeout: float) -> None:
-    """Read a range, by a command as a read of a dead disk never returns; raises if it fails."""
+    """Read a range with a command, as reading a dead disk never returns; raises if it fails."""
     done = await run(
         [
             "dd",

@@ -1,4 +1,4 @@
-"""Small readings of sysfs and of udev's records about block devices; absent is None or empty."""
+"""Small reads of sysfs and of udev's records about block devices; absent is None or empty."""
 
 import os
 import re
@@ -18,7 +18,7 @@ def real(path: str) -> str:
     """Return ``path`` with its links resolved, whether or not it exists, or exists any more."""
     try:
         return os.path.realpath(path)
-    except OSError:  # Python has seen a link, and reads it when it is gone
+    except OSError:  # Python saw a link that was gone when it came to read it
         return path
 
 
@@ -44,7 +44,7 @@ def logical_volumes_below(base: str) -> dict[str, str]:
     """The logical volumes that the device at ``base`` is or is made of: UUID (without its dashes)
     and volume group.
 
-    Device mapper's name tells the group, and has each "-" of a name of LVM's twice.
+    Device mapper's name tells the group; it doubles each "-" in LVM's names.
     """
     disk = disk_of(base)
     found: dict[str, str] = {}
@@ -68,7 +68,7 @@ def block_number(path: str) -> str | None:
 
 
 def udev_properties(device: str) -> dict[str, str]:
-    """Return udev's properties of a device; empty where udev does not run or is not in sight."""
+    """Return udev's properties of a device; empty if udev does not run or is not visible here."""
     lines = (read(f"{UDEV_DATA}/b{device}") or "").splitlines()
     return dict(line[2:].partition("=")[::2] for line in lines if line.startswith("E:"))
 
@@ -80,12 +80,12 @@ def uevent(base: str) -> dict[str, str]:
 
 
 def words(text: str) -> str:
-    """Runs of white space as one underscore, as udev writes serial numbers and models."""
+    """Replace runs of white space by one underscore, as udev does in serial numbers and models."""
     return "_".join(text.split())
 
 
 def read(path: str) -> str | None:
-    """Read a small file of sysfs or udev; None when it is not there or the device is going."""
+    """Read a small file of sysfs or udev; None if it is not there or the device is going away."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             text = file.read()

@@ -29,7 +29,7 @@ OVERFLOW = "overflow"
 
 
 def parse_uevent(message: bytes) -> dict[str, str]:
-    """Return the properties of one message; empty when it is not the kernel's form of one."""
+    """Return the properties of one message; empty if it is not in the kernel's form."""
     header, *fields = message.split(b"\0")
     if b"@" not in header:
         return {}
@@ -46,7 +46,7 @@ class UeventListener:
 
     The callback gets the action (``add``, ``remove``, ``change``, ``move``, ``online``, ``bind`` …)
     and all properties as the kernel names them (``DEVNAME``, ``MAJOR``, ``MINOR``, ``DEVTYPE``,
-    ``DISKSEQ``, ``RESIZE`` …). Events lost are reported as ``("overflow", {})``. It must not block.
+    ``DISKSEQ``, ``RESIZE`` …). Lost events are reported as ``("overflow", {})``. It must not block.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class UeventListener:
         return self._socket is not None
 
     def start(self) -> None:
-        """Begin to listen. Raises OSError where netlink is not to be had."""
+        """Begin to listen. Raises OSError if netlink is not available."""
         if self._socket is not None:
             return
         self._loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
 """Put a file under a loop device with direct I/O, find it there again, and take it away.
 
-By ioctl (linux/loop.h, Linux 5.8), as losetup's answer would have to be checked anyway: the number
-of a loop device says nothing, only the device and inode number of what stands behind it do.
+Uses ioctls (linux/loop.h, Linux 5.8), as losetup's answer would have to be checked anyway: the
+number of a loop device says nothing, only its backing file's device and inode number do.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ from localvolume.host.tree.entries import device_number
 _CONTROL = "/dev/loop-control"
 _GET_FREE, _CONFIGURE = 0x4C82, 0x4C0A
 _CLR_FD, _SET_STATUS64, _SET_CAPACITY = 0x4C01, 0x4C04, 0x4C07
-# How often another process may be quicker to take the free device we were told of.
+# How often another process may take the free device before we do.
 _ATTEMPTS = 64
-# Seconds: udev opens every device that changes, for a moment.
+# Seconds to wait: udev opens every device that changes, for a moment.
 _PATIENCE = 2.0
 
 # struct loop_info64: lo_offset at 24, lo_sizelimit at 32, lo_flags at 52.
@@ -36,29 +36,29 @@ _LOOP_MAJOR = 7
 
 
 class Loop(NamedTuple):
-    """A loop device and what stands behind it."""
+    """A loop device and its backing file."""
 
     #: ``/dev/loop3``.
     node: str
     #: Its own number, ``major:minor``.
     device: str
-    #: Of the file behind it: ``st_dev`` and ``st_ino``.
+    #: ``st_dev`` and ``st_ino`` of its backing file.
     behind: tuple[int, int]
     direct: bool
-    #: The whole file, for writing, until it is detached: as ``attach`` does it.
+    #: As ``attach`` sets it up: the whole file, for writing, until it is detached.
     ours: bool
 
 
 class NoLoopDevice(Exception):
-    """The kernel or the container gives none: mend that; the text says what is missing."""
+    """The kernel or the container gives none: fix that; the text says what is missing."""
 
 
 class StillInUse(Exception):
-    """Somebody has the loop device open, or attached the file in another way: let them end."""
+    """Somebody has the loop device open, or attached the file in another way: let them finish."""
 
 
 def why_none() -> str:
-    """Say why there can be no loop devices here; "" where there can."""
+    """Say why there can be no loop devices here; "" if there can."""
     if not os.path.exists(_CONTROL):
         return f"there is no {_CONTROL}: load the module loop and give the agent the host's /dev"
     if not os.access(_CONTROL, os.R_OK | os.W_OK):
@@ -67,13 +67,13 @@ def why_none() -> str:
 
 
 def attach(file: int, *, block_size: int, chosen: Callable[[str], None] | None = None) -> Loop:
-    """Put the open file (for writing) under a loop device, or find it there: never twice.
+    """Put a file (open for writing) under a loop device, or find it there; never attach it twice.
 
     ``block_size`` is the device's logical sector size, 512 or 4096. ``chosen`` is told the node
-    before anything stands behind it. Direct I/O where the filesystem can. Raises ``NoLoopDevice``,
-    ``StillInUse`` (attached otherwise, or another process is at it) and OSError.
+    before it gets a backing file. Uses direct I/O if the filesystem can. Raises ``NoLoopDevice``,
+    ``StillInUse`` (attached in another way, or another process works on it) and OSError.
     """
-    # A description of its own: the loop device keeps `file` open, and a lock on it would stay.
+    # Opened separately: the loop device keeps `file` open, and a lock on that would stay.
     with closed_after(os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC)) as lock:
         if not locks.lock_directory(lock):
             raise StillInUse("another process is attaching or detaching it")
@@ -92,7 +92,7 @@ def attach(file: int, *, block_size: int, chosen: Callable[[str], None] | None =
 def borrowed(
     file: int, *, block_size: int, chosen: Callable[[str], None] | None = None
 ) -> Iterator[Loop]:
-    """Have the open file under a loop device for a while; it ends with this process at the latest.
+    """Put an open file under a loop device for a while, until this process ends at the latest.
 
     Raises as ``attach`` does, and ``StillInUse`` when the device does not go at the end.
     """
@@ -103,14 +103,14 @@ def borrowed(
 
 
 def detach(loop: Loop) -> None:
-    """Take the file away from the loop device, if it is still that one; nobody may have it open.
+    """Detach the file from the loop device, if it is still that file; nobody may have it open.
 
-    What was written to the device is in the file then, unless the disk beneath fails: a volume that
-    is to be removed must not stay for that. Raises ``StillInUse`` and ``blockdev.InUse`` (it stays
-    attached then) and OSError.
+    What was written to the device is in the file then, unless the disk below fails: that must not
+    keep a volume from being removed. Raises ``StillInUse`` and ``blockdev.InUse`` (then it stays
+    attached) and OSError.
     """
     try:
-        # Claimed, so that nobody mounts it between our look and its end.
+        # Claim the device, so that nobody mounts it between our look and the detaching.
         fd = exclusive_open(loop.node, write=False, device=loop.device)
     except FileNotFoundError:
         return
@@ -137,7 +137,7 @@ def detach(loop: Loop) -> None:
 
 
 def set_capacity(loop: Loop) -> None:
-    """Let the device have the present size of the file behind it. Raises OSError."""
+    """Set the device's size to the present size of its backing file. Raises OSError."""
     with closed_after(_open(loop.node)) as fd:
         found = _status(fd, loop.node)
         if found is None or found.behind != loop.behind:
@@ -190,7 +190,7 @@ def _verified(fd: int, node: str, file: int) -> Loop:
 
 
 def _free() -> tuple[int, str]:
-    """Open a loop device that nobody has, for now."""
+    """Open a loop device that is free, for now."""
     try:
         control = os.open(_CONTROL, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
@@ -220,7 +220,7 @@ def _await_gone(loop: Loop) -> None:
 
 
 def _keep(loop: Loop) -> None:
-    """Take back that the device goes at its last close."""
+    """Clear the flag that makes the kernel detach the device at its last close."""
     fd = _open(loop.node)
     try:
         answer, found = _info(fd), _status(fd, loop.node)
@@ -237,11 +237,11 @@ def _keep(loop: Loop) -> None:
         os.close(fd)
 
 
-# --- what stands behind one: by its status alone -------------------------------------------------
+# --- backing files, from the status only ---------------------------------------------------------
 
 
 def look(node: str) -> Loop | None:
-    """Ask a loop device what stands behind it; None where nothing does or there is no such node.
+    """Ask a loop device for its backing file; None if it has none or there is no such node.
 
     Raises OSError.
     """
@@ -258,8 +258,8 @@ def look(node: str) -> Loop | None:
 
 
 def attached() -> Iterator[Loop]:
-    """Yield every loop device in use. Raises OSError, also where one has no node here: what cannot
-    be asked may stand on anything.
+    """Yield every loop device in use. Raises OSError, also if one has no node here: a device that
+    cannot be asked may stand on anything.
     """
     for name in sysfs.listing(f"{sysfs.SYS}/block"):
         if name.startswith("loop") and os.path.exists(f"{sysfs.SYS}/block/{name}/loop"):
@@ -281,7 +281,7 @@ def on_file(file: int) -> list[Loop]:
 
 
 def _open(node: str, mode: int = os.O_RDONLY) -> int:
-    """Open the node if it is a loop device's; FileNotFoundError where it is anything else."""
+    """Open the node if it is a loop device's; FileNotFoundError if it is anything else."""
     fd = os.open(node, mode | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     found = os.fstat(fd)
     if not stat.S_ISBLK(found.st_mode) or os.major(found.st_rdev) != _LOOP_MAJOR:
@@ -291,7 +291,7 @@ def _open(node: str, mode: int = os.O_RDONLY) -> int:
 
 
 def _info(fd: int) -> bytes | None:
-    """The raw status of an open loop device; None where nothing stands behind it. OSError."""
+    """The raw status of an open loop device; None if it has no backing file. Raises OSError."""
     try:
         return fcntl.ioctl(fd, _GET_STATUS64, bytes(_INFO_BYTES))
     except OSError as error:
@@ -301,7 +301,7 @@ def _info(fd: int) -> bytes | None:
 
 
 def _status(fd: int, node: str) -> Loop | None:
-    """What stands behind the open loop device; None where nothing does. Raises OSError."""
+    """Describe the open loop device; None if it has no backing file. Raises OSError."""
     answer = _info(fd)
     if answer is None:
         return None

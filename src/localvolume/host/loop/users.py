@@ -33,7 +33,7 @@ def loops_on(device: str) -> list[str]:
         if status := loop_status(f"/dev/{name}"):
             on: str | None = status.rdevice
         else:
-            # Its node is not in sight; the backing file's may be.
+            # Its node is not visible here; the backing file's may be.
             on = device if backing == f"/dev/{devname}" else block_number(backing)
         if on == device:
             found.append(f"/dev/{name}")
@@ -49,13 +49,13 @@ class LoopStatus(NamedTuple):
 
 
 def loop_status(node: str) -> LoopStatus | None:
-    """Ask a loop device; None when its node is not in sight or nothing is attached to it."""
+    """Ask a loop device; None if its node is not visible here or nothing is attached to it."""
     try:
         fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except (FileNotFoundError, PermissionError):
         return None
     except OSError as error:
-        # Somebody removes the device just now, and its node is still there.
+        # The device is just being removed, and its node is still there.
         if error.errno == errno.ENXIO:
             return None
         raise

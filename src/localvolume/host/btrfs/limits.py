@@ -1,19 +1,19 @@
 """One limit for a subvolume and for those that are made inside it, as far as btrfs lets us.
 
-Anybody who may write to a directory of btrfs may make a subvolume in it, or a snapshot, and the
-kernel charges that to nobody but itself. So a tenant who makes one inside a volume has as much room
-again as the disk has. It cannot be prevented. It is found at the next `look`, and from then on the
-volume and all inside it share its limit: each may grow by what the limit leaves beyond all they
-hold. Each by itself: between two looks they may exceed it by as much again for each of them, and
-once they did, none may grow. A snapshot counts like a copy.
+Anybody who may write to a btrfs directory may make a subvolume or a snapshot in it, and the kernel
+charges that only to the new one itself. So a tenant who makes one inside a volume can use all the
+space that the disk has. This cannot be prevented. The next `look` finds it, and from then on the
+volume and all inside it share its limit: each may grow by what the limit leaves beyond what all of
+them hold. The kernel limits each separately, so between two looks they may exceed the shared limit
+by that much for each of them; after that, none may grow. A snapshot counts like a copy.
 
-Why the kernel's groups of groups are not used for it: making a snapshot of a member puts all counts
-of the filesystem out of step, and no limit of anybody holds until all has been counted anew; and
-anybody may have a new subvolume charged to such a group of another volume (the kernel asks no
+Two reasons not to use the kernel's groups of groups for this: making a snapshot of a member puts
+all counts of the filesystem out of step, and nobody's limit holds until everything is recounted;
+and anybody may have a new subvolume charged to such a group of another volume (the kernel asks no
 permission), and so use up that one's limit. A subvolume's own group is safe from both.
 
-Some raw ioctls and deleted snapshots of large trees still put full quotas out of step. Nothing is
-measured then until all has been counted anew, which `have_counted` begins.
+Some raw ioctls and deleted snapshots of large trees still put full quotas out of step. Then nothing
+is measured until everything has been recounted, which `have_counted` starts.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from localvolume.host.btrfs.quota import Quotas, delete_group, read_quotas, set_limit
 from localvolume.host.btrfs.subvolumes import FIRST_ID, Subvolumes, commit, read_subvolumes
 
-#: Bytes left to a volume, within its limit, when all is used up by what is inside it: to delete it.
+#: Bytes left to a volume, within its limit, to delete what is inside it and has used up the rest.
 _TO_DELETE = 256 << 10
-#: What the kernel says of a group or subvolume that went meanwhile, or of quotas that did.
+#: Errors from the kernel if the group or subvolume is gone meanwhile, or quotas are off.
 _GONE = frozenset({errno.ENOENT, errno.EINVAL, errno.ENOTCONN})
 
 
@@ -41,9 +41,9 @@ class Held:
 
 
 def lift(fd: int, identities: Iterable[int]) -> None:
-    """Take the limits off subvolumes that are to be deleted, which needs room for a moment.
+    """Lift the limits of subvolumes that are to be deleted: that takes some space for a moment.
 
-    As far as that can be: without, deleting says what is missing.
+    Errors are ignored: if a limit stays, deleting says what is missing.
     """
     groups = read_quotas(fd).groups
     with contextlib.suppress(OSError):
@@ -53,14 +53,14 @@ def lift(fd: int, identities: Iterable[int]) -> None:
 
 
 def look(fd: int, limits: Mapping[int, int | None]) -> dict[int, Held]:
-    """Measure volumes by their ids, and see to it that each and all inside it keep its limit.
+    """Measure volumes by their ids, and make each one and all inside it keep its limit.
 
-    Those that are gone are left out; so are all where numbers mean nothing at the moment.
+    Volumes that are gone are left out; so are all of them while the numbers mean nothing.
     """
     subvolumes = read_subvolumes(fd)
     inside = {one: subvolumes.inside(one) for one in limits if one in subvolumes.parents}
     if any(inside.values()):
-        # What is granted from now on depends on what they hold by now.
+        # The limits set below depend on what they hold by now.
         commit(fd)
     quotas = read_quotas(fd)
     if not quotas.consistent:
@@ -100,9 +100,9 @@ def _set_if_there(fd: int, identity: int, most: int | None) -> None:
 
 
 def forget(fd: int) -> None:
-    """Delete the groups of subvolumes that are gone, as far as the kernel lets them go yet.
+    """Delete the groups of subvolumes that are gone, as far as the kernel allows it yet.
 
-    It does so by itself since Linux 6.11.
+    The kernel does so by itself since Linux 6.11.
     """
     quotas = read_quotas(fd)
     if quotas.on:
@@ -113,5 +113,5 @@ def forget(fd: int) -> None:
 
 
 def _is_stale(identity: int, subvolumes: Subvolumes) -> bool:
-    # Ids only rise: one above all others may be of a subvolume that is just being made.
+    # Ids only rise: one above all others may belong to a subvolume that is just being made.
     return FIRST_ID <= identity < max(subvolumes.ids) and identity not in subvolumes.ids

@@ -1,9 +1,9 @@
-"""Quota groups of btrfs by ioctl: switch quotas on, count anew, read groups, set limits.
+"""Quota groups of btrfs by ioctl: switch quotas on, recount, read groups, set limits.
 
-Each subvolume has a group of its own, whose number here is the subvolume's id; numbers from 2^48 on
-are of groups that hold others, which somebody else may have made. What is read comes from the quota
-tree, which is as old as the last commit (30 s by default). All take a descriptor of any directory
-in the filesystem and raise OSError; all need CAP_SYS_ADMIN in the first user namespace.
+Each subvolume has a group of its own, whose number here is the subvolume's id. Numbers from 2^48 on
+belong to groups that hold others, which somebody else may have made. Data is read from the quota
+tree, which is as old as the last commit (30 s by default). All functions take a descriptor of any
+directory in the filesystem, raise OSError and need CAP_SYS_ADMIN in the initial user namespace.
 """
 
 import errno
@@ -42,8 +42,8 @@ class Group:
 class Quotas:
     """One look at a filesystem's quotas.
 
-    `consistent` False: the numbers mean nothing and limits are not kept, until all has been
-    counted anew; `counting`: that is going on.
+    `consistent` False: the numbers mean nothing and limits are not kept until everything has been
+    recounted. `counting`: a recount is in progress.
     """
 
     on: bool
@@ -53,7 +53,7 @@ class Quotas:
 
 
 def read_quotas(fd: int) -> Quotas:
-    """Read the state and all groups in one go; `on` False where quotas are off."""
+    """Read the state and all groups in one go; `on` is False if quotas are off."""
     last = (1 << 64) - 1
     found = Quotas(on=False)
     sizes: dict[int, int] = {}
@@ -81,7 +81,7 @@ def read_quotas(fd: int) -> Quotas:
 
 
 def read_limit(fd: int, identity: int) -> int | None:
-    """Return the limit of one group, in bytes; None where there is none, or no quotas."""
+    """Return the limit of one group, in bytes; None if there is none, or no quotas."""
     try:
         for item in search(fd, _QUOTA_TREE, (0, _LIMIT, identity), (0, _LIMIT, identity)):
             return _limit_in(item)
@@ -97,12 +97,12 @@ def _limit_in(item: Item) -> int | None:
 
 
 def switch_on(fd: int) -> None:
-    """Switch quotas on (the full ones); what is there already starts to be counted."""
+    """Switch full quotas on; the kernel starts to count what is there already."""
     fcntl.ioctl(fd, _IOC_QUOTA_CTL, struct.pack("=2Q", _ENABLE, 0))
 
 
 def count_anew(fd: int) -> None:
-    """Start counting everything anew; going on already is fine."""
+    """Start to recount everything; harmless if that is in progress."""
     try:
         fcntl.ioctl(fd, _IOC_QUOTA_RESCAN, bytes(64))
     except OSError as error:
@@ -111,13 +111,13 @@ def count_anew(fd: int) -> None:
 
 
 def is_counting(fd: int) -> bool:
-    """Whether everything is being counted anew at this moment."""
+    """Whether everything is being recounted at this moment."""
     answer = fcntl.ioctl(fd, _IOC_QUOTA_RESCAN_STATUS, bytes(64))
     return bool(struct.unpack_from("=Q", answer)[0])
 
 
 def delete_group(fd: int, identity: int) -> bool:
-    """Delete a group; False where it is still needed (EBUSY), and not being there is fine."""
+    """Delete a group; False if it is still needed (EBUSY). Harmless if there is none."""
     try:
         fcntl.ioctl(fd, _IOC_QGROUP_CREATE, struct.pack("=2Q", 0, identity))
     except OSError as error:
@@ -137,9 +137,9 @@ def set_limit(fd: int, identity: int, most: int | None) -> None:
 
 
 def have_counted(fd: int, seconds: float) -> Quotas:
-    """Switch quotas on or start counting anew where that is needed, and wait so long for its end.
+    """Switch quotas on or start to recount if needed, and wait at most `seconds` for the end.
 
-    Returns what there is then, consistent or not.
+    Returns the quotas as they are then, consistent or not.
     """
     found = read_quotas(fd)
     if not found.on:

@@ -1,9 +1,9 @@
 """Subvolumes of btrfs by ioctl: create, identify, list, delete, commit. No path is ever joined.
 
-Numbers and layouts are those of linux/btrfs.h and linux/btrfs_tree.h. Deleting is by the
-subvolume's id (Linux 5.7), so that no rename beside it can ever make it reach another one. All
+Numbers and layouts are those of linux/btrfs.h and linux/btrfs_tree.h. A subvolume is deleted by its
+id (Linux 5.7), so that no concurrent rename can ever make the call delete another one. All
 functions take a descriptor of any directory in the filesystem, not one opened with O_PATH, and
-raise OSError; what reads trees needs CAP_SYS_ADMIN.
+raise OSError; those that read trees need CAP_SYS_ADMIN.
 """
 
 import array
@@ -26,9 +26,9 @@ _IOC_SNAP_DESTROY_V2 = ioc(1, _MAGIC, 63, 4096)
 _SPEC_BY_ID = 1 << 4
 _NAME_MAX = 255
 
-#: The inode number of every subvolume's own directory, whichever it is.
+#: The inode number of the root directory of every subvolume.
 ROOT_INODE = 256
-#: Ids of subvolumes that people make: at least this (5 is the filesystem's top level).
+#: The lowest id of subvolumes that people make (5 is the filesystem's top level).
 FIRST_ID = 256
 LAST_ID = (1 << 64) - 257
 
@@ -54,7 +54,7 @@ def is_btrfs(fd: int) -> bool:
 
 
 def subvolume_id(fd: int) -> int | None:
-    """Return the id of the subvolume whose own directory ``fd`` is; None where it is not one's."""
+    """Return the id of the subvolume whose root directory ``fd`` is; None if it is not one."""
     if os.fstat(fd).st_ino != ROOT_INODE or not is_btrfs(fd):
         return None
     request = bytearray(4096)
@@ -80,8 +80,8 @@ def create_subvolume(directory: int, name: str) -> None:
 def delete_subvolume(fd: int, identity: int) -> None:
     """Delete the subvolume with that id, wherever it lies and whatever is in it.
 
-    Its name is gone at once; the kernel frees its room afterwards, and lists it without a parent
-    until then. Raises OSError: ENOENT where there is none, ENOTEMPTY when others lie inside it,
+    Its name is gone at once; the kernel frees its space afterwards, and lists it without a parent
+    until then. Raises OSError: ENOENT if there is none, ENOTEMPTY when others lie inside it,
     EROFS when it lies in a read-only one, EPERM when it is the default or is being sent.
     """
     if not FIRST_ID <= identity <= LAST_ID:
@@ -93,9 +93,9 @@ def delete_subvolume(fd: int, identity: int) -> None:
 
 
 class Subvolumes(NamedTuple):
-    """All subvolumes of a filesystem: the ids, and of those with a name the one they lie in.
+    """All subvolumes of a filesystem: the ids, and for those with a name, the one they lie in.
 
-    An id without a parent is being taken apart by the kernel, or is the top level.
+    An id without a parent is the top level, or the kernel is still freeing it.
     """
 
     ids: set[int]
@@ -128,7 +128,7 @@ def read_subvolumes(fd: int) -> Subvolumes:
 
 
 def commit(fd: int) -> None:
-    """Wait until all that was changed in the filesystem's trees is on disk.
+    """Wait until all changes to the filesystem's trees are on disk.
 
     Unlike syncfs, this does not write out everybody's file contents first.
     """
@@ -138,7 +138,7 @@ def commit(fd: int) -> None:
 
 
 def sync_and_clean(fd: int) -> None:
-    """Write out everything, and wake the kernel's thread that takes deleted subvolumes apart."""
+    """Write out everything, and wake the kernel's thread that frees deleted subvolumes."""
     fcntl.ioctl(fd, _IOC_SYNC)
 
 
@@ -147,7 +147,7 @@ def search(
 ) -> Iterator[Item]:
     """Yield the items of a tree whose keys (objectid, type, offset) lie in a range, in order.
 
-    The range is one of whole keys: other types lie in it too, where objectids differ.
+    Keys are compared as a whole: where objectids differ, the range includes other types, too.
     """
     buffer = array.array("B", bytes(112 + _SEARCH_BYTES))
     while first <= last:

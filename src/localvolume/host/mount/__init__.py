@@ -1,1 +1,1 @@
-"""The mount table, who has what mounted, and mounts that nobody else sees."""
+"""The mount table, which mounts use a directory, and mounts that nobody else sees."""

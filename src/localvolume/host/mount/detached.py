@@ -1,7 +1,7 @@
 """A mount that nobody else sees: in no mount table, gone with its last descriptor (Linux 5.2).
 
-What some filesystems can only do while mounted (xfs: grow, say what is free) is done in one. And
-what is to be mounted for good can be looked at in one before anybody sees it.
+It serves for what a filesystem can only do while mounted (xfs: grow, say what is free). And a
+filesystem that is to be mounted for good can be looked at in one before anybody sees it.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ def detached_mount(device: str, fs_type: str) -> Iterator[int]:
     """Mount a device for writing and yield a descriptor of its root directory.
 
     Other mounts of it, at the same time, are the same filesystem and harmless. Raises OSError:
-    EBUSY where the device is claimed, EUCLEAN, EINVAL and others where that is not the filesystem
-    on it, ENODEV where the kernel lacks it, ENOSYS before Linux 5.2.
+    EBUSY if the device is claimed, EUCLEAN, EINVAL and others if it does not hold that filesystem,
+    ENODEV if the kernel lacks the filesystem, ENOSYS before Linux 5.2.
     """
     with (
         closed_after(open_mount(device, fs_type, _NOSUID | _NODEV | _NOEXEC)) as place,
@@ -47,7 +47,7 @@ def open_mount(device: str, fs_type: str, attributes: int = 0) -> int:
 
 
 def put_mount(mount_fd: int, directory_fd: int, path: str) -> None:
-    """Put such a mount on an open directory, for all to see; `path` names it in errors.
+    """Put such a mount on an open directory, for all to see; `path` names that in errors.
 
     Raises OSError.
     """

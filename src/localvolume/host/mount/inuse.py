@@ -1,4 +1,4 @@
-"""Who has a directory mounted: what is mounted in it, and where it is mounted besides."""
+"""Which mounts use a directory: those inside it, and those of it elsewhere."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from localvolume.host.syscalls import mount_id
 
 
 def users_of(fd: int, path: str) -> list[str]:
-    """Why an open directory is in use by mounts, in words; empty: it is not, as far as we see.
+    """Say which mounts use an open directory; empty if none do, as far as this process can see.
 
-    `path` is where this process sees it, without links. The bind mounts kubelet makes of a volume
-    for its pods are seen where this process shares the host's mounts of kubelet's directory.
-    Raises OSError (EAGAIN where the mounts would not hold still), ValueError.
+    `path` is where this process sees it, without links. The bind mounts that kubelet makes of a
+    volume for its pods are visible if this process shares the host's mounts of kubelet's directory.
+    Raises OSError (EAGAIN if the mounts keep changing), ValueError.
     """
     table = read_mount_table()
     if not table.settled:

@@ -104,8 +104,8 @@ class MountTable:
         return found
 
     def at(self, mount_point: str) -> Mount | None:
-        """Return the mount visible at exactly this path (the topmost), None if it is not one."""
-        # Asked of one table for the same paths again and again.
+        """Return the visible (topmost) mount at exactly this path; None if it is no mount point."""
+        # Cached: callers ask one table for the same paths again and again.
         if mount_point not in self._at:
             mount = self.holding(mount_point)
             there = mount is not None and mount.mount_point == mount_point
@@ -113,10 +113,10 @@ class MountTable:
         return self._at[mount_point]
 
     def hears_of(self, path: str) -> bool:
-        """Whether what the host mounts and unmounts below ``path`` reaches this process.
+        """Whether this process sees what the host mounts and unmounts below ``path``.
 
-        It does not where a container has a private copy of the host's directory. What lies in the
-        root itself is no copy, or is not the host's.
+        It does not if a container has a private copy of the host's directory. A path in the root
+        mount itself is no such copy, or is not the host's.
         """
         mount = self.holding(path)
         if mount is None or mount.mount_point == "/":
@@ -197,20 +197,20 @@ def parse_mount_table(text: bytes) -> list[Mount]:
 
 
 class MountSnapshot:
-    """A mount table as it was read, and whether it is still the present one.
+    """A mount table as it was read, and whether it is still current.
 
-    Asking the kernel that costs one system call that never blocks, where reading the table anew
-    costs milliseconds. Two things change without the kernel's telling: that the bound directory
-    was removed (``//deleted``), and the paths of mounts whose directory, or one that leads to it,
-    is renamed.
+    Asking the kernel costs one system call that never blocks; reading the table again costs
+    milliseconds. The kernel does not report two changes: a bound directory is removed
+    (``//deleted``), and the path of a mount changes because its directory, or one that leads to
+    it, is renamed.
     """
 
     def __init__(self, path: str = MOUNTINFO) -> None:
-        """Read the table, again while it changes under the reading, at most 8 times.
+        """Read the table, at most 8 times if it keeps changing meanwhile.
 
         Raises OSError, and ValueError on a line that is not mountinfo.
         """
-        # Opening takes note of the table's version; polling for PRI compares it with the present.
+        # Opening notes the table's version; polling for PRI compares it with the current one.
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._changed = select.poll()
@@ -229,19 +229,19 @@ class MountSnapshot:
 
     def is_current(self) -> bool:
         """Whether nothing was mounted, unmounted or remounted since the table was read."""
-        # The kernel tells of a change once; what is outdated stays so.
+        # The kernel reports a change only once; an outdated table stays outdated.
         self._is_current = self._is_current and not self._changed.poll(0)
         return self._is_current
 
     def close(self) -> None:
-        """Ask no more: it is not current from now on. Harmless when closed already."""
+        """Stop asking: the table is not current from now on. Harmless when closed already."""
         self._is_current = False
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def __del__(self) -> None:
-        # Made in a worker thread whose caller has given up, it is nobody's to close.
+        # If it was made in a worker thread whose caller has given up, nobody else closes it.
         if hasattr(self, "_descriptor"):
             self.close()
 
@@ -267,9 +267,9 @@ def _read_all(descriptor: int) -> bytes:
 class MountWatcher:
     """Calls back, on the running loop, after every change of the mount table.
 
-    The callback gets nothing and must not block: it only says "look again". It comes once or more
-    after a burst of changes, never before the first of them can be read.
-    In a mount namespace of private propagation the host's later mounts never arrive.
+    The callback gets no arguments and must not block: it only means "look again". It comes once or
+    more after a burst of changes, never before the first of them can be read.
+    In a mount namespace with private propagation, the host's later mounts never arrive.
     """
 
     def __init__(self, callback: Callable[[], None], *, path: str = MOUNTINFO) -> None:
@@ -293,7 +293,7 @@ class MountWatcher:
 
     def _woken(self) -> None:
         if self._inner is not None:
-            # Settles the inner epoll. What it returns says nothing: looking already took the event.
+            # Resets the inner epoll. Its result says nothing: looking already took the event.
             self._inner.poll(0)
             self._callback()
 

@@ -39,11 +39,11 @@ _Role = tuple[Watch, str | None]
 class DirectoryWatcher:
     """Calls back, on the running loop, with ``(path, name)`` of what changed in a directory.
 
-    ``path`` is the watched directory as it was given, ``name`` the entry created, deleted, moved or
-    of changed attributes; None means: look at the whole directory again. That comes after every
-    (re-)arming, too, so that nothing done before the watch stood is missed. A directory need not
-    exist yet. Paths are absolute and normalised. The callback must not block. Reaching a directory
-    may take ``deadline_seconds``.
+    ``path`` is the watched directory as it was given. ``name`` is the entry that was created,
+    deleted, moved or got other attributes; None means: look at the whole directory again. None also
+    comes after every (re-)arming, so that nothing done before the watch existed is missed. A
+    directory need not exist yet. Paths are absolute and normalised. The callback must not block.
+    Reaching a directory may take ``deadline_seconds``.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class DirectoryWatcher:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """Why a directory is not being watched, by path; the others are."""
+        """Why directories are not being watched, by path; all others are."""
         return dict(self._problems)
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class DirectoryWatcher:
     def refresh(self) -> None:
         """Make sure that what is watched is what the paths lead to now; cheap when it is.
 
-        To be called after a change of the mount table, and now and then for what failed before.
+        Call it after a change of the mount table, and now and then to retry what failed before.
         """
         self._rearm(self._paths, tell=False)
 
@@ -98,7 +98,7 @@ class DirectoryWatcher:
         if self._arming is not None:
             self._arming.cancel()
             self._arming = None
-        with contextlib.suppress(RuntimeError):  # no loop runs any more: it forgot us already
+        with contextlib.suppress(RuntimeError):  # no loop runs any more: nothing to remove
             asyncio.get_running_loop().remove_reader(self._inotify.fd)
         self._inotify.close()
         self._inotify = None
@@ -124,7 +124,7 @@ class DirectoryWatcher:
             self._callback(path, name)
 
     def _sort(self, event: Event, changed: dict[tuple[str, str | None], None]) -> None:
-        """Tell what an event means for which path."""
+        """Decide what an event means for which path."""
         if Mask.Q_OVERFLOW in event.mask:
             self._rearm(self._paths, tell=True)
             return
@@ -157,7 +157,7 @@ class DirectoryWatcher:
                         f"watch {path}", self._deadline_seconds, _arm, inotify, path
                     )
                 except Hung as hung:
-                    # The watches there were stay: they may be right. The next refresh tries again.
+                    # The old watches stay: they may be right. The next refresh tries again.
                     self._note(path, str(hung))
                     continue
                 self._note(path, problem)
@@ -197,8 +197,8 @@ class DirectoryWatcher:
 def _arm(inotify: Inotify, path: str) -> tuple[list[_Role], str]:
     """Watch a directory and every one that leads to it, as far as they exist; runs in a thread.
 
-    From the top down, so that the next directory cannot appear between the failure to watch it and
-    the watch on the one it appears in. Returns the watches, and why the last is missing if it is.
+    It works from the top down, so that no directory can appear between the failure to watch it and
+    the watch on its parent. Returns the watches, and why the last is missing, if it is.
     """
     roles: list[_Role] = []
     try:

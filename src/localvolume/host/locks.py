@@ -1,12 +1,12 @@
 """Locks that say "this volume is being cleaned" to every process of the machine.
 
 They belong to an open descriptor, not to a process: they end when the last process that has it open
-is gone, and so outlive an agent that was killed for as long as a cleaner it started lives on. They
-are advisory, asked for by agents alone.
+is gone. So they outlive a killed agent for as long as a cleaner that it started lives. They are
+advisory: only agents ask for them.
 
 A directory can only be opened for reading, and only flock(2) locks such a descriptor. On a device
-node flock is udev's and mkfs's (systemd.io, "Locking Block Device Access"): a cleaner that takes it
-would wait for us for ever. There we use an open file description lock (fcntl(2), F_OFD_SETLK).
+node, udev and mkfs use flock (systemd.io, "Locking Block Device Access"): a cleaner that takes it
+would wait for us forever. There we use an open file description lock (fcntl(2), F_OFD_SETLK).
 """
 
 import errno
@@ -21,7 +21,7 @@ _PATIENCE = 1.0
 
 
 def lock_directory(fd: int) -> bool:
-    """Lock an open directory for the time its descriptor is open; False where another has it."""
+    """Lock an open directory while its descriptor is open; False if another has the lock."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -37,7 +37,7 @@ def lock_directory(fd: int) -> bool:
 
 
 def is_directory_locked(path: str) -> bool:
-    """Whether somebody has locked the directory; raises OSError where it cannot be opened."""
+    """Whether somebody has locked the directory; raises OSError if it cannot be opened."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -51,9 +51,9 @@ def is_directory_locked(path: str) -> bool:
 
 
 def lock_device(path: str) -> int | None:
-    """Lock a device: a descriptor that holds the lock while it is open, None where another does.
+    """Lock a device; return a descriptor that holds the lock while open, None if another does.
 
-    Raises OSError where the device cannot be opened for writing.
+    Raises OSError if the device cannot be opened for writing.
     """
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -69,7 +69,7 @@ def lock_device(path: str) -> int | None:
 
 
 def is_device_locked(path: str) -> bool:
-    """Whether somebody has locked the device; raises OSError where it cannot be opened."""
+    """Whether somebody has locked the device; raises OSError if it cannot be opened."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         found = fcntl.fcntl(fd, _OFD_GETLK, _whole(fcntl.F_RDLCK))
@@ -86,5 +86,5 @@ def _cannot(error: OSError) -> bool:
 
 
 def _whole(kind: int) -> bytes:
-    """struct flock of 64 bits, from the beginning to the end."""
+    """A struct flock of 64 bits for the whole file."""
     return struct.pack("@hhqqi0q", kind, os.SEEK_SET, 0, 0, 0)

@@ -49,7 +49,7 @@ def ioc(direction: int, kind: int, number: int, size: int) -> int:
 
 @contextmanager
 def closed_after(fd: int) -> Iterator[int]:
-    """The open descriptor, closed at the end."""
+    """Yield the open descriptor, and close it at the end."""
     try:
         yield fd
     finally:
@@ -100,13 +100,13 @@ class _OpenHow(ctypes.Structure):
 
 
 def failed(name: str | None = None) -> OSError:
-    """What the C library's function failed with that has just returned."""
+    """The error of the C library's function that has just failed."""
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number), name)
 
 
 def syscall(number: int, name: str | None, *arguments: Any) -> int:
-    """Do a call that the C library has no function for; `name` is for errors. Raises OSError."""
+    """Make a call that the C library has no function for; `name` is for errors. Raises OSError."""
     words = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
     result: int = _libc.syscall(ctypes.c_long(number), *words)
     if result < 0:

@@ -1,4 +1,4 @@
-"""Who is at work with something open: it is closed once it is given up *and* nobody is any more."""
+"""Who still uses something open: it is closed once it is given up *and* nobody uses it any more."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 
 class Users:
-    """Counts calls in worker threads, which may be left behind in one that hangs.
+    """Counts calls in worker threads, which may hang and be left behind.
 
-    `on_last()` is called once, by whoever is the last. Earlier, a thread that comes back might
-    write to whatever got the descriptor's number next; never, a disk that was slow once would stay
-    locked as long as the agent lives.
+    The last user calls `on_last()`, once. Any earlier, a thread that comes back might write to
+    whatever got the descriptor's number next. If nobody called it, a disk that was slow once would
+    stay locked as long as the agent lives.
     """
 
     def __init__(self, on_last: Callable[[], None]) -> None:
         self._on_last = on_last
         self._lock = threading.Lock()
-        # Whoever has not given it up yet is one of them.
+        # The owner is one of them until it gives up.
         self._count = 1
         self._given_up = False
 
@@ -26,7 +26,7 @@ class Users:
         return self._given_up
 
     def enter(self) -> bool:
-        """Whether a call may begin: then `leave` is to be called after it."""
+        """Return whether a call may begin; if so, call `leave` after it."""
         with self._lock:
             if not self._given_up:
                 self._count += 1
@@ -40,7 +40,7 @@ class Users:
             self._on_last()
 
     def give_up(self) -> None:
-        """No call begins from now on; harmless when done before."""
+        """Let no call begin from now on; harmless when done before."""
         with self._lock:
             if self._given_up:
                 return

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 _libc = ctypes.CDLL(None, use_errno=True)
 
 _NR_OPENAT2 = 437  # the same on every architecture: it came after the tables were unified
-# s390x alone has 32-bit type and block size fields in statfs.
+# Only s390x has 32-bit type and block size fields in statfs.
 _STATFS_WORD = ctypes.c_uint if platform.machine() == "s390x" else ctypes.c_ulong
 
 # linux/magic.h

@@ -83,7 +83,7 @@ class BlockDevice(NamedTuple):
     #: Kernel names of its partitions.
     partitions: tuple[str, ...]
     #: Counts attachments since boot (Linux 5.15): when it differs, a name was given to another
-    #: disk, or another file or size was put under a loop device. None where unknown.
+    #: disk, or another file or size was put under a loop device. None if unknown.
     sequence: int | None
 
 

@@ -1,4 +1,4 @@
-"""Every disk and partition the kernel knows, from sysfs and the links of /dev/disk/by-id alone.
+"""Every disk and partition the kernel knows, from sysfs and the links of /dev/disk/by-id only.
 
 This opens only the nodes of loop devices, and disks whose partitions' UUIDs the kernel does not
 tell: looking wakes up no disk.
@@ -54,7 +54,7 @@ class RawDisk(NamedTuple):
     sequence: str | None
     model: str
     vendor: str
-    #: None where the kernel does not tell.
+    #: None if the kernel does not tell.
     rotational: bool | None
     #: ``nvme``, ``nvme-of`` (over a network, or not known), ``usb``, ``mmc``, ``iscsi``, ``fc``,
     #: ``sas``, ``sata``, ``xen``, ``scsi``, ``virtio``, ``loop``; "" where it is none of these.

@@ -31,12 +31,12 @@ class Mount(NamedTuple):
     #: subvolume. Ends in ``//deleted`` when the bound directory has been removed since.
     root: str
     mount_point: str
-    #: Options of this mount alone; those of the whole filesystem are ``super_options``.
+    #: Options of this mount only; those of the whole filesystem are ``super_options``.
     options: str
     fs_type: str
     #: What the mounter called the source: often a device path, but any text, even the empty one.
     source: str
-    #: As the filesystem prints them, escapes left alone: not every filesystem escapes alike.
+    #: As the filesystem prints them, escapes not decoded: not every filesystem escapes alike.
     super_options: str = ""
     #: ``shared:1``, ``master:2`` …, separated by spaces; empty for a private mount.
     propagation: str = ""
@@ -88,7 +88,7 @@ class MountTable:
         return found
 
     def holding(self, path: str) -> Mount | None:
-        """Return the mount that a lookup of ``path`` ends in, or None when none is in view.
+        """Return the mount that a lookup of ``path`` ends in, or None if none is visible.
 
         Walks the tree of mounts as the kernel does, so neither the order of the lines nor mounts
         hidden below later ones mislead it.

@@ -1,4 +1,4 @@
-"""What lies in a discovery directory: names one level deep, and what each is, by stat alone.
+"""What lies in a discovery directory: names one level deep, and what each is, by stat only.
 
 Nothing is ever opened here: opening a FIFO blocks, opening a device may start it, and a symbolic
 link may lead anywhere.

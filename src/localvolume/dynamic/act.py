@@ -1,7 +1,7 @@
-"""Does one action about one dynamic volume, in its pool and at the API server. Decides nothing.
+"""Does one action on one dynamic volume, in its pool and at the API server. Decides nothing.
 
-Every write to the API server names the very object and the state in which it was seen; what
-destroys is asked once more right before (``preconditions``).
+Every write to the API server names the very object and the version that was seen. Right before
+anything is destroyed, the API server is asked again (``preconditions``).
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ OPENEBS_TYPE = "openebs.io/cas-type"
 
 @dataclass(eq=False, kw_only=True)
 class Acts:
-    """The actions, one method each; `saw_volume` and `saw_claim` are told what the server says.
+    """One method for each action; `saw_volume` and `saw_claim` are told what the server returns.
 
-    `written_now` is the time at which a volume is written down as released.
+    `written_now` gives the time that is written on a volume as that of its release.
     """
 
     client: Client
@@ -79,7 +79,7 @@ class Acts:
     written_now: Callable[[], float] = time.time
 
     def stop(self) -> None:
-        """Purges end between two files; they are begun again by the next agent."""
+        """End purges between two files; the next agent begins them again."""
         self.pools.stop_purges()
 
     async def do(self, action: Action, facts: Facts) -> None:
@@ -148,7 +148,7 @@ class Acts:
         await self._publish(publish, facts, began)
 
     async def _publish(self, action: Publish, facts: Facts, began: float) -> None:
-        """`began`: when it was begun to be made, or only to be published (time.monotonic)."""
+        """`began`: when making it, or only publishing it, was begun (time.monotonic)."""
         claim, class_facts = action.claim, facts.classes.get(claims.class_of(action.claim))
         if class_facts is None:
             raise Superseded(f"the class of {key_of(claim)} is gone")
@@ -164,7 +164,7 @@ class Acts:
             node=facts.node,
             options=self.options(),
         )
-        # Written down first: from the request on, a tenant may have it.
+        # Recorded first: from the request on, a tenant may have the volume.
         record = await self._offered(action.pool, record, "")
         try:
             made = await self.client.create(PERSISTENT_VOLUMES, body)
@@ -181,7 +181,7 @@ class Acts:
         log.info("published", extra=log_fields(action))
 
     async def _same(self, body: dict[str, Any]) -> PersistentVolume:
-        """The object that has the name already, if it is the very one that was to be created."""
+        """Returns the object that has the name already, if it is the one that was to be created."""
         name = body["metadata"]["name"]
         try:
             there = await self.client.get(PERSISTENT_VOLUMES, name)
@@ -206,13 +206,13 @@ class Acts:
         log.info("given back: %s", reason, extra={"claim": key_of(claim)})
 
     def failed(self, claim: PersistentVolumeClaim, reason: str) -> None:
-        """Count it, and tell the claim's owner why it has no volume."""
+        """Count the failure, and tell the claim's owner why it has no volume."""
         self.metrics.claims_failed.labels(claims.class_of(claim), SOURCE).inc()
         log.warning("%s", self.say_failed(claim, reason), extra={"claim": key_of(claim)})
 
     def count_failure(self, action: Action) -> None:
-        """As sig-storage's provisioner does: each attempt to make or to remove that was in vain,
-        and to grow."""
+        """Count a failed attempt to make or remove a volume, as sig-storage's provisioner does, and
+        to grow one."""
         match action:
             case Make() | Publish():
                 self.metrics.claims_failed.labels(claims.class_of(action.claim), SOURCE).inc()
@@ -223,12 +223,12 @@ class Acts:
                 self.metrics.volumes_not_grown.labels(claims.class_of(action.claim)).inc()
 
     def cannot_grow(self, claim: PersistentVolumeClaim, reason: str) -> None:
-        """Count it, and tell the claim's owner why its volume is as large as it was."""
+        """Count the failure, and tell the claim's owner why its volume has not grown."""
         self.metrics.volumes_not_grown.labels(claims.class_of(claim)).inc()
         self.say_of_claim(claim, "Warning", EVENT_RESIZE_FAILED, reason)
 
     def say_failed(self, claim: PersistentVolumeClaim, reason: str) -> str:
-        """Tell the claim's owner why it has no volume; what was said."""
+        """Tell the claim's owner why it has no volume; returns what was said."""
         text = f"failed to provision volume: {reason}"
         self.say_of_claim(claim, "Warning", "ProvisioningFailed", text)
         return text
@@ -254,7 +254,7 @@ class Acts:
         grown = await self.pools.call(
             action.pool, action.key, lambda store: store.grow(action.record, action.size_bytes)
         )
-        # What it has, not what was asked for: the size of a logical volume is rounded up.
+        # The size that it has, not the one asked for: logical volumes are rounded up.
         size = grown.size_bytes
         log.info("grown to %s", quantity(size), extra=log_fields(action))
         await self._tell_grown(claim, action.volume, size)
@@ -308,7 +308,7 @@ class Acts:
             self.metrics.removal_seconds.labels(class_name).observe(time.monotonic() - began)
 
     async def _move_away(self, action: Retire, live: PersistentVolume) -> bool:
-        """Whether it was, and not only let go with its data where that is."""
+        """Returns whether it was moved; False if its data was left where it is."""
         record = action.record
         if action.pool is None:
             log.warning("let go: %s", action.reason, extra=log_fields(action))
@@ -320,7 +320,7 @@ class Acts:
             return False
 
         def retire(store: Store) -> Record:
-            # One that another provisioner made may have no record yet.
+            # A volume that another provisioner made may have no record yet.
             meta, class_name = live.metadata, live.spec.storage_class_name
             return store.retire(
                 record
@@ -373,7 +373,7 @@ class Acts:
 
 
 def log_fields(action: Action) -> dict[str, str]:
-    """What a log record about an action says of it, as fields."""
+    """Returns the fields of a log record about an action."""
     about = {"persistentvolume": action.key, "reason": action.reason}
     claim: PersistentVolumeClaim | None = getattr(action, "claim", None)
     record: Record | None = getattr(action, "record", None)
@@ -409,10 +409,10 @@ def persistent_volume(
     node: NodeFacts,
     options: PublishingOptions,
 ) -> dict[str, Any]:
-    """The object to create (Kubernetes API, core/v1), bound beforehand to the claim.
+    """Returns the object to create (Kubernetes API, core/v1), pre-bound to the claim.
 
-    A `hostPath` is of type Directory: `DirectoryOrCreate`, as local-path has it, would hide that
-    a disk is not mounted.
+    A `hostPath` is of type Directory: local-path's `DirectoryOrCreate` would hide that a disk is
+    not mounted.
     """
     provisioner = class_facts.object.provisioner
     labels = {key: node.labels[key] for key in options.node_labels if key in node.labels}
@@ -465,7 +465,7 @@ def _as_they_did(
     labels: dict[str, str],
     annotations: dict[str, str],
 ) -> None:
-    """What the replaced provisioner needs to find on a volume, should one go back to it."""
+    """Add what the replaced provisioner must find on a volume if somebody goes back to it."""
     match pool.flavor:
         case "kutti":
             annotations[KUTTI_BY] = provisioner

@@ -1,8 +1,8 @@
-"""Keeps the node's CSIStorageCapacity objects as its room asks for: what is written, and when.
+"""Keeps the node's CSIStorageCapacity objects up to date: what is written, and when.
 
-What promises less is written at once, growth and what others spoil at most once in a second for
-each object. A class never has two writes under way; what changes meanwhile is seen to afterwards.
-Nothing is removed at the end of the process: volumes are only not made until it is back.
+A write that promises less goes out at once. Growth, and repair of what others changed, is written
+at most once a second for each object. A class never has two writes under way; what changes
+meanwhile is written afterwards. The objects stay when the process ends: it will be back.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ EVENT_REFUSED = "CapacityNotPublished"
 
 @dataclass(slots=True)
 class _Class:
-    """What is remembered of one class, for this process alone; times are time.monotonic()."""
+    """What this process remembers of one class; times are time.monotonic()."""
 
     written_at: float = -math.inf
     written: Desired | None = None
@@ -63,7 +63,7 @@ class _Class:
 
 @dataclass(frozen=True, slots=True)
 class _Writes:
-    """All that one class asks for at a time, and what is published of it then."""
+    """All the writes that one class needs now, and what they publish for it."""
 
     actions: Sequence[Action]
     desired: Desired | None
@@ -74,8 +74,8 @@ class _Writes:
 class CapacityRole:
     """Run `run()` as a task; `update` tells it what there is, after each look.
 
-    `informer` is of the objects with this node's label in `namespace`; its `on_change` must call
-    `objects_changed`. `events`, where given, are told of a refusal, on the Node.
+    `informer` watches the objects with this node's label in `namespace`; its `on_change` must call
+    `objects_changed`. `events`, if given, get an Event on the Node for each refusal.
     """
 
     client: Client
@@ -95,31 +95,31 @@ class CapacityRole:
             backoff=lambda: Backoff(self._paces.first_wait, self._paces.longest_wait),
         )
         self._classes: dict[str, _Class] = {}
-        # Names at which somebody else's object is, or one that is yet to go.
+        # Names that objects which are not ours have.
         self._taken: set[str] = set()
         self._said = ""
         self._told = False
 
     @property
     def refused(self) -> str:
-        """Why the room cannot be published until an administrator changes something, "" if not."""
+        """Why nothing can be published until an administrator changes something; "" if it can."""
         if self.informer.refused is not None:
             return f"storage capacities cannot be read: {self.informer.refused}"
         texts = [known.refused for known in self._classes.values() if known.refused]
         return f"storage capacities cannot be published: {min(texts)}" if texts else ""
 
     def update(self, facts: CapacityFacts | None) -> None:
-        """From now on this is what the node has. Returns at once.
+        """Set what the node has from now on. Returns at once.
 
-        None: there is no Node. What is published of it the garbage collector takes away, and would
-        take away again as often as it was made.
+        None: there is no Node. The garbage collector deletes its objects, and would delete every
+        new one too.
         """
         self._facts = facts
         self._say()
         self.loop.wake()
 
     def objects_changed(self, *_: object) -> None:
-        """An object of ours came, went or changed."""
+        """An object of ours was created, changed or deleted."""
         self.loop.wake()
 
     async def run(self) -> NoReturn:
@@ -133,11 +133,11 @@ class CapacityRole:
             await self._runner.end()
 
     async def _look(self) -> float:
-        """In how many seconds the next write is due, 0: none."""
+        """Returns in how many seconds the next write is due; 0 if none is."""
         if self._facts is None:
             return 0.0
         facts, now = self._facts, time.monotonic()
-        # One that we have just deleted may be among them still: its turn is a second away.
+        # An object that we just deleted may still be listed; its class waits a second anyway.
         actions = plan_objects(facts, self.informer.items.values(), self._taken)
         wanted = desired_objects(facts.classes)
         keys, soonest = set(), 0.0
@@ -184,7 +184,7 @@ class CapacityRole:
         return wait
 
     async def _write(self, action: Action, node: NodeFacts) -> None:
-        """Raises ApiError; LookAgain and NotThere where the objects are no longer as they were."""
+        """Raises ApiError; LookAgain and NotThere if the objects are no longer as they were."""
         if isinstance(action, Delete):
             meta = action.object.metadata
             bound = {"uid": meta.uid, "resource_version": meta.resource_version}
@@ -207,7 +207,7 @@ class CapacityRole:
             self.informer.apply_own_write(made)
 
     async def _see_at(self, name: str, node: NodeFacts) -> None:
-        """What has the name that we wanted: ours, of which we did not know, or another's."""
+        """Look at what has the name that we wanted: an unknown object of ours, or another's."""
         there = await self.client.get(STORAGE_CAPACITIES, name, self.namespace)
         if ours(there, node.name):
             self.informer.apply_own_write(there)
@@ -216,7 +216,7 @@ class CapacityRole:
             self._taken.add(name)
 
     def _say(self) -> None:
-        """Once for each time that it is refused: in the log, and on the Node once that is known."""
+        """Say each refusal once: in the log, and on the Node as soon as that is known."""
         text = self.refused
         if text and not self._said:
             log.error("%s", text)

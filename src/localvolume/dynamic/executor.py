@@ -1,6 +1,6 @@
-"""Has the actions of a plan done, and says what fails, is refused or is held: each once.
+"""Starts the actions of a plan, and says what fails, is refused or is held, each once.
 
-A failure is waited out per volume and kind of act: a growth that failed delays no removal.
+Failures are waited out per volume and kind of action: a failed growth delays no removal.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ from localvolume.volumes.capacity import quantity
 log = logging.getLogger(__name__)
 
 _GOES_ON_SECONDS = 0.1
-"""Between two pieces of what is done a piece at a time."""
+"""The wait between two pieces of an action that is done a piece at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """An action, the facts that it was planned from, and how often the users had changed by
-    then."""
+    """An action, the facts it was planned from, and `Executor._users_changed` at that time."""
 
     action: Action
     facts: Facts
@@ -68,17 +67,17 @@ class Executor:
             backoff=lambda: Backoff(paces.first_wait, paces.longest_wait, spread=0.5),
         )
         self._said: dict[str, tuple[str, str]] = {}
-        """The reason of what is held or refused, and that of its Event."""
+        """By key: the reason for a hold or refusal, and the reason of its Event."""
         self._users_changed = 0
-        """How often the mount table has."""
+        """How often the mount table has changed."""
 
     @property
     def busy(self) -> Collection[str]:
-        """The names at which something is under way."""
+        """The names with an action under way."""
         return self._runner.busy
 
     def promised(self) -> Iterator[tuple[str, Record]]:
-        """What is being made or grown, as it will be, with the name of its pool."""
+        """Yields the pool's name and the coming record of each volume being made or grown."""
         for planned in self._runner.under_way():
             match planned.action:
                 case Make() | Publish() as action:
@@ -105,7 +104,7 @@ class Executor:
         self._runner.forget_but(names)
 
     def users_changed(self) -> None:
-        """The mount table changed: what failed because somebody used the volume is tried soon."""
+        """The mount table changed: try again soon what failed because a volume was in use."""
         self._users_changed += 1
         soon = time.monotonic() + self._paces.first_wait
         for failing in self._runner.all_failing():
@@ -114,7 +113,7 @@ class Executor:
                 self._wake_in(self._paces.first_wait)
 
     def say_again(self) -> None:
-        """Events expire after an hour: what is refused or held is said anew."""
+        """Say again what is refused or held: Events expire after an hour."""
         self._said.clear()
 
     async def stop(self) -> None:
@@ -133,7 +132,7 @@ class Executor:
     def _tell_failed(
         self, key: str, planned: _Planned, error: Exception, failing: Failing
     ) -> float:
-        """Say what failed; after how many seconds it is tried again."""
+        """Say what failed; returns after how many seconds it is tried again."""
         action = planned.action
         failing.note = error
         match error:
@@ -148,7 +147,7 @@ class Executor:
                 wait = self._paces.longest_wait if never else failing.again()
                 self._failed(action, str(error), wait)
                 if isinstance(error, Busy) and planned.users != self._users_changed:
-                    # Who used it may have let go while it was being tried.
+                    # The user may have let go of the volume during the attempt.
                     return min(wait, self._paces.first_wait)
             case Hung():
                 wait = failing.again()
@@ -158,7 +157,7 @@ class Executor:
                 text = f"{error.strerror or error}: {error.filename or 'the pool'}"
                 self._failed(action, text, wait)
             case TryAgainLater():
-                # An API server that is away is no news about a volume.
+                # An unavailable API server says nothing about a volume: no Event.
                 wait = max(failing.again(), error.after or 0.0)
                 self._acts.count_failure(action)
                 log.warning("%s: tried again in %.1f s: %s", key, wait, error)
@@ -171,7 +170,7 @@ class Executor:
         return wait
 
     def _failed(self, action: Action, reason: str, wait: float) -> None:
-        # Without the time: Events that say the same are counted as one.
+        # The text has no time in it: Events that say the same are counted as one.
         text = f"{reason}; it is tried again"
         self._acts.count_failure(action)
         match action:
@@ -192,7 +191,7 @@ class Executor:
         asyncio.get_running_loop().call_later(seconds + 0.001, self._wake)
 
     def _say(self, action: Hold | Reject) -> None:
-        # What was held in silence is said aloud once somebody waits for it, for the same reason.
+        # The Event counts too: a hold without one gets one as soon as somebody waits for it.
         saying = action.reason, action.event if isinstance(action, Hold) else ""
         if self._said.get(action.key) == saying:
             return
@@ -220,5 +219,5 @@ class Executor:
 
 
 def _kind(action: Action) -> str:
-    """What failed of one kind says nothing about another. To publish is the last part of making."""
+    """Failures of one kind say nothing about another. Publishing is the last part of making."""
     return Make.__name__ if isinstance(action, Publish) else type(action).__name__

@@ -1,6 +1,6 @@
 """The metrics of dynamic volumes: the external-provisioner library's names, and what we add.
 
-Gauges tell the truth of the whole node after every look.
+After every look, the gauges describe the whole node.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from localvolume.dynamic.plan.orphans import Orphan
 from localvolume.process.metrics import Metrics, counter, gauge, histogram
 
 SOURCE: Final = ""
-"""The library's label `source` tells what a claim is filled from; ours are never filled."""
+"""The library's label `source` says what a claim is filled from; ours are never filled."""
 
 _VOLUME = ("pool", "persistentvolume", "claim")
 
 
 class DynamicMetrics(Metrics):
-    """All of them, on one registry; `claims`: with the names of claims, for whoever may read it."""
+    """All of them, on one registry. `claims`: add the names of claims, which every reader sees."""
 
     # fmt: off
     claims_made = counter("controller_persistentvolumeclaim_provision_total",
@@ -89,8 +89,8 @@ class DynamicMetrics(Metrics):
         actions: Iterable[Action],
         unable: Collection[str] = (),
     ) -> None:
-        """After a look: the pools, their orphans, and what is held. `unable` are the names of those
-        pools that cannot do what they are asked."""
+        """Tell of the pools, their orphans and what is held, after a look. `unable` are the names
+        of pools that cannot do what they are asked."""
         for attribute, row in self.declared().items():
             if "pool" in row.labels:
                 getattr(self, attribute).clear()
@@ -110,7 +110,7 @@ class DynamicMetrics(Metrics):
         self.pool_size.labels(name).set(report.total_bytes)
         self.pool_free.labels(name).set(report.available_bytes)
         if not unable:
-            # Nobody who asks for it could have it: no number would be true of all.
+            # An unable pool serves only some of those who ask: no number is true for all.
             self.pool_capacity.labels(name).set(capacity(pool.config, report, pool.beside))
         self.pool_warnings.labels(name).set(len(report.warnings))
         for metric, percent in (

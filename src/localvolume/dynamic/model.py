@@ -1,4 +1,4 @@
-"""What the dynamic role knows and may decide: plain frozen data, shared by its four rooms."""
+"""What the dynamic role knows and may decide: plain frozen data that its modules share."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ SourceType = Literal["local", "hostPath"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a StorageClass asks of every volume of its own, read from its parameters.
+    """What a StorageClass asks of each of its volumes, read from its parameters.
 
     `pools` limits the choice to pools of these names, `host_dirs` to pools at these directories of
-    the host (local-path's `nodePath`, OpenEBS' `BasePath`); empty: all that serve the class. The
-    templates make text from the claim (`dynamic/classes/templates.py`): `directory` the place below
-    the pool, "" for the provisioner's default; `mode`, `uid` and `gid` an octal mode and numbers.
-    `affinity_keys` are the node labels that the PersistentVolume's affinity names. `source` None:
-    `local`, and claims have no choice; else what they get unless they ask otherwise.
-    `undo_seconds` None: the pool's. `quota_graces` are OpenEBS' soft and hard grace: the limit is
-    the size and so many per cent, None no such limit; None altogether (the usual): the size itself.
+    the host (local-path's `nodePath`, OpenEBS' `BasePath`); empty: all that serve the class. Four
+    fields are templates, filled in from the claim (`dynamic/classes/templates.py`): `directory` is
+    the path below the pool ("": the provisioner's default), `mode` is octal, `uid` and `gid` are
+    numbers. `affinity_keys` are the node labels that the PersistentVolume's affinity names.
+    `source` is the default if claims may choose; None: always `local`. `undo_seconds` None: the
+    pool's. `quota_graces` are OpenEBS' soft and hard grace, in per cent on top of the size; None
+    for one: no such limit; None for both together (the usual case): the limit is the size.
     """
 
     pools: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ class Wish:
     device_class: str | None = None
     """TopoLVM's: the pool of logical volumes of that name; "": the default one."""
     option_class: str = ""
-    """TopoLVM's: by which of the pool's lvcreate option classes volumes are made."""
+    """TopoLVM's: the pool's lvcreate option class that volumes are made with."""
     undo_seconds: float | None = None
     quota_graces: tuple[float | None, float | None] | None = None
 
@@ -68,8 +68,7 @@ class ClassFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """A configured pool, the last look at it, and what the others on its filesystem do to its
-    room."""
+    """A configured pool, its last report, and what others on its filesystem do to its capacity."""
 
     config: PoolConfig
     report: PoolReport
@@ -80,12 +79,12 @@ class Pool:
 class Facts:
     """Everything a plan is made from.
 
-    `claims` (by `namespace/name`) and `volumes` (by name) carry this node's label; of the volumes
-    only the dynamic ones are here. `gone` are claims of which a live look has said that they do not
-    exist any more, by UID, and `absent` names of PersistentVolumes that a live look did not find,
-    or found to be another node's: nothing is taken away on the word of a cache. `busy` are the
-    names at which something is under way. `witnessed` is what this process itself knows of the
-    times in which removals can be undone, by the UIDs of PersistentVolumes.
+    `claims` (by `namespace/name`) and `volumes` (by name, dynamic ones only) carry this node's
+    label. `gone` are the UIDs of claims that the API server itself says are gone or not this
+    node's to serve. `absent` are the names of PersistentVolumes that it does not have, or that lie
+    on another node. Nothing is taken away on the word of a cache. `busy` are the names with an
+    action under way. `witnessed` is what this process itself knows of the times in which removals
+    can be undone, by the UIDs of PersistentVolumes.
     """
 
     node: NodeFacts
@@ -101,10 +100,10 @@ class Facts:
     gone: Collection[str] = ()
     absent: Collection[str] = ()
     named: Collection[str] = ()
-    """Names of PersistentVolumes that a live look found, a while ago at most, and that may well lie
-    here, whether or not they are among `volumes`."""
+    """Names of PersistentVolumes that the API server itself returned a short while ago and that may
+    lie here, whether or not they are in `volumes`."""
     promised: Sequence[tuple[str, Record]] = ()
-    """What is being made or grown, with the pool's name: its record may not say so yet."""
+    """Volumes being made or grown, with the pool's name: the pool's records may not say so yet."""
     busy: Collection[str] = ()
     now: Moment = NO_TIME
     witnessed: Mapping[str, Witnessed] = field(default_factory=dict)
@@ -120,7 +119,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Make(Action):
-    """Make the volume in the pool and publish it. Also ends what a crash left half made."""
+    """Make the volume in the pool and publish it. Also completes what a crash left half made."""
 
     claim: PersistentVolumeClaim
     pool: PoolConfig
@@ -154,16 +153,16 @@ class GiveBack(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask(Action):
-    """Whether the claim and the PersistentVolume are gone must be asked of the API server."""
+    """Ask the API server whether the claim and the PersistentVolume are gone."""
 
     record: Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeAway(Action):
-    """No PersistentVolume ever named the volume, or nobody ever wrote to it: it goes at once.
+    """Remove the volume at once: no PersistentVolume ever named it, or nobody ever wrote to it.
 
-    `spare`: the same claim has its volume in another pool; this one was begun and never offered.
+    `spare`: the same claim has its volume in another pool; this one was never published.
     """
 
     pool: PoolConfig
@@ -173,8 +172,7 @@ class TakeAway(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remember(Action):
-    """The PersistentVolume exists, and its record does not say so yet; or not that the volume was
-    `given` to another claim."""
+    """Record that the PersistentVolume exists, or that the volume was `given` to another claim."""
 
     pool: PoolConfig
     record: Record
@@ -184,16 +182,14 @@ class Remember(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secure(Action):
-    """A volume that we made lacks our finalizer: without it, deleting the object leaks the
-    volume.
-    """
+    """Add our finalizer to a volume that we made: without it, deleting the object leaks it."""
 
     volume: PersistentVolume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grow(Action):
-    """The claim asks for more than it has."""
+    """Grow the volume: the claim asks for more than it has."""
 
     claim: PersistentVolumeClaim
     volume: PersistentVolume
@@ -204,7 +200,7 @@ class Grow(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellGrown(Action):
-    """The volume has grown, and PersistentVolume or claim do not say so yet."""
+    """Write on the PersistentVolume and the claim that the volume has grown."""
 
     claim: PersistentVolumeClaim
     volume: PersistentVolume
@@ -213,7 +209,7 @@ class TellGrown(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete(Action):
-    """The claim is gone and the policy is Delete: delete the object; our finalizer holds it.
+    """Delete the object: its claim is gone and the policy is Delete. Our finalizer holds it.
 
     An adopted volume is given our finalizer first.
     """
@@ -223,10 +219,10 @@ class Delete(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkReleased(Action):
-    """The claim is gone: write down since when, for the time in which that can be undone.
+    """Write down since when the claim is gone, and until when that can be undone.
 
-    `period` is that time, in seconds. `again` True: it was written down, and a claim has the volume
-    again: forget it.
+    `period` is the time between, in seconds. `again` True: a claim has the volume again, so take
+    away what was written.
     """
 
     volume: PersistentVolume
@@ -236,10 +232,10 @@ class MarkReleased(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retire(Action):
-    """The object is being deleted and nobody holds it: volume to the trash, then let the object go.
+    """Move the volume to the trash, then let its object go: it is being deleted, nobody holds it.
 
     `record` None: an adopted volume that has none yet; `directory` is then where it lies.
-    `keep` True: the reclaim policy keeps the data: the object goes and the volume stays.
+    `keep` True: only the object goes; the reclaim policy keeps the data, or there is no record.
     """
 
     volume: PersistentVolume
@@ -251,7 +247,7 @@ class Retire(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purge(Action):
-    """Its PersistentVolume is gone: delete what is in the trash."""
+    """Delete the volume from the trash: its PersistentVolume is gone."""
 
     pool: PoolConfig
     record: Record
@@ -277,11 +273,10 @@ class Keep(Action):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The actions, and what room the pools of each class have once they are done (bytes).
+    """The actions, and the capacity of each class's pools once they are done (bytes).
 
-    Pools on one filesystem have one room. `largest` is the largest volume that fits into any of
-    these pools, in bytes.
-    `unfit` says of each class why some of its pools cannot serve it, "" where all can.
+    Pools on one filesystem share one capacity. `largest` is the largest volume that fits into any
+    of a class's pools, in bytes. `unfit` says why some of them cannot serve it, "" if all can.
     """
 
     actions: Sequence[Action]

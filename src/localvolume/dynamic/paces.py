@@ -1,4 +1,4 @@
-"""How long the dynamic role waits before it tries again, and between two words on its room."""
+"""How long the dynamic role waits before it tries again, and before it publishes again."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from localvolume.backends.lvm.zeroing import Zeroing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityPaces:
-    """Of what is published of the node's room, in seconds."""
+    """Waits in publishing the node's capacity, in seconds."""
 
     between: float = 1.0
-    """The least time between two writes of an object of which the later does not promise less."""
+    """The least time between two writes of an object, unless the later one promises less."""
 
     first_wait: float = 0.5
     longest_wait: float = 15.0
@@ -24,14 +24,14 @@ class CapacityPaces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicPaces:
-    """Of what is done about volumes, in seconds."""
+    """Waits in working on volumes, in seconds."""
 
     first_wait: float = 1.0
     longest_wait: float = 300.0
-    """After a failure: doubled each time, half of it at random."""
+    """Bounds of the wait after a failure: doubled each time, half of it random."""
 
     unwanted: float = 3.0
-    """How long nobody may have wanted a volume before that is believed."""
+    """How long a volume must have been wanted by nobody before that is believed."""
 
     zeroing: Zeroing = field(default_factory=Zeroing)
     """Of raw logical volumes."""

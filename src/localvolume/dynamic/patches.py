@@ -1,6 +1,6 @@
 """The patches of claims and PersistentVolumes that the dynamic role sends.
 
-`uid` and `resourceVersion` in each make the API server refuse it where the object is another one
+Each carries `uid` and `resourceVersion`, so the API server refuses it if the object is another one
 or has changed since (Kubernetes API conventions, "Concurrency control").
 """
 
@@ -16,12 +16,12 @@ from localvolume.volumes.objects import claim_of
 from localvolume.volumes.patches import bound_to
 
 _LONGEST_WHY = 1000
-"""Of how many characters of a reason a claim reminds."""
+"""How many characters of a reason are kept on the claim."""
 
 
 def given_back(claim: PersistentVolumeClaim, node_name: str, now: float, why: str) -> MergePatch:
-    """The claim without a node: the scheduler, or our controller, chooses another one, and says why
-    this one did not do where no other one does."""
+    """Take the node off the claim: the scheduler, or our controller, chooses another one. `why` is
+    kept on the claim and is told if no other node can serve it either."""
     told = f"{node_name} {written(now)}"
     return bound_to(
         claim,
@@ -35,12 +35,12 @@ def given_back(claim: PersistentVolumeClaim, node_name: str, now: float, why: st
 
 
 def released(volume: PersistentVolume, now: float | None, period: float = 0.0) -> MergePatch:
-    """Since when its claim is gone, and until when that can be undone, whatever its class says by
-    then; both with the claim's UID. None: they count no longer.
+    """Write down since when its claim is gone and until when that can be undone, whatever its class
+    says by then; both with the claim's UID. `now` None: take both away.
     """
     if now is None:
         return bound_to(volume, annotations=dict.fromkeys(marks.OF_RELEASED))
-    # In whole seconds, and never less than was promised.
+    # Whole seconds, rounded up: never less than was promised.
     times = {
         marks.RELEASED_ANNOTATION: written(now),
         marks.KEPT_ANNOTATION: written(math.ceil(now + period)),
@@ -50,7 +50,7 @@ def released(volume: PersistentVolume, now: float | None, period: float = 0.0) -
 
 
 def undone(volume: PersistentVolume) -> MergePatch:
-    """A Released volume for the claim of the same namespace and name, should there be one again."""
+    """Keep a Released volume for the next claim of the same namespace and name."""
     patch = bound_to(volume, annotations=dict.fromkeys(marks.OF_RELEASED))
     forget = {"claimRef": {"uid": None, "resourceVersion": None}}
     return MergePatch({**patch.body, "spec": forget} if volume.spec.claim_ref else patch.body)

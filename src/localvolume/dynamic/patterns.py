@@ -1,4 +1,4 @@
-"""Which volume groups the patterns of pools match on this node now: LVM is asked at each look."""
+"""Finds the volume groups that the pools' patterns match on this node: asks LVM at each look."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Asked = tuple[tuple[str, ...], tuple[str, ...]]
 def unmatched(
     configs: Sequence[PoolConfig], pools: Sequence[PoolConfig], problems: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
-    """Why classes have no pool here whose patterns match nothing: by provisioner, and by class
-    ("": any that has none). `problems` are those of Patterns."""
+    """Why classes have no pool here because its pattern matches nothing, by provisioner and class
+    ("": any other). `problems` are those of Patterns."""
     found: dict[str, dict[str, str]] = {}
     matched = {pool.of for pool in pools}
     for config in configs:
@@ -40,7 +40,7 @@ def unmatched(
 
 
 class Patterns:
-    """Use from one event loop. Where LVM cannot be asked, what it said last stays in force."""
+    """Use from one event loop. If LVM cannot be asked, its last answer stays in force."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -51,9 +51,9 @@ class Patterns:
     async def expand(
         self, configs: Sequence[PoolConfig], volumes: Sequence[PersistentVolume]
     ) -> tuple[PoolConfig, ...]:
-        """One pool for each group that matches, or that volumes say they lie in.
+        """Returns one pool for each group that matches, or that volumes say they lie in.
 
-        So a group that is missing is a pool with a problem as long as volumes are in it.
+        So a missing group stays a pool, with a problem, as long as volumes name it.
         """
         by_way: dict[Asked, list[PoolConfig]] = {}
         for config in configs:
@@ -81,7 +81,7 @@ class Patterns:
         return expanded(configs, groups, said)
 
     async def _ask(self, way: Asked) -> str:
-        """Have `_known` as it is now; why that was not possible, or ""."""
+        """Bring `_known` up to date; returns why that was not possible, or ""."""
         # Imported as needed: most agents have no logical volumes.
         from localvolume.host.lvm.commands import BadReport, Lvm, LvmFailed
         from localvolume.host.process.commandsync import on_loop

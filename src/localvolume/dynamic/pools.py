@@ -1,7 +1,7 @@
 """The pools of this node: opened as configured, looked at together, called one volume at a time.
 
-A pool whose filesystem hangs keeps its own threads and nobody else's: purges, which may take days,
-have threads for each pool.
+A pool whose filesystem hangs blocks its own threads only. Each pool has further threads for
+purges, which may take days.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 10.0
 LVM_LOOK_SECONDS = 60.0
-"""How long one look at a pool may take before the pool counts as hung; a first look at a volume
-group also mends what killed commands left."""
+"""How long one look at a pool may take before the pool counts as hung; the first look at a volume
+group also repairs what killed commands left."""
 
 CALL_SECONDS = 120.0
 """How long making, growing or removing one volume may take; formatting a large image takes long."""
@@ -48,7 +48,7 @@ R = TypeVar("R")
 class Pools:
     """The open stores, by the pool's name. Use from one event loop.
 
-    Nothing is done in a pool that is `misplaced`, which says why.
+    `misplaced` says why a pool must not be used: nothing is done in such a pool.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class Pools:
         self._reports: dict[str, PoolReport] = {}
         self._attached: set[str] = set()
         self._unattached: dict[str, Mapping[str, str]] = {}
-        """What was said of the volumes that cannot be attached, by the pool's and their names."""
+        """Why volumes cannot be attached, as it was said, by the pool's name and theirs."""
         self._stops: dict[str, threading.Event] = {}
-        """Set once it is closed, or the agent ends: what takes long there ends then."""
+        """By the pool's name. Set once it is closed or the agent ends, to end what takes long."""
         self._purgers: dict[str, Workers] = {}
-        """By the pool's name. Those of a pool that is configured otherwise stay: what hangs in it
-        hangs on."""
+        """By the pool's name. They stay when the pool is reconfigured: what hangs in it still
+        hangs."""
         self._ending = False
         self._patterns = Patterns(workers)
 
@@ -88,8 +88,8 @@ class Pools:
     def configure(self, configs: Iterable[PoolConfig], volumes: Iterable[PersistentVolume]) -> None:
         """Open what is new or changed and close what is not wanted any more.
 
-        `volumes` name the ids of the pools that they were made in: a pool without that id is not
-        the one that it was.
+        `volumes` name the ids of the pools that they were made in: a pool with another id is not
+        the same pool any more.
         """
         wanted = {config.name: config for config in configs}
         for name in list(self._configs):
@@ -107,7 +107,7 @@ class Pools:
                 self._purgers.setdefault(name, Workers(limit=PURGERS))
                 if self._ending:
                     self._stops[name].set()
-            # Counts when it is opened, and again whenever it is opened anew.
+            # Counts each time that the store is opened.
             self._stores[name].know(known.get(name, set()), places.get(name, set()))
 
     def close(self) -> None:
@@ -118,14 +118,14 @@ class Pools:
             purgers.close()
 
     def stop_purges(self) -> None:
-        """They end between two files, for good: the next agent begins them again."""
+        """End purges between two files, for good: the next agent begins them again."""
         self._ending = True
         for stop in self._stops.values():
             stop.set()
 
     def _close(self, name: str) -> None:
-        # First of all: whoever is next has the pool once nobody works in it any more, and a purge
-        # may take hours.
+        # Tell purges to stop before the store is closed: the next user gets the pool once nobody
+        # works in it any more, and a purge may take hours.
         store = self._stores.pop(name)
         self._stops.pop(name).set()
         store.close()
@@ -135,7 +135,7 @@ class Pools:
         self._unattached.pop(name, None)
 
     def _in_store(self, name: str, act: Callable[[Store], R]) -> Callable[[], R]:
-        """That, for a worker, with the store that is open now: and not once it is closed."""
+        """Wraps `act` for a worker: with the store that is open now; GoesOn once it is closed."""
         store = self._stores[name]
 
         def closed() -> bool:
@@ -148,14 +148,14 @@ class Pools:
                 return act(store)
             finally:
                 if closed():
-                    # Closed while this was on its way there, it was opened anew.
+                    # The store was closed before `act` got to it, which opened it again.
                     store.close()
 
         return call
 
     def _new_store(self, config: PoolConfig) -> Store:
         why_not = functools.partial(self._misplaced, config)
-        # Imported as needed: an agent carries only the backends that it has pools for.
+        # Imported as needed: an agent loads only the backends that it has pools for.
         match config.backend:
             case "directory":
                 from localvolume.backends.directory.backend import DirectoryBackend
@@ -179,8 +179,8 @@ class Pools:
     # --- looking -------------------------------------------------------------------------------
 
     async def look(self) -> list[Pool]:
-        """All pools as they are now, each with what those beside it have promised; one that does
-        not answer has that for a problem."""
+        """Returns all pools as they are now, each with what its neighbours have promised. If a pool
+        does not answer, that is its problem."""
         reports = await asyncio.gather(*(self._look(name) for name in self._stores))
         found = []
         for report in reports:
@@ -209,12 +209,12 @@ class Pools:
             await self._attach(name)
             report = _with_unattached(report, self._configs.get(name), self._unattached.get(name))
         if _is_useless(self._configs.get(name), report) and name in self._stores:
-            # Whoever mends it unmounts it first, which an open pool would keep them from.
+            # To repair it, people unmount it first, which an open pool would prevent.
             self._stores[name].close()
         return report
 
     async def _attach(self, name: str) -> None:
-        """After a reboot, what needs it is made usable again, before anything else is done."""
+        """Make volumes usable again after a reboot, before anything else is done."""
         try:
             attach = self._in_store(name, lambda store: store.attach_all())
             failed = await self._workers.call(f"pool {name}", CALL_SECONDS, attach)
@@ -226,7 +226,7 @@ class Pools:
             self._attached.add(name)
 
     def _say_unattached(self, name: str, failed: Mapping[str, str]) -> None:
-        """It is tried again at every look, and said when it is new."""
+        """Say what is new; attaching is tried again at every look."""
         said = self._unattached.get(name, {})
         for volume, why in failed.items():
             if said.get(volume) != why:
@@ -239,7 +239,7 @@ class Pools:
     # Both raise BackendFailed, Hung and OSError.
 
     async def call(self, pool: PoolConfig, name: str, act: Callable[[Store], R]) -> R:
-        """Do that to the volume of that name in the pool's store, which says what it can do."""
+        """Do `act` to the volume of that name, in the pool's store; Store says what there is."""
         self._check(pool)
         key = f"pool {pool.name}: {name}"
         return await self._workers.call(key, CALL_SECONDS, self._in_store(pool.name, act))
@@ -247,7 +247,7 @@ class Pools:
     async def purge(self, pool: PoolConfig, record: Record, progress: Progress) -> None:
         """Delete what is in the trash.
 
-        Raises GoesOn where the pool is configured anew meanwhile: what is left is deleted there.
+        Raises GoesOn if the pool is reconfigured meanwhile: its new store deletes what is left.
         """
         self._check(pool)
         stop = self._stops[pool.name]
@@ -277,7 +277,7 @@ class Pools:
         return report.id
 
     def host_path(self, pool: PoolConfig, record: Record) -> str:
-        """What the volume's PersistentVolume names."""
+        """The path that the volume's PersistentVolume names."""
         self._check(pool)
         return self._stores[pool.name].host_path(record)
 
@@ -296,7 +296,7 @@ def _is_useless(config: PoolConfig | None, report: PoolReport) -> bool:
 def _with_unattached(
     report: PoolReport, config: PoolConfig | None, failed: Mapping[str, str] | None
 ) -> PoolReport:
-    """With a warning of the volumes that cannot be used, where there are any."""
+    """Adds a warning to the report if there are volumes that cannot be used."""
     if config is None or not failed:
         return report
     name, why = min(failed.items())
@@ -309,7 +309,7 @@ def _with_unattached(
 
 
 def _ids_by_pool(volumes: Iterable[PersistentVolume]) -> dict[str, set[str]]:
-    """What must be found again; an Available volume that was never claimed would not matter."""
+    """The pool ids that must be found again; those of never claimed volumes would not matter."""
     found: dict[str, set[str]] = {}
     for volume in volumes:
         said = pool_of(volume)

@@ -21,24 +21,24 @@ from localvolume.volumes.objects import (
 )
 
 FRESH_SECONDS = 10.0
-"""How long an answer counts; the plan that asked for it is made anew at once."""
+"""How long an answer counts; the plan that asked for it is made again at once."""
 
 NAMED_SECONDS = 60.0
-"""For how long a PersistentVolume that was found, and that no watch of ours tells of, is not asked
-for again: nothing says that it will ever go."""
+"""How long we do not ask again for a PersistentVolume that was found but that no watch of ours
+reports: it may never go."""
 
 
 class Superseded(Exception):
-    """What the action was planned for is no longer so: plan again."""
+    """The reason for the action no longer holds: plan again."""
 
 
 @dataclass(eq=False)
 class Live:
-    """The questions; `saw(volume)` is told what the API server returned.
+    """The questions to the API server; `saw(volume)` is told what it returned.
 
     `is_elsewhere(volume)`: whether it surely lies on another node.
-    `unwanted_seconds`: how long nobody may have wanted a volume before that is believed, as a
-    request that a killed agent sent may still be on its way through the API server. `clock` gives
+    `unwanted_seconds`: how long a volume must have been wanted by nobody before that is believed: a
+    request from a killed agent may still be on its way through the API server. `clock` gives
     seconds.
     """
 
@@ -54,7 +54,7 @@ class Live:
         self._named: dict[str, float] = {}
 
     async def volume(self, volume: PersistentVolume) -> PersistentVolume:
-        """The object as it is now; Superseded where another has its name or it is gone."""
+        """The object as it is now; Superseded if it is gone or another one has its name."""
         try:
             live = await self.client.get(PERSISTENT_VOLUMES, volume.metadata.name)
         except NotThere:
@@ -83,12 +83,12 @@ class Live:
         return live
 
     async def to_be_retired(self, volume: PersistentVolume) -> PersistentVolume:
-        """The object; Superseded unless it is being deleted and nobody's any more."""
+        """The object; Superseded unless it is being deleted and nobody has it any more."""
         live = await self.volume(volume)
         name = live.metadata.name
         if live.status.phase == "Bound" or not is_being_deleted(live) or not is_finalized(live):
             raise Superseded(f"{name} is not to be removed any more")
-        # It decides whether the data goes or stays, and may be set to Retain at the last moment.
+        # The policy decides whether the data goes, and may become Retain at the last moment.
         policy = volume.spec.persistent_volume_reclaim_policy
         if live.spec.persistent_volume_reclaim_policy != policy:
             raise Superseded(f"the reclaim policy of {name} is not {policy} any more")
@@ -129,8 +129,8 @@ class Live:
             pass
         else:
             if claim_of(there) == record.claim_uid and self.is_elsewhere(there):
-                # The node was away, and another one has served the claim: by this name no volume
-                # of this node can ever be published.
+                # This node was away, and another one has served the claim: this node can never
+                # publish a volume by this name.
                 return True
             self.saw(there)
             self._named[record.name] = self.clock()
@@ -181,6 +181,6 @@ class Live:
         return set(self._named)
 
     def forget(self, name: str) -> None:
-        """What was heard of it counts no longer."""
+        """Forget what was heard of it."""
         self._unwanted.pop(name, None)
         self._named.pop(name, None)

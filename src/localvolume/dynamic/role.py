@@ -47,16 +47,16 @@ from localvolume.volumes.periods import Clock, Moment, Witness
 log = logging.getLogger(__name__)
 
 
-# What pools warn of, and what is wrong with them: said on the Node, each time anew.
+# Says on the Node what pools warn of and what is wrong with them.
 #
-# A warning is said once, in the log as well. A problem is repeated each hour on the Node, where
-# `localvolume status` reads it; in the log the role says it, once.
+# A warning is said once, also in the log. A problem is repeated on the Node each hour, where
+# `localvolume status` reads it; the role logs it once.
 
 EVENT_WARNING = "PoolWarning"
 """People must look at a pool before it becomes a problem."""
 
 EVENT_PROBLEM = "PoolProblem"
-"""A pool cannot be used, or not by all that should."""
+"""A pool cannot be used, or not by all classes that should."""
 
 _AGAIN_SECONDS = 3600.0
 
@@ -89,7 +89,7 @@ class Alerts:
         self._said = said
 
     def tell_problems(self, problems: Mapping[str, str]) -> None:
-        """Say what is wrong, by the pool's name, where that is new or was said an hour ago."""
+        """Say what is wrong, by the pool's name, if that is new or was said an hour ago."""
         now = time.monotonic()
         for name in self._problems.keys() - problems.keys():
             log.info("pool %s: its problem is gone", name)
@@ -103,10 +103,10 @@ class Alerts:
 
 
 RESYNC_SECONDS = 60.0
-"""How often everything is looked at again: sizes change without anybody's telling."""
+"""How often everything is looked at again: no watch reports that sizes change."""
 
 PROBLEM_SECONDS = 5.0
-"""How soon a pool that cannot be used is looked at again: another agent's end wakes nobody."""
+"""How soon an unusable pool is looked at again: nothing wakes us when another agent ends."""
 
 EVENT_LIMIT = "VolumeLimitEscaped"
 """A volume holds what its limit does not count."""
@@ -168,12 +168,12 @@ class DynamicRole:
         self._usage_problems: dict[str, str] = {}
         self._alerts = Alerts(self.events, self.node_name)
         self.pools: Mapping[str, tuple[PoolConfig, PoolReport]] = {}
-        """The pools as they were last looked at, by name, for whoever tells how volumes are."""
+        """The pools as they were last looked at, by name, for those that report on volumes."""
         self._problems: dict[str, str] = {}
 
     @property
     def problems(self) -> dict[str, str]:
-        """What keeps a pool ("": the whole role) from being used; ready while it is empty."""
+        """What keeps a pool ("": the whole role) from being used; the role is ready if empty."""
         refused = self.capacities.refused
         found = {"": self.loop.problem} if self.loop.problem else self._problems
         return {**found, **({"capacities": refused} if refused else {})}
@@ -181,7 +181,7 @@ class DynamicRole:
     # --- what wakes it up ----------------------------------------------------------------------
 
     def changed(self, *_: object) -> None:
-        """An object changed, or an act came to its end."""
+        """An object changed, or an act ended."""
         self.loop.wake()
 
     def mounts_changed(self) -> None:
@@ -190,7 +190,7 @@ class DynamicRole:
         self.changed()
 
     def reconfigure(self, configuration: Configuration) -> None:
-        """From the next look on, another configuration counts."""
+        """Use another configuration from the next look on."""
         self.configuration = configuration
         self._executor.say_again()
         self.changed()
@@ -214,7 +214,7 @@ class DynamicRole:
             self._pools.close()
 
     async def _look(self) -> float:
-        """In how many seconds to look again. Raises CannotLook, Hung, OSError."""
+        """Returns in how many seconds to look again. Raises CannotLook, Hung, OSError."""
         node = node_facts(self.node_name, self.nodes.items.get(self.node_name))
         if isinstance(node, str):
             self.capacities.update(None)
@@ -223,8 +223,8 @@ class DynamicRole:
         volumes = self._own_volumes().values()
         configs = await self._pools.expand(configuration.pools, volumes)
         self._pools.configure(configs, self._own_volumes().values())
-        # What ends while the pools are looked at is in neither the report nor what is under way
-        # afterwards: it counts as under way for this look, and its end calls for the next one.
+        # An action that ends while the pools are looked at is neither in the report nor under way
+        # afterwards. It counts as under way for this look; its end wakes the next one.
         busy, promised = set(self._executor.busy), self._promised()
         pools = await self._pools.look()
         self.pools = {pool.config.name: (pool.config, pool.report) for pool in pools}
@@ -265,7 +265,7 @@ class DynamicRole:
             for name, capacity in made.capacity.items()
         ]
         if not any(pool.report.taken for pool in pools):
-            # Else it is the other agent's to say, and the two would take turns.
+            # Otherwise the other agent publishes, and the two would overwrite each other.
             self.capacities.update(CapacityFacts(node, capacities))
         self._executor.begin(made, facts)
         waits = [action.again_seconds for action in made.actions if isinstance(action, Hold)]
@@ -277,7 +277,7 @@ class DynamicRole:
         return misplaced(self.own_pod.pod, pool.host_dir, pool.mount_dir)
 
     def _now(self) -> Moment:
-        """Now, by this node and by the API server; said where they are far apart."""
+        """Now, by this node's clock and the API server's; warns if they are far apart."""
         now = Moment(self.clock.day(), self.client.clock.earliest())
         if now.far_apart and not self._far_apart:
             log.warning(
@@ -288,7 +288,7 @@ class DynamicRole:
         return now
 
     def _latest(self) -> float:
-        """The latest that it can be now: what begins then is not over too early by any clock."""
+        """The latest that it can be now: by no clock does a period from then on end too early."""
         here, server = self.clock.day(), self.client.clock.latest()
         return here if server is None else max(here, server)
 
@@ -353,7 +353,7 @@ class DynamicRole:
         self.metrics.tell(pools, orphans, made.actions, unable)
 
     def _tell_of_usage(self, pools: list[Pool], facts: Facts) -> None:
-        """What a tenant does that its volume's limit does not cover is said once, on the volume."""
+        """Say once, on the volume, what its tenant does that the volume's limit does not cover."""
         wrong = {
             name: usage.problem
             for pool in pools

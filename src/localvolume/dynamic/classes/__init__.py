@@ -1,1 +1,1 @@
-"""What a StorageClass asks for: its parameters and templates, whoever they are of."""
+"""What a StorageClass asks for: its parameters and templates, in each provisioner's format."""

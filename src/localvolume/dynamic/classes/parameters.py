@@ -1,7 +1,7 @@
-"""A StorageClass's parameters and annotations, whoever's they are, read into one Wish: pure.
+"""Reads a StorageClass's parameters and annotations, in each provisioner's format: pure.
 
-Strict in every format: what is not known is a problem, for upstream passes over a misspelled
-parameter and every volume of the class is then another than was asked for.
+Strict in every format: an unknown parameter is a problem. Upstream ignores a misspelled one, and
+every volume of the class is then different from what was asked for.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Reader = Callable[[str], Field]
 
 _SOURCES: Final[Mapping[str, SourceType]] = {"local": "local", "hostpath": "hostPath"}
 _TRUTH: Final = {"true": True, "false": False, "1": True, "0": False, "t": True, "f": False}
-# A claim with none of a tenant's text in it, to find what no claim at all could have.
+# A claim without any text of a tenant, to find patterns that suit no claim at all.
 _PROBE: Final = PersistentVolumeClaim(metadata=Meta(name="x", namespace="x", uid="x"))
 
 
 def source_of(value: str) -> SourceType:
-    """local or hostPath, in whatever case. Raises ValueError."""
+    """local or hostPath; upper or lower case does not matter. Raises ValueError."""
     if value.casefold() not in _SOURCES:
         raise ValueError(f"must be local or hostPath, not {quoted(value)}")
     return _SOURCES[value.casefold()]
@@ -112,7 +112,7 @@ def owner(field: str) -> Reader:
 
 
 def _probe(pattern: str) -> str:
-    """What a pattern makes where every field of the claim is one harmless letter."""
+    """What a pattern makes if every field of the claim is one harmless letter."""
     template = templates.parse(pattern)
     plain = tuple(
         part if part.source == "text" else templates.Part("text", "x") for part in template
@@ -127,7 +127,7 @@ def _one_of(value: str, *choices: str) -> str:
     return value
 
 
-# Ours in every format that has parameters: older provisioners pass over them.
+# Ours in every format that has parameters: older provisioners ignore them.
 _OURS: Final[Mapping[str, Reader]] = {
     "enforce": lambda value: ("enforce", _one_of(value, "none", "quota") == "quota"),
     "onRemoval": _on_removal,
@@ -177,11 +177,11 @@ def read_class(
     openebs_base_path: str = "",
     openebs_base_paths: Collection[str] | None = None,
 ) -> Wish | list[str]:
-    """What the class asks of its volumes, or all that is wrong with it, one text for each.
+    """Returns what the class asks of its volumes, or its problems, one text for each.
 
-    `openebs_base_path` is where classes of OpenEBS without BasePath have their volumes
+    `openebs_base_path` is where OpenEBS classes without BasePath have their volumes
     (openebs.default_base_path), and `openebs_base_paths` are all that a class may choose from; None
-    where that is not known.
+    if that is not known.
     """
     problems: list[str] = []
     fields: dict[str, Any] = {}
@@ -207,7 +207,7 @@ def read_class(
 def read_claim(claim: PersistentVolumeClaim, class_facts: ClassFacts) -> SourceType:
     """How the claim's PersistentVolume names its directory. Raises paths.Unsafe.
 
-    Claims may choose (annotation `volumeType`) where their class has a choice: local-path's only.
+    Claims may choose (annotation `volumeType`) if their class lets them: only local-path's do.
     """
     default = class_facts.wish.source
     if default is None:
@@ -219,7 +219,7 @@ def read_claim(claim: PersistentVolumeClaim, class_facts: ClassFacts) -> SourceT
 
 
 def _local_path(storage_class: StorageClass, fields: dict[str, Any], problems: list[str]) -> None:
-    """Annotations say what the class's parameters do not."""
+    """Annotations count where the class's parameters say nothing."""
     annotations = storage_class.metadata.annotations
     for name in ("allowUnsafePathPattern", "userPattern", "groupPattern", "permPattern"):
         if name in annotations and name not in storage_class.parameters:
@@ -289,7 +289,7 @@ def _hint(name: str, readers: Mapping[str, Reader]) -> str:
 
 
 def facts_of_class(found: StorageClass, served: Served) -> ClassFacts:
-    """A class of a provisioner that is served here, as it is to be read for that."""
+    """Reads a class as the format of its provisioner, which is served here, requires."""
     wish = read_class(
         found,
         flavor=served.flavor,

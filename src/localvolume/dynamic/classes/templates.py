@@ -6,7 +6,7 @@ The part of Go's text/template that path and owner patterns use: literal text an
 trim markers (`{{-`, `-}}`). Anything else is refused by name. What a claim lacks is an error here;
 Go would write "<no value>" or nothing, and two claims would get the same path.
 
-Labels and annotations are the tenant's: what is made from them is checked by `paths`.
+Tenants write labels and annotations: `paths` checks what is made from them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Source = Literal["text", "PVName", "Name", "Namespace", "UID", "Labels", "Annota
 
 
 class BadTemplate(ValueError):
-    """The text is no template that is understood; the message says why. Correct the class."""
+    """The text is not a template that we understand; the message says why. Correct the class."""
 
 
 class MissingValue(ValueError):

@@ -1,11 +1,11 @@
-"""Which CSIStorageCapacity objects a node's room asks for: pure.
+"""Decides which CSIStorageCapacity objects publish a node's capacity: pure.
 
-One object for each StorageClass that a pool of the node serves. A volume lies in one pool: what
-fits is at most the largest room, and the scheduler compares a claim with that (maximumVolumeSize,
-where it is set). It heeds them where a CSIDriver bears the provisioner's name and says so. Our
-controller reads the same objects to route claims of Immediate classes.
+There is one object for each StorageClass that a pool of the node serves. A volume lies in one pool,
+so it is at most as large as the largest capacity; the scheduler compares a claim with that
+(maximumVolumeSize, if set). It heeds the objects only if a CSIDriver of the provisioner's name says
+so. Our controller reads the same objects to route claims of Immediate classes.
 
-What `ours` does not say yes to is nobody's business here, whatever it says about this node.
+Objects that are not `ours` are left alone, whatever they say about this node.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ DRIVER_LABEL: Final = "csi.storage.k8s.io/drivername"
 MANAGER_LABEL: Final = "csi.storage.k8s.io/managed-by"
 MANAGER: Final = "localvolume"
 
-# What a resource.Quantity is capped at; beyond it, what is read back would always differ.
+# The cap of a resource.Quantity: beyond it, what is read back would always differ.
 _MOST: Final = (1 << 63) - 1
 
 _LONGEST: Final = 1000
-"""Of how many characters of a problem the object tells."""
+"""How many characters of a problem are kept on the object."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassCapacity:
-    """A StorageClass served here, the room in bytes of each pool that serves it, and why some of
-    them cannot.
+    """A StorageClass served here, the capacity in bytes of each of its pools, and why some of them
+    cannot serve it.
 
-    Pools on one filesystem have one room. A pool with a problem has room 0: the node is known to be
-    none to choose. Without any pool the class has no object. `largest` is the largest volume that
-    fits into any of them, as a volume may not be made of just any room of a volume group; None: the
-    largest room.
+    Pools on one filesystem share one capacity. A pool with a problem has capacity 0, so that the
+    node is not chosen for it. Without any pool the class has no object. `largest` is the largest
+    volume that fits into any of the pools, as not all that is free in a volume group can always go
+    into one volume; None: the largest capacity.
     """
 
     class_name: str
@@ -51,7 +51,7 @@ class ClassCapacity:
 
 @dataclass(frozen=True, slots=True)
 class CapacityFacts:
-    """All that is to be published of a node: of classes of both binding modes."""
+    """All that is to be published for a node, for classes of both binding modes."""
 
     node: NodeFacts
     classes: Sequence[ClassCapacity]
@@ -69,7 +69,7 @@ class Desired:
 
     @property
     def sizes(self) -> dict[str, str]:
-        """The only fields that can be changed, as the API names them; and annotations."""
+        """The only fields besides annotations that can be changed, as the API names them."""
         return {"capacity": quantity(self.capacity), "maximumVolumeSize": quantity(self.maximum)}
 
 
@@ -83,7 +83,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create(Action):
-    """Make the object under that name."""
+    """Create the object under that name."""
 
     name: str
     desired: Desired
@@ -99,13 +99,13 @@ class Patch(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete(Action):
-    """Take this very object away, unless it changed."""
+    """Delete this very object, unless it changed."""
 
     object: CSIStorageCapacity
 
 
 def object_name(node_name: str, class_name: str, number: int = 0) -> str:
-    """The same at every start, so that a crash makes no twins; others for a name that is taken."""
+    """The same at every start, so that a crash makes no twins; `number` others if it is taken."""
     text = "/".join([marks.node_key(node_name), class_name, *([str(number)] if number else [])])
     return f"csisc-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
@@ -118,7 +118,7 @@ def ours(thing: CSIStorageCapacity, node_name: str) -> bool:
 
 
 def desired_objects(classes: Sequence[ClassCapacity]) -> dict[str, Desired]:
-    """By the class's name. Rounded down: never more than there is, and steady in small changes."""
+    """By class name. Rounded down: never more than there is, and small changes cause no write."""
     return {
         capacity.class_name: Desired(
             capacity.class_name,
@@ -135,15 +135,15 @@ def desired_objects(classes: Sequence[ClassCapacity]) -> dict[str, Desired]:
 def plan_objects(
     facts: CapacityFacts, existing: Collection[CSIStorageCapacity], taken: Collection[str] = ()
 ) -> list[Action]:
-    """Every action, by class; those of one class are to be done in their order.
+    """Returns all actions, grouped by class; those of one class must be done in order.
 
-    `existing` are the objects seen in the agent's namespace; `taken` are names at which there are
-    others that are not to be seen there.
+    `existing` are the objects seen in the agent's namespace; `taken` are the names of others in it
+    that are not among them.
     """
     node, actions = facts.node, list[Action]()
     wanted = desired_objects(facts.classes)
     found: dict[str, list[CSIStorageCapacity]] = {key: [] for key in wanted}
-    # Who has a name: one of our classes, or nobody of ours.
+    # Which of our classes has a name; None: the object is not ours.
     holders: dict[str, str | None] = dict.fromkeys(taken)
     for thing in existing:
         if ours(thing, node.name) and not thing.metadata.deletion_timestamp:
@@ -177,7 +177,7 @@ def _of_class(
             fit.append(thing)
     if not fit:
         number = 0
-        # What this class itself has was deleted right before.
+        # The names that this class itself has are freed by the deletions before.
         while holders.get(name := object_name(node.name, key, number), key) != key:
             number += 1
         reason = "the class is served here and has no such object"
@@ -188,14 +188,14 @@ def _of_class(
 
 
 def shrinks(before: Desired | None, after: Desired | None) -> bool:
-    """Whether less is to be promised than before: what must be known at once. None: nothing."""
+    """Whether less is promised than before, which must be published at once. None: nothing is."""
     if before is None or after is None:
         return before is not None
     return after.capacity < before.capacity or after.maximum < before.maximum
 
 
 def manifest(create: Create, node: NodeFacts, namespace: str) -> dict[str, Any]:
-    """The object to create (Kubernetes API, storage/v1 CSIStorageCapacity); goes with its Node."""
+    """The object to create (Kubernetes API, storage/v1 CSIStorageCapacity), owned by its Node."""
     return {
         "metadata": {
             "name": create.name,
@@ -222,12 +222,12 @@ def notes(desired: Desired) -> dict[str, str]:
 
 
 def driver_label(provisioner: str) -> str:
-    """The provisioner as a label's value; shortened with a hash where it makes none."""
+    """The provisioner as a label's value; shortened with a hash if it is not a valid one."""
     return marks.node_key(provisioner.replace("/", "_"))
 
 
 def _mismatch(thing: CSIStorageCapacity, desired: Desired, node: NodeFacts) -> str:
-    """What is wrong with an object and cannot, or not safely, be changed; "" for nothing."""
+    """What is wrong with an object and cannot be changed, or not safely; "" if nothing is."""
     topology = thing.node_topology
     if topology is None or topology.match_labels != _topology(node) or topology.match_expressions:
         return f"it is not about the nodes with the hostname {node.hostname}"
@@ -239,7 +239,7 @@ def _mismatch(thing: CSIStorageCapacity, desired: Desired, node: NodeFacts) -> s
 
 
 def _difference(thing: CSIStorageCapacity, desired: Desired) -> str:
-    """How the sizes, or what is said of a problem, differ; "" where they do not."""
+    """How the sizes, or what is said of a problem, differ; "" if they do not."""
     said = {"capacity": thing.capacity, "maximumVolumeSize": thing.maximum_volume_size}
     differences = [
         f"{field} is {said[field] or 'not set'} and should be {wanted}"

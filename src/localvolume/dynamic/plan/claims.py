@@ -1,7 +1,7 @@
 """The rules for claims: whose they are, whether they can be served here, and from which pool.
 
-The external-provisioner contract (sig-storage-lib-external-provisioner, "shouldProvision" and
-"provisionClaimOperation"), as rules of which the first answer counts.
+They follow the external-provisioner contract (sig-storage-lib-external-provisioner,
+"shouldProvision" and "provisionClaimOperation"). The first rule that answers counts.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def served(world: World, claim: Claim) -> Action | None:
     return None
 
 
-# --- what was begun is ended before anything is asked anew -------------------------------------
+# --- what was begun is completed before anything else ------------------------------------------
 
 
 def begun(world: World, claim: Claim) -> Action | None:
@@ -115,7 +115,7 @@ def begun(world: World, claim: Claim) -> Action | None:
         return None
     if len(found) > 1 and not all(never_published(one.record) for one in found):
         return Hold(key=_key(claim), reason="two pools have a record of it", claim=claim)
-    # Of two that were offered, nobody has one as yet: the other goes once this one is published.
+    # If two were offered, nobody has either yet: the other goes once this one is published.
     pool, record = most_advanced_last(found)[-1]
     if pool.report.problem:
         reason = f"it was begun in pool {pool.config.name}: {pool.report.problem}"
@@ -181,7 +181,7 @@ def unlabelled(world: World, claim: Claim) -> Action | None:
 
 
 def others_turn(world: World, claim: Claim) -> Action | None:
-    """As long as an earlier agent of this node is there, the claim is in its hands."""
+    """An earlier agent of this node deals with the claim as long as it is there."""
     class_facts = world.class_of(claim)
     for pool in world.facts.pools:
         if pool.report.taken and is_for(pool, class_facts):
@@ -218,7 +218,7 @@ def _fits(world: World, class_facts: ClassFacts, pool: Pool) -> int:
 
 
 def _lack(world: World, class_facts: ClassFacts, pool: Pool, most: int) -> str:
-    """Why there is too little room for a volume of so many bytes, "" where there is enough."""
+    """Why the pool has too little capacity for a volume of `most` bytes, "" if it has enough."""
     capacity, needed = world.capacity[pool.config.name], rounded(pool, most)
     fits = _fits(world, class_facts, pool)
     if capacity < needed:
@@ -232,7 +232,7 @@ def _lack(world: World, class_facts: ClassFacts, pool: Pool, most: int) -> str:
 
 
 def _shared(pool: Pool) -> str:
-    """Of what there is no more room, where others have a part in it."""
+    """Names the pools that share the capacity, if any do."""
     names = ", ".join(f"pool {name}" for name in pool.beside.names)
     return f" on the filesystem that it shares with {names}" if names else ""
 
@@ -302,7 +302,7 @@ def is_for(pool: Pool, class_facts: ClassFacts) -> bool:
 
 
 def _is_device_class(pool: Pool, wish: Wish) -> bool:
-    """Whether TopoLVM's parameter means the pool, or the lack of it does."""
+    """Whether TopoLVM's parameter, or the lack of it, means the pool."""
     config, lvm = pool.config, pool.config.lvm
     if wish.device_class:
         return lvm is not None and wish.device_class in (config.name, config.of)
@@ -313,7 +313,7 @@ def _is_device_class(pool: Pool, wish: Wish) -> bool:
 
 
 def is_enforced(pool: Pool, class_facts: ClassFacts) -> bool:
-    """Whether the size of such a volume is to be enforced; a logical volume has no other."""
+    """Whether the size of such a volume is to be enforced; that of a logical volume always is."""
     if pool.config.backend == "lvm":
         return True
     if class_facts.wish.enforce is None:
@@ -322,8 +322,8 @@ def is_enforced(pool: Pool, class_facts: ClassFacts) -> bool:
 
 
 def is_counted(pool: Pool, class_facts: ClassFacts) -> bool:
-    """Whether room is accounted for: where sizes mean nothing, as with the tools we replace, a
-    claim for more than there is must be served as it was by them."""
+    """Whether capacity is accounted for. Where sizes mean nothing, as with the tools we replace, a
+    claim for more than there is must be served, as they did."""
     return pool.config.flavor == "native" or is_enforced(pool, class_facts)
 
 
@@ -377,7 +377,7 @@ def _has_option_class(pool: Pool, name: str) -> bool:
 
 
 def _limits(class_facts: ClassFacts, size: int) -> tuple[int | None, int | None]:
-    """The soft and hard limit, in bytes, where the class wants others than the size."""
+    """The soft and hard limit, in bytes, if the class wants others than the size."""
     if class_facts.wish.quota_graces is None:
         return None, None
     soft, hard = (limit_bytes(size, grace) for grace in class_facts.wish.quota_graces)
@@ -439,7 +439,7 @@ def _bound(world: World, claim: Claim) -> Action:
             reason="the volume has grown",
             claim=claim,
             volume=volume,
-            # Logical volumes are rounded up: what it has is told, not what was asked for.
+            # The size that it has, not the one asked for: logical volumes are rounded up.
             size_bytes=record.size_bytes,
         )
     return _grow(world, claim, Found(pool, record), asked)
@@ -456,7 +456,7 @@ def _grow(world: World, claim: Claim, found: Found, asked: int) -> Action:
         return _cannot_grow(claim, f"pool {pool.config.name}: {why}")
     more = rounded(pool, most_of(grown_to(record, asked))) - most_of(record)
     if not is_full(pool.report):
-        # An attempt that ended early has it already: it is missing from the room that is left.
+        # An attempt that ended early has it already: the capacity that is left lacks it.
         more = max(0, more - begun_bytes(pool, key))
     left = world.capacity[pool.config.name]
     if (record.enforced or pool.config.flavor == "native") and left < more:

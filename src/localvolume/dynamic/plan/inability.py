@@ -1,8 +1,8 @@
 """Which pools cannot do what they are asked, and why: pure.
 
-Such a pool can be opened, and what lies in it is served. But sizes are to be enforced there, and
-its filesystem or its kernel cannot: no claim that asks for that gets a volume. Whoever asks for
-none is served, so a pool is judged by its own word and by the classes that may use it.
+Such a pool can be opened, and its volumes are served. But it is to enforce sizes, and its
+filesystem or kernel cannot, so no claim that asks for that gets a volume. Other claims are served:
+a pool is therefore judged by its own configuration and by the classes that may use it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from localvolume.dynamic.plan.claims import is_enforced, is_for, unfit, why_unen
 def inabilities(pools: Sequence[Pool], classes: Iterable[ClassFacts]) -> Mapping[str, str]:
     """Why pools cannot serve whom they should, by the pool's name; those that can are left out.
 
-    A pool that has no problem of its own to begin with: one with a problem can do nothing at all.
+    Pools that have a problem of their own are left out too: they can do nothing at all.
     """
     valid = [one for one in classes if not one.problem]
     found = {}
@@ -26,7 +26,7 @@ def inabilities(pools: Sequence[Pool], classes: Iterable[ClassFacts]) -> Mapping
         asking = [one for one in valid if is_for(pool, one)]
         refused = [one for one in asking if is_enforced(pool, one)]
         if not pool.config.enforce:
-            # Its administrator said so: a class that wants more may have it from another pool.
+            # As its administrator wants: another pool may serve a class that asks for more.
             refused = [one for one in refused if not _is_served(pools, one)]
         if refused or (pool.config.enforce and not asking):
             found[pool.config.name] = _text(pool, asking, refused)
@@ -38,7 +38,7 @@ def _is_served(pools: Iterable[Pool], class_facts: ClassFacts) -> bool:
 
 
 def _text(pool: Pool, asking: Sequence[ClassFacts], refused: Sequence[ClassFacts]) -> str:
-    """With the classes, where others are served."""
+    """Names the classes if others are served."""
     names = ", ".join(sorted(one.name for one in refused))
     if len(refused) == len(asking):
         return why_unenforced(pool)

@@ -15,8 +15,8 @@ from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """One of them. `place` is below the pool; `name` that of the PersistentVolume it was made for,
-    "" where no record tells."""
+    """One of them. `place` is below the pool; `name` is the PersistentVolume that it was made for,
+    "" if no record says."""
 
     pool: str
     place: str
@@ -30,11 +30,11 @@ def orphans_of(
     volumes: Mapping[str, PersistentVolume],
     claims: Iterable[PersistentVolumeClaim],
 ) -> list[Orphan]:
-    """Of all pools that could be read; `volumes` are the PersistentVolumes there are, by name, and
-    `claims` the claims.
+    """Lists the orphans of all pools that could be read. `volumes` are all PersistentVolumes, by
+    name, and `claims` all claims.
 
-    What is being made, published or purged is none: it ends by itself. Nor is what a
-    PersistentVolume of an older provisioner names, of which no record tells.
+    What is being made, published or purged is not an orphan: that ends by itself. Nor is what an
+    older provisioner's PersistentVolume names, although it has no record.
     """
     found = []
     served = {claim.metadata.uid for claim in claims if not claim.spec.volume_name}
@@ -56,8 +56,8 @@ def orphans_of(
         for record in pool.report.records.values():
             if record.state != "offered" or _is_named(pool, record, volumes.get(record.name)):
                 continue
-            # Without a UID it is perhaps being published; afterwards nothing is known to be on its
-            # way, and where it may hold data it is not taken away.
+            # Without a UID it may be about to be published for its claim. If that is gone, nothing
+            # is on its way, and what may hold data is not taken away.
             if record.volume_uid or record.claim_uid not in served:
                 path = _place(record)
                 found.append(Orphan(name, path, record.name, record.claim, record.size_bytes))
@@ -65,7 +65,7 @@ def orphans_of(
 
 
 def _is_named(pool: Pool, record: Record, volume: PersistentVolume | None) -> bool:
-    """Whether that PersistentVolume of its name is of the very record."""
+    """Whether that PersistentVolume of the record's name is the record's own."""
     said = pool_of(volume) if volume is not None else None
     if said is None or record.volume_uid:
         return volume is not None
@@ -82,7 +82,7 @@ def _place(record: Record) -> str:
 def places_of_adopted(
     configs: Sequence[PoolConfig], volumes: Iterable[PersistentVolume]
 ) -> dict[str, set[str]]:
-    """Where volumes lie that say no pool of ours, below their pools, by the pool's name."""
+    """The paths, by the pool's name, of volumes that do not say in which pool they lie."""
     places: dict[str, set[str]] = {}
     for volume in volumes:
         path = relative_place(volume, configs) if pool_of(volume) is None else ""

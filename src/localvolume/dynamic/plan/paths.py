@@ -1,11 +1,11 @@
-"""Where in its pool a volume lies, and whose it is: pure, from what classes and tenants wrote.
+"""Decides where in its pool a volume lies and who owns it, by what classes and tenants wrote: pure.
 
-Names, labels, annotations and patterns decide it, and tenants write most of them. Whatever they
-write, the result is a place strictly below the pool, not in what is ours there, and nobody else's:
-without `allowUnsafePathPattern` it is at or below `<namespace>/<name>` of the claim, and with it,
-`conflicts` still keeps it apart from every other volume.
+Names, labels, annotations and patterns decide this, and tenants write most of them. Whatever they
+write, the result is a path strictly below the pool, outside our own directory, that no other volume
+uses: without `allowUnsafePathPattern` it is at or below `<namespace>/<name>` of the claim, and with
+it, `conflicts` still keeps it apart from every other volume.
 
-Nothing here looks at the disk; links are dealt with where the path is used.
+Nothing here looks at the disk; the code that uses the path deals with links.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from localvolume.volumes.marks import (
 _LONGEST_NAME: Final = 255
 _MODE: Final = re.compile(r"0?[0-7]{3,4}")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-# The highest would be -1, which chown takes for "leave it as it is".
+# 2**32 - 1 would be -1, which chown takes for "leave it as it is".
 _HIGHEST_ID: Final = 2**32 - 2
 _HIGHEST_MODE: Final = 0o3777
 
@@ -54,15 +54,15 @@ class Owner:
 
 
 def directory_of(wish: Wish, flavor: Flavor, claim: PersistentVolumeClaim, pv_name: str) -> str:
-    """The volume's place below its pool, with "/" between its parts. Raises Unsafe."""
+    """The volume's path below its pool, with "/" between its parts. Raises Unsafe."""
     meta = claim.metadata
     for what, name in (("namespace", meta.namespace), ("name", meta.name), ("volume", pv_name)):
-        # The API server sees to it; a "/" or ".." here would be another claim's place.
+        # The API server ensures this; a "/" or ".." here would lead to another claim's volume.
         if fault := names.fault_of_object_name(name):
             raise Unsafe(f"{name!r} is no name of a claim's {what}: it {fault}")
     if not wish.directory:
         if flavor == "local-path":
-            # What is cut off is not missed: the first part alone is unique.
+            # Cutting it off does no harm: the first part alone is unique.
             return f"{pv_name}_{meta.namespace}_{meta.name}"[:_LONGEST_NAME]
         return pv_name
     path = _rendered(wish.directory, claim, pv_name)
@@ -88,9 +88,9 @@ def owner_of(wish: Wish, claim: PersistentVolumeClaim, pv_name: str) -> Owner:
 
 
 def conflicts(path: str, others: Iterable[str]) -> str | None:
-    """Why `path` cannot be a volume's beside those at `others`; None where it can.
+    """Why `path` cannot be a volume's beside those at `others`; None if it can.
 
-    It must not be one of them, hold one or lie in one. Continues "the directory x ...".
+    It must not be one of them, hold one or lie in one. The text continues "the directory x ...".
     """
     for other in others:
         if not other:
@@ -107,9 +107,9 @@ def conflicts(path: str, others: Iterable[str]) -> str | None:
 def relative_place(
     volume: PersistentVolume, pools: Sequence[PoolConfig]
 ) -> tuple[PoolConfig, str] | str:
-    """The pool and the place below it of a volume that another provisioner made, or why none.
+    """The pool, and the path below it, of a volume that another provisioner made; or why none.
 
-    Only pools of the provisioner that the PersistentVolume says made it are looked at.
+    Looks only at pools of the provisioner that, as the PersistentVolume says, made it.
     """
     spec = volume.spec
     if (spec.local is None) == (spec.host_path is None):
@@ -139,7 +139,7 @@ def is_surely_elsewhere(
 ) -> bool:
     """Whether the volume lies on another node than this one, which has the pools of those ids.
 
-    Its label, its affinity and its pool must all say so: any one alone may have been written by
+    Its label, its affinity and its pool must all say so: each one alone may have been written by
     hand, or be shared.
     """
     meta = volume.metadata
@@ -168,12 +168,12 @@ def _rendered(text: str, claim: PersistentVolumeClaim, pv_name: str) -> str:
 
 
 def fault_of_path(path: str) -> str:
-    """What is wrong with a place below a pool, "" if nothing is; continues "x, which ..."."""
+    """What is wrong with a path below a pool, "" if nothing is; continues "x, which ..."."""
     if path.startswith("/"):
         return "is absolute: it must lie below the pool"
     if fault := _fault_of_parts(path):
         return fault
-    # What the pool itself takes; told before, so that no class is taken whose volumes never are.
+    # The pool itself checks this too. Here it refuses a class whose volumes could never be made.
     return fault_of_directory(path) or ""
 
 

@@ -13,16 +13,16 @@ from localvolume.kube.objects import PersistentVolumeClaim
 from localvolume.volumes import claims
 
 UNCOUNTED = 1 << 60
-"""The room that is published where none is accounted for: as much as any claim may ask."""
+"""The capacity that is published where none is accounted for: as much as any claim may ask for."""
 
 
 def plan(facts: Facts) -> Plan:
-    """One action for each claim, PersistentVolume and record, at most one of which is no Keep for a
-    name; what is under way (`busy`) is left out. Older claims are served first.
+    """Returns one action for each name that a claim, PersistentVolume or record has, without those
+    that are under way (`busy`). Older claims are served first.
     """
     world = World(facts)
     actions: dict[str, Action] = {}
-    # What goes first makes room first, and what its object says counts before what a claim wants.
+    # Volumes are judged first: what an object says counts before what a claim wants.
     for name, volume in facts.volumes.items():
         actions[name] = judge_volume(world, volume)
     for claim in sorted(facts.claims.values(), key=_age):
@@ -33,12 +33,12 @@ def plan(facts: Facts) -> Plan:
             actions[action.key] = action
     for found in world.all_records():
         name = found.record.name
-        # Where nobody here wants what the record tells of, the claim went to another node.
+        # If nobody here wants what the record tells of, the claim went to another node.
         idle = isinstance(actions.get(name), Keep)
         if name not in actions or (idle and name not in facts.volumes):
             actions[name] = judge_record(world, found)
     for name, action in list(actions.items()):
-        # Never in place of what is to be done: one that cannot be taken away would block that.
+        # A spare never replaces what is to be done: if it cannot be taken away, it would block it.
         idle = isinstance(action, Ask | Hold | Keep)
         if idle and (spare := judge_spares(world, name)) is not None:
             actions[name] = spare
@@ -49,9 +49,9 @@ def plan(facts: Facts) -> Plan:
 
 
 def capacity_of_classes(world: World) -> dict[str, tuple[int, ...]]:
-    """For each class that this node has pools for: the room in each of them, in bytes.
+    """For each class that this node has pools for: the capacity of each of them, in bytes.
 
-    Pools on one filesystem have the same room, and it is there once.
+    Pools on one filesystem share one capacity, which is listed once.
     """
     return _by_class(world, lambda pool, _: world.capacity[pool.config.name])
 
@@ -85,7 +85,7 @@ def _by_class(
 
 
 def unfit_of_classes(world: World) -> dict[str, str]:
-    """For each of the same classes: why some of its pools cannot serve it, "" where all can."""
+    """For each of the same classes: why some of its pools cannot serve it, "" if all can."""
     found: dict[str, str] = {}
     for name, class_facts in world.facts.classes.items():
         pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]

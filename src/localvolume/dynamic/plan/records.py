@@ -1,4 +1,4 @@
-"""The rules for what lies in a pool without a PersistentVolume: ended, taken away, or an orphan."""
+"""The rules for what lies in a pool without a PersistentVolume: purged, taken away, or orphaned."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ ORPHAN = "no PersistentVolume names it, and it may hold data"
 
 
 def judge_record(world: World, found: Found) -> Action:
-    """The one action that a record without a PersistentVolume and without a claim of ours calls
-    for.
+    """The one action for a record that has neither a PersistentVolume nor a claim of ours.
 
-    Nothing is taken away on the word of a cache: that the claim is gone and that there is no
-    PersistentVolume must have been heard from the API server itself. What is in the trash already
-    was put there on such a word.
+    Nothing is taken away on the word of a cache: the API server itself must have said that the
+    claim is gone and that there is no PersistentVolume. What is in the trash already was put there
+    on its word.
     """
     pool, record = found
     if pool.report.problem:
         return Keep(key=record.name, reason=f"pool {pool.config.name}: {pool.report.problem}")
     twice = world.records_of(record.name)
-    # What lies in the trash goes, whatever was begun under its name and could not be taken away.
+    # What lies in the trash goes, even if what was begun under its name cannot be taken away.
     trashed = [one for one in twice if one.record.state == "removed"]
     spares = [one for one in twice if never_published(one.record)]
     sure = not any(one.pool.report.problem for one in twice)
@@ -61,11 +60,11 @@ def never_published(record: Record) -> bool:
 
 
 def judge_spares(world: World, name: str) -> Action | None:
-    """What a pool that was away while its volume was made elsewhere still has of it.
+    """Takes away what a pool still has of a volume that was made elsewhere while the pool was away.
 
-    Nobody was ever told of what was not offered. What was offered may be taken away, as long as
-    nobody ever wrote to it, once the PersistentVolume names another pool, which knows its UID: a
-    claim is bound only once. What else was offered is for people to look at.
+    Nobody was ever told of what was not offered. What was offered but never published may be taken
+    away once the PersistentVolume names another pool, which knows its UID: a claim is bound only
+    once. Anything else that was offered is for people to look at.
     """
     found = world.records_of(name)
     if len(found) < 2 or any(pool.report.problem for pool, _ in found):

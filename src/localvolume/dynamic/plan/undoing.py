@@ -1,9 +1,9 @@
-"""Until when a volume whose claim is gone can be had again: one rule, of the agent and of `why`.
+"""Until when a volume whose claim is gone can be had again: one rule, for the agent and for `why`.
 
-Whether that time is over is for `volumes.periods` to say.
+`volumes.periods` says whether that time is over.
 
 What was promised when the volume was marked is written on the object and holds whatever becomes of
-its class: a class is deleted and made anew to change it, or goes with its release.
+its class: people recreate a class to change it, or it goes with its Helm release.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ _AT_ONCE = "delete the PersistentVolume to have its volume removed now"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undo:
-    """`since`: when its claim was missed first, None where that is not written down. `until`:
-    before that it is not removed, None where nothing says a time yet; both in seconds since the
-    epoch. `period`: the seconds that are in force now, None where they are the pool's and that is
-    not known. `problem`: why it is not removed afterwards either, and what is to be done about
-    that; "" where it is.
+    """`since`: when its claim was first missed, None if that is not written down. `until`: it is
+    not removed before that, None if nothing says a time yet; both in seconds since the epoch.
+    `period`: the seconds that are in force now, None if they are the pool's and that is not known.
+    `problem`: why it is not removed afterwards either, and what to do about it; "" if it is.
     """
 
     since: float | None
@@ -38,7 +37,7 @@ class Undo:
 
     @property
     def marked(self) -> bool:
-        """Since when its claim is gone is written down."""
+        """Whether it is written down since when its claim is gone."""
         return self.since is not None
 
 
@@ -48,7 +47,7 @@ def undo_of(
     """What holds for a Released volume. `class_facts` None: its class is gone, or is served by
     somebody else now; `pool_seconds` None: what its pool says is not known.
 
-    The longest counts of what was promised and what is in force. Where nobody can tell, it stays.
+    The longer counts of what was promised and what is in force. If nobody can tell, it stays.
     """
     since, promised = released_since(volume), _promised_until(volume)
     name = one_line(volume.spec.storage_class_name)
@@ -56,8 +55,8 @@ def undo_of(
         return Undo(since=since, problem=promised)
     if class_facts is None and promised is not None:
         return Undo(since=since, until=promised)
-    # A class may be gone before one claim of its volumes is. What an older provisioner made was
-    # made under no such promise: it goes as its pool says, unless somebody was told a time.
+    # A class may go before the claims of its volumes do. An older provisioner made its volumes
+    # without such a promise: they go as the pool says, unless a time was written down.
     if class_facts is None and (since is not None or pool_of(volume) is not None):
         problem = f"its class {name} is gone, which said how long its removal can be undone"
         return Undo(since=since, problem=f"{problem}: create the class again, or {_AT_ONCE}")
@@ -74,16 +73,16 @@ def undo_of(
 
 
 def released_since(volume: PersistentVolume) -> float | None:
-    """When its claim was missed first, in seconds since the epoch; None where that is not known.
+    """When its claim was first missed, in seconds since the epoch; None if that is not known.
 
-    What was written down of an earlier claim says nothing of this one.
+    What was written down for an earlier claim says nothing about this one.
     """
     since, _, uid = volume.metadata.annotations.get(marks.RELEASED_ANNOTATION, "").partition(" ")
     return moment(since) if uid == claim_of(volume) else None
 
 
 def _promised_until(volume: PersistentVolume) -> float | str | None:
-    """The end that was written down; None where none was for this claim, a text what is wrong."""
+    """The end that was written down; None if none was for this claim, a text if it is wrong."""
     text = volume.metadata.annotations.get(marks.KEPT_ANNOTATION)
     if text is None:
         return None
@@ -96,8 +95,8 @@ def _promised_until(volume: PersistentVolume) -> float | str | None:
 
 
 def marks_of(volumes: Iterable[PersistentVolume]) -> dict[str, str]:
-    """What is written down of the claims that are gone, by the volume's UID: a beginning each, of
-    which a process remembers when it saw it."""
+    """Since when claims are gone, as written down, by the volume's UID. A process remembers when it
+    first saw each."""
     return {
         volume.metadata.uid: volume.metadata.annotations[marks.RELEASED_ANNOTATION]
         for volume in volumes

@@ -37,21 +37,20 @@ from localvolume.volumes.objects import (
     phase_of,
 )
 
-# Whose a volume was, as its pool remembers it: against an API server that was set back. Pure.
+# Which claims had a volume, as its pool remembers: against an API server that was set back. Pure.
 #
-# A volume outlives its claim where that is undone, or where somebody empties claimRef. Its record
-# has all claims that it was given to, in their order. An object that names an earlier one comes
-# from a backup of etcd, and what it says of the end of that claim says nothing of what lies there
-# now.
+# A volume outlives its claim if the removal is undone, or if somebody empties claimRef. Its record
+# has all claims that it was given to, in order. An object that names an earlier one comes from a
+# backup of etcd: the end of that claim says nothing about the data that is there now.
 
 NOBODY: Final = "nobody"
-"""In place of a claim's UID: it is kept for whoever claims it next."""
+"""In place of a claim's UID: the volume is kept for the next claim."""
 
 
 def newly_given(world: World, volume: PersistentVolume, record: Record) -> str:
-    """To whom the volume was given that its record does not have as the last one yet; or ""."""
+    """The claim's UID, or NOBODY, if the record does not have that as its last one yet; or ""."""
     known, uid = _known(record), claim_of(volume)
-    # What goes needs no such note, and must go where there is no room to write one.
+    # A volume that goes needs no such note, and must go even if the disk is too full for one.
     if not known or is_being_deleted(volume):
         return ""
     if not uid:
@@ -76,7 +75,7 @@ def set_back(volume: PersistentVolume, record: Record) -> str:
 
 
 def _known(record: Record) -> tuple[str, ...]:
-    """The UIDs in their order; empty for a volume that another provisioner made."""
+    """The UIDs in order; empty for a volume that another provisioner made."""
     return (record.claim_uid, *record.given) if record.claim_uid else ()
 
 
@@ -91,7 +90,7 @@ def judge_volume(world: World, volume: Volume) -> Action:
 
 
 def _hold(volume: Volume, reason: str, event: str = EVENT_FAILED_DELETE) -> Hold:
-    """Said aloud only where somebody waits for something to happen to it."""
+    """With an Event only if somebody waits for something to happen to the volume."""
     waits = is_being_deleted(volume) or phase_of(volume) in ("Released", "Failed")
     return Hold(
         key=volume.metadata.name, reason=reason, volume=volume, event=event if waits else ""
@@ -144,8 +143,8 @@ def other_volume(world: World, volume: Volume) -> Action | None:
 
 
 def _without_spares(world: World, volume: Volume) -> list[Found]:
-    """The records of its name. Those that tell of nothing anybody ever had are left out where the
-    pool that it names has one: they are nobody's business but their own."""
+    """The records of its name. If the pool that it names has one, those of other pools that were
+    never published are left out: `judge_spares` takes care of them."""
     said, found = pool_of(volume), world.records_of(volume.metadata.name)
     home = [one for one in found if said and one.pool.config.name == said[0]]
     return [one for one in found if not home or one in home or not never_published(one.record)]
@@ -185,13 +184,13 @@ def going(world: World, volume: Volume) -> Action | None:
 
 
 def never_bound(volume: Volume, claim: PersistentVolumeClaim) -> bool:
-    """Whether the claim never had the volume made for it, nor ever will: what is being deleted is
-    not bound any more, and without its end the claim would wait for ever."""
+    """Whether the claim never had the volume made for it, nor ever will: an object that is being
+    deleted is not bound any more. Unless it goes, the claim waits forever."""
     return phase_of(volume) in ("Pending", "Available") and not claim.spec.volume_name
 
 
 def _retire(world: World, volume: Volume) -> Action:
-    # Also where claimRef was emptied: it was made for a claim, which may have left data.
+    # Also if claimRef was emptied: the volume was made for a claim, which may have left data.
     kept = volume.spec.persistent_volume_reclaim_policy != "Delete"
     reason, name, directory = "its object is being deleted", volume.metadata.name, ""
     pool: Pool | None = None
@@ -219,7 +218,7 @@ def _retire(world: World, volume: Volume) -> Action:
 
 
 def _home_of_adopted(world: World, volume: Volume) -> tuple[Pool, str] | str:
-    """The pool and the place that can be relied on now, or why none can."""
+    """The pool, and the path below it, that can be relied on now; or why none can."""
     home = world.place_of_adopted(volume)
     if isinstance(home, str):
         return home
@@ -232,7 +231,7 @@ def _home_of_adopted(world: World, volume: Volume) -> tuple[Pool, str] | str:
     for other, record in world.records_of(name):
         if other is not pool or record.directory != directory:
             return f"pool {other.config.name} has a record of it at {record.directory!r}"
-    # What else lies there may be somebody's still, and would go with it.
+    # Other volumes there may still be in use, and would go with it.
     others = world.places_of_others(pool.config.name, name)
     if conflict := conflicts(directory, others):
         return f"its directory {directory!r} {conflict}"
@@ -265,7 +264,7 @@ def released(world: World, volume: Volume) -> Action | None:
 
 
 def _in_time(world: World, volume: Volume) -> Action | None:
-    """While its removal can still be undone, and where nobody can tell for how long."""
+    """The action while its removal can still be undone, or if nobody can tell for how long."""
     class_facts = world.facts.classes.get(volume.spec.storage_class_name)
     undo = undo_of(volume, class_facts, _pool_seconds(world, volume))
     left = _left(world, volume, undo)

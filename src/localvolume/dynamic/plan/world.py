@@ -31,7 +31,7 @@ class World:
             name: capacity(pool.config, pool.report, pool.beside)
             for name, pool in self.pools.items()
         }
-        """Bytes that may still be promised in each pool; what is planned is taken off at once."""
+        """Bytes that may still be promised in each pool; what is planned is subtracted at once."""
         self._taken = dict.fromkeys(self.pools, 0)
         self._records: dict[str, list[Found]] = {}
         self._places: dict[str, set[str]] = {name: set() for name in self.pools}
@@ -42,7 +42,7 @@ class World:
                 if record.directory and record.state != "removed":
                     self._own(pool, record.directory, record.name)
         for volume in facts.volumes.values():
-            # What older provisioners made has no record, and nothing may be made in it either.
+            # An older provisioner's volume has no record, but nothing may be made in it either.
             place = self.place_of_adopted(volume) if pool_of(volume) is None else ""
             if not isinstance(place, str):
                 self._own(*place, volume.metadata.name)
@@ -64,14 +64,14 @@ class World:
             return
         known = pool.report.records.get(record.name)
         has = begun_bytes(pool, record.name) + (most_of(known) if known else 0)
-        # Limits apart from the size grow with it.
+        # Limits other than the size grow with it.
         will = most_of(grown_to(known, record.size_bytes) if known else record)
         self.take(pool_name, max(0, rounded(pool, will) - has), record.directory)
 
     # --- pools and records ---------------------------------------------------------------------
 
     def records_of(self, name: str) -> list[Found]:
-        """The records of that name; more than one is a fault that nothing of ours makes."""
+        """The records of that name; two if a pool was away when it was made (`judge_spares`)."""
         return self._records.get(name, [])
 
     def all_records(self) -> Iterable[Found]:
@@ -87,9 +87,9 @@ class World:
         return (directory for directory, owner in self._owned[pool] if owner != name)
 
     def take(self, pool: str, size_bytes: int, directory: str = "") -> None:
-        """Promise room and a place to a volume of this plan.
+        """Promise capacity and a directory to a volume of this plan.
 
-        It is missing from the room of all pools on that filesystem.
+        The capacity of all pools on that filesystem shrinks.
         """
         self.capacity[pool] -= size_bytes
         self._taken[pool] += size_bytes
@@ -100,9 +100,9 @@ class World:
             self._places[pool].add(directory)
 
     def fits(self, pool: Pool, option_class: str) -> int:
-        """Bytes of the largest volume that may be promised there: all the room, or less.
+        """Bytes of the largest volume that may be promised there: all the capacity, or less.
 
-        What this plan has taken may have been taken from just there.
+        What this plan has taken may come out of the largest piece.
         """
         left = self.capacity[pool.config.name]
         largest = pool.report.largest_bytes.get(option_class)
@@ -118,9 +118,9 @@ class World:
         return self._claims.get(uid) if uid else None
 
     def holder_of(self, record: Record) -> PersistentVolumeClaim | None:
-        """The claim that is bound to the volume of a record, whether or not there is an object.
+        """The claim that is bound to the volume of a record, with or without a PersistentVolume.
 
-        A claim that only asks for the name holds nothing: anybody may write such a one.
+        A claim that only asks for the name holds nothing: anybody may write such a claim.
         """
         for claim in self._naming.get(record.name, ()):
             own = claims.volume_name(claim.metadata.uid) == record.name
@@ -129,7 +129,7 @@ class World:
         return None
 
     def place_of_adopted(self, volume: PersistentVolume) -> tuple[Pool, str] | str:
-        """The pool and the place below it of what an older provisioner made, or why none."""
+        """The pool, and the path below it, of an older provisioner's volume; or why none."""
         place = relative_place(volume, [pool.config for pool in self.facts.pools])
         if isinstance(place, str):
             return place
@@ -137,13 +137,13 @@ class World:
         return self.pools[config.name], directory
 
     def class_of(self, claim: PersistentVolumeClaim) -> ClassFacts:
-        """Once the rule `without_class` has had nothing to say."""
+        """The claim's class; call it only after the rule `without_class` returned None."""
         return self.facts.classes[claims.class_of(claim)]
 
     def for_this_node(self, claim: PersistentVolumeClaim, *, immediate: bool) -> bool:
-        """Whether the claim is this node's to serve: its label alone says so for Immediate.
+        """Whether this node is to serve the claim: for Immediate, the label alone says so.
 
-        What was given back is still known for a moment, without the label.
+        A claim that was given back is still known for a moment, without the label.
         """
         node = self.facts.node.name
         if claim.metadata.labels.get(marks.NODE_LABEL) != marks.node_key(node):
@@ -152,9 +152,9 @@ class World:
         return selected == node or (immediate and not selected)
 
     def allows(self, topologies: Iterable[TopologyTerm]) -> bool:
-        """Whether a class's allowedTopologies mean this node; none mean every node.
+        """Whether a class's allowedTopologies include this node; an empty list includes all nodes.
 
-        A term without requirements means no node (storage/v1, TopologySelectorTerm).
+        A term without requirements matches no node (storage/v1, TopologySelectorTerm).
         """
         terms = list(topologies)
         labels = self.facts.node.labels
@@ -166,7 +166,7 @@ class World:
 
 
 def pool_of(volume: PersistentVolume) -> tuple[str, str] | None:
-    """The name and id of the pool that the volume says it lies in; None where it does not say."""
+    """The name and id of the pool that the volume says it lies in; None if it does not say."""
     text = volume.metadata.annotations.get(marks.POOL_ANNOTATION)
     if text is None:
         return None
@@ -175,7 +175,7 @@ def pool_of(volume: PersistentVolume) -> tuple[str, str] | None:
 
 
 def with_neighbours(pools: Sequence[Pool]) -> list[Pool]:
-    """The same pools, with what the others of its filesystem do to the room of each."""
+    """The same pools, each with what the others on its filesystem do to its capacity."""
     return [
         replace(pool, beside=beside((one.config, one.report) for one in _others(pool, pools)))
         for pool in pools
@@ -193,7 +193,7 @@ def rounded(pool: Pool, size_bytes: int) -> int:
 
 
 def begun_bytes(pool: Pool, name: str) -> int:
-    """What is missing from the pool's room for a growth of the volume that is not on record yet."""
+    """Bytes that the pool's capacity already lacks for a growth that is not on record yet."""
     if pool.config.backend == "image" and pool.config.overbook > 1:
         return 0  # what images may still come to take is not subtracted there
     usage = pool.report.usage.get(name)

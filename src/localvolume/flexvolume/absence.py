@@ -9,15 +9,14 @@ from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 
 
 def is_proven(error: NotThere) -> bool:
-    """Whether the API server itself says so: a proxy, or a server of something else, has a 404 of
-    its own."""
+    """Whether the API server itself says so: a proxy or another server has a 404 of its own."""
     return error.reason == "NotFound"
 
 
 async def claim_of(client: Client, volume: PersistentVolume) -> PersistentVolumeClaim | None:
     """The very claim that the volume names, if it still exists, whatever the phase says.
 
-    Raises the errors of kube.errors, NotThere too where that proves nothing.
+    Raises the errors of kube.errors; also NotThere, if that proves nothing.
     """
     ref = volume.spec.claim_ref
     if ref is None or not ref.uid:

@@ -1,6 +1,6 @@
-"""Binds a PersistentVolume to this node when it is mounted first; refuses what is not to be here.
+"""Binds a PersistentVolume to this node at its first mount; refuses what does not belong here.
 
-All of it before anything is done on disk: where the API server fails, there is nothing to undo.
+All this happens before anything is done on disk: if the API server fails, nothing is to be undone.
 """
 
 from __future__ import annotations
@@ -47,10 +47,9 @@ class Binding:
     saw: Callable[[PersistentVolume], object]
 
     async def bind(self, asked: Asked, target: Target, *, fs_type: str) -> Bound:
-        """The PersistentVolume, bound to this node from now on, whatever came of an earlier call.
+        """The PersistentVolume, bound to this node from now on, whatever an earlier call did.
 
-        `fs_type` counts where it names none. Raises Refused where it is not to be mounted here,
-        ApiError.
+        `fs_type` is the default. Raises Refused if it must not be mounted here, ApiError.
         """
         for _ in range(ATTEMPTS):
             live = await self.client.get(PERSISTENT_VOLUMES, asked.name)
@@ -74,9 +73,9 @@ class Binding:
         raise Refused(f"PersistentVolume {asked.name} keeps changing: ask again")
 
     async def told(self, live: PersistentVolume) -> PersistentVolume:
-        """The object, once it says that its claim has had the volume: from now on it must be there.
+        """Write on the object that its claim has had the volume, which must exist from now on.
 
-        Raises ApiError; LookAgain where it has changed.
+        Raises ApiError; LookAgain if the object has changed.
         """
         claim = claim_of(live)
         if live.metadata.annotations.get(marks.CLAIMED_ANNOTATION) == claim:
@@ -88,7 +87,7 @@ class Binding:
         return live
 
     async def adopt(self, live: PersistentVolume) -> PersistentVolume:
-        """Our marks on what elastic's driver has bound to this node. Raises ApiError, Refused."""
+        """Put our marks on what elastic's driver bound to this node. Raises ApiError, Refused."""
         facts = node_facts(self.node_name, await self.node())
         if isinstance(facts, str):
             raise Refused(facts)
@@ -119,7 +118,7 @@ class Binding:
 
 
 def to_bind(live: PersistentVolume, node: NodeFacts) -> MergePatch | None:
-    """What is missing of affinity, labels and finalizer, bound to what was seen; None: nothing.
+    """The patch for missing affinity, labels and finalizer, bound to what was seen; None: no need.
 
     The affinity names the Node's hostname label, which need not be its name.
     """

@@ -150,9 +150,9 @@ class Calls:
 
 
 def prepare(target: Target) -> str:
-    """The target's path without symbolic links, its last directory made where it is missing.
+    """The target's path without symbolic links; makes its last directory if it is missing.
 
-    Raises Refused where a link is on the way beneath the kubelet's directory, OSError.
+    Raises Refused if there is a link beneath the kubelet's directory, OSError.
     """
     path = resolve(target)
     parent, _, name = path.rpartition("/")
@@ -168,10 +168,10 @@ def prepare(target: Target) -> str:
 
 
 def resolve(target: Target) -> str:
-    """The target's path without symbolic links; what of it is not there is no matter.
+    """The target's path without symbolic links; parts of it may be missing.
 
-    Where the kubelet's directory lies is the administrator's to choose, links included; what is
-    beneath is made by the kubelet, and has none. Raises Refused, OSError.
+    The administrator chooses where the kubelet's directory lies, links included; the kubelet makes
+    what is beneath, without links. Raises Refused, OSError.
     """
     root = os.path.realpath(target.root)
     pods = f"{root}/pods"

@@ -1,9 +1,9 @@
 """Does what `collect.judge` says: asks the API server about each volume, notes, removes.
 
-Removing takes minutes where data is overwritten or a disk hangs, so that nothing waits for it.
+Removing takes minutes if data is overwritten or a disk hangs, so nothing waits for it.
 
-It never raises for what a volume, its host or the API server does: that volume is kept, it is said,
-and the next sweep looks again.
+It never raises for what a volume, its host or the API server does: it keeps that volume, says so,
+and looks again at the next sweep.
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ class CollectorMetrics(Metrics):
 LOOK_SECONDS: Final = 90.0
 NOTE_SECONDS: Final = 120.0
 REMOVE_SECONDS: Final = 300.0
-"""Deadlines. What takes longer (overwriting) is done a piece at each sweep."""
+"""Deadlines. What takes longer (overwriting) is done in pieces, one at each sweep."""
 
 REMOVALS: Final = 4
-"""How many volumes are removed at the same time: fewer than there are workers. They share those
-of all the rest, where a call that is left behind keeps its volume from the next one."""
+"""How many volumes are removed at the same time: fewer than there are workers. Removals share the
+workers with all other calls, where a call that is left behind blocks its volume."""
 
 MISTAKEN_SECONDS: Final = 30.0
 MISTAKEN_LONGEST: Final = 600.0
-"""Bounds of the first and the longest wait after a removal that failed by a mistake of ours."""
+"""The first and the longest wait after a removal that failed through a mistake of ours."""
 
 log = logging.getLogger(__name__)
 
@@ -103,9 +103,9 @@ class Collector:
 
     def __post_init__(self) -> None:
         self._gone: dict[str, tuple[str, float]] = {}
-        """By name: the id of the volume, and since when its PersistentVolume is known as gone."""
+        """By name: the volume's id, and since when its PersistentVolume is known to be gone."""
         self._noted: set[tuple[str, str]] = set()
-        """Name and id of those of which this process wrote that down."""
+        """Name and id of the volumes for which this process wrote that down."""
         self._said: dict[str, str] = {}
         self.removals = Runner[Remove](
             self._remove,
@@ -118,15 +118,15 @@ class Collector:
         """Those under way, and those that wait for their turn, by the volume's name."""
 
     async def stop(self) -> None:
-        """Begin no removal any more. One that is with the host is waited for: nobody else may work
-        on its volume before."""
+        """Begin no more removals, and wait for those that the host is doing: nobody else may work
+        on their volumes before."""
         await self.removals.end()
 
     async def sweep(self, there: Mapping[str, str]) -> list[Action]:
-        """Look at every volume of ours once, and do what is due; what was decided.
+        """Look at every volume of ours once, and do what is due; returns what was decided.
 
-        Removals are only begun. `there` are the UIDs of the PersistentVolumes that the
-        caller has seen, by name: they are believed to be there, and never the contrary.
+        Removals are only begun. `there` are the UIDs of the PersistentVolumes that the caller has
+        seen, by name. Those are believed to be there; others are not believed to be gone.
         """
         # What ends meanwhile may still be listed.
         removing = set(self.removals.busy)
@@ -187,7 +187,7 @@ class Collector:
         return answers
 
     async def _ask(self, volume: Owned) -> Answer:
-        """Whether its PersistentVolume exists, by the API server itself, now."""
+        """Ask the API server itself whether the volume's PersistentVolume exists now."""
         try:
             live = await self.client.get(PERSISTENT_VOLUMES, volume.name)
         except NotThere as error:
@@ -245,14 +245,14 @@ class Collector:
 
     async def _forget_gone(self, volume: Owned) -> None:
         async with self.turns.of(volume.name, NOTE_SECONDS) as turn:
-            # Since it was judged its deletion may have begun, and the note of that been written.
+            # Since it was judged, the object's deletion may have begun and been noted.
             notes = stale_notes(volume, await self._ask(volume))
             await turn.call(self.driver.note, volume.name, dict.fromkeys(notes, ""))
 
     async def _remove(self, action: Remove) -> None:
         volume = action.volume
         async with self.turns.of(volume.name, REMOVE_SECONDS) as turn:
-            # Other volumes may have taken their time since it was judged, minutes each.
+            # Other volumes may have taken minutes each since this one was judged.
             answer = await self._ask(volume)
             if not isinstance(answer, Gone):
                 self._say(volume.name, logging.INFO, "kept: it is not certainly gone", volume)
@@ -273,7 +273,7 @@ class Collector:
         return 0.0
 
     def _forget_but(self, volumes: Sequence[Owned]) -> None:
-        """What is no more needs no memory."""
+        """Forget the volumes that are not there any more."""
         present = {(volume.name, volume.id) for volume in volumes}
         names = {volume.name for volume in volumes} | {""}
         self._noted &= present
@@ -282,7 +282,7 @@ class Collector:
         self.removals.forget_but(names)
 
     def _say(self, name: str, level: int, text: str, volume: Owned | None = None) -> None:
-        """Once, until there is something else to say."""
+        """Say it once, until there is something else to say."""
         if self._said.get(name) != text:
             self._said[name] = text
             log.log(

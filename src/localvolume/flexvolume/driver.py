@@ -1,7 +1,7 @@
-"""What a driver of FlexVolume volumes can do; the server, the collector and the role are its users.
+"""What a driver of FlexVolume volumes can do; the server, the collector and the role use it.
 
 All methods block and run in worker threads, one at a time for each volume (`turns.Turns`). Each is
-idempotent and puts right what a crash in the middle of it, or of another, left half done.
+idempotent and repairs what a crash in the middle of it, or of another one, left half done.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PersistentVolume (RFC 3339), TAG_ENDED the UID of the PersistentVolume whose del
 claim, this node's agent saw and agreed to, TAG_ON_REMOVAL one of WAYS."""
 
 NOTES_OF_THE_END: Final = (TAG_GONE_SINCE, TAG_ENDED)
-"""What is true only until the volume has a PersistentVolume again, as after a restore of the API
-server's data. Whoever sees that takes them away: a later absence proves nothing by them."""
+"""Notes that hold only until the volume has a PersistentVolume again, as after a restore of the API
+server's data. They are taken away then: they must prove nothing at a later absence."""
 
 MAKING: Final = "making"
 MADE: Final = "made"
@@ -42,9 +42,9 @@ WAYS: Final = ("", DELETE, OVERWRITE, DISCARD)
 
 
 class DriverFailed(Exception):
-    """It was not done, and nothing is lost by it; the text is for people, and goes to the kubelet.
+    """The call was not done, and nothing is lost; the text is for people, and goes to the kubelet.
 
-    Whoever asked asks again: the kubelet does so by itself.
+    The caller asks again; the kubelet does so by itself.
     """
 
 
@@ -56,7 +56,7 @@ class Volume:
     `size_bytes` counts when the volume is made. `fs_type` is ext4 or xfs, `mkfs_options` further
     arguments of its mkfs, `mount_options` those of mount -o. `fs_group`: the group that is to own
     the volume's root directory, None for root's. `must_exist`: its claim has had it on this node,
-    so where it is missing now nothing is made: DriverFailed, its data is elsewhere or lost. `tags`
+    so if it is missing now, nothing is made: DriverFailed, its data is elsewhere or lost. `tags`
     (without owner, state and size) are what is to be noted with the volume: TAG_PV_UID, TAG_CLAIM,
     TAG_CLAIM_UID, TAG_POLICY, TAG_ON_REMOVAL.
     """
@@ -76,9 +76,9 @@ class Volume:
 class Owned:
     """A volume here that carries our mark, with what is noted with it (TAG_...).
 
-    `id` is the thing's own (a logical volume's UUID), so that no other of its name is taken for it.
-    Where `problem` says that what is noted cannot be read, there is only the name, and nothing may
-    be done about the volume.
+    `id` identifies the volume itself (a logical volume's UUID), so that no other of its name is
+    taken for it. If `problem` says that its notes cannot be read, only the name is known, and
+    nothing may be done about the volume.
     """
 
     name: str
@@ -92,15 +92,15 @@ class Driver(Protocol):
     """All methods raise DriverFailed. `targets` are absolute paths that have been checked."""
 
     def mount(self, volume: Volume, target: str) -> str:
-        """Make the volume where there is none, and mount it; what is said of the success.
+        """Make the volume if there is none, and mount it; returns the text of the success.
 
-        Mounted there already: success. Something else mounted there, or a volume of that name
-        which is not ours or another owner's (`same_owner`): DriverFailed, nothing touched.
-        What was noted of an end (NOTES_OF_THE_END) is taken away: it is in use again.
+        If it is mounted there already: success. If something else is, or the volume of that name is
+        not ours or is another owner's (`same_owner`): DriverFailed, and nothing is touched.
+        Takes NOTES_OF_THE_END away: the volume is in use again.
         """
 
     def unmount(self, name: str, target: str) -> str:
-        """Unmount; success also where nothing is mounted. The volume stays."""
+        """Unmount; success also if nothing is mounted. The volume stays."""
 
     def list_volumes(self) -> list[Owned]:
         """All that carry our mark, and nothing else."""
@@ -108,23 +108,23 @@ class Driver(Protocol):
     def note(self, name: str, tags: Mapping[str, str]) -> None:
         """Change these of a volume's tags, all at once; an empty value takes one away.
 
-        Nothing where there is no such volume of ours.
+        Does nothing if there is no such volume of ours.
         """
 
     def is_in_use(self, name: str) -> bool:
-        """Whether it is mounted or held open, by anybody; also where that cannot be told."""
+        """Whether anybody has it mounted or open; True also if that cannot be told."""
 
     def remove(self, volume: Owned) -> None:
-        """Remove it and its data for good, as TAG_ON_REMOVAL says. Success where there is none.
+        """Remove it and its data for good, as TAG_ON_REMOVAL says. Success if there is none.
 
-        DriverFailed where it is in use, not ours, or not what was listed: another id, other tags.
-        Also while it goes on: what takes long is done a piece at each call.
+        DriverFailed if it is in use, not ours, or not what was listed: another id, other tags. Also
+        while the removal goes on: what takes long is done in pieces, one at each call.
         """
 
     def grow(self, name: str, size_bytes: int) -> int:
-        """Let it have that many bytes, filesystem included; how many it has then.
+        """Grow it to that many bytes, filesystem included; returns how many it has then.
 
-        The size stays where it has as many already, or where sizes mean nothing to the driver.
+        The size stays if it has as many already, or if sizes mean nothing to the driver.
         """
 
     def unmarked(self) -> list[str]:
@@ -141,8 +141,8 @@ class Driver(Protocol):
 def same_owner(noted: Mapping[str, str], now: Mapping[str, str]) -> bool:
     """Whether a volume noted like that belongs to the PersistentVolume with these tags.
 
-    So it does when it is the very one, or another of the same name for the same claim: the objects
-    were restored from a backup. A volume of which nothing is known is nobody else's.
+    It does if that is the very one, or another of the same name for the same claim: the objects
+    were restored from a backup. A volume of which nothing is noted is nobody else's.
     """
     uid = noted.get(TAG_PV_UID, "")
     if not uid or uid == now.get(TAG_PV_UID, ""):

@@ -36,10 +36,10 @@ class NotInstalled(Exception):
 
 
 def install(config: FlexVolumeConfig) -> list[str]:
-    """Have the client installed under every name; the paths that were written or mended.
+    """Install the client under every name; returns the paths that were written or repaired.
 
-    What is there already and the same is left as it is, so that the kubelet is not woken.
-    Raises NotInstalled. Nothing is done where no client is configured.
+    Files that are right already are left as they are, so that the kubelet is not woken.
+    Raises NotInstalled. Does nothing if no client is configured.
     """
     if not config.client:
         return []
@@ -62,7 +62,7 @@ def install(config: FlexVolumeConfig) -> list[str]:
                 _make_directory(root, inner)
                 with opened(root, inner) as fd:
                     _sweep(fd)
-                    # The socket's place first: as soon as the program is there it may be run.
+                    # The socket's path first: the program may be run as soon as it is there.
                     if _put(fd, SOCKET_FILE, socket, _FILE_MODE):
                         changed.append(f"{where}/{SOCKET_FILE}")
                     if _put(fd, driver, program, _PROGRAM_MODE):
@@ -93,7 +93,7 @@ def _make_directory(root: int, name: str) -> None:
 
 
 def _sweep(fd: int) -> None:
-    """What an agent that was killed has left half written."""
+    """Remove what a killed agent left half written."""
     for name in list_names(fd):
         if name.startswith(TEMPORARY):
             with contextlib.suppress(FileNotFoundError):
@@ -101,7 +101,7 @@ def _sweep(fd: int) -> None:
 
 
 def _put(fd: int, name: str, content: bytes, mode: int) -> bool:
-    """Have that file with that content and mode; whether anything was done."""
+    """Give the file that content and mode; returns whether anything was done."""
     try:
         found = os.stat(name, dir_fd=fd, follow_symlinks=False)
         same = stat.S_ISREG(found.st_mode) and found.st_size == len(content)
@@ -113,7 +113,7 @@ def _put(fd: int, name: str, content: bytes, mode: int) -> bool:
     except FileNotFoundError:
         pass
     temporary = stage_file(fd, content, mode=mode)
-    # Whatever the umask left of it; a rename shows it whole.
+    # The umask may have taken bits from the mode; the rename shows the file complete.
     os.chmod(temporary, mode, dir_fd=fd)
     put_staged(fd, temporary, name)
     sync_directory(fd)

@@ -3,9 +3,9 @@
 Level-triggered: each look goes over all of this node's FlexVolume PersistentVolumes. What fails is
 said once and tried again at the next look.
 
-Adopted is what elastic's driver made: volumes without a mark whose PersistentVolume exists. The API
-server is asked about each by name. What it does not know as this node's stays as it is, unmarked:
-nobody here ever removes or mounts that.
+It adopts what elastic's driver made: volumes without a mark whose PersistentVolume exists. It asks
+the API server about each by name. A volume that is not known there as this node's stays unmarked:
+it is never removed or mounted here.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 90.0
 ACT_SECONDS: Final = 120.0
-"""Deadlines of listing the volumes and of one act about one of them."""
+"""Deadlines of listing the volumes and of one act on one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Adopted:
 @dataclass(eq=False, kw_only=True)
 class Keeping:
     """`saw_volume` and `saw_claim` are told what the API server returns; lists are read in pages of
-    so many objects."""
+    `page` objects."""
 
     client: Client
     events: EventRecorder
@@ -100,8 +100,8 @@ class Keeping:
         volumes: Mapping[str, PersistentVolume],
         claims: Mapping[str, PersistentVolumeClaim],
     ) -> None:
-        """See to every PersistentVolume of ours. Raises DriverFailed, Hung where the volumes of
-        this node cannot be listed."""
+        """Do what is due for every PersistentVolume of ours. Raises DriverFailed, Hung if the
+        volumes of this node cannot be listed."""
         listed = await self.workers.call(
             "flexvolume volumes", LOOK_SECONDS, self.driver.list_volumes
         )
@@ -125,7 +125,7 @@ class Keeping:
         self._said = {name: text for name, text in self._said.items() if name in volumes}
 
     async def _do(self, volume: PersistentVolume, actions: Sequence[Action]) -> str:
-        """Do it; what is to be said of it, "" where nothing is."""
+        """Do the actions; returns what is to be said of them, "" if nothing is."""
         name = volume.metadata.name
         for action in actions:
             match action:
@@ -144,8 +144,8 @@ class Keeping:
     # --- the end of a PersistentVolume ---------------------------------------------------------
 
     async def _let_go(self, seen: PersistentVolume) -> None:
-        """Note what is to become of the volume, then let the object go: in this order, so that
-        nothing is removed by a policy that was set before the last."""
+        """Note what is to become of the volume, then let the object go: in this order, so that only
+        the last policy that was set decides on the removal."""
         name = seen.metadata.name
         live = await self.client.get(PERSISTENT_VOLUMES, name)
         self.saw_volume(live)
@@ -212,8 +212,8 @@ class Keeping:
     # --- elastic's -----------------------------------------------------------------------------
 
     async def mark_elastics(self, node: NodeFacts) -> None:
-        """Our marks on the PersistentVolumes that elastic's driver bound to this node, so that we
-        hear of their ends. Raises ApiError, Refused."""
+        """Put our marks on the PersistentVolumes that elastic's driver bound to this node, so that
+        we hear of their deletion. Raises ApiError, Refused."""
         if marks.ELASTIC_FLEX_DRIVER not in self.config.names:
             return
         for volume in await self._labelled():
@@ -233,7 +233,7 @@ class Keeping:
     async def adopt(self, node: NodeFacts) -> Adopted:
         """Look once at all that carries no mark. Never raises for what a host or API server does.
 
-        At the first error of the API server nothing more is done.
+        Stops at the first error of the API server.
         """
         try:
             unmarked = await self.workers.call(
@@ -267,7 +267,7 @@ class Keeping:
             log.info("left as it is: %s", reason, extra={"persistentvolume": name})
             return False
         async with self.turns.of(name, ACT_SECONDS) as turn:
-            # The object first: a mark without our finalizer would not hear of its deletion.
+            # The object first: without our finalizer on it, we would miss its deletion.
             live = await self.binding.adopt(live)
             adopted: list[str] = await turn.call(self.driver.adopt, {name: tags_of(live)})
         if adopted:
@@ -277,7 +277,7 @@ class Keeping:
     # --- telling -------------------------------------------------------------------------------
 
     def _say(self, name: str, text: str) -> None:
-        """Once, until there is something else to say, or nothing ("")."""
+        """Say it once, until there is something else to say, or nothing ("")."""
         if not text:
             self._said.pop(name, None)
         elif self._said.get(name) != text:

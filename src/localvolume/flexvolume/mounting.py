@@ -1,4 +1,4 @@
-"""Bind mounts by descriptor: what was looked at is what is mounted, and where (mount(2))."""
+"""Bind mounts by descriptor: source and target are those that were looked at (mount(2))."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def set_options(target: str, options: frozenset[str], *, read_only: bool) -> Non
 
 
 def unmount(target: str) -> bool:
-    """Take away the topmost mount there; False where there is none. Raises OSError."""
+    """Take away the topmost mount there; False if there is none. Raises OSError."""
     if _libc.umount2(ctypes.c_char_p(os.fsencode(target)), ctypes.c_int(_NO_FOLLOW)) == 0:
         return True
     number = ctypes.get_errno()

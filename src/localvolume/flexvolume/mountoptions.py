@@ -1,6 +1,6 @@
 """Which mount options a FlexVolume volume may have: one rule for classes, calls and mounts. Pure.
 
-Whether the kernel knows an option, the mount tells; a directory (bindmount) takes fewer still.
+The mount tells whether the kernel knows an option; a directory (bindmount) takes fewer still.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _ELSE: Final = frozenset(
         *("rshared", "rslave", "rprivate", "runbindable"),
     }
 )
-"""What would make another thing of the command than a mount of this device."""
+"""Options that would make the command something other than a mount of this device."""
 
 
 def faults_of(options: Sequence[str]) -> list[str]:
-    """What is wrong with them, one text for each fault. One may be a list, as mount -o takes it."""
+    """One text for each fault of the options. One may be a list, as mount -o takes it."""
     words = [word for option in options for word in option.split(",")]
     if len(words) > MOST:
         return [f"there are {len(words)} mount options, and no more than {MOST} are taken"]

@@ -10,7 +10,7 @@ class FlexPaces:
     """In seconds."""
 
     resync: float = 60.0
-    """How often everything is looked at again, where nothing changes."""
+    """How often everything is looked at again if nothing changes."""
 
     rest: float = 1.0
     longest_rest: float = 10.0
@@ -20,5 +20,5 @@ class FlexPaces:
     """How soon what failed is tried again: installing, adopting, removing."""
 
     watched: float = 30.0
-    """How long this process must itself have known a PersistentVolume to be gone, by a clock that
-    nobody sets, before it believes what an earlier one has noted."""
+    """How long this process itself must have known a PersistentVolume to be gone, by a monotonic
+    clock, before it believes what an earlier process noted."""

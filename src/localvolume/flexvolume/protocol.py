@@ -1,4 +1,4 @@
-"""What the client asks the daemon and what it is answered, byte for byte as elastic's did.
+"""What the client asks the daemon and what the daemon answers, byte for byte as elastic's did.
 
 Pure: nothing here reaches the disk or the API server.
 """
@@ -40,22 +40,22 @@ FS_TYPES: Final = ("ext4", "xfs")
 MOST_BYTES: Final = 1 << 60
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _MOST_GROUP: Final = 2**32 - 2
-# A name of a PersistentVolume, as the API server has them (DNS subdomain).
+# A name of a PersistentVolume, as the API server allows it (DNS subdomain).
 _NAME: Final = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?")
 _TARGET: Final = re.compile(r"(/.+)/pods/([^/]+)/volumes/([^/~]+)~([^/]+)/([^/]+)")
 
 
 class BadCall(ValueError):
-    """The call cannot be read: an answer in plain text with status 500, as elastic's daemon."""
+    """The call cannot be read: answered in plain text with status 500, as by elastic's daemon."""
 
 
 class Refused(Exception):
-    """The call is understood and not for us, or not in order: a Failure with this text."""
+    """The call is understood, but is not for us or not valid: a Failure with this text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer in FlexVolume's form; `device` is left out where it is empty."""
+    """An answer in FlexVolume's form; `device` is left out if it is empty."""
 
     status: Literal["Success", "Failure", "Not supported"]
     message: str
@@ -81,7 +81,7 @@ def failure(message: str) -> Reply:
 
 
 def not_supported(message: str = "not supported") -> Reply:
-    """The kubelet does it itself, and asks no more."""
+    """The kubelet does it itself, and does not ask again."""
     return Reply(status="Not supported", message=message)
 
 
@@ -157,8 +157,8 @@ def read_target(path: str) -> Target:
 class Asked:
     """The options of a mount, checked.
 
-    `size_bytes` is 0 where none is given; `pod` is (namespace, name), None where no pod is named.
-    What it says of the volume itself counts once it is the PersistentVolume's own word
+    `size_bytes` is 0 if none is given; `pod` is (namespace, name), None if no pod is named. What
+    they say of the volume itself counts only once it is taken from the PersistentVolume
     (`as_volume_says`).
     """
 
@@ -175,11 +175,11 @@ class Asked:
 def read_options(options: Mapping[str, str], target: Target, *, fs_type: str) -> Asked:
     """What the options ask for. Raises Refused, naming the option; secrets are never repeated.
 
-    `fs_type` counts where there is none.
+    `fs_type` is the default.
     """
     name = check_name(options.get(PV_NAME) or target.name)
     if name != target.name:
-        # What an inline volume of a pod may say of itself is not to be believed.
+        # An inline volume of a pod may claim any name, and is not to be believed.
         raise Refused(f"the volume {name!r} is to be mounted at a directory of {target.name!r}")
     mode = options.get(READ_WRITE, "rw")
     if mode not in ("ro", "rw"):
@@ -198,12 +198,12 @@ def read_options(options: Mapping[str, str], target: Target, *, fs_type: str) ->
 
 
 def as_volume_says(asked: Asked, source: FlexVolumeSource, *, fs_type: str) -> Asked:
-    """What is asked, with all that concerns the volume itself taken from its PersistentVolume.
+    """Returns what is asked, with all that concerns the volume itself from its PersistentVolume.
 
-    A pod that has the claim may describe a FlexVolume besides, by the PersistentVolume's name and
-    with a size and options of its tenant's choice: the call does not tell the one from the other.
-    Of it only the kubelet's own word on the pod counts, and that it is to be read only. Raises
-    Refused where the PersistentVolume's options are not in order.
+    A pod that has the claim may also describe a FlexVolume inline, with the PersistentVolume's name
+    and a size and options of its tenant's choice; the call does not tell one from the other. So
+    only what the kubelet itself says of the pod counts, and that the mount is to be read-only.
+    Raises Refused if the PersistentVolume's options are not valid.
     """
     options = {**source.options, FS_TYPE: source.fs_type or ""}
     read_only = asked.read_only or bool(source.read_only)
@@ -211,14 +211,14 @@ def as_volume_says(asked: Asked, source: FlexVolumeSource, *, fs_type: str) -> A
 
 
 def check_name(name: str) -> str:
-    """The name, where a PersistentVolume may have it; raises Refused."""
+    """Returns the name if a PersistentVolume may have it; raises Refused if not."""
     if not _NAME.fullmatch(name):
         raise Refused(f"{name[:260]!r} is no name of a PersistentVolume")
     return name
 
 
 def _with_volume(asked: Asked, options: Mapping[str, str], fs_type: str) -> Asked:
-    """With what these options say of the volume. Raises Refused."""
+    """Adds what these options say of the volume. Raises Refused."""
     known = {SIZE, MKFS_OPTIONS, MOUNT_OPTIONS, ON_REMOVAL}
     for key in sorted(options):
         if key not in known and not key.startswith(OF_KUBELET):

@@ -1,7 +1,7 @@
 """FlexVolume on one node: the server, the client's installation, and what goes on beside the calls.
 
-Another configuration begins all of it anew, once the calls under way have ended; the informers and
-the metrics stay.
+A new configuration restarts all of it once the calls under way have ended; the informers and the
+metrics stay.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ class FlexRole:
         self._server: Server | None = None
         self._problems: dict[str, str] = {}
         self.serving = asyncio.Event()
-        """Set once the socket is ours, under whatever configuration."""
+        """Set once the socket is ours, under any configuration."""
 
     @property
     def problems(self) -> dict[str, str]:
-        """What keeps volumes from being served; ready while it is empty.
+        """What keeps volumes from being served; the role is ready if empty.
 
-        That another process has the socket is none: it ends once we are ready.
+        It is no problem that another process has the socket: that one ends once we are ready.
         """
         server = self._server.problem if self._server else ""
         looking = self.loop.problem if self._served else ""
@@ -96,7 +96,7 @@ class FlexRole:
         self.loop.wake()
 
     def reconfigure(self, configuration: Configuration) -> None:
-        """From now on another configuration counts."""
+        """Use another configuration from now on."""
         if configuration.flexvolume != self._config:
             self._config = configuration.flexvolume
             self._reconfigured.set()
@@ -157,7 +157,7 @@ class FlexRole:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(server.run())
-                # Not before: another agent of this node may still be at work.
+                # No earlier: another agent of this node may still be at work.
                 await server.serving.wait()
                 self.serving.set()
                 tasks.create_task(self._install_forever(config))
@@ -195,7 +195,7 @@ class FlexRole:
     # --- beside the calls ----------------------------------------------------------------------
 
     async def _look(self) -> float:
-        """In how many seconds to look again. Raises CannotLook, Hung, OSError."""
+        """Returns in how many seconds to look again. Raises CannotLook, Hung, OSError."""
         served = self._served
         if served is None:
             raise CannotLook("nothing is served yet")
@@ -207,7 +207,7 @@ class FlexRole:
         return wait if self._adopted else min(wait, self.paces.again)
 
     async def _adopt(self, keeping: Keeping, node: NodeFacts | str) -> bool:
-        """Whether it is done: once, as our own mounts mark what they use."""
+        """Returns whether it is done. Once is enough: our own mounts mark what they use."""
         why_not = node if isinstance(node, str) else ""
         complete = False
         if isinstance(node, NodeFacts):

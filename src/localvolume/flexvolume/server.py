@@ -1,7 +1,7 @@
-"""The daemon's end of the unix socket: HTTP as elastic's client speaks it, for root alone.
+"""The daemon's end of the unix socket: HTTP as elastic's client speaks it, for root only.
 
-One request for each connection, of bounded size and time; the standard library's streams are all
-it takes. Who may connect is asked of the kernel (SO_PEERCRED), whatever the file's mode says.
+There is one request for each connection, of bounded size and time; the standard library's streams
+suffice. The kernel says who connects (SO_PEERCRED), whatever the file's mode allows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _JSON: Final = "application/json"
 _PEER: Final = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
 
 Route = Callable[[bytes], Awaitable[bytes]]
-"""Answers a body with one of JSON. Whatever it raises is answered as text, with status 500."""
+"""Takes a body and returns one of JSON. What it raises is answered as text, with status 500."""
 
 
 class Failed(Exception):
@@ -89,12 +89,12 @@ class Server:
         self._talks: set[asyncio.Task[None]] = set()
         self.serving = asyncio.Event()
         self.problem = ""
-        """Why the socket cannot be served now; another's serving it is no problem."""
+        """Why the socket cannot be served now; it is no problem if another process serves it."""
 
     async def run(self) -> NoReturn:
         """Serve until cancelled; calls under way are then waited for.
 
-        While another process serves the socket this one waits, and takes its place at its end.
+        While another process serves the socket, this one waits; it takes over when that ends.
         """
         async with self._turn():
             listening = await self._listen()
@@ -148,7 +148,7 @@ class Server:
             os.close(lock)
 
     async def _listen(self) -> socket.socket:
-        """A listening socket in its place; what lies there must be a socket nobody answers at."""
+        """Returns a listening socket at the path; waits while something is `_in_the_way`."""
         said = ""
         while True:
             try:
@@ -157,7 +157,7 @@ class Server:
                     listening = _bound(self.path)
                     self.problem = ""
                     return listening
-                # elastic's daemon knows nothing of our lock, and is left to its end.
+                # elastic's daemon does not know our lock: wait until it ends.
                 answers = reason == _ANSWERED
                 self.problem = "" if answers else f"{self.path} {reason}"
                 said = await self._wait(said, f"{self.path} {reason}")
@@ -196,7 +196,7 @@ class Server:
     async def _answer(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Answer | None:
-        """None where the client said nothing, as one that only looks whether we are here."""
+        """Returns None if the client said nothing: it only checked whether we are here."""
         try:
             uid = _uid_of(writer)
             async with asyncio.timeout(self.read_seconds):
@@ -204,7 +204,7 @@ class Server:
             if asked is None:
                 return None
             if uid != 0:
-                # Only now: closed with something unread, it would lose the answer.
+                # No earlier: a connection that is closed with something unread loses the answer.
                 return Answer(403, f"only root may ask, not the user {uid}".encode())
             method, path, body = asked
             if path not in self.routes:
@@ -270,7 +270,7 @@ _ANSWERED: Final = "is served by another process"
 
 
 def _in_the_way(path: str) -> str:
-    """Why no socket can be put there now, "" where one can. Raises OSError."""
+    """Why no socket can be put there now, "" if one can. Raises OSError."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -288,7 +288,7 @@ def _in_the_way(path: str) -> str:
 
 
 def _bound(path: str) -> socket.socket:
-    """A socket that listens at that path, whatever lay there; never with another mode."""
+    """A socket that listens at that path, replacing what lay there; never with another mode."""
     directory, _, name = path.rpartition("/")
     temporary = f"{directory}/.{name[:40]}.{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):

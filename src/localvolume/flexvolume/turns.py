@@ -24,12 +24,12 @@ class Turn:
         self.deadline = deadline
 
     async def call(self, work: Callable[..., R], *args: Any) -> R:
-        """Run it in a worker. Raises what it raises; Hung at the deadline, or while an earlier one
-        of this volume, left behind at its deadline, still runs."""
+        """Run `work` in a worker. Raises what it raises; Hung at the deadline, or while an earlier
+        call for this volume, left behind at its deadline, still runs."""
         seconds = self.deadline - asyncio.get_running_loop().time()
         if seconds <= 0:
             raise Hung(self._name, 0.0, f"{self._name}: no time is left")
-        # Not to be cancelled in the middle: the turn would be another's while it still runs.
+        # Must not be cancelled half way: another caller would have the turn while it still runs.
         inner = asyncio.ensure_future(
             self._workers.call(f"flexvolume {self._name}", seconds, work, *args)
         )

@@ -1,9 +1,9 @@
 """Volumes that are directories below one root, mounted where the kubelet wants them.
 
 A volume is ours while there is a record of it: a file in `.localvolume` beside the directories,
-written before the directory is made and removed after it. A pod sees its own directory alone, so it
+written before the directory is made and removed after it. A pod sees only its own directory, so it
 can neither read nor forge one. What has no record (`lost+found`, an administrator's directory) is
-never touched. Sizes are noted, and not enforced.
+never touched. Sizes are noted, but not enforced.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class BindDriver:
         return "successfully created the volume"
 
     def _see_to(self, root: int, volume: Volume) -> None:
-        """Have record and directory, whatever of them an earlier call has made."""
+        """Make the record and the directory, as far as an earlier call has not made them."""
         name = volume.name
         there, noted = _is_there(root, name), _read(root, name)
         if noted is None:
@@ -148,7 +148,7 @@ class BindDriver:
                 try:
                     noted = _read(root, name)
                 except DriverFailed as error:
-                    # The others' records tell of the others as well as before.
+                    # The other volumes have records of their own, which can be read.
                     found.append(Owned(name=name, size_bytes=0, tags={}, problem=str(error)))
                     continue
                 if noted is not None:
@@ -270,7 +270,7 @@ class BindDriver:
 
 
 def _read(root: int, name: str) -> Noted | None:
-    """The record, None where there is none; DriverFailed where it cannot be read."""
+    """The record, None if there is none; DriverFailed if it cannot be read."""
     try:
         check_name(name)
         with opened(root, f"{OURS}/{RECORDS}") as records:
@@ -282,7 +282,7 @@ def _read(root: int, name: str) -> Noted | None:
 
 
 def _write(root: int, name: str, noted: Noted) -> None:
-    """The record, whole and on disk. Raises DriverFailed."""
+    """Write the record, whole and synced. Raises DriverFailed."""
     with _explained(name):
         make_directory(root, OURS, 0o700)
         with opened(root, OURS) as ours:
@@ -330,7 +330,7 @@ def _explained(name: str) -> Iterator[None]:
 
 
 def _is_there(root: int, name: str) -> bool:
-    """Whether there is a directory of that name; DriverFailed where there is something else."""
+    """Whether there is a directory of that name; DriverFailed if there is something else."""
     try:
         mode = os.stat(name, dir_fd=root, follow_symlinks=False).st_mode
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Mounts a device's filesystem at a directory of the kubelet's, and takes just that away again.
+"""Mounts a device's filesystem at a directory of the kubelet, and unmounts only that again.
 
-A volume that several pods have is mounted once for each. To be read only is a matter of each such
-mount, never of the filesystem: the kernel refuses to have one both ways.
+A volume that several pods have is mounted once for each. Read-only is a property of each such
+mount, never of the filesystem: the kernel does not mount one both ways.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Filesystem:
 
 
 def mount_table() -> MountTable:
-    """All mounts. Raises DriverFailed where they would not hold still."""
+    """All mounts. Raises DriverFailed if they keep changing."""
     try:
         table = read_mount_table()
     except (OSError, ValueError) as error:
@@ -52,7 +52,7 @@ def mount_table() -> MountTable:
 
 
 def mounted_at(target: str) -> Mount | None:
-    """What is mounted there, None where nothing is. Raises DriverFailed."""
+    """What is mounted there, None if nothing is. Raises DriverFailed."""
     if os.path.realpath(target) != target:
         raise DriverFailed(f"{target} leads elsewhere, to {os.path.realpath(target)}")
     return mount_table().at(target)
@@ -61,7 +61,7 @@ def mounted_at(target: str) -> Mount | None:
 def must_be_free(target: str, devices: Collection[str]) -> bool:
     """Whether one of these devices (`major:minor`) is mounted there, whole.
 
-    Raises DriverFailed where anything else is.
+    Raises DriverFailed if anything else is.
     """
     found = mounted_at(target)
     if found is None:
@@ -74,14 +74,14 @@ def must_be_free(target: str, devices: Collection[str]) -> bool:
 
 
 def mount(run: Run, what: Filesystem, target: str) -> None:
-    """Mount it, or do what is missing where it is mounted there already. Raises DriverFailed."""
+    """Mount it; if it is mounted there already, do what is still missing. Raises DriverFailed."""
     if faults := faults_of(what.options):
         raise DriverFailed(faults[0])
     if not must_be_free(target, {what.device}):
         _make_directory(target)
         options = list(what.options)
         if what.fs_type == "xfs":
-            # A snapshot, or a clone, has the UUID of what it was made from.
+            # A snapshot or clone has the UUID of what it was made from.
             options.append("nouuid")
         if not what.writable:
             options.append("ro")
@@ -116,21 +116,20 @@ def give_to_group(device: str, target: str, group: int) -> None:
 def give(fd: int, group: int) -> None:
     """Let the group own a volume's root directory, open as `fd`, and all that is made in it.
 
-    As the kubelet does for other volumes, but for what is in it: that is the kubelet's.
+    The kubelet does this for other volumes. What is in the volume already is left to the kubelet.
     """
     found = os.fstat(fd)
     mode = stat.S_IMODE(found.st_mode) | _GROUP_MODE
     if found.st_gid != group:
         os.fchown(fd, -1, group)
     if found.st_gid != group or mode != stat.S_IMODE(found.st_mode):
-        # After the group, whose change may take setgid away.
+        # After the group: changing that may clear setgid.
         os.fchmod(fd, mode)
 
 
 def unmount(run: Run, target: str, devices: Collection[str]) -> bool:
-    """Unmount these devices there, however often; whether anything was. The directory stays.
-
-    Raises DriverFailed where it is busy, or something else is mounted there.
+    """Unmount these devices there, however often they are; returns whether any was. The directory
+    stays. Raises DriverFailed if it is busy, or something else is mounted there.
     """
     if not os.path.lexists(target):
         return False
@@ -144,7 +143,7 @@ def unmount(run: Run, target: str, devices: Collection[str]) -> bool:
 
 
 def _make_directory(target: str) -> None:
-    """The kubelet has made it; elastic's driver made it where it had not. No parents."""
+    """Make it, but no parents, if the kubelet has not: elastic's driver did so too."""
     try:
         os.mkdir(target, 0o750)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""The driver whose volumes are nothing at all: for trying how client and daemon are wired."""
+"""A driver without any volumes: to try how client and daemon are wired."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from localvolume.flexvolume.driver import Owned, Volume
 
 
 class EmptyDriver:
-    """Says of everything that it was done, and has no volumes."""
+    """Says that everything was done, and has no volumes."""
 
     def mount(self, volume: Volume, target: str) -> str:
         return "successfully created the volume"

@@ -31,7 +31,7 @@ def claims_of(pod: Pod) -> frozenset[str]:
 
 
 def check(live: PersistentVolume, node: NodeFacts, driver: str) -> FlexVolumeSource:
-    """What it is made of; raises Refused unless a pod's mount of it on this node is in order."""
+    """Returns its FlexVolume source; raises Refused unless a pod may mount it on this node."""
     name = live.metadata.name
     source = live.spec.flex_volume
     if source is None or source.driver != driver:
@@ -47,7 +47,7 @@ def check(live: PersistentVolume, node: NodeFacts, driver: str) -> FlexVolumeSou
 
 
 def other_node(live: PersistentVolume, node: NodeFacts) -> str:
-    """To which other node it is bound, in words; "" where to none."""
+    """Says to which other node it is bound; "" if to none."""
     labels, key = live.metadata.labels, marks.node_key(node.name)
     for label in (marks.NODE_LABEL, marks.ELASTIC_NODE_LABEL):
         if labels.get(label, key) != key:
@@ -60,7 +60,7 @@ def other_node(live: PersistentVolume, node: NodeFacts) -> str:
 
 
 def why_not(live: PersistentVolume, names: Collection[str], node: NodeFacts) -> str:
-    """Why a volume of that name on this node is not this PersistentVolume's; "" where it is.
+    """Why a volume of that name on this node is not this PersistentVolume's; "" if it is.
 
     Elastic's driver wrote the node into the affinity before it made anything, so an object without
     one has no volume anywhere yet: what is here by its name is somebody else's.

@@ -1,6 +1,6 @@
 """What becomes of the volumes that are ours: kept, noted as gone, or removed. Pure.
 
-Data goes only by `Remove`, and every doubt is a reason for `Keep`.
+Only `Remove` deletes data, and every doubt is a reason for `Keep`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from localvolume.volumes.moments import moment, written
 class Gone:
     """The API server has just said that there is no such PersistentVolume.
 
-    `watched_seconds`: it has said nothing else to this process for so long. `noted_here`: this
-    process wrote down since when.
+    `watched_seconds`: how long it has said nothing else to this process. `noted_here`: this process
+    wrote down since when.
     """
 
     watched_seconds: float = 0.0
@@ -41,7 +41,7 @@ class Gone:
 class There:
     """There is a PersistentVolume of that name, with this UID.
 
-    `ending`: it is being deleted, so that the note of its end may have just been written.
+    `ending`: it is being deleted, so the note of its end may just have been written.
     """
 
     uid: str
@@ -85,7 +85,7 @@ class NoteGone:
 
 @dataclass(frozen=True, slots=True)
 class ForgetGone:
-    """Take these notes away, of NOTES_OF_THE_END."""
+    """Take away these notes, which are some of NOTES_OF_THE_END."""
 
     volume: Owned
     reason: str
@@ -113,7 +113,7 @@ Action = NoteGone | ForgetGone | Remove | Keep
 
 
 def judge(facts: Facts) -> list[Action]:
-    """One action for each volume, in their order."""
+    """Returns one action for each volume, in the same order."""
     return [_judge(volume, facts) for volume in facts.volumes]
 
 
@@ -137,11 +137,11 @@ def _there(volume: Owned, answer: There) -> Action:
 
 
 def stale_notes(volume: Owned, answer: Answer) -> tuple[str, ...]:
-    """The notes of its end that the answer belies.
+    """The notes of its end that the answer contradicts.
 
-    The end of an object that is there, and is not being deleted, was undone: by a restore of the
-    API server's data, or of the object under the same name. What tenants write from then on must
-    not go with the next absence that nobody asked for.
+    If the object is there and is not being deleted, its end was undone: by a restore of the API
+    server's data, or of the object under the same name. If it is missing again later, without
+    anybody's wish, what tenants wrote since must stay.
     """
     if not isinstance(answer, There):
         return ()
@@ -156,8 +156,8 @@ def _gone(volume: Owned, answer: Gone, facts: Facts) -> Action:
     uid = volume.tags.get(TAG_PV_UID, "")
     if not uid:
         return Keep(volume, "of which PersistentVolume it was has never been noted")
-    # A cluster that was set up anew, or restored from a backup, knows nothing of its volumes:
-    # that is no reason to remove them. One whose making never ended was nobody's yet.
+    # A cluster that was set up again, or restored from a backup, does not know its volumes: that
+    # is no reason to remove them. A volume whose making never ended was nobody's yet.
     if volume.tags.get(TAG_ENDED) != uid and volume.tags.get(TAG_STATE) != MAKING:
         return Keep(
             volume,
@@ -182,7 +182,7 @@ def _gone(volume: Owned, answer: Gone, facts: Facts) -> Action:
 
 
 def _left(since: float, answer: Gone, facts: Facts) -> float:
-    """Seconds until it may be removed, by both clocks: the one of the day may be set forward."""
+    """Seconds until it may be removed, by both clocks: the wall clock may be set forward."""
     grace = facts.grace_seconds
     watched = grace if answer.noted_here else min(grace, facts.watched_seconds)
     return max(grace - (facts.now - since), watched - answer.watched_seconds)

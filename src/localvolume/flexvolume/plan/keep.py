@@ -30,7 +30,7 @@ from localvolume.volumes.objects import is_being_deleted, is_finalized, phase_of
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """`owned` are the volumes of this node by name, `claims` by `namespace/name`. `drivers` are the
-    names that are served here; `grows` where sizes mean something to the driver."""
+    names that are served here; `grows`: whether sizes mean something to the driver."""
 
     node: NodeFacts
     drivers: Collection[str]
@@ -41,7 +41,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Nothing is done, which is to be said."""
+    """Do nothing, and say why."""
 
     reason: str
 
@@ -66,7 +66,7 @@ class TellClaimed:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """Let the volume have so many bytes, and tell its claim."""
+    """Grow the volume to `size_bytes`, and tell its claim."""
 
     claim: PersistentVolumeClaim
     from_bytes: int
@@ -77,7 +77,7 @@ Action = Leave | LetGo | Note | TellClaimed | Grow
 
 
 def judge(volume: PersistentVolume, facts: Facts) -> list[Action]:
-    """What to do about it, in this order."""
+    """Returns what to do about it, in order."""
     if not is_served(volume, facts.drivers):
         return []
     if other := other_node(volume, facts.node):
@@ -92,7 +92,7 @@ def judge(volume: PersistentVolume, facts: Facts) -> list[Action]:
     wanted = tags_of(volume)
     if owned.tags.get(TAG_PV_UID) != wanted[TAG_PV_UID]:
         return []  # never mounted yet, or an earlier object's: the mount decides
-    # Where somebody else holds an object that is deleted, its policy may still be set to Retain.
+    # While somebody else holds a deleted object, its policy may still be set to Retain.
     keys = [TAG_POLICY]
     if wanted[TAG_CLAIM_UID] and not is_being_deleted(volume):
         keys += [TAG_CLAIM, TAG_CLAIM_UID]
@@ -113,8 +113,8 @@ def _growth(
 ) -> Grow | None:
     """What the claim asks for beyond what it has.
 
-    The object's capacity says nothing of that: for FlexVolumes kube-controller-manager raises it as
-    soon as the claim asks, and leaves the rest to the node.
+    The object's capacity does not tell: for FlexVolumes, kube-controller-manager raises it as soon
+    as the claim asks, and leaves the rest to the node.
     """
     ref = volume.spec.claim_ref
     if ref is None:
@@ -126,12 +126,12 @@ def _growth(
     told = bytes_of(claim.status.capacity.get("storage", ""))
     if wanted is None or told is None or wanted <= min(owned.size_bytes, told):
         return None
-    # Also where it is large enough: its filesystem may not be yet, after a crash.
+    # Also if the volume is large enough: after a crash, its filesystem may not be yet.
     return Grow(claim, owned.size_bytes, wanted)
 
 
 def may_let_go(live: PersistentVolume, seen: PersistentVolume) -> bool:
-    """Whether the object that was seen is, as it is now, one to let go of."""
+    """Whether the object that was seen may be let go of, as it is now."""
     return (
         live.metadata.uid == seen.metadata.uid
         and is_being_deleted(live)
@@ -148,5 +148,5 @@ def notes_of_the_end(live: PersistentVolume) -> dict[str, str]:
 
 
 def is_noted_there(live: PersistentVolume, owned: Owned | None) -> bool:
-    """Whether its end is noted with the volume: with none, nor with another object's."""
+    """Whether its end is noted with the volume: not if that is missing, or another object's."""
     return owned is not None and owned.tags.get(TAG_PV_UID) == live.metadata.uid

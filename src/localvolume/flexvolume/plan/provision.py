@@ -1,11 +1,11 @@
 """What is due for a claim of a FlexVolume class, and the PersistentVolume made for it: pure.
 
-The external-provisioner contract, as dynamic.plan.claims has it, as rules of which the first answer
-counts. Until its first mount such a PersistentVolume is an object and nothing else, which is why
-the controller makes it and no agent.
+The rules follow the external-provisioner contract, as those of dynamic.plan.claims do; the first
+that answers counts. Until its first mount such a PersistentVolume is an object and nothing else, so
+the controller makes it, not an agent.
 
-The parameters of a class are read strictly. elastic's classes had none; whatever is not known is
-refused, for a misspelled one would make every volume of the class another than was asked for.
+The parameters of a class are read strictly. elastic's classes had none. An unknown one is refused:
+a misspelled one would make every volume of the class different from what was asked for.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ClaimFacts:
 def judge_claim(facts: ClaimFacts, claim: Claim) -> Action:
     """The one action that a claim calls for: Keep, Refuse or Provision.
 
-    A claim of which only a part is known may be one to refuse still: judge it again whole.
+    If only a part of the claim is known, it may still have to be refused: judge the whole again.
     """
     return next(answer for rule in _CLAIM_RULES if (answer := rule(facts, claim)))
 
@@ -177,7 +177,7 @@ def _class(facts: ClaimFacts) -> StorageClass:
 
 
 def is_made_for(volume: PersistentVolume, claim: Claim) -> bool:
-    """Whether it is what the provisioner that the claim is for made for this very claim."""
+    """Whether the claim's provisioner made the volume for this very claim."""
     provisioner = volume.metadata.annotations.get(marks.PROVISIONED_BY_ANNOTATION, "")
     source = volume.spec.flex_volume
     return (
@@ -190,11 +190,11 @@ def is_made_for(volume: PersistentVolume, claim: Claim) -> bool:
 def persistent_volume(
     claim: Claim, storage_class: StorageClass, wish: Wish, node: NodeFacts | None
 ) -> dict[str, Any]:
-    """The object to create (core/v1), bound beforehand to the claim.
+    """The object to create (core/v1), pre-bound to the claim.
 
-    elastic's, field for field, and our own where it had none. Without a node nothing says where it
-    is, until its first mount. Mount options are for the driver: with `spec.mountOptions`, kubelet
-    mounts no FlexVolume.
+    Its fields are elastic's, one for one, and our own where elastic had none. Without a node,
+    nothing says where it is until its first mount. Mount options go to the driver: the kubelet
+    mounts no FlexVolume with `spec.mountOptions`.
     """
     provisioner = storage_class.provisioner
     options = {SIZE: str(claims.requested_bytes(claim) or 0)}
@@ -239,9 +239,9 @@ def _labels(provisioner: str, node_name: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a class asks of its volumes; None and () where it leaves that to the agents.
+    """What a class asks of its volumes; None and () if it leaves that to the agents.
 
-    `mkfs` is the text as it was given, of which `mkfs_options` makes arguments.
+    `mkfs` is the text as it was given; `mkfs_options` makes arguments of it.
     """
 
     fs_type: str | None = None
@@ -251,7 +251,7 @@ class Wish:
 
 
 def read_class(storage_class: StorageClass) -> Wish | list[str]:
-    """What the class asks for, or all that is wrong with it, one text for each."""
+    """Returns what the class asks for, or its problems, one text for each."""
     given, problems = storage_class.parameters, list[str]()
     for name in sorted(given):
         if name not in _CHECKS:

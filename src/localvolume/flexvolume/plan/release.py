@@ -1,7 +1,7 @@
 """When a FlexVolume PersistentVolume is deleted: pure; a table of rules, the first answer counts.
 
-The object alone: what is on a node's disk is its agent's business. That holds the object by our
-finalizer, from before the first mount until it has written down that the volume may go.
+This is about the object only: the node's agent deals with what is on its disk. The agent holds the
+object with our finalizer, from before the first mount until it has noted that the volume may go.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Hold(Action):
 
 @dataclass(frozen=True, slots=True)
 class Delete(Action):
-    """Delete the object; first, where `secure`, hold it by our finalizer for its agent."""
+    """Delete the object; if `secure`, first add our finalizer, which holds it for its agent."""
 
     volume: Volume
     secure: bool
@@ -38,7 +38,7 @@ class Delete(Action):
 class VolumeFacts:
     """`node` is the name of the Node that the volume is on, if that exists; `claim` the very claim
     that it names, if that is still there. For a volume on a node without our label, `why_not` says
-    why it gets none, "" where it will."""
+    why it gets none, "" if it will."""
 
     served: Collection[str]
     node: str = ""

@@ -1,6 +1,6 @@
-"""What a logical volume holds by its own bytes: a filesystem, nothing at all, or something else.
+"""Tells by its bytes what a logical volume holds: a filesystem, nothing at all, or something else.
 
-Nothing is ever formatted but what our own mark says is being made, or what is all zeros at both
+A volume is formatted only if our own mark says that it is being made, or if it is all zeros at both
 ends.
 """
 
@@ -33,10 +33,10 @@ class Device:
 
 
 def content_of(run: Run, device: Device, noted: str = "") -> FsType | None:
-    """The filesystem on a volume; None where nothing was ever written to it.
+    """The filesystem on a volume; None if nothing was ever written to it.
 
-    `noted` is what was made on it, as far as is known. Raises DriverFailed, saying what may bring
-    it back, where it holds anything else, and OSError where it cannot be read.
+    `noted` is what was made on it, as far as is known. Raises DriverFailed if it holds anything
+    else, saying what may bring the filesystem back, and OSError if it cannot be read.
     """
     if fs_type := visible_on(device):
         return fs_type
@@ -56,7 +56,7 @@ def visible_on(device: Device) -> FsType | None:
 
 
 def must_hold(run: Run, device: Device, noted: str) -> FsType:
-    """The filesystem on a finished volume; DriverFailed, saying what may bring it back, else."""
+    """The filesystem on a finished volume; if none, DriverFailed, saying what may bring it back."""
     found = content_of(run, device, noted)
     if found is None:
         raise DriverFailed(_left(device, "is all zeros at its ends", noted))
@@ -64,9 +64,9 @@ def must_hold(run: Run, device: Device, noted: str) -> FsType:
 
 
 def check(run: Run, device: Device, fs_type: FsType) -> None:
-    """Let e2fsck put right what a crash left, where it is sure how; nothing where it is mounted.
+    """Let e2fsck repair what a crash left, if it is sure how; does nothing if it is mounted.
 
-    Raises DriverFailed where people must decide.
+    Raises DriverFailed if people must decide.
     """
     try:
         check_filesystem(run, device.node, device.number, fs_type)
@@ -100,7 +100,7 @@ def _signature(run: Run, device: Device) -> Signature | None:
 
 
 def _is_blank(node: str) -> bool:
-    """Whether both ends are zeros, and can be read: libblkid takes what cannot for nothing."""
+    """Whether both ends can be read and are zeros: libblkid takes what is unreadable for empty."""
     with open(node, "rb", buffering=0) as file:
         fd = file.fileno()
         size = blockdev.size_bytes(fd)

@@ -2,8 +2,8 @@
 
     lvcreate with tags (state=making) -> mkfs -> state=made -> fsck -> growth -> mount
 
-Each arrow may be a crash: the tags say what is done, and the next call goes on from there. What is
-inactive is activated, what is suspended is refreshed, and what holds data is never formatted.
+Each arrow may be a crash: the tags say what is done, and the next call goes on from there. Inactive
+volumes are activated, suspended ones are refreshed, and what holds data is never formatted.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Steps:
         self._group = group
 
     def taken(self, found: LogicalVolume, volume: Volume) -> LogicalVolume:
-        """The volume, noted as this PersistentVolume's; DriverFailed where it is another's."""
+        """The volume, noted as this PersistentVolume's; DriverFailed if it is another's."""
         noted = ours(found)
         must_stay(found, noted)
         if not same_owner(noted, volume.tags):
@@ -94,12 +94,12 @@ class Steps:
     def filled(
         self, found: LogicalVolume, volume: Volume, device: Device
     ) -> tuple[LogicalVolume, FsType]:
-        """The volume with a filesystem, and which; it is made where there never was one."""
+        """The volume with a filesystem, and which; makes one if there never was one."""
         noted = ours(found)
         if noted.get(TAG_STATE) == MADE:
             return found, must_hold(self._run, device, noted.get(TAG_FS, ""))
         with _alone(device):
-            # Another agent may have ended it, and a pod may have written since.
+            # Another agent may have completed it, and a pod may have written since.
             found = self._group.engine.again(found)
             noted = ours(found)
             if noted.get(TAG_STATE) == MADE:
@@ -128,7 +128,7 @@ class Steps:
     def enlarged(
         self, found: LogicalVolume, volume: Volume, device: Device, fs_type: FsType
     ) -> None:
-        """Let it have what was asked for, as far as there is room: what is in it matters more."""
+        """Grow it to what was asked for. If that fails, it is mounted smaller: its data matters."""
         try:
             found = self._group.extend(found, volume.size_bytes)
             self.fill_up(found, device, fs_type)
@@ -145,7 +145,7 @@ class Steps:
 
     @contextmanager
     def explained(self, found: LogicalVolume) -> Iterator[None]:
-        """Say of a failure that the thin pool is full, where it is: the kernel says "I/O error"."""
+        """Say in a failure that the thin pool is full, if it is: the kernel says "I/O error"."""
         try:
             with translated():
                 yield
@@ -157,7 +157,7 @@ class Steps:
 
 
 def must_stay(found: LogicalVolume, noted: Tags) -> None:
-    """Raise DriverFailed where its data is going, or gone."""
+    """Raise DriverFailed if its data is being removed, or gone."""
     if noted.get(TAG_STATE) == REMOVING:
         raise DriverFailed(f"{found.full_name} is being removed, and its data is gone already")
 
@@ -222,16 +222,16 @@ class LvmDriver:
             return MOUNTED
 
     def _awake(self, found: LogicalVolume, volume: Volume) -> LogicalVolume:
-        """The volume, active; one that never can be is made anew where nobody ever had it.
+        """The volume, active. One that never can be is made again if nobody ever had it.
 
-        A killed lvcreate may leave a thin volume on record that its pool was never told of.
+        A killed lvcreate may leave a thin volume in LVM's metadata that its pool does not know.
         """
         try:
             return self._group.engine.active(found)
         except LvmUnfinished:
             raise
         except LvmFailed as error:
-            # As it is now: another agent may have ended its making meanwhile.
+            # Look at it again: another agent may have completed it meanwhile.
             found = self._group.engine.again(found)
             if not is_begun_thin(found) or volume.must_exist:
                 raise
@@ -253,8 +253,8 @@ class LvmDriver:
     def list_volumes(self) -> list[Owned]:
         """See `driver.Driver`."""
         with translated():
-            # Also where nothing is to be changed: what reads from a device that a killed command
-            # has left suspended waits until somebody resumes it.
+            # Also if nothing is to be changed: reads from a device that a killed command left
+            # suspended wait until somebody resumes it.
             self._group.engine.lvm.put_right()
             return owned_of(self._group.volumes())
 
@@ -297,7 +297,7 @@ class LvmDriver:
             noted = ours(found)
             device = self._group.device(found)
             state = noted.get(TAG_STATE, "")
-            # One without a filesystem gets it at its next mount, over all that it has by then.
+            # A volume without a filesystem gets one at its next mount, over its whole size.
             fs_type = (
                 None if state == MAKING else content_of(self._run, device, noted.get(TAG_FS, ""))
             )
@@ -306,8 +306,8 @@ class LvmDriver:
             return found.size_bytes
 
     def adopt(self, volumes: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """See `driver.Driver`. Its filesystem is made, where one is seen: what is not active, or
-        holds none, is looked at when it is mounted."""
+        """See `driver.Driver`. A volume on which a filesystem is seen is noted as MADE; one that is
+        not active, or holds none, is looked at when it is mounted."""
         adopted = []
         with translated():
             for found in self._group.volumes():
@@ -318,7 +318,7 @@ class LvmDriver:
         return adopted
 
     def _seen(self, found: LogicalVolume) -> dict[str, str]:
-        """What can be noted of its content as it lies there."""
+        """What can be noted of its content without activating it."""
         if not found.active or found.suspended or not found.device:
             return {}
         try:

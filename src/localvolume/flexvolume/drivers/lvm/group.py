@@ -1,4 +1,4 @@
-"""The logical volumes of one group, as the driver handles them: found, made, woken, noted on.
+"""Finds, makes, grows and tags the logical volumes of one group, for the driver.
 
 Each step is one command of LVM, so a crash leaves it done or not done.
 """
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn whatever the host says within into DriverFailed."""
+    """Turn errors of the host within the block into DriverFailed."""
     try:
         yield
     except (LvmFailed, BadReport, BadTag, BackendFailed, CommandMissing, CommandTimedOut) as error:
@@ -62,25 +62,25 @@ class Group:
         self._config = config
         self.name = check_name(config.group)
         self.engine = Engine(config, gated(config, run))
-        # The one that was found here stays the only right one for as long as this process lives.
+        # The group that is seen first is the only right one as long as this process lives.
         self._uuid = ""
 
     # --- looking -------------------------------------------------------------------------------
 
     def volumes(self) -> list[LogicalVolume]:
-        """All of the group, whosever they are."""
+        """All volumes of the group, ours or not."""
         found = self.engine.lvm.volumes(self.name)
         for volume in found:
             self._must_be(volume.group_uuid)
         return found
 
     def look(self, name: str) -> LogicalVolume | None:
-        """The volume of that name, whosever it is."""
+        """The volume of that name, ours or not."""
         check_name(name)
         return next((one for one in self.volumes() if one.name == name), None)
 
     def _must_be(self, uuid: str) -> None:
-        """Nothing is made, changed or removed in another group that has got the name."""
+        """Raise DriverFailed if another group has the name now: nothing may be done in that."""
         if self._uuid and uuid != self._uuid:
             raise DriverFailed(
                 f"the volume group {self.name} was {self._uuid}, and is {uuid} now: its disks were"
@@ -92,7 +92,7 @@ class Group:
     def is_it(self, name: str, device: str) -> bool:
         """Whether `major:minor` is the device of that volume, by what the kernel calls it.
 
-        LVM need not be asked, which may not answer just when a volume must be let go.
+        Does not ask LVM, which may not answer just when a volume must be unmounted.
         """
         doubled = (part.replace("-", "--") for part in (self.name, check_name(name)))
         base = f"/sys/dev/block/{device}/dm"
@@ -100,7 +100,7 @@ class Group:
         return ours and read(f"{base}/name") == "-".join(doubled)
 
     def device(self, volume: LogicalVolume) -> Device:
-        """The device node of an active volume, which is seen to be the right one."""
+        """The device node of an active volume, checked to be the right one."""
         try:
             found = os.stat(volume.path)
         except OSError as error:
@@ -115,9 +115,9 @@ class Group:
     # --- changing ------------------------------------------------------------------------------
 
     def make(self, volume: Volume, volumes: Sequence[LogicalVolume]) -> LogicalVolume:
-        """A new volume with our tags, its state MAKING; one made meanwhile is as good.
+        """Returns a new volume with our tags in the state MAKING, or one that was made meanwhile.
 
-        `volumes` are those of the group, as just looked at.
+        `volumes` are those of the group, as they were just listed.
         """
         group = self.engine.lvm.group(self.name)
         self._must_be(group.uuid)
@@ -142,11 +142,11 @@ class Group:
         return found
 
     def note(self, volume: LogicalVolume, noted: Tags) -> LogicalVolume:
-        """The volume with just this noted of what is ours; others' tags stay."""
+        """Set just these tags of ours; others' tags stay. Returns the volume."""
         return self.engine.retag(volume, fields_of(noted))
 
     def extend(self, volume: LogicalVolume, size_bytes: int) -> LogicalVolume:
-        """The volume with at least so many bytes; never fewer than it has."""
+        """Grow the volume to at least that many bytes; never shrinks it. Returns the volume."""
         if size_bytes <= volume.size_bytes:
             return volume
         try:
@@ -159,7 +159,7 @@ class Group:
         return self.engine.again(volume)
 
     def fullness(self, volume: LogicalVolume) -> str:
-        """That the thin pool of a volume is full, in a sentence; "" where it is not."""
+        """A sentence saying that the volume's thin pool is full; "" if it is not."""
         pool = self.look(volume.pool) if volume.pool else None
         return _full(pool) if pool else ""
 
@@ -184,8 +184,8 @@ class Group:
         return name
 
     def _remove_half(self, found: LogicalVolume) -> None:
-        """Take away half of a pool. Nobody was ever given anything in it; should somebody have put
-        a filesystem there all the same, it is left."""
+        """Remove a half-made pool. Nobody was ever given anything in it; if somebody put a
+        filesystem there all the same, it is left."""
         # The command that was killed may have left the kernel's device half done, too.
         self.engine.lvm.put_right()
         found = self.engine.again(found)
@@ -210,7 +210,7 @@ class Group:
 
 
 def refuse_unless(may_go: Callable[[LogicalVolume], bool]) -> Check:
-    """A check before a removal: raises DriverFailed where it is not any more what may go."""
+    """Returns a check before a removal, which raises DriverFailed if the volume may not go."""
 
     def check(found: LogicalVolume, _: Sequence[LogicalVolume]) -> None:
         if not may_go(found):
@@ -230,6 +230,6 @@ def _full(pool: LogicalVolume) -> str:
 
 
 def size_in(noted: Mapping[str, str], key: str) -> int:
-    """A number among what is noted; 0 where there is none."""
+    """A number among what is noted; 0 if there is none."""
     text = noted.get(key, "")
     return int(text) if text.isascii() and text.isdigit() else 0

@@ -1,7 +1,7 @@
 """Which logical volumes are FlexVolume's, and what their tags say. Pure.
 
-Not ours is whatever does not say that it is: other people's volumes, those of the dynamic
-machinery's pools, and every thin pool.
+What is not marked as ours is not: other people's volumes, those of the pools of dynamic volumes,
+and every thin pool.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from localvolume.volumes.lvtags import (
 Tags = Mapping[str, str]
 
 POOL_TAGS: Final = encode({OWNER: "thin-pool"})
-"""On a thin pool that we make, from the first."""
+"""On a thin pool that we make, from the start."""
 
 _ADOPTABLE: Final = frozenset({"thick", "thin"})
 _HOLDING: Final = frozenset({"thick", "thin", "other"})
-"""The kinds that may hold a filesystem. "other": made redundant since by whoever runs the node."""
+"""The kinds that may hold a filesystem. "other": an administrator made it redundant since."""
 
 
 def owned_of(volumes: Sequence[LogicalVolume]) -> list[Owned]:
@@ -45,7 +45,7 @@ def unmarked_of(volumes: Sequence[LogicalVolume]) -> list[str]:
 
 
 def is_unmarked(volume: LogicalVolume) -> bool:
-    """Whether it might be elastic's: plain, thick or thin, and nobody of ours has marked it."""
+    """Whether it might be elastic's: plain, thick or thin, and without any mark of ours."""
     return (
         volume.kind in _ADOPTABLE
         and not volume.origin
@@ -55,8 +55,8 @@ def is_unmarked(volume: LogicalVolume) -> bool:
 
 
 def is_half_pool(volume: LogicalVolume) -> bool:
-    """Whether it is what a killed lvcreate has left of a thin pool: LVM makes what is to hold the
-    pool's metadata first, as a plain volume by the pool's name."""
+    """Whether it is what a killed lvcreate left of a thin pool: LVM first makes the volume for the
+    pool's metadata, as a plain one with the pool's name."""
     return (
         volume.kind == "thick"
         and volume.tags >= POOL_TAGS
@@ -66,15 +66,15 @@ def is_half_pool(volume: LogicalVolume) -> bool:
 
 
 def is_begun_thin(volume: LogicalVolume) -> bool:
-    """Whether it is a thin volume of ours whose making never ended: it holds nothing of anybody's.
+    """Whether it is a thin volume of ours whose making never ended: it holds nobody's data.
 
-    Raises DriverFailed where it is not ours.
+    Raises DriverFailed if it is not ours.
     """
     return volume.kind == "thin" and ours(volume).get(TAG_STATE) == MAKING
 
 
 def noted_on(volume: LogicalVolume) -> dict[str, str] | None:
-    """What is noted with a volume of ours (TAG_...); None where it is not ours."""
+    """What is noted with a volume of ours (TAG_...); None if it is not ours."""
     if volume.kind not in _HOLDING:
         return None
     try:
@@ -85,7 +85,7 @@ def noted_on(volume: LogicalVolume) -> dict[str, str] | None:
 
 
 def ours(volume: LogicalVolume) -> dict[str, str]:
-    """What is noted with it; DriverFailed, saying whose it is, where it is not ours."""
+    """What is noted with it; if it is not ours, DriverFailed, saying whose it is."""
     noted = noted_on(volume)
     if noted is not None:
         return noted
@@ -105,7 +105,7 @@ def ours(volume: LogicalVolume) -> dict[str, str]:
 
 
 def fields_of(noted: Tags) -> dict[str, str]:
-    """What the tags of a volume of ours say with which this is noted."""
+    """What the tags of a volume of ours with these notes say."""
     return {**noted, OWNER: FLEX_OWNER}
 
 

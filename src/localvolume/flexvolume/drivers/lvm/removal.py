@@ -40,7 +40,7 @@ Clock = Callable[[], float]
 
 
 def users_of(volume: LogicalVolume) -> str:
-    """Who uses it, in words; "" where nobody does. Raises DriverFailed where nobody can tell."""
+    """Says who uses it; "" if nobody does. Raises DriverFailed if that cannot be told."""
     if volume.device:
         places = [mount.mount_point for mount in mount_table().of_device(volume.device)]
         if places:
@@ -51,15 +51,15 @@ def users_of(volume: LogicalVolume) -> str:
 
 
 def remove(group: Group, listed: Owned, clock: Clock = time.monotonic) -> None:
-    """Remove it; what is not there any more is removed. Raises as `Driver.remove` says."""
+    """Remove it; success if it is not there any more. Raises as `Driver.remove` says."""
     noted: Tags = listed.tags
     found = group.look(listed.name)
     if found is None:
         return
     _check(found, listed, noted)
     how = _WIPES.get(noted.get(TAG_ON_REMOVAL, ""))
-    # One whose making never ended holds nothing of anybody's; and a thin one that its pool was
-    # never told of (lvcreate was killed) can be removed, and never activated.
+    # A volume whose making never ended holds nobody's data. A thin one that its pool was never
+    # told of (lvcreate was killed) can be removed, but never activated.
     if how is not None and noted.get(TAG_STATE) != MAKING:
         if noted.get(TAG_STATE) != REMOVING:
             noted = {**noted, TAG_STATE: REMOVING}
@@ -67,7 +67,7 @@ def remove(group: Group, listed: Owned, clock: Clock = time.monotonic) -> None:
         found = group.engine.active(found)
         noted = _wiped(group, found, noted, how, clock)
     if found.active:
-        # LVM refuses it where anybody has it open: the last proof that nobody does.
+        # LVM refuses this if anybody has it open: the last proof that nobody does.
         group.engine.lvm.deactivate(found)
 
     def check(now: LogicalVolume, _: Sequence[LogicalVolume]) -> None:
@@ -79,7 +79,7 @@ def remove(group: Group, listed: Owned, clock: Clock = time.monotonic) -> None:
 
 
 def _check(found: LogicalVolume, listed: Owned, noted: Tags) -> None:
-    """Raise DriverFailed unless it is as listed, gone, and nobody's."""
+    """Raise DriverFailed unless it is as listed, noted as gone, and used by nobody."""
     now = ours(found)
     if found.uuid != listed.id:
         raise DriverFailed(f"{found.full_name} is another volume than the one that was listed")
@@ -96,7 +96,7 @@ def _check(found: LogicalVolume, listed: Owned, noted: Tags) -> None:
 
 
 def _wiped(group: Group, found: LogicalVolume, noted: Tags, how: How, clock: Clock) -> Tags:
-    """Overwrite or discard what is left to be; what is noted then.
+    """Overwrite or discard what is left; returns what is noted then.
 
     Raises DriverFailed after WIPE_SECONDS: the next call goes on.
     """

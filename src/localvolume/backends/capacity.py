@@ -1,4 +1,4 @@
-"""How much may still be promised in a pool: a pure function of its configuration and a look."""
+"""How much may still be promised in a pool: a pure function of its configuration and report."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from localvolume.backends.model import BackendName, PoolReport, Record
 from localvolume.config.pools import PoolConfig
 
 FULL_PERCENT: Final = 95
-"""How full data or metadata of a thin pool may be: from there on no volume is made or grown in it.
-Removing goes on, which is what helps: so it is no `problem`, which would stop everything."""
+"""From this percentage of a thin pool's data or metadata on, no volume is made or grown in it.
+Removing goes on, because it helps: so this is no `problem`, which would stop everything."""
 
 _OF_IMAGES = 92
-"""Per cent of an image that its volume can hold at least, but for small ones on xfs."""
+"""The percentage of an image that its volume can hold at least, except for small xfs ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """What the other pools on a pool's filesystem do to its room: all take theirs from the same.
+    """What the other pools on a pool's filesystem take from its capacity: all share its space.
 
-    `promised_bytes` of the filesystem are what their volumes stand for, and `outstanding_bytes`
-    what these may still take, of which `firm_bytes` in pools that do not overbook. `reserve_bytes`
-    is the largest of their reserves, `available_bytes` the least that any of them found to be free
-    (None: none of them could look). `unknown`: why nobody can tell what one of them has promised.
+    `promised_bytes` is what their volumes stand for, `outstanding_bytes` what these may still take,
+    and `firm_bytes` the part of it in pools that do not overbook. `reserve_bytes` is the largest of
+    their reserves, `available_bytes` the least that any of them found free (None if none of them
+    could look). `unknown` says why nobody can tell what one of them has promised.
     """
 
     names: tuple[str, ...] = ()
@@ -40,9 +40,9 @@ NOBODY: Final = Beside()
 
 
 def beside(others: Iterable[tuple[PoolConfig, PoolReport]]) -> Beside:
-    """What those pools, all of one filesystem, do to the room of another one there.
+    """What those pools, all of one filesystem, take from the capacity of another one there.
 
-    One that cannot be used has promised what it has promised: its records count, too.
+    A pool that cannot be used counts, too: what its records promise stays promised.
     """
     names, unknown = [], ""
     promises = outstanding = firm = reserve = 0
@@ -75,19 +75,19 @@ def beside(others: Iterable[tuple[PoolConfig, PoolReport]]) -> Beside:
 
 
 def price(backend: BackendName, size_bytes: int) -> int:
-    """Bytes of its filesystem that a volume of that size takes: an image is larger than that."""
+    """Bytes of its filesystem that a volume takes: an image is larger than its volume."""
     return -(-size_bytes * 100 // _OF_IMAGES) if backend == "image" else size_bytes
 
 
 def worth(backend: BackendName, taken_bytes: int) -> int:
-    """Bytes that so many of its filesystem are missing from a pool's room."""
+    """Bytes that a pool's capacity shrinks by when that many of its filesystem are taken."""
     return -(-taken_bytes * _OF_IMAGES // 100) if backend == "image" else taken_bytes
 
 
 def most_bytes(size_bytes: int, *limits: int | None) -> int:
     """What a volume of that size may come to hold: its class may set limits above the size.
 
-    Where a soft limit is the only one, that: the kernel lets it be exceeded for a while alone.
+    A soft limit counts if it is the only one: the kernel lets it be exceeded only for a while.
     """
     return max(size_bytes, *(limit or 0 for limit in limits))
 
@@ -100,34 +100,34 @@ def most_of(record: Record) -> int:
 def promised(report: PoolReport) -> int:
     """Bytes that the records of a pool stand for.
 
-    A volume counts with all it may come to hold from the moment it is begun. A removed one counts
-    with what it still takes, where that is known: nothing can be added to it.
+    A volume counts with all that it may come to hold as soon as it is begun. A removed one counts
+    with what it still takes, if that is known: nothing can be added to it.
     """
     return sum(_stands_for(report, one, most_of(one)) for one in report.records.values())
 
 
 def capacity(config: PoolConfig, report: PoolReport, others: Beside = NOBODY) -> int:
-    """Bytes that may still be promised, 0 where nothing may.
+    """Bytes that may still be promised; 0 if none.
 
-    Two bounds, and the lower one counts. By the books: what is not reserved, times `overbook`, less
-    what is promised. By the disk: what is available now and not reserved; unless the pool overbooks
-    also less what its volumes may still write.
+    There are two bounds, and the lower one counts. By the books: what is not reserved, times
+    `overbook`, less what is promised. By the disk: what is available now and not reserved; unless
+    the pool overbooks, also less what its volumes may still write.
 
-    That is counted once. What a volume holds is missing from `available_bytes` already, so only the
-    rest of its size is subtracted. Where nobody can tell what it holds, the whole size is: too
-    little room is promised then, never too much. Of an image counts what its file has no blocks
-    for, whatever the filesystem in it says: what a tenant reserves in that takes none, and what is
-    discarded in it gives them back, also where all were allocated once. Volumes without an enforced
-    size are in the books alone: what they may write has no bound.
+    Nothing is subtracted twice. What a volume holds is missing from `available_bytes` already, so
+    only the rest of its size is subtracted. If nobody can tell what it holds, the whole size is:
+    this promises too little, never too much. For an image, the part of its file that has no blocks
+    counts, whatever the filesystem in it says: space that a tenant reserves there takes no blocks,
+    and discarding gives blocks back, even if the whole file was allocated once. Volumes without an
+    enforced size are in the books only: nothing limits what they may write.
 
-    What `others` on its filesystem have promised, and may still write, is missing from both. The
-    largest reserve of all counts, and what was found to be free last. A pool that overbooks leaves
-    to those that do not what these may still write.
+    Both bounds leave out what the `others` on its filesystem have promised, and may still write.
+    The largest reserve and the smallest finding of free space count. A pool that overbooks leaves
+    to pools that do not what their volumes may still write.
 
-    An image is larger than what its volume can hold: of a pool of images, that share is kept back.
+    An image is larger than its volume: a pool of images keeps that share back.
 
-    A logical volume that is thick has taken all it ever takes. Of a thin pool the books tell what
-    its volumes may still write, others' volumes included; nearly full, it is not promised any more.
+    A thick logical volume has taken all that it ever takes. For a thin pool the books tell what all
+    its volumes may still write, foreign ones included; one that is nearly full promises no more.
     """
     if report.problem or report.unwell or is_full(report) or others.unknown:
         return 0
@@ -154,7 +154,7 @@ def is_full(report: PoolReport) -> bool:
 
 
 def _taken(report: PoolReport, record: Record) -> int | None:
-    """Bytes of its pool that a volume has now; None where nobody can tell."""
+    """Bytes of its pool that a volume takes now; None if unknown."""
     usage = report.usage.get(record.name)
     if usage is None:
         return None
@@ -162,14 +162,14 @@ def _taken(report: PoolReport, record: Record) -> int | None:
 
 
 def _stands_for(report: PoolReport, record: Record, most: int) -> int:
-    """Bytes that a volume, which may come to hold `most`, counts with in the books."""
+    """Bytes that a volume counts with in the books; `most` is what it may come to hold."""
     taken = _taken(report, record)
     return taken if record.state == "removed" and taken is not None else most
 
 
 def _outstanding(report: PoolReport, record: Record, most: int) -> int:
-    """Bytes that an enforced volume, which may come to hold `most`, may still take from its pool's
-    filesystem."""
+    """Bytes that an enforced volume may still take from its pool's filesystem; `most` is what it
+    may come to hold."""
     if record.state == "removed" or not record.enforced or record.backend == "lvm":
         return 0
     usage = report.usage.get(record.name)

@@ -1,4 +1,4 @@
-"""What making, measuring and growing a filesystem has in common, in an image or on a device."""
+"""What images and devices share in making, measuring and growing a filesystem."""
 
 import errno
 import os
@@ -28,15 +28,15 @@ MAKING_SECONDS: Final = 120.0
 CHECKING_SECONDS: Final = 1800.0
 """Checking reads all tables of the filesystem."""
 
-# Bytes for each inode: of small volumes, and of those from 512 MiB, as mke2fs.conf has it.
+# Bytes per inode for volumes below 512 MiB, and for larger ones, as in mke2fs.conf.
 _INODE_RATIOS = ((512 * MIB, 4096), (None, 16384))
-# MiB of journal up to which size; none where it would be larger than the data.
+# (Below this many MiB, MiB of journal); no journal if it would be larger than the data.
 _JOURNALS = ((6, 0), (128, 4), (1024, 16), (2048, 32), (64 << 10, 64), (None, 128))
 _CAP_SYS_RESOURCE = 24
 
 
 def command(run: Run, argv: list[str], timeout: float, *, good: tuple[int, ...] = (0,)) -> Finished:
-    """Run a host command to a good end; raises BackendFailed with its last words, else."""
+    """Run a host command; raises BackendFailed, with its last line of output, if it fails."""
     try:
         done = run(argv, timeout)
     except CommandMissing as error:
@@ -59,7 +59,7 @@ def may_resize_mounted() -> bool:
 
 
 def ext4_shape(size_bytes: int) -> tuple[int, int]:
-    """Bytes for each inode, and MiB of journal (0: none), of an ext4 for that much data."""
+    """Bytes per inode, and MiB of journal (0: none), of an ext4 for that much data."""
     ratio = next(r for least, r in _INODE_RATIOS if least is None or size_bytes < least)
     journal = next(j for most, j in _JOURNALS if most is None or size_bytes < most * MIB)
     return ratio, journal
@@ -73,13 +73,13 @@ def ext4_command(path: str, ratio: int, journal_mib: int, extended: str) -> list
 
 
 def xfs_features(run: Run, options: Sequence[str] = ()) -> list[str]:
-    """Options for mkfs.xfs beside those that were asked for; raises BackendFailed."""
+    """Options for mkfs.xfs in addition to those that were asked for; raises BackendFailed."""
     version = command(run, list(VERSION_COMMAND), VERSION_SECONDS).stdout
     return for_older_kernels(version, options)
 
 
 def ext_super(path: int | str) -> ExtSuper:
-    """Read the superblock of an open image, or of a device node; BackendFailed where it is none."""
+    """Read the superblock of an open image or device node; BackendFailed if it is no ext4."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if isinstance(path, str) else os.dup(path)
     with closed_after(fd):
         found = read_super(fd)
@@ -89,15 +89,13 @@ def ext_super(path: int | str) -> ExtSuper:
 
 
 def set_ext4_root_mode(run: Run, path: str, mode: int, uid: int, gid: int) -> None:
-    """Set the mode of an unmounted ext4's root directory, whose owner mkfs has set; see that both
-    are so.
-    """
-    # Not by a mount: that an ext4 was never mounted is how we know that nobody wrote to it.
+    """Set the mode of an unmounted ext4's root directory; check it, and the owner that mkfs set."""
+    # Without a mount: an ext4 that was never mounted is known to hold nothing of a tenant's.
     mode &= 0o7777
     said = ""
     for request in (f"set_inode_field <2> mode 0{0o40000 | mode:o}", "stat <2>"):
         said = command(run, ["debugfs", "-w", "-R", request, path], MAKING_SECONDS).stdout
-    # debugfs ends with 0 whatever happened, and prints large numbers as negative ones.
+    # debugfs always exits with 0, and prints large numbers as negative ones.
     found = re.search(r"Mode:\s+([0-7]+)\b.*?User:\s+(-?\d+)\s+Group:\s+(-?\d+)", said, re.DOTALL)
     told = (mode, uid & 0xFFFFFFFF, gid & 0xFFFFFFFF)
     if found is None or told != (
@@ -111,13 +109,13 @@ def set_ext4_root_mode(run: Run, path: str, mode: int, uid: int, gid: int) -> No
 def set_open_root(root: int, mode: int, uid: int, gid: int) -> None:
     """Set owner and mode of an open root directory. Raises OSError."""
     os.fchown(root, uid, gid)
-    # After the owner, whose change takes setuid and setgid away.
+    # After the owner: changing that clears setuid and setgid.
     os.fchmod(root, mode & 0o7777)
 
 
 @contextmanager
 def mounted_xfs(node: str) -> Iterator[int]:
-    """Mount the xfs on a device where nobody sees it: its root directory, open.
+    """Mount the xfs on a device where nobody sees it; yields its root directory, open.
 
     Raises BackendFailed.
     """
@@ -132,7 +130,7 @@ def mounted_xfs(node: str) -> Iterator[int]:
 
 @contextmanager
 def growth_told() -> Iterator[None]:
-    """Say as the protocol does why the kernel does not let a filesystem grow."""
+    """Raise the protocol's errors if the kernel does not let a filesystem grow."""
     try:
         yield
     except PermissionError as error:
@@ -144,12 +142,12 @@ def growth_told() -> Iterator[None]:
         raise BackendFailed(f"the filesystem does not grow: {error.strerror}") from error
 
 
-# --- where it is mounted, and what it holds: seen through a mount, or on itself ------------------
+# --- its mounts and its usage, read through a mount or from the filesystem itself --------------
 
 
 @contextmanager
 def mounted_root(device: str) -> Iterator[int | None]:
-    """The root of a mount of ``major:minor`` that we see, open; None where we see none.
+    """Yield the open root of a mount of ``major:minor`` that we see; None if we see none.
 
     Raises OSError.
     """
@@ -168,7 +166,7 @@ def _open_root(device: str) -> int | None:
         try:
             fd = os.open(mount.mount_point, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
-            continue  # unmounted meanwhile, or hidden: another may do
+            continue  # unmounted meanwhile, or hidden: try another mount
         if device_number(os.fstat(fd).st_dev) == device:
             return fd
         os.close(fd)
@@ -176,7 +174,7 @@ def _open_root(device: str) -> int | None:
 
 
 def mounted_usage(table: MountTable, device: str) -> Usage | None:
-    """What the filesystem on ``major:minor`` says of itself; None where it is mounted nowhere."""
+    """What the filesystem on ``major:minor`` says that it holds; None if it is not mounted."""
     for mount in table.of_device(device):
         if (usage := _usage_at(mount.mount_point, device)) is not None:
             return usage
@@ -201,9 +199,9 @@ def _usage_at(point: str, device: str) -> Usage | None:
 
 
 def unmounted_ext4_usage(path: int | str) -> Usage | None:
-    """What an ext4 that is mounted nowhere holds; None where it may be out of date.
+    """What an unmounted ext4 holds; None if its superblock may be out of date.
 
-    Raises OSError, BackendFailed where it is no ext4.
+    Raises OSError, and BackendFailed if it is no ext4.
     """
     found = ext_super(path)
     if not found.clean:

@@ -1,4 +1,4 @@
-"""What a pool, a volume in it and a backend are: the data all of them speak, and the protocol.
+"""What a pool, a volume in it and a backend are: the data that they share, and the protocol.
 
     <pool>/                        a directory that only root may write to
       .localvolume/                0700, ours alone
@@ -9,8 +9,8 @@
         trash/<name>.<token>       removed volumes, until they are purged
       <directory>                  the volumes of the directory and btrfs backends
 
-A record is written before what it tells of is done and again after it, so a crash between any two
-steps leaves a record that the next start ends or takes back. `<name>` is the PersistentVolume's.
+A record is written before and after each step that it describes, so after a crash between any two
+steps the next start completes the step or takes it back. `<name>` is the PersistentVolume's.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Final, Literal, Protocol
 BackendName = Literal["directory", "btrfs", "image", "lvm"]
 
 _GIVEN: Final = 24
-"""How many claims are remembered, beside the one it was made for; a tag of LVM's has room for so
-many."""
+"""How many claims are remembered in addition to the one it was made for; a tag of LVM's has room
+for that many."""
 
 State = Literal[
     "making",  # not complete: nobody was ever told of it, so it may be taken away at any time
-    "made",  # complete, and still unknown to everybody
-    "offered",  # a PersistentVolume was asked for that names it: it may hold a tenant's data
+    "made",  # complete, and still known to nobody
+    "offered",  # a PersistentVolume that names it was asked for: it may hold a tenant's data
     "removed",  # in the trash: nobody may have it any more, and nothing brings it back
 ]
 
@@ -43,12 +43,12 @@ class Record:
 
     `directory` is where it lies below the pool ("pvc-1", "ns/claim"), "" for an image. `size_bytes`
     is what was asked for and is enforced unless `enforced` is False; `soft_bytes` and `hard_bytes`
-    are quota limits that a class sets apart from the size. `inode` is that of the directory
-    or image file, or a subvolume's id, so that nothing else at its place is ever taken for it.
+    are quota limits that a class sets apart from the size. `inode` is that of the directory or
+    image file, or a subvolume's id: nothing else at its path is ever taken for the volume.
     `project` is the quota project's id, 0 for none. `claim` is `namespace/name` and `claim_uid`
-    its UID, "" for a volume that another provisioner made; `given` are the UIDs of claims that it
-    was given to after that one, the last ones in their order (dynamic/plan/volumes.py).
-    `volume_uid` is the PersistentVolume's, once known.
+    its UID, "" for a volume that another provisioner made; `given` are the UIDs of the claims that
+    it was given to later, the last ones, in order (dynamic/plan/volumes.py). `volume_uid` is the
+    PersistentVolume's UID, once known.
     """
 
     name: str
@@ -75,17 +75,17 @@ class Record:
     discard: bool = False
     """Whether its blocks are discarded before it is deleted (lvm only)."""
     option_class: str = ""
-    """By which of its pool's lvcreate option classes it is to be made (lvm only)."""
+    """Which of its pool's lvcreate option classes it is made with (lvm only)."""
     project: int = 0
     inode: int = 0
     adopted: bool = False
-    """Made by an older provisioner: nothing but its place is known of it."""
+    """Made by an older provisioner: only its location is known."""
     trash: str = ""
     """Its name in the trash, once removed."""
 
 
 def as_offered(known: Record, volume_uid: str, given: str) -> Record:
-    """The record once a PersistentVolume is asked for, or has that UID, or another claim."""
+    """The record once a PersistentVolume is asked for; with its UID, or a further claim."""
     claims = (*known.given, given)[-_GIVEN:] if given else known.given
     uid = volume_uid or known.volume_uid
     return replace(known, state="offered", volume_uid=uid, given=claims)
@@ -93,11 +93,11 @@ def as_offered(known: Record, volume_uid: str, given: str) -> Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a volume holds now, from the quota, qgroup or filesystem; None where nobody can tell.
+    """What a volume holds now, from the quota, qgroup or filesystem; None if unknown.
 
-    `available_bytes` is what can still be written in it. Bytes; inodes are None where they are not
-    limited or counted. `begun_bytes` is what a growth that was begun, and is not on record, has
-    taken of the pool already; 0 where nobody can tell.
+    `available_bytes` is what can still be written in it. Inodes are None if they are not limited or
+    counted. `begun_bytes` is what a growth that was begun, and is not on record, has already taken
+    of the pool; 0 if unknown.
     """
 
     used_bytes: int | None = None
@@ -106,32 +106,30 @@ class Usage:
     available_inodes: int | None = None
     begun_bytes: int = 0
     problem: str = ""
-    """What keeps its limit from holding, in words, "" where nothing does."""
+    """Why its limit does not hold, in words; "" if it does."""
     taken_bytes: int | None = None
-    """What it takes of its pool's room now; None: `used_bytes`."""
+    """What it takes of its pool now; None: `used_bytes`."""
     outstanding_bytes: int | None = None
-    """What it may still take of that; None: the rest of what was promised."""
+    """What it may still take of its pool; None: the rest of what was promised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
-    """What a backend can do in this very pool, on this very kernel; `why_not` says why not
-    enforce.
-    """
+    """What a backend can do in this pool, on this kernel; `why_not`: why it cannot enforce."""
 
     enforce: bool
     why_not: str = ""
     block: bool = False
     filesystem: bool = True
     overwrite: bool = True
-    """Whether what is written anew goes over the old, as a class may demand at the end."""
+    """Whether new data is written over the old, as a class may demand at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolReport:
-    """One look at a pool. With `problem` nothing else counts, and nothing may be done in it.
+    """One look at a pool. If `problem` is set, nothing else counts and nothing may be done in it.
 
-    `total_bytes` leave out what the filesystem keeps for root. `orphans` are names directly in the
+    `total_bytes` leaves out what the filesystem keeps for root. `orphans` are names directly in the
     pool (or in its trash or images, written `.localvolume/...`) that no record explains.
     """
 
@@ -145,51 +143,51 @@ class PoolReport:
     usage: Mapping[str, Usage] = field(default_factory=dict)
     orphans: Sequence[str] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    """Records that cannot be read, by name, and why: their volumes are left alone."""
+    """Why records cannot be read, by name: their volumes are left alone."""
     astray: Sequence[str] = ()
-    """Volumes whose path leads to what is not theirs: they are to be attached anew."""
+    """Volumes whose path leads to something else: they are to be attached again."""
     largest_bytes: Mapping[str, int] = field(default_factory=dict)
-    """The largest volume that fits, by option class ("" for none), where that can be less than what
-    is available: LVM makes no striped or contiguous volume of just any extents."""
+    """The largest volume that fits, by option class ("" for none), if that can be less than what is
+    available: LVM cannot make a striped or contiguous volume of arbitrary extents."""
     unit_bytes: int = 1
-    """Volumes there have a multiple of so many bytes: what is asked for is rounded up."""
+    """Volumes there have a multiple of this many bytes: what is asked for is rounded up."""
     foreign_bytes: int = 0
-    """What is promised there to others than our records (foreign thin volumes of a thin pool)."""
+    """What is promised there beyond our records (foreign thin volumes of a thin pool)."""
     data_percent: float | None = None
     metadata_percent: float | None = None
-    """How full a thin pool's data and metadata are, None for all other pools."""
+    """How full a thin pool's data and metadata are; None for all other pools."""
     unwell: str = ""
-    """What its filesystem has failed of: nothing is made or grown there, and removing goes on."""
+    """How its filesystem has failed: nothing is made or grown there, and removing goes on."""
     thin_health: str = ""
-    """What LVM says is wrong with a thin pool ("out_of_data", ...), "" for nothing."""
+    """What LVM says is wrong with a thin pool ("out_of_data", ...); "" if nothing is."""
     warnings: Sequence[str] = ()
     """What people must look at before it becomes a problem, in sentences."""
     taken: bool = False
-    """The `problem` is that another agent of this node works in it: wait until that has ended."""
+    """The `problem` is that another agent of this node works in it: wait until that ends."""
     filesystem: str = ""
-    """What its volumes take their room from, as the mount table numbers it; "" where that is a
-    volume group, or where nobody can tell."""
+    """The filesystem that its volumes take space from, as the mount table numbers it; "" for a
+    volume group, or if unknown."""
     dormant: Mapping[str, Record] = field(default_factory=dict)
-    """Beside a `problem`: its records all the same. Nothing is done with them, but what they stand
-    for is missing from the room of the other pools on its filesystem."""
+    """Its records, if there is a `problem`. Nothing is done with them, but what they stand for is
+    subtracted from the capacity of the other pools on its filesystem."""
     uncounted: str = ""
-    """Why nobody can tell what it has promised there, "" where that is known."""
+    """Why nobody can tell what it has promised there; "" if that is known."""
 
 
 class BackendFailed(Exception):
-    """It could not be done now, nothing is lost, and trying again may help; the text says why."""
+    """It could not be done now. Nothing is lost, trying again may help, and the text says why."""
 
 
 class GoesOn(BackendFailed):
-    """A part of it is done, and what is left is done when it is called again: at once."""
+    """A part of it is done. Call again at once to do the rest."""
 
 
 class Busy(BackendFailed):
-    """Somebody uses it: it can be done once they have let go."""
+    """It is in use: it can be done once it is not."""
 
 
 class NoSpace(BackendFailed):
-    """The pool has not enough room for it: another pool or node may have."""
+    """The pool has too little space for it: another pool or node may have enough."""
 
 
 class Impossible(BackendFailed):
@@ -197,11 +195,11 @@ class Impossible(BackendFailed):
 
 
 class NotThisVolume(BackendFailed):
-    """What lies there is not what the record tells of: it is left alone."""
+    """What lies there is not what the record describes: it is left alone."""
 
 
 class Lost(NotThisVolume):
-    """Nothing lies where the volume should, neither in its place nor in the trash."""
+    """The volume is missing: it is neither in its place nor in the trash."""
 
 
 Progress = Callable[[int, int], None]
@@ -211,16 +209,16 @@ Progress = Callable[[int, int], None]
 class Backend(Protocol):
     """How volumes of one kind are made in one pool. Every method blocks and is run in a worker.
 
-    `pool` is a descriptor of the pool's directory, `path` where this process sees it (for what has
-    no descriptor-relative call; its parents belong to root). Every method may be called again after
-    a crash in its midst with the same record, and then ends what was begun. All raise BackendFailed
+    `pool` is a descriptor of the pool's directory, `path` is where this process sees it (for what
+    has no descriptor-relative call; its parents belong to root). After a crash, each method may be
+    called again with the same record, and then completes what was begun. All raise BackendFailed
     (or a subclass) for what people must know, and OSError.
     """
 
     name: BackendName
 
     def identity(self, fd: int) -> int:
-        """What `Record.inode` holds of the open directory or file: `st_ino`, or a subvolume's id.
+        """What `Record.inode` holds for the open directory or file: `st_ino`, or a subvolume's id.
 
         -1, which no record has, for what cannot be a volume of this backend. Raises OSError.
         """
@@ -231,23 +229,23 @@ class Backend(Protocol):
         ...
 
     def make(self, pool: int, path: str, record: Record) -> Record:
-        """Make what the record tells of (state `making`) and return it completed (`inode`, ...).
+        """Make what the record describes (state `making`) and return it completed (`inode`, ...).
 
-        The directory backends make `.localvolume/making/<name>`, limited, owned and empty; it is
-        put into place by the pool. The image backend makes `.localvolume/images/<name>.img`.
+        The directory backends make `.localvolume/making/<name>`, limited, owned and empty; the pool
+        moves it into place. The image backend makes `.localvolume/images/<name>.img`.
         """
         ...
 
     def unmake(self, pool: int, path: str, record: Record) -> None:
-        """Take away all that `make` may have left, complete or not; nothing there is fine."""
+        """Take away all that `make` may have left, complete or not, if anything."""
         ...
 
     def attach(self, pool: int, path: str, record: Record) -> None:
-        """Make the volume usable after a reboot, where that is not so by itself; idempotent."""
+        """Make the volume usable after a reboot, if it is not so by itself; idempotent."""
         ...
 
     def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:
-        """The names of those whose path leads to what is not theirs. Changes nothing."""
+        """The names of those whose path leads to something else. Changes nothing."""
         ...
 
     def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
@@ -259,14 +257,13 @@ class Backend(Protocol):
         ...
 
     def usage(self, pool: int, path: str, records: Sequence[Record]) -> Mapping[str, Usage]:
-        """What each of them holds now, by name; those that cannot be measured are left out."""
+        """What each of them holds now, by name; leaves out those that cannot be measured."""
         ...
 
     def retire(self, pool: int, path: str, record: Record) -> None:
         """Move the volume into the trash as `record.trash`, in one step, and detach it.
 
-        Raises NotThisVolume where something else lies in its place, BackendFailed where it is in
-        use.
+        Raises NotThisVolume if something else lies in its place, BackendFailed if it is in use.
         """
         ...
 
@@ -280,22 +277,19 @@ class Backend(Protocol):
         files_per_second: float | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Delete what lies in the trash as `record.trash`, and free its quota. Nothing there is
-        fine.
+        """Delete what lies in the trash as `record.trash`, if anything does, and free its quota.
 
         Ends early, with BackendFailed, once `stop` is set.
         """
         ...
 
     def is_untouched(self, pool: int, path: str, record: Record) -> bool:
-        """Whether it is certain that nobody ever wrote to the volume; False where nobody can
-        tell.
-        """
+        """Whether it is certain that nobody ever wrote to the volume; False if unknown."""
         ...
 
 
 def grown_to(record: Record, size_bytes: int) -> Record:
-    """The record with that size, its own limits in proportion, rounded up."""
+    """The record with that size, and with its own limits in proportion, rounded up."""
 
     def scaled(limit: int | None) -> int | None:
         if limit is None or not record.size_bytes:

@@ -1,4 +1,4 @@
-"""What a pool of volumes can be asked to do, whatever its volumes are made of."""
+"""What a pool of volumes can be asked to do, whatever kind of volumes it has."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from localvolume.backends.model import PoolReport, Progress, Record
 class Store(Protocol):
     """One pool of this node: ``pool.pool.PoolStore`` or ``lvm.store.LvmStore``.
 
-    Every method blocks; those for different volumes may run at once, and each may be repeated after
-    a crash in its midst. All but `look` raise BackendFailed (or a subclass), and nothing else for
-    what the disk says.
+    Every method blocks. Methods may run at once for different volumes, and each may be repeated
+    after a crash. All but `look` raise BackendFailed (or a subclass), and nothing else for what the
+    disk says.
     """
 
     def know(self, known_ids: Collection[str], known_places: Collection[str] = ()) -> None:
-        """Set anew which pool ids PersistentVolumes name here, and where those of older
-        provisioners lie."""
+        """Set the pool ids that PersistentVolumes name here, and the locations of those of older
+        provisioners."""
         ...
 
     def open(self) -> str:
@@ -27,19 +27,19 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Let others have the pool, once what is under way in it has ended."""
+        """Release the pool to others once everything under way in it has ended."""
         ...
 
     def look(self) -> PoolReport:
-        """See what is there; whatever is wrong is told as the report's `problem`."""
+        """See what is there; the report's `problem` says what is wrong."""
         ...
 
     def unseen(self, problem: str, *, taken: bool = False) -> PoolReport:
-        """The report of a pool at which one cannot look now, for that reason; asks no disk."""
+        """The report of a pool that cannot be looked at now, for that reason; asks no disk."""
         ...
 
     def attach_all(self) -> dict[str, str]:
-        """Make every volume usable, after a reboot; what failed, by the volume's name."""
+        """Make every volume usable after a reboot; returns what failed, by the volume's name."""
         ...
 
     def host_path(self, record: Record) -> str:
@@ -47,20 +47,20 @@ class Store(Protocol):
         ...
 
     def make(self, record: Record) -> Record:
-        """Make a volume, or end what a crash left half made: it is `made`."""
+        """Make a volume, or complete what a crash left half made: it is `made`."""
         ...
 
     def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
-        """Write down that a PersistentVolume is asked for, before it is; later also its UID, and
-        whom the volume was `given` to since it was made."""
+        """Record that a PersistentVolume is asked for, before it is; later also record its UID, and
+        the claim that the volume was `given` to since it was made."""
         ...
 
     def grow(self, record: Record, size_bytes: int) -> Record:
-        """Let a volume have that many bytes; one that has as many is returned as it is."""
+        """Let a volume have that many bytes; returns one that has them as it is."""
         ...
 
     def adopt(self, name: str, directory: str, **fields: Any) -> Record:
-        """Write down a volume that an older provisioner made."""
+        """Record a volume that an older provisioner made."""
         ...
 
     def retire(self, record: Record) -> Record:
@@ -79,7 +79,7 @@ class Store(Protocol):
         ...
 
     def forget(self, record: Record) -> None:
-        """Let go of a volume: its data stays, listed as an orphan from now on."""
+        """Let go of a volume: its data stays and is listed as an orphan from now on."""
         ...
 
     def take_away(self, record: Record) -> None:

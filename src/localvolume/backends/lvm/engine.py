@@ -1,8 +1,8 @@
 """The logical volumes of one group, made, tagged, activated and removed: nothing else does that.
 
-Each method is one change that LVM commits as a whole, or a look and such a change. Who decides on
-it, and what the tags mean, is the caller's: the pools of the dynamic provisioner
-(`backends/lvm/store.py`) and FlexVolume's driver (`flexvolume/drivers/lvm/driver.py`).
+Each method is one change that LVM commits as a whole, or a look and such a change. The caller
+decides on it and knows what the tags mean: the pools of the dynamic provisioner
+(`backends/lvm/store.py`), or FlexVolume's driver (`flexvolume/drivers/lvm/driver.py`).
 
 All methods raise LvmFailed, BadReport, BadTag and OSError.
 """
@@ -23,7 +23,7 @@ Fields = Mapping[str, str]
 """What our tags say, as ``lvtags`` encodes it."""
 
 Check = Callable[[LogicalVolume, Sequence[LogicalVolume]], None]
-"""Raises where a volume, as it is now among all of its group, is not to be removed."""
+"""Raises if a volume, as it is now among all of its group, is not to be removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class Engine:
     lvm: GatedLvm
 
     def made(self, name: str) -> LogicalVolume:
-        """What LVM says that it has just made; raises BackendFailed where it is not there."""
+        """The volume that LVM has just made; raises BackendFailed if LVM does not report it."""
         found = self.lvm.volume(self.of.group, name)
         if found is None:
             raise BackendFailed(f"LVM says that it made {name}, and does not report it")
         return found
 
     def again(self, volume: LogicalVolume) -> LogicalVolume:
-        """The very same volume as it is now. Raises NotThisVolume where it is gone or another."""
+        """The same volume as it is now. Raises NotThisVolume if it is gone or another."""
         found = self.lvm.volume(volume.group, volume.name)
         if found is None or not _is_same(found, volume):
             raise NotThisVolume(f"{volume.full_name} is not the volume any more that it was")
@@ -56,8 +56,8 @@ class Engine:
         thin_pool: str = "",
         option_class: str = "",
     ) -> None:
-        """Make a volume, thin if a pool is named, active, with these fields in its tags from the
-        first. Raises NameTaken, NoSpaceInGroup; KeyError for an option class that there is not.
+        """Make an active volume, thin if a pool is named, with these fields in its tags from the
+        start. Raises NameTaken, NoSpaceInGroup; KeyError for an unknown option class.
         """
         stripes, stripe_bytes, options = self.of.layout(option_class)
         self.lvm.create(
@@ -72,15 +72,15 @@ class Engine:
         )
 
     def retag(self, volume: LogicalVolume, fields: Fields) -> LogicalVolume:
-        """Let just these fields be ours in its tags, in one transaction; others' tags stay."""
+        """Make these fields the only ones of ours in its tags, in one step; others' tags stay."""
         gone, new = change(volume.tags, fields)
         self.lvm.retag(volume, gone, new)
         return replace(volume, tags=(volume.tags - gone) | encode(fields))
 
     def active(self, volume: LogicalVolume) -> LogicalVolume:
-        """The volume with its device, which it is given if need be; its I/O goes on.
+        """The volume with its device: activated if need be, and resumed if it is suspended.
 
-        It has none after a reboot, and may be suspended by a command that was killed.
+        A volume has no device after a reboot, and a killed command may leave it suspended.
         """
         if volume.suspended:
             self.lvm.refresh(volume)
@@ -94,10 +94,10 @@ class Engine:
         return volume
 
     def remove(self, volume: LogicalVolume, check: Check, *, keep_blocks: bool = False) -> None:
-        """Remove the very same volume, if `check` has nothing against it as it is now.
+        """Remove the same volume, unless `check` raises for it as it is now.
 
-        `keep_blocks`: LVM must not discard what is freed. Gone already is fine. Raises
-        NotThisVolume, BackendFailed (in use), HasSnapshots, and what `check` raises.
+        `keep_blocks`: LVM must not discard what is freed. Does nothing if the volume is gone.
+        Raises NotThisVolume, BackendFailed (in use), HasSnapshots, and what `check` raises.
         """
         volumes = self.lvm.volumes(volume.group)
         found = next((one for one in volumes if one.name == volume.name), None)
@@ -113,7 +113,7 @@ class Engine:
         if found.suspended:
             self.lvm.refresh(found)
         if found.active and found.kind != "snapshot":
-            # With a classic snapshot its origin would go down; lvremove itself refuses one in use.
+            # Deactivating a classic snapshot deactivates its origin; lvremove refuses one in use.
             self.lvm.deactivate(found)
         self.lvm.remove(found, keep_blocks=keep_blocks)
         left = self.lvm.volume(volume.group, volume.name)
@@ -127,7 +127,7 @@ def gated(of: LvmConfig, run: Run) -> GatedLvm:
 
 
 def is_down(volume: LogicalVolume) -> bool:
-    """Whether nobody can use it as it is, as after a reboot or a killed command."""
+    """Whether it cannot be used as it is, for example after a reboot or a killed command."""
     return volume.suspended or not volume.active
 
 

@@ -1,7 +1,7 @@
 """The filesystem of a logical volume: made over the whole device, checked, grown, measured.
 
-Every function takes the node and the `major:minor` that it must be: a path may lead elsewhere by
-now. All raise BackendFailed (Impossible) and OSError; each may be repeated after a crash.
+Every function takes the node and the `major:minor` that it must have: the path may lead elsewhere
+by now. All raise BackendFailed (Impossible) and OSError; each may be repeated after a crash.
 """
 
 import os
@@ -33,16 +33,16 @@ from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.entries import device_number
 
 FILESYSTEMS: Final = ("ext4", "xfs")
-# Below that there is no room for an ext4's own tables and any data.
+# A smaller ext4 has no room for its own tables and any data.
 _EXT4_LEAST: Final = MIB
-# mke2fs refuses a journal that takes half of it, and the smallest one has 4 MiB.
+# mke2fs refuses a journal that takes half of the filesystem, and the smallest one has 4 MiB.
 _EXT4_LEAST_WITH_JOURNAL: Final = 9 * MIB
-# An xfs leaves a last allocation group of fewer blocks unused.
+# An xfs leaves a last allocation group with fewer blocks than this unused.
 _XFS_LEAST_IN_GROUP: Final = 64
 
 
 def check_fs(fs: str, size_bytes: int) -> None:
-    """Raise Impossible where no such filesystem can be made on so many bytes."""
+    """Raise Impossible if no such filesystem can be made on that many bytes."""
     if fs not in FILESYSTEMS:
         raise Impossible(f"logical volumes hold ext4 or xfs, not {fs!r}")
     if fs == "xfs" and size_bytes < XFS_LEAST:
@@ -62,10 +62,10 @@ def make_filesystem(
     uid: int = 0,
     gid: int = 0,
 ) -> None:
-    """Make a filesystem over all of the device, whatever it holds, unless somebody uses it.
+    """Make a filesystem over all of the device, whatever it holds, unless it is in use.
 
-    `options` are further arguments of mkfs. `mode`, `uid` and `gid` are the root directory's;
-    None: as mkfs makes it, 0755 of root.
+    `options` are further arguments of mkfs. `mode`, `uid` and `gid` are the root directory's; None
+    leaves it as mkfs makes it, 0755 and owned by root.
     """
     size = _size(node, device)
     check_fs(fs, size)
@@ -82,7 +82,7 @@ def make_filesystem(
 
 
 def _mkfs_ext4(node: str, size: int, options: Sequence[str], uid: int, gid: int) -> list[str]:
-    # Of several -E the last one alone counts.
+    # Only the last of several -E counts.
     extended, others, following = [f"nodiscard,root_owner={uid}:{gid}"], [], False
     for word in options:
         if following or (word.startswith("-E") and word != "-E"):
@@ -100,9 +100,9 @@ def _mkfs_ext4(node: str, size: int, options: Sequence[str], uid: int, gid: int)
 
 
 def check_filesystem(run: Run, node: str, device: str, fs: str) -> None:
-    """Mend what a crash left, before it is mounted: an ext4 that was not unmounted, say.
+    """Repair what a crash left before it is mounted, for example an ext4 that was not unmounted.
 
-    What is in use, or clean, is left alone. An xfs mends itself when it is mounted.
+    A filesystem in use, or clean, is left alone. An xfs repairs itself when it is mounted.
     """
     if fs != "ext4":
         return
@@ -110,12 +110,12 @@ def check_filesystem(run: Run, node: str, device: str, fs: str) -> None:
     if fd is None:
         return
     os.close(fd)
-    # 1: there was something to correct, and it is.
+    # Exit status 1: there were errors, and they are corrected.
     command(run, ["e2fsck", "-p", node], CHECKING_SECONDS, good=(0, 1))
 
 
 def grow_filesystem(run: Run, node: str, device: str, fs: str) -> None:
-    """Let it take all of its device, mounted or not; one that has all already is left alone."""
+    """Grow it to all of its device, mounted or not; one that has all already is left alone."""
     size = _size(node, device, used=True)
     if fs == "ext4":
         _grow_ext4(run, node, device, size)
@@ -124,7 +124,7 @@ def grow_filesystem(run: Run, node: str, device: str, fs: str) -> None:
             if root is not None:
                 _grow_xfs(root, size)
                 return
-        # Where it is mounted out of our sight, this is the same filesystem.
+        # If it is mounted where we do not see it, this mount is of the same filesystem.
         with mounted_xfs(node) as root:
             _grow_xfs(root, size)
     else:
@@ -137,7 +137,7 @@ def _grow_ext4(run: Run, node: str, device: str, size: int) -> None:
     if blocks <= present.blocks:
         return
     if not fstools.may_resize_mounted():
-        # Its own tool leaves what nobody mends when it is killed.
+        # resize2fs, if killed, leaves what cannot be repaired.
         raise BackendFailed("growing an ext4 takes CAP_SYS_RESOURCE: give it to the agent")
     with mounted_root(device) as root:
         if root is not None:
@@ -163,16 +163,16 @@ def _grow_xfs(root: int, size: int) -> None:
 
 
 def usage_of(node: str, device: str, fs: str, mounts: MountTable) -> Usage | None:
-    """What the filesystem holds; None where nobody can tell."""
+    """What the filesystem holds; None if unknown."""
     usage = mounted_usage(mounts, device)
     if usage is not None:
         return usage
-    # What an xfs says of itself while it is not mounted may be out of date.
+    # The superblock of an unmounted xfs may be out of date.
     return unmounted_ext4_usage(node) if fs == "ext4" else None
 
 
 def was_never_mounted(node: str, device: str, fs: str) -> bool:
-    """Whether it is certain that nobody ever mounted it; False where nobody can tell."""
+    """Whether it is certain that nobody ever mounted it; False if unknown."""
     if fs != "ext4":
         return False
     fd = _unused(node, device)
@@ -184,7 +184,7 @@ def was_never_mounted(node: str, device: str, fs: str) -> bool:
 
 
 def _size(node: str, device: str, *, used: bool = False) -> int:
-    """Bytes of the device, which is the right one, and unless `used` nobody's now."""
+    """Bytes of the device; raises BackendFailed if it is another one, or in use unless `used`."""
     fd = _unused(node, device)
     if fd is None:
         if not used:
@@ -197,7 +197,7 @@ def _size(node: str, device: str, *, used: bool = False) -> int:
 
 
 def _unused(node: str, device: str) -> int | None:
-    """The device, open so that nobody else can claim it; None where somebody has."""
+    """The device, opened exclusively; None if it is in use."""
     try:
         return blockdev.exclusive_open(node, write=False, device=device)
     except blockdev.InUse:

@@ -1,11 +1,11 @@
 """Growing a logical volume: the volume, its filesystem, its tags, in this order.
 
-What LVM has given it counts for nothing until the tags say so: a crash in between is ended by the
-next attempt.
+What LVM has given it does not count until the tags say so: after a crash in between, the next
+attempt completes the growth.
 
-A raw thick volume is another matter: what it grows by may hold what anybody wrote, and its user
-would read that at once. So a volume of its own is made of the new room, zeroed and removed, and the
-raw one grows onto those very extents.
+A raw thick volume differs: the space that it grows by may hold other tenants' data, which its user
+could read at once. So that space is first made a volume of its own, zeroed and removed, and the raw
+volume grows onto the same extents.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from localvolume.volumes.lvtags import OWNER, POOL_OWNER
 
 
 def grow(tools: Tools, seen: View, entry: Entry, size_bytes: int, take: Take) -> Record:
-    """Let the volume have that many bytes, rounded up as LVM does it."""
+    """Let the volume have that many bytes, rounded up as LVM does."""
     record, volume = entry.record, entry.volume
     target = lv_bytes(tools, seen, replace(record, option_class=""), size_bytes)
     if volume.kind != "thin" and (snapshots := ", ".join(seen.on(record.name))):
@@ -55,7 +55,7 @@ def _extend_zeroed(
     growth = growth_of(seen, volume.name)
     if growth is not None and growth.size_bytes != more:
         remove(tools, growth, is_growth(volume.name))
-        # What was free before counts no more: that is looked at anew.
+        # What was free before no longer holds: it is read again.
         growth, seen = None, replace(seen, turn=OUTDATED)
     if growth is None:
         fields = {OWNER: POOL_OWNER, KIND: GROWTH, OF: volume.name}
@@ -68,7 +68,7 @@ def _extend_zeroed(
     places = tools.lvm.places(growth)
 
     def onto(_: View) -> None:
-        # Discarded, its blocks would read as whatever the disk says from then on.
+        # If LVM discarded its blocks, they might not read as zeros any more.
         remove(tools, growth, is_growth(volume.name), keep_blocks=True)
         tools.lvm.extend_onto(volume, target, places)
 

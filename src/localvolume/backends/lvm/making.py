@@ -1,7 +1,7 @@
-"""How a logical volume comes to be: it and its tags in one step, then its content, then `made`.
+"""Making a logical volume: it and its tags in one step, then its content, then `made`.
 
-Nobody is told of it before it is `made`, so until then what a crash left is made anew, or goes on
-where it was.
+Nobody is told of it before it is `made`, so what a crash left before that is made again, or
+continued where it was.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def fs_of(record: Record) -> str:
 
 
 def check(tools: Tools, record: Record) -> None:
-    """Raise Impossible (or BadName) where no such volume can ever be made here."""
+    """Raise Impossible (or BadName) if no such volume can ever be made here."""
     if (fault := fault_of_volume_name(record.name)) is not None:
         raise Impossible(f"the volume's name {fault}")
     check_name(record.name)
@@ -48,16 +48,14 @@ def check(tools: Tools, record: Record) -> None:
 
 
 def lv_bytes(tools: Tools, seen: View, record: Record, size_bytes: int) -> int:
-    """What LVM will make of that many bytes: whole extents, as many on each stripe."""
+    """What LVM rounds that many bytes up to: whole extents, as many on each stripe."""
     stripes = tools.of.layout(record.option_class)[0] if not tools.of.thin_pool else 0
     unit = seen.group.extent_bytes * max(1, stripes)
     return -(-size_bytes // unit) * unit
 
 
 def make(tools: Tools, seen: View, record: Record, take: Take) -> Record:
-    """Make the volume, or end what was begun: it is `made`, active, and has the size that LVM
-    gave.
-    """
+    """Make the volume, or complete it: it is `made`, active, and has the size that LVM gave it."""
     check(tools, record)
     known = entry_of(seen, record.name)
     if known is not None and known.record.state == "removed":
@@ -79,8 +77,8 @@ def make(tools: Tools, seen: View, record: Record, take: Take) -> Record:
 
 
 def _begun(tools: Tools, known: Entry, record: Record) -> Entry:
-    """What was begun for the record. Where that is of no use it is removed, for nobody had it, and
-    GoesOn raised: the next call makes it anew.
+    """The volume that was begun for the record. If it is of no use, remove it, as nobody had it,
+    and raise GoesOn: the next call makes it again.
 
     A killed lvcreate may leave a thin volume on record that its pool was never told of.
     """
@@ -100,10 +98,10 @@ def _begun(tools: Tools, known: Entry, record: Record) -> Entry:
 def _refuse_used(tools: Tools, volume: LogicalVolume) -> None:
     """Remove a thin volume that has data before anybody was given it, and raise GoesOn.
 
-    Commands that were killed may leave a volume in the pool of which LVM knows nothing. LVM gives
-    its number to the next one, and takes the kernel's answer that it is there already for the one
-    to its own message sent once more: then that is the former tenant's. Removed by LVM, it is gone.
-    Or it is the filesystem that was being made here.
+    Killed commands may leave a volume in the thin pool that LVM does not know. LVM gives its number
+    to the next volume; the kernel answers that it exists already, and LVM takes that for the answer
+    to its own message sent twice. The new volume then has the former tenant's data; LVM's removal
+    deletes it. Or the data is the filesystem that was being made here.
     """
     if volume.kind != "thin" or not (mapped := tools.lvm.mapped_bytes(volume)):
         return
@@ -137,7 +135,7 @@ def _complete(tools: Tools, known: Entry) -> Record:
             gid=record.gid,
         )
     elif volume.kind != "thin":
-        # Its extents may hold what anybody wrote, and whoever has it reads all of it.
+        # Its extents may hold other tenants' data, and its user can read all of it.
         zero(tools, volume)
         volume = tools.again(volume)
     made = replace(record, state="made", size_bytes=volume.size_bytes)
@@ -146,8 +144,8 @@ def _complete(tools: Tools, known: Entry) -> Record:
 
 
 def zero(tools: Tools, volume: LogicalVolume) -> None:
-    """Zero all of a volume of ours, from where its tags say that it was left. Raises GoesOn where
-    that is not done within one call.
+    """Zero the rest of a volume of ours; its tags say how far that has come. Raises GoesOn if one
+    call is not enough.
     """
     fields = decode(volume.tags)
     start = int(fields.get(ZEROED, "0"))
@@ -159,8 +157,8 @@ def zero(tools: Tools, volume: LogicalVolume) -> None:
 
 
 def entry_of(seen: View, name: str) -> Entry | None:
-    """The volume of ours with that name. Raises NotThisVolume where its tags cannot be read, or
-    where what has the name is not ours.
+    """The volume of ours with that name, None if there is none. Raises NotThisVolume if its tags
+    cannot be read.
     """
     if name in seen.unreadable:
         raise NotThisVolume(f"the tags of {name}: {seen.unreadable[name]}: it is left alone")

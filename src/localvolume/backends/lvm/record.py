@@ -1,7 +1,7 @@
 """A volume's record as the tags of its logical volume, and back. Pure.
 
-The tags change in one transaction of LVM's with each other (and, at lvcreate, with the volume
-itself), so there is no moment at which a volume of ours cannot be told from others'.
+LVM changes the tags together in one transaction (and, at lvcreate, with the volume itself), so a
+volume of ours can be told from others' at any moment.
 """
 
 from __future__ import annotations
@@ -17,26 +17,25 @@ from localvolume.volumes.lvtags import OWNER, POOL_OWNER, BadTag, decode
 KIND: Final = "kind"
 SNAPSHOT: Final = "snapshot"
 GROWTH: Final = "growth"
-"""The values of KIND, which a volume itself has not: a snapshot of one, and zeroed room that one is
-about to grow by."""
+"""The values of KIND, which a volume itself does not have: a snapshot of a volume, and zeroed
+space that a volume is about to grow by."""
 
 OF: Final = "of"
-"""Whose snapshot or growth it is."""
+"""The volume whose snapshot or growth it is."""
 STATE: Final = "state"
 MAKING: Final = "making"
-"""The value of STATE, of a volume or snapshot, until it may be relied on."""
+"""The value of STATE of a volume or snapshot until it may be relied on."""
 KEPT: Final = "kept"
-"""In place of OWNER: it was a volume of ours, and its PersistentVolume's policy kept it."""
+"""Replaces OWNER: it was a volume of ours, and its PersistentVolume's policy kept it."""
 ZEROED: Final = "zeroed"
-"""Bytes from the beginning that are known to be zeros, while it is made."""
+"""How many bytes from the start are known to be zeros, while it is made."""
 
 _STATES: Final = frozenset(get_args(State))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A volume of ours: its record, the logical volume that has it in its tags, and what a record
-    has no room for.
+    """A volume of ours: its record, the logical volume with the tags, and what no record holds.
 
     `asked` is the size that was asked for, while it is made. The record's own size is what the
     volume's filesystem has been grown to, never what LVM has given it and nobody can use yet.
@@ -48,7 +47,7 @@ class Entry:
 
 
 def fields_of(record: Record, *, size_bytes: int | None = None) -> dict[str, str]:
-    """What its tags say; `size_bytes` where that is not the record's own."""
+    """What its tags say; `size_bytes` if that is not the record's own."""
     on_removal = "overwrite" if record.overwrite else "discard" if record.discard else ""
     return {
         OWNER: POOL_OWNER,
@@ -70,7 +69,7 @@ def fields_of(record: Record, *, size_bytes: int | None = None) -> dict[str, str
 
 
 def kept_fields(record: Record) -> dict[str, str]:
-    """What stays written on a volume that is nobody's any more, for whoever finds it."""
+    """The tags that stay on a volume that is nobody's any more, for those who find it."""
     fields = fields_of(record)
     return {
         KEPT: "yes",
@@ -79,7 +78,7 @@ def kept_fields(record: Record) -> dict[str, str]:
 
 
 def read_entry(volume: LogicalVolume) -> Entry:
-    """The record in the tags of a volume of ours. Raises BadTag for all that is not one."""
+    """The record in the tags of a volume of ours. Raises BadTag for anything else."""
     fields = decode(volume.tags)
     name, state, mode = fields.get("name", ""), fields.get(STATE, ""), fields.get("mode", "")
     if name != volume.name:
@@ -120,13 +119,13 @@ def read_entry(volume: LogicalVolume) -> Entry:
 
 
 def growth_name(name: str) -> str:
-    """What the room that a volume is about to grow by is called."""
+    """The name of the space that a volume is about to grow by."""
     return f"{name}.growing"
 
 
 def is_begun(entry: Entry, record: Record) -> bool:
-    """Whether what is half made is just what is asked for, by the size asked for at first or by the
-    one that is reported of it since, which LVM has rounded up.
+    """Whether what is half made is what is asked for, with the size that was asked for at first or
+    with the one reported since, which LVM has rounded up.
     """
     asked = replace(record, state="making", volume_uid="")
     if record.size_bytes == entry.volume.size_bytes:

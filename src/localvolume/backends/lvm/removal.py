@@ -1,4 +1,4 @@
-"""The end of a logical volume of ours: proven to be that, proven to be unused, and then removed."""
+"""Removing a logical volume of ours, once it is proven to be that one and not in use."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def remove(
     *,
     keep_blocks: bool = False,
 ) -> None:
-    """Remove the volume with that UUID, if its tags are ours and `is_meant` by what they say now.
+    """Remove the volume with that UUID, if its tags now are ours and `is_meant` accepts them.
 
-    Raises as ``Engine.remove`` does; BackendFailed where snapshots depend on it.
+    Raises as ``Engine.remove`` does; BackendFailed if snapshots depend on it.
     """
 
     def check(found: LogicalVolume, volumes: Sequence[LogicalVolume]) -> None:
@@ -54,7 +54,7 @@ def remove(
 
 
 def refuse_with_snapshots(name: str, snapshots: Collection[str]) -> None:
-    """Raise BackendFailed where there are any: classic ones would go with their origin."""
+    """Raise BackendFailed if there are snapshots: classic ones would go with their origin."""
     if snapshots:
         raise BackendFailed(
             f"{name} has snapshots ({', '.join(sorted(snapshots))}): it goes once they are removed"
@@ -62,15 +62,15 @@ def refuse_with_snapshots(name: str, snapshots: Collection[str]) -> None:
 
 
 def in_state(*states: str) -> Callable[[Fields], bool]:
-    """A volume itself, in one of these states."""
+    """Accepts a volume itself in one of these states."""
     return lambda fields: KIND not in fields and fields.get(STATE) in states
 
 
 def retire(tools: Tools, entry: Entry) -> Record:
-    """Take its device away, which proves that nobody uses it, and write down that it is removed."""
+    """Deactivate it, which proves that nobody uses it, and record that it is removed."""
     volume = entry.volume
     if volume.suspended:
-        # Else nothing of it could ever be closed.
+        # Otherwise nobody could ever close it.
         volume = tools.active(volume)
     if volume.active:
         tools.lvm.deactivate(volume)
@@ -105,13 +105,13 @@ def purge(
 
 
 def take_away(tools: Tools, seen: View, entry: Entry) -> None:
-    """Remove a volume that nobody ever had; where somebody uses it after all, it stays."""
+    """Remove a volume that nobody ever had; it stays if it is in use after all."""
     record, volume = entry.record, entry.volume
     refuse_with_snapshots(record.name, seen.on(record.name))
     if record.state != "making":
         if volume.active:
             tools.lvm.deactivate(volume)
-        # What a crash leaves of it from here on may be taken away, or made anew.
+        # From here on, what a crash leaves may be taken away, or made again.
         volume = tools.retag(volume, fields_of(replace(record, state="making")))
     drop_growth(tools, seen, record.name)
     remove(tools, volume, in_state("making"))
@@ -128,13 +128,13 @@ def is_untouched(tools: Tools, entry: Entry) -> bool:
 
 def forget(tools: Tools, seen: View, entry: Entry) -> None:
     """Let go of it: from now on it is nobody's, and its tags say whose it was."""
-    # While it is known whose that room is: no volume that is ours would ever take it again.
+    # Do this while the owner of that space is known: no volume of ours would ever take it again.
     drop_growth(tools, seen, entry.record.name)
     tools.retag(tools.again(entry.volume), kept_fields(entry.record))
 
 
 def growth_of(seen: View, name: str) -> LogicalVolume | None:
-    """The room that the volume was about to grow by; None where that is not ours."""
+    """The space that the volume was about to grow by; None if there is none of ours."""
     found = seen.volumes.get(growth_name(name))
     try:
         return found if found is not None and is_growth(name)(decode(found.tags)) else None
@@ -143,18 +143,18 @@ def growth_of(seen: View, name: str) -> LogicalVolume | None:
 
 
 def is_growth(name: str) -> Callable[[Fields], bool]:
-    """Room that the volume was about to grow by."""
+    """Accepts the space that the volume was about to grow by."""
     wanted = {OWNER: POOL_OWNER, KIND: GROWTH, OF: name}
     return lambda fields: all(fields.get(key) == value for key, value in wanted.items())
 
 
 def is_snapshot(fields: Fields) -> bool:
-    """A snapshot of ours."""
+    """Whether it is a snapshot of ours."""
     return fields.get(KIND) == SNAPSHOT
 
 
 def is_snapshot_of(name: str) -> Callable[[Fields], bool]:
-    """A snapshot of ours, of that volume."""
+    """Accepts a snapshot of ours, of that volume."""
     return lambda fields: is_snapshot(fields) and fields.get(OF) == name
 
 

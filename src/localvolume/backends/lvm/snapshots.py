@@ -1,4 +1,4 @@
-"""Snapshots of logical volumes: as the volume is now, its filesystem frozen meanwhile by LVM."""
+"""Snapshots of logical volumes as they are now; LVM freezes the filesystem meanwhile."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def make(
 ) -> Snapshot:
     """Take a snapshot of that name, or return the one that was taken before; it is active.
 
-    `size_bytes` is the room of a classic one, by default as much as it can ever need. Raises
-    NotThisVolume where the name is another's.
+    `size_bytes` is the space of a classic one, by default as much as it can ever need. Raises
+    NotThisVolume if something else has the name.
     """
     check_name(name)
     origin = entry.volume
@@ -38,7 +38,7 @@ def make(
     if not thin and origin.kind != "thick":
         raise Impossible(f"{origin.full_name} is neither thin, linear nor striped")
     extent = seen.group.extent_bytes
-    # What was there before is kept with a table of where: a little more than all of it.
+    # Kept are the former content and a table of where it was: a little more than the origin.
     whole = origin.size_bytes + extent + origin.size_bytes // 128
     asked = whole if size_bytes is None else size_bytes
     needed = origin.size_bytes if thin else -(-asked // extent) * extent
@@ -59,7 +59,7 @@ def make(
 
 
 def drop(tools: Tools, seen: View, name: str) -> None:
-    """Remove a snapshot of ours; none there is fine. Raises NotThisVolume for anything else."""
+    """Remove a snapshot of ours, if it is there. Raises NotThisVolume for anything else."""
     found = seen.volumes.get(name)
     if found is None:
         return

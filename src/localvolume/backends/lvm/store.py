@@ -1,7 +1,7 @@
 """A pool of logical volumes, thick ones of a volume group or thin ones of a thin pool in it.
 
-What a volume is, is written in its tags and nowhere else (``record``). The pool's id is the UUID
-of the group, or of the thin pool.
+The record of a volume is in its tags and nowhere else (``record``). The pool's id is the UUID of
+the group, or of the thin pool.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from localvolume.volumes.lvtags import decode
 __all__ = ["LvmStore", "Snapshot"]
 
 _BRINGING_UP_SECONDS: Final = 4.0
-"""How long one look spends with volumes that somebody has deactivated."""
+"""How long one look spends on activating volumes that somebody has deactivated."""
 
 
 class LvmStore:
     """One pool of logical volumes; see ``store.Store``.
 
-    `run` runs host commands for a worker thread. `locks` is a directory of the machine in which its
-    agents keep out of each other's pools. `zeroing` says how much of a raw volume one call zeroes.
+    `run` runs host commands for a worker thread. `locks` is a directory of the machine, with which
+    its agents keep out of each other's pools. `zeroing`: how much of a raw volume one call zeroes.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class LvmStore:
     # The pool
 
     def know(self, known_ids: Collection[str], known_places: Collection[str] = ()) -> None:
-        """Set anew which pool ids PersistentVolumes name here."""
+        """Set the pool ids that PersistentVolumes name here."""
         self._session.known_ids = frozenset(known_ids)
 
     def open(self) -> str:
@@ -86,8 +86,8 @@ class LvmStore:
         self._session.close()
 
     def look(self) -> PoolReport:
-        """See what is there; whatever is wrong is told as the report's `problem`."""
-        # Nothing is half made because it is being made just now.
+        """See what is there; the report's `problem` says what is wrong."""
+        # What is being made or removed right now is not half made.
         busy = self._session.busy
         try:
             with self._session.using() as seen:
@@ -106,11 +106,11 @@ class LvmStore:
             return self.unseen(str(error), taken=isinstance(error.__cause__, PoolTaken))
 
     def unseen(self, problem: str, *, taken: bool = False) -> PoolReport:
-        """The report of a pool at which one cannot look now; nobody else has its room."""
+        """The report of a pool that cannot be looked at now; no other pool shares its space."""
         return PoolReport(name=self.config.name, problem=problem, taken=taken)
 
     def attach_all(self) -> dict[str, str]:
-        """Activate every volume, after a reboot; what failed, by the volume's name."""
+        """Activate every volume after a reboot; returns what failed, by the volume's name."""
         failed = {}
         with self._session.using() as seen:
             for name, entry in seen.entries.items():
@@ -130,18 +130,18 @@ class LvmStore:
     # A volume's life
 
     def make(self, record: Record) -> Record:
-        """Make a volume as the record tells, or end what a crash left half made: it is `made`.
+        """Make a volume as the record says, or complete what a crash left half made: it is `made`.
 
         One that is made or offered already is activated and returned as it is. Its size is the one
-        that LVM has given it. Raises NotThisVolume where another volume has its name, NoSpace,
+        that LVM has given it. Raises NotThisVolume if another volume has its name, NoSpace,
         Impossible.
         """
         with self._session.using(record.name) as seen:
             return making.make(self.tools, seen, record, self._session.take)
 
     def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
-        """Write down that a PersistentVolume is asked for, before it is; later also its UID, and
-        whom the volume was `given` to since it was made."""
+        """Record that a PersistentVolume is asked for, before it is; later also record its UID, and
+        the claim that the volume was `given` to since it was made."""
         with self._session.using(record.name) as seen:
             entry = _living(seen, record)
             known = entry.record
@@ -151,7 +151,7 @@ class LvmStore:
             return offered
 
     def grow(self, record: Record, size_bytes: int) -> Record:
-        """Let a volume have that many bytes or a little more; one that has is returned as it is."""
+        """Let a volume have at least that many bytes; one that has them is returned as it is."""
         with self._session.using(record.name) as seen:
             entry = _living(seen, record)
             if size_bytes <= entry.record.size_bytes:
@@ -159,15 +159,15 @@ class LvmStore:
             return growing.grow(self.tools, seen, entry, size_bytes, self._session.take)
 
     def adopt(self, name: str, directory: str, **fields: Any) -> Record:
-        """No older provisioner that we replace made `local` volumes of logical ones."""
+        """Always raises: no older provisioner that we replace made `local` volumes of LVM's."""
         raise Impossible(f"{name}: a pool of logical volumes adopts nothing")
 
     # Its end
 
     def retire(self, record: Record) -> Record:
-        """Take its device away and write down that it is `removed`. Done before is fine.
+        """Deactivate it and record that it is `removed`. Does nothing if that was done before.
 
-        Raises BackendFailed where it is in use, or has snapshots: classic ones go down with it.
+        Raises BackendFailed if it is in use, or has snapshots: classic ones go down with it.
         """
         with self._session.using(record.name) as seen:
             entry = entry_of(seen, record.name)
@@ -188,7 +188,7 @@ class LvmStore:
     ) -> None:
         """Remove a removed volume for good, overwritten or discarded as its class demands.
 
-        Raises BackendFailed while it has snapshots. One that is gone is purged.
+        Raises BackendFailed while it has snapshots. Does nothing if it is gone already.
         """
         with self._session.using(record.name) as seen:
             entry = entry_of(seen, record.name)
@@ -200,7 +200,7 @@ class LvmStore:
             removal.purge(self.tools, seen, entry, stop, progress)
 
     def forget(self, record: Record) -> None:
-        """Let go of a volume: it stays, with tags that say whose it was, listed as an orphan."""
+        """Let go of a volume: it stays, listed as an orphan, and its tags say whose it was."""
         with self._session.using(record.name) as seen:
             entry = entry_of(seen, record.name)
             if entry is not None:
@@ -226,10 +226,10 @@ class LvmStore:
     # Snapshots
 
     def snapshot(self, record: Record, name: str, size_bytes: int | None = None) -> Snapshot:
-        """Take a snapshot of a volume as it is now; one of that name and volume is returned.
+        """Take a snapshot of a volume as it is now; returns one of that name and volume as it is.
 
-        `size_bytes` is the room of a classic one (of a thick volume), by default as much as it can
-        ever need; one with less is lost once so much has changed.
+        `size_bytes` is the space of a classic one (of a thick volume), by default as much as it can
+        ever need; a smaller one is lost once that much has changed.
         """
         with self._session.using(record.name, name) as seen:
             entry = _living(seen, record)
@@ -241,7 +241,7 @@ class LvmStore:
             return [seen.snapshots[name] for name in sorted(seen.snapshots)]
 
     def remove_snapshot(self, name: str) -> None:
-        """Remove a snapshot; none there is fine. Raises NotThisVolume where it is not ours."""
+        """Remove a snapshot, if it is there. Raises NotThisVolume if it is not ours."""
         with self._session.using(name) as seen:
             lvmsnapshots.drop(self.tools, seen, name)
 
@@ -261,41 +261,41 @@ def _abilities() -> Abilities:
 
 
 class LvmSession:
-    """The way into a pool: proven to be the right one, locked, and up.
+    """Access to a pool that is proven to be the right one, locked and active.
 
-    Reads the pool anew for each call, as LVM may be used by others at any time.
+    Reads the pool again for each call, as others may use LVM at any time.
     """
 
     def __init__(self, tools: Tools, locks: str) -> None:
         self._tools = tools
         self._name = tools.config.name
         self._turns = Turns(locks)
-        #: Ids that PersistentVolumes of this node name for this pool; may be set anew.
+        #: Ids that PersistentVolumes of this node name for this pool; they may be set again.
         self.known_ids: frozenset[str] = frozenset()
-        # The one that was found here stays the only right one for as long as this process lives.
+        # The id that was found here stays the only right one for the life of this process.
         self._seen = ""
         self._taking = threading.Lock()
         self._turn = 0
 
     @property
     def busy(self) -> frozenset[str]:
-        """The volumes and snapshots with which something is being done."""
+        """The volumes and snapshots that something is being done with."""
         return self._turns.busy
 
     def close(self) -> None:
-        """Let other agents have the pool, once what is under way in it has ended."""
+        """Release the pool to other agents once everything under way in it has ended."""
         self._turns.close()
 
     @contextmanager
     def using(self, *alone: str) -> Iterator[View]:
-        """The pool as it is now, proven and locked, alone with these volumes."""
+        """The pool as it is now, proven and locked; nothing else works with these volumes."""
         with translated(self._name):
             begun = self._turns.begin()
             with self._turns.alone(*alone):
                 seen = self._read()
                 with self._turns.holding(seen.id, begun) as fresh:
                     if fresh:
-                        # Of another agent, what it did until a moment ago, and how it ended.
+                        # See what another agent did until a moment ago, and how it ended.
                         self._tools.lvm.put_right(anew=True)
                         seen = self._read()
                     yield self._up(seen)
@@ -313,14 +313,14 @@ class LvmSession:
         return replace(seen, turn=turn)
 
     def _up(self, seen: View) -> View:
-        """With the thin pool active: it says nothing of how full it is until then."""
+        """Activate the thin pool: until then it does not say how full it is."""
         if seen.pool is None or not is_down(seen.pool):
             return seen
         self._tools.active(seen.pool)
         return self._read()
 
     def bring_up(self, seen: View) -> list[str]:
-        """Activate what somebody has deactivated since; sentences about what cannot be."""
+        """Activate what somebody has deactivated since; returns sentences about failures."""
         until, failed, busy = time.monotonic() + _BRINGING_UP_SECONDS, [], self._turns.busy
         for name, entry in seen.entries.items():
             living = entry.record.state in ("made", "offered") and name not in busy
@@ -333,7 +333,7 @@ class LvmSession:
         return failed
 
     def attach(self, entry: Entry) -> None:
-        """Activate one volume if it still is to be."""
+        """Activate one volume, if it still is made or offered."""
         with translated(self._name), self._turns.alone(entry.record.name):
             try:
                 volume = self._tools.again(entry.volume)
@@ -360,13 +360,13 @@ class LvmSession:
 
 
 def usage(seen: View) -> Mapping[str, Usage]:
-    """By name: of the filesystem where that tells, else what a thin volume has of its pool."""
+    """By name: the filesystem's usage if known, else what a thin volume takes of its pool."""
     found = {}
     mounts = read_mount_table()
     for name, entry in seen.entries.items():
         if entry.record.state == "making":
             continue
-        # One that cannot be measured now is left out.
+        # A volume that cannot be measured now is left out.
         with suppress(OSError, BackendFailed):
             measured = _usage(entry, mounts)
             if measured is not None:
@@ -376,7 +376,7 @@ def usage(seen: View) -> Mapping[str, Usage]:
 
 def _usage(entry: Entry, mounts: MountTable) -> Usage | None:
     volume, fs = entry.volume, fs_of(entry.record)
-    # Reading a suspended device would wait for as long as it is suspended.
+    # Reading a suspended device would block for as long as it is suspended.
     usable = volume.active and not volume.suspended and volume.device
     if fs and usable and entry.record.state != "removed":
         measured = usage_of(volume.path, volume.device, fs, mounts)

@@ -1,4 +1,4 @@
-"""A look at a pool of logical volumes from beside its agent: nothing is locked or activated."""
+"""Read a pool of logical volumes from outside its agent: nothing is locked or activated."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from localvolume.host.process.commandsync import Run
 
 
 def survey(config: PoolConfig, run: Run) -> PoolReport:
-    """Its records and orphans; `problem` where it is none, or cannot be read."""
+    """Its records and orphans; `problem` if there is no such pool, or it cannot be read."""
     if config.lvm is None or not config.lvm.group:
         return PoolReport(name=config.name, problem="no volume group matches its pattern")
-    # Not through the gate: looking from beside puts nothing right.
+    # Not through the gate: a survey repairs nothing.
     lvm = Lvm(run, config.lvm.command_prefix, discovery=config.lvm.discovery)
     try:
         with translated(config.name):

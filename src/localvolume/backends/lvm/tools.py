@@ -1,4 +1,4 @@
-"""What every part of the backend of logical volumes works with."""
+"""What every part of the LVM backend works with."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from localvolume.volumes.lvtags import BadTag
 
 
 class Take(Protocol):
-    """Does what takes so many bytes of the pool, if they are there, while nobody else of ours takes
+    """Does what takes `more` bytes of the pool, if it has them, while nobody else of ours takes
     any; `act` is given the pool as it is then. Raises NoSpace, and what `act` raises.
     """
 
@@ -48,7 +48,7 @@ class Tools(Engine):
 
 @contextmanager
 def translated(pool: str) -> Iterator[None]:
-    """Turn what LVM and the kernel say within into what the caller must do about it."""
+    """Translate the errors of LVM and the kernel into what the caller must do about them."""
     try:
         yield
     except NoSpaceInGroup as error:

@@ -1,4 +1,4 @@
-"""Who works in a pool of logical volumes: one agent, and in it one call at a time per volume."""
+"""Who works in a pool of logical volumes: one agent, with one call at a time per volume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from localvolume.backends.pool.root import PoolTaken
 from localvolume.host.locks import lock_directory
 
 LOCKS: Final = "/run/localvolume"
-"""On a machine's tmpfs, which all agents of the machine see: a lock ends with its holder."""
+"""On a tmpfs that all agents of the machine see: a lock ends with its holder."""
 
 _ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
@@ -30,7 +30,7 @@ class _Held:
 
 
 class Turns:
-    """The lock of one pool, taken by the first who works there and kept until `close`."""
+    """The lock of one pool, taken by the first call that works there and kept until `close`."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -40,14 +40,14 @@ class Turns:
         self._closings = 0
 
     def begin(self) -> int:
-        """What `holding` wants to know: that nobody has closed the pool since."""
+        """The number of closings so far: `holding` checks that nobody has closed the pool since."""
         return self._closings
 
     @contextmanager
     def holding(self, pool_id: str, begun: int) -> Iterator[bool]:
-        """Have the pool locked: True where nobody of this process had it before.
+        """Have the pool locked; yields True if nothing in this process had it locked before.
 
-        Raises PoolTaken where another agent has it, or where it was closed meanwhile; OSError.
+        Raises PoolTaken if another agent has it or it was closed meanwhile, and OSError.
         """
         with self._lock:
             held, fresh = self._held, False
@@ -86,14 +86,14 @@ class Turns:
             self._release(held)
 
     def close(self) -> None:
-        """Let other agents have the pool, once what is under way in it has ended."""
+        """Release the pool to other agents once everything under way in it has ended."""
         with self._lock:
             self._closings += 1
             self._let_go()
 
     @contextmanager
     def alone(self, *names: str) -> Iterator[None]:
-        """Nothing else is done with these volumes meanwhile; raises BackendFailed where it is."""
+        """Keep other calls from these volumes; raises BackendFailed if one works with them."""
         with self._lock:
             for name in names:
                 if name in self._busy:
@@ -107,6 +107,6 @@ class Turns:
 
     @property
     def busy(self) -> frozenset[str]:
-        """The volumes with which something is being done."""
+        """The volumes that something is being done with."""
         with self._lock:
             return frozenset(self._busy)

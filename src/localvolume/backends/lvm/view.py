@@ -1,6 +1,6 @@
 """What LVM's reports of one volume group mean for a pool: a pure function.
 
-Ours is what carries our tags in this very place; everything else is counted and left alone.
+Only what carries our tags in this pool is ours; everything else is counted and left alone.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from localvolume.volumes.lvtags import OWNER, POOL_OWNER, PREFIX, BadTag, decode
 
 # How large a volume LVM can make of what is free in a group: pure.
 #
-# It can be less than all that is free: stripes lie on as many physical volumes, and a contiguous
-# volume in one run of extents on each.
+# This can be less than all free space: each stripe lies on a physical volume of its own, and a
+# contiguous volume takes one run of extents on each.
 
 
 def free_bytes(group: VolumeGroup) -> int:
-    """All that volumes may be made of, whatever their layout."""
+    """All space that volumes may be made of, whatever their layout."""
     if group.free is None:
         return group.free_bytes
     return sum(map(sum, group.free)) * group.extent_bytes
@@ -44,7 +44,7 @@ def free_bytes(group: VolumeGroup) -> int:
 def largest_by_class(config: LvmConfig, group: VolumeGroup) -> Mapping[str, int]:
     """The largest thick volume in bytes, by the option class that chooses its layout; "" for none.
 
-    Nothing where it is not known which extents are free.
+    Empty if it is not known which extents are free.
     """
     if group.free is None:
         return {}
@@ -60,15 +60,15 @@ def largest_by_class(config: LvmConfig, group: VolumeGroup) -> Mapping[str, int]
 def largest_extents(free: Sequence[Sequence[int]], stripes: int, policy: str) -> int:
     """How many extents the largest volume can have; `free` are the runs of each physical volume."""
     if policy not in ("normal", "anywhere"):
-        # One run for each stripe. LVM can do better with "cling"; that much it always can.
+        # One run for each stripe. LVM may do better with "cling", but never worse.
         longest = sorted(map(_longest, free), reverse=True)
         return stripes * longest[stripes - 1] if len(longest) >= stripes else 0
     if stripes == 1:
         return sum(map(sum, free))
     # LVM takes the longest run of each physical volume, and of these the longest ones, until too
-    # few are left. It may stay with the same physical volumes first, as long as all have any left:
-    # that depends on lvm.conf (maximise_cling), so the lesser counts. "anywhere" may put two
-    # stripes on one in the end, on which nobody counts.
+    # few are left. It may first stay with the same physical volumes as long as all have some left;
+    # that depends on lvm.conf (maximise_cling), so the lower result counts. "anywhere" may finally
+    # put two stripes on one physical volume; this does not rely on it.
     return stripes * min(_greedy(free, stripes, cling) for cling in (True, False))
 
 
@@ -102,22 +102,22 @@ def _longest(sizes: Sequence[int]) -> int:
 
 
 WARN_PERCENT: Final = 80
-"""How full a thin pool's data or metadata, or a snapshot's room, is when people are warned."""
+"""From which percentage of a thin pool's data or metadata, or a snapshot's space, we warn."""
 
 
 OUTDATED: Final = -1
-"""The `turn` of a View in which room has been given back since."""
+"""The `turn` of a View that is out of date, as space has been given back since."""
 
 
 class NoPool(Exception):
-    """What is there cannot be used as the pool now; the text says why and what helps."""
+    """What is there cannot be used as the pool now; the text says why, and what helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """A snapshot of ours. `full`: a classic one that has overflowed, and lost what it kept.
 
-    `used_percent` is how much of a classic one's own room is taken, or of a thin one's size.
+    `used_percent` is how much of a classic one's own space is taken, or of a thin one's size.
     """
 
     name: str
@@ -139,7 +139,7 @@ class View:
     entries: Mapping[str, Entry] = field(default_factory=dict)
     snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
     half_snapshots: Mapping[str, str] = field(default_factory=dict)
-    """What LVM was killed at making, or removing, as snapshots, and of which volumes."""
+    """Snapshots that LVM was killed at making or removing, with their volumes."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
     growths: Mapping[str, int] = field(default_factory=dict)
     """Bytes that are set aside for a volume to grow by, by its name."""
@@ -148,12 +148,12 @@ class View:
     largest: Mapping[str, int] = field(default_factory=dict)
     """The largest thick volume that fits, in bytes, by option class; "" for none."""
     stripes: int = 1
-    """On how many disks a volume lies, each in whole extents, unless its options are others."""
+    """How many disks a volume lies on, each in whole extents, unless its options say otherwise."""
     turn: int = 0
-    """How often room had been taken from it when it was looked at."""
+    """How often space had been taken from it when it was read."""
 
     def on(self, name: str) -> list[str]:
-        """The volumes, whosever, that would go or break with that one: its snapshots."""
+        """The snapshots of that volume, ours or not: they would go or break with it."""
         return sorted(one.name for one in self.volumes.values() if one.origin == name)
 
 
@@ -215,12 +215,12 @@ def _sorted_out(seen: View, config: LvmConfig) -> View:
                 entries[volume.name] = _entry(volume)
         except BadTag as error:
             unreadable[volume.name] = str(error)
-    # Of a volume that cannot be read nobody knows whether it still grows.
+    # A volume that cannot be read may still be growing.
     whose = entries.keys() | unreadable.keys()
     orphans += [volume.name for name, volume in growths if name not in whose]
     foreign = 0
     if config.thin_pool:
-        # Snapshots, too: of them nobody can tell how much they may still come to hold.
+        # This counts snapshots, too: nobody can tell how much they may still come to hold.
         foreign = sum(volume.size_bytes for volume in _here(seen.volumes.values(), config))
         foreign -= sum(entry.record.size_bytes for entry in entries.values())
     return replace(
@@ -240,8 +240,8 @@ def _sorted_out(seen: View, config: LvmConfig) -> View:
 
 
 def _here(volumes: Iterable[LogicalVolume], config: LvmConfig) -> Iterable[LogicalVolume]:
-    """Those in the thin pool, or else those in none; a thin pool's own tags are looked at where
-    thick volumes are.
+    """Those in the thin pool, or, without one, those in no pool; a pool of thick volumes thus also
+    sees a thin pool's own tags.
     """
     return (one for one in volumes if one.pool == config.thin_pool)
 
@@ -255,15 +255,15 @@ def _entry(volume: LogicalVolume) -> Entry:
 def is_half_snapshot(volume: LogicalVolume, fields: Mapping[str, str]) -> bool:
     """Whether what has the tags of a snapshot is of no use to anybody.
 
-    Of a classic one LVM makes the room as a volume of its own, and then makes it the snapshot; a
-    removal goes the other way. Of a thin one the thin pool may not have been told yet: activated
-    later it would be the volume as it is then.
+    LVM makes the space of a classic one as a volume of its own first, and then makes that the
+    snapshot; it removes one the other way round. A thin pool may not have been told of a thin one
+    yet: if that were activated later, it would be the volume as it is then.
     """
     return (volume.kind == "thick" and not volume.origin) or fields.get(STATE) == MAKING
 
 
 def snapshot_of(volume: LogicalVolume) -> Snapshot:
-    """What is to be told of a snapshot of ours. Raises BadTag where it is none."""
+    """The report of a snapshot of ours. Raises BadTag if it is none."""
     thin = volume.kind == "thin"
     if not thin and volume.kind != "snapshot":
         raise BadTag("it has the tags of a snapshot and is none")
@@ -278,7 +278,7 @@ def snapshot_of(volume: LogicalVolume) -> Snapshot:
     )
 
 
-# --- told ----------------------------------------------------------------------------------------
+# --- reports -------------------------------------------------------------------------------------
 
 
 def report_of(
@@ -289,7 +289,7 @@ def report_of(
     usage: Mapping[str, Usage] | None = None,
     troubles: Collection[str] = (),
 ) -> PoolReport:
-    """The look that is told of; `troubles` are warnings beside those that LVM's reports give."""
+    """The pool's report; `troubles` are warnings in addition to those from LVM's reports."""
     pool, group = seen.pool, seen.group
     if pool is None:
         total, available = group.size_bytes, free_bytes(group)
@@ -317,7 +317,7 @@ def report_of(
 
 
 def _with_growths(seen: View, usage: Mapping[str, Usage]) -> Mapping[str, Usage]:
-    """Also what each volume has beyond its record: LVM gave it that before a growth ended early."""
+    """Add what each volume has beyond its record: LVM gave it that before a growth ended early."""
     found = dict(usage)
     for name, entry in seen.entries.items():
         if entry.record.state in ("made", "offered"):
@@ -328,7 +328,7 @@ def _with_growths(seen: View, usage: Mapping[str, Usage]) -> Mapping[str, Usage]
 
 
 def warnings_of(seen: View) -> list[str]:
-    """What people must look at. Thresholds, not measured values: the text changes when it must."""
+    """What people must look at. It names thresholds, not measured values, so it rarely changes."""
     found: list[str] = []
     if seen.pool is not None:
         found += _fullness(f"the data of {seen.pool.full_name}", seen.pool.data_percent)

@@ -1,7 +1,7 @@
-"""The content of a whole logical volume made unreadable: zeroed, or given back to the disk.
+"""Make the content of a whole logical volume unreadable: zero it, or give it back to the disk.
 
-In pieces, with the device claimed, so that nobody mounts it meanwhile. Everything may be repeated.
-All raise InUse, NotABlockDevice and OSError.
+This goes in pieces, with the device claimed, so that nobody mounts it meanwhile. Everything may be
+repeated. All raise InUse, NotABlockDevice and OSError.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _ZEROS: Final = bytes(_THIN_PIECE)
 
 How = Literal["overwrite", "discard"]
 Proceed = Callable[[int], bool]
-"""Whether to go on after so many bytes, from the volume's first; it may raise, too."""
+"""Whether to go on after that many bytes from the start of the volume; it may also raise."""
 
 log = logging.getLogger(__name__)
 
 
 def zero_for(node: str, device: str, start: int, zeroing: Zeroing) -> tuple[int, bool]:
-    """Zero from `start` on for about as long as `zeroing` says: up to where it is now zeros on
-    disk, and whether that is the end.
+    """Zero from `start` on for about as long as `zeroing` says. Returns how far the volume is now
+    zeros on disk, and whether that is its end.
     """
     until = time.monotonic() + zeroing.seconds
     with closed_after(blockdev.exclusive_open(node, device=device)) as fd:
@@ -42,21 +42,21 @@ def zero_for(node: str, device: str, start: int, zeroing: Zeroing) -> tuple[int,
             length = min(zeroing.piece, size - start)
             blockdev.zero_out(fd, start, length)
             start += length
-            # Looked at only now: whoever comes late to begin with gets on all the same.
+            # Checked last, so that even a call that starts late makes progress.
             if time.monotonic() >= until:
                 break
-        # Before anybody writes down that it is so.
+        # Only what is on disk may be recorded as done.
         os.fsync(fd)
         return start, start >= size
 
 
 def wipe(volume: LogicalVolume, how: How, proceed: Proceed, *, start: int = 0) -> tuple[int, int]:
     """Overwrite with zeros, or discard, what an active volume holds from `start` on, while
-    `proceed` says so; up to where that is done and on disk, and how many bytes it has.
+    `proceed` says so. Returns how far that is done and on disk, and the volume's size in bytes.
 
-    Of a thin volume only what is not zeros is written to: the rest has no blocks, and would take
-    some of the pool's. A device that takes no discards is left as it is, and done: they are advice
-    to it.
+    A thin volume is only written to where it is not zeros: the rest has no blocks, and writing
+    would take some of the pool's. A device that takes no discards is left as it is and counts as
+    done: discards are advice to it.
     """
     with closed_after(blockdev.exclusive_open(volume.path, device=volume.device)) as fd:
         size = blockdev.size_bytes(fd)
@@ -67,7 +67,7 @@ def wipe(volume: LogicalVolume, how: How, proceed: Proceed, *, start: int = 0) -
                 log.warning("%s takes no discards: it is removed without", volume.path)
                 return size, size
             start += length
-        # Before anybody writes down that it is so.
+        # Only what is on disk may be recorded as done.
         os.fsync(fd)
         return start, size
 
@@ -92,7 +92,7 @@ def _overwrite_thin(fd: int, start: int, length: int) -> None:
             if piece != _ZEROS[: len(piece)]:
                 os.pwrite(fd, _ZEROS[: len(piece)], at + inner)
     os.fdatasync(fd)
-    # So that a large volume does not push everybody else's data out of memory.
+    # A large volume must not push everybody else's data out of the page cache.
     os.posix_fadvise(fd, start, length, os.POSIX_FADV_DONTNEED)
 
 

@@ -1,4 +1,4 @@
-"""How much of a raw logical volume is zeroed at a time: apart, for agents that zero nothing."""
+"""How much of a raw logical volume is zeroed at a time; a module for agents that zero nothing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ PIECE: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zeroing:
-    """Of one call, which ends with the first piece that is done when its time is over."""
+    """The limits of one call, which ends with the first piece that is done after `seconds`."""
 
     piece: int = PIECE
     """Bytes."""
 
     seconds: float = 60.0
-    """Less than a caller waits for it."""
+    """Shorter than callers wait for one call."""

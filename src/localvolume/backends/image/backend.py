@@ -1,7 +1,7 @@
 """The image backend: each volume is a file of its own, under a loop device with direct I/O.
 
-A Filesystem volume has its own ext4 or xfs in it, which enforces the size; a Block volume is the
-loop device itself. PersistentVolumes name a link below /run/localvolume that leads to the device.
+A Filesystem volume has its own ext4 or xfs, which enforces the size; a Block volume is the loop
+device itself. PersistentVolumes name a link below /run/localvolume that leads to the device.
 """
 
 import errno
@@ -48,8 +48,8 @@ from localvolume.host.tree.trees import opened, sync_directory
 
 __all__ = ["ImageBackend", "Run"]
 
-# From choosing a loop device until a link leads to it: another thread may choose the same one, and
-# would take the new link for an old one. Of the whole process, as all pools have the same devices.
+# Held from choosing a loop device until a link leads to it: another thread might choose the same
+# device and take the new link for an old one. One lock per process: all pools share the devices.
 _attaching = threading.Lock()
 
 
@@ -67,12 +67,12 @@ class ImageBackend:
         self._at = Attachments(Links(links), run)
 
     def identity(self, fd: int) -> int:
-        """What makes an image that one and no other."""
+        """The inode number, which identifies an image."""
         return os.fstat(fd).st_ino
 
     def abilities(self, pool: int, path: str) -> Abilities:
         """What can be done here. An xfs always grows while mounted, an ext4 with CAP_SYS_RESOURCE:
-        where it cannot, growing it fails with the reason until no pod uses it.
+        without it, growing a mounted ext4 fails, with that reason, until no pod uses it.
         """
         if why_not := loopattach.why_none():
             return Abilities(
@@ -108,7 +108,7 @@ class ImageBackend:
                 sync_directory(images)
                 made = replace(record, inode=os.fstat(fd).st_ino)
             except BaseException:
-                # So that a full pool is not left full until the next attempt.
+                # A full pool must not stay full until the next attempt.
                 with suppress(OSError):
                     os.unlink(image_name(record), dir_fd=images)
                     store.ended(images, record)
@@ -132,7 +132,7 @@ class ImageBackend:
             raise
 
     def unmake(self, pool: int, path: str, record: Record) -> None:
-        """Take away the image, its loop device and its link, whichever are there."""
+        """Take away the image, its loop device and its link, as far as they are there."""
         name = image_name(record)
         with translated(), opened(pool, IMAGES_PLACE) as images:
             if store.is_anything(images, record):
@@ -146,13 +146,13 @@ class ImageBackend:
             store.ended(images, record)
 
     def attach(self, pool: int, path: str, record: Record) -> None:
-        """Put the image under a loop device, if it is not yet, and lead the link there."""
+        """Attach the image to a loop device, unless it is already, and make the link lead there."""
         with self._at.attached(pool, record), opened(pool, IMAGES_PLACE) as images:
-            # From now on its inode is in its record.
+            # Its record has its inode by now.
             store.ended(images, record)
 
     def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:
-        """Those whose link leads to a loop device that another file is behind, or none."""
+        """Those whose link leads to a loop device that has another file, or none, behind it."""
         return self._at.astray(pool, records)
 
     def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
@@ -162,7 +162,7 @@ class ImageBackend:
         return f"{LINKS}/{pool_id}/{record.name}"
 
     def grow(self, pool: int, path: str, record: Record, size_bytes: int) -> Record:
-        """Let image, loop device and filesystem grow; online where the kernel lets us."""
+        """Grow the image, the loop device and the filesystem; online if the kernel lets us."""
         if size_bytes < record.size_bytes:
             raise Impossible(f"volumes do not shrink (from {record.size_bytes} to {size_bytes})")
         if size_bytes > record.size_bytes:
@@ -177,7 +177,7 @@ class ImageBackend:
         surroundings = Surroundings()
         for record in records:
             place, name = _place_of(record)
-            # One that cannot be measured now is left out; what is wrong is told by attaching it.
+            # A volume that cannot be measured now is left out; attaching it reports what is wrong.
             with (
                 suppress(OSError, BackendFailed),
                 store.the_image(pool, place, name, record.inode) as fd,
@@ -209,7 +209,7 @@ class ImageBackend:
         files_per_second: float | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Delete the image in the trash, overwritten first where the record demands it."""
+        """Delete the image in the trash; overwrite it first if the record demands it."""
         trash = trash_name(record)
         tell = progress or (lambda files, count: None)
         written = 0
@@ -256,14 +256,14 @@ def _place_of(record: Record) -> tuple[str, str]:
 
 @dataclass(eq=False)
 class Attachments:
-    """Images in use: under their loop devices, with the links that lead there."""
+    """Images in use: attached to loop devices, with links that lead there."""
 
     links: Links
     run: Run
 
     @contextmanager
     def attached(self, pool: int, record: Record) -> Iterator[tuple[int, Loop]]:
-        """The record's image, open, and its loop device, to which the link leads from now on.
+        """Yield the record's open image and its loop device, where the link leads from now on.
 
         Raises NotThisVolume, BackendFailed, OSError.
         """
@@ -273,7 +273,7 @@ class Attachments:
                 loop = self._linked(pool_id, record, fd)
                 if loop is None:
                     if self._is_astray(pool_id, record, os.fstat(fd)):
-                        # First of all, as attaching may fail.
+                        # Before attaching, which may fail.
                         self.links.remove(pool_id, record.name)
                     block_size = sector_size(record)
                     loop = loopattach.attach(fd, block_size=block_size, chosen=self.links.disown)
@@ -285,9 +285,9 @@ class Attachments:
             yield fd, loop
 
     def resize_hidden(self, pool: int, record: Record, loop: Loop, blocks: int) -> None:
-        """Let the unmounted ext4 on the record's loop device have that many blocks, by its tools.
+        """Resize the unmounted ext4 on the record's loop device to that many blocks, by its tools.
 
-        Raises BackendFailed: no link leads there if it could not be taken back either.
+        Raises BackendFailed; no link leads there then if the attempt could not be taken back.
         """
         pool_id = store.pool_id(pool)
         with translated(), opened(pool, IMAGES_PLACE) as images:
@@ -300,7 +300,7 @@ class Attachments:
 
     @contextmanager
     def borrowed(self, fd: int) -> Iterator[Loop]:
-        """Have an open image under a loop device for a while; no link leads there."""
+        """Attach an open image to a loop device for a while; no link leads there."""
         with ExitStack() as stack:
             with _attaching:
                 borrowing = loopattach.borrowed(fd, block_size=BLOCK, chosen=self.links.disown)
@@ -308,7 +308,7 @@ class Attachments:
             yield loop
 
     def _linked(self, pool_id: str, record: Record, fd: int) -> Loop | None:
-        """The loop device that its link leads to, if its image is under it."""
+        """The loop device that its link leads to, if its image is behind that."""
         node = self.links.target(pool_id, record.name)
         if not node.startswith("/dev/loop"):
             return None
@@ -319,7 +319,7 @@ class Attachments:
         return loop
 
     def astray(self, pool: int, records: Sequence[Record]) -> list[str]:
-        """As the backend's; of what cannot be seen nothing is said. Raises OSError."""
+        """As the backend's `astray`; leaves out what cannot be seen. Raises OSError."""
         pool_id = store.pool_id(pool)
         found = []
         with opened(pool, IMAGES_PLACE) as images:
@@ -345,7 +345,7 @@ class Attachments:
             for loop in loops:
                 if users := users_of(loop.device):
                     raise BackendFailed(f"{record.name} is in use: {', '.join(users)}")
-            # First of all: a link must never lead to a device that may be another's by then.
+            # First remove the link: it must never lead to a device that may be another's by then.
             self.links.remove(pool_id, record.name)
             for loop in loops:
                 try:
@@ -358,7 +358,7 @@ class Attachments:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Say as the protocol does what loop devices say."""
+    """Translate the errors of loop devices into those of the protocol."""
     try:
         yield
     except (StillInUse, InUse) as error:
@@ -368,7 +368,7 @@ def translated() -> Iterator[None]:
 
 
 class Surroundings:
-    """The machine's loop devices and mounts, each read once for all volumes, when asked for."""
+    """The machine's loop devices and mounts, each read once for all volumes, on first use."""
 
     @cached_property
     def loops(self) -> dict[tuple[int, int], Loop]:
@@ -380,7 +380,7 @@ class Surroundings:
 
 
 def _usage_of(fd: int, record: Record, surroundings: Surroundings) -> Usage:
-    """What the open image holds, as far as anybody can tell, and takes of its pool.
+    """What the open image holds, as far as known, and what it takes of its pool.
 
     Raises OSError.
     """
@@ -395,7 +395,7 @@ def _usage_of(fd: int, record: Record, surroundings: Surroundings) -> Usage:
         usage or Usage(),
         begun_bytes=begun,
         taken_bytes=taken,
-        # Nothing is added to one in the trash.
+        # An image in the trash takes nothing more.
         outstanding_bytes=0 if record.state == "removed" else max(0, found.st_size - taken),
     )
 
@@ -410,20 +410,20 @@ def _held(fd: int, record: Record, surroundings: Surroundings) -> Usage | None:
         usage = mounted_usage(surroundings.mounts, loop.device)
         if usage is not None:
             return usage
-    # What an xfs says of itself while it is not mounted may be out of date, and so may what an
-    # ext4 says that is mounted where we do not see it.
+    # The superblock of an unmounted xfs may be out of date, and so may that of an ext4 that is
+    # mounted where we do not see it.
     return unmounted_ext4_usage(fd if loop is None else loop.node) if content == "ext4" else None
 
 
 def _is_untouched(fd: int, record: Record) -> bool:
-    """Whether nobody ever wrote to the volume in the open image; False where nobody can tell.
+    """Whether nobody ever wrote to the volume in the open image; False if unknown.
 
     Raises OSError, BackendFailed.
     """
     content = content_of(record)
     loops = loopattach.on_file(fd)
     for loop in loops:
-        # What was written to the device may not have come down to the file yet.
+        # What was written to the device may not have reached the file yet.
         with closed_after(os.open(loop.node, os.O_RDONLY | os.O_CLOEXEC)) as device:
             os.fsync(device)
     if content == "raw":

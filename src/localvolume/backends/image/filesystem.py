@@ -1,8 +1,8 @@
-"""The filesystem inside an image: made so that it has room for the promised size, and measured.
+"""The filesystem inside an image: made with room for the promised size, and measured.
 
-What a filesystem keeps for itself comes on top of what was asked for: the image is larger. Room for
-data is at least the promise and, from 16 MiB up, at most 1 % more. An ext4's superblock tells it
-without a mount, which also leaves the proof that nobody ever mounted it; an xfs is mounted where
+The image is larger than what was asked for, by what the filesystem keeps for itself. Room for data
+is at least the promise and, from 16 MiB up, at most 1 % more. An ext4 is measured by its superblock
+without a mount, so that it stays provable that nobody ever mounted it; an xfs is mounted where
 nobody sees it.
 """
 
@@ -32,7 +32,7 @@ from localvolume.host.process.commandsync import Run
 
 Content = Literal["ext4", "xfs", "raw"]
 Borrow = Callable[[int], AbstractContextManager[Loop]]
-"""Has an open image under a loop device for a while."""
+"""Attaches an open image to a loop device for a while."""
 
 _ATTEMPTS: Final = 6
 
@@ -49,7 +49,7 @@ def content_of(record: Record) -> Content:
 
 
 def check(record: Record) -> None:
-    """Raise Impossible where no such image can ever be made."""
+    """Raise Impossible if no such image can ever be made."""
     if content_of(record) == "xfs" and record.size_bytes < XFS_LEAST:
         raise Impossible("xfs volumes have at least 300Mi: choose ext4 for smaller ones")
     if record.size_bytes <= 0:
@@ -57,10 +57,10 @@ def check(record: Record) -> None:
 
 
 def sector_size(record: Record) -> int:
-    """The loop device's logical sector size: what a raw volume holds depends on it for ever.
+    """The loop device's logical sector size: the content of a raw volume depends on it for ever.
 
-    512 is what everybody takes, on every disk below (one of 4096 then has no direct I/O).
-    Filesystems are made for 4096, so that they have it everywhere.
+    512 works for everybody, on every disk below (without direct I/O on a disk of 4096).
+    Filesystems are made for 4096, which works on every disk with direct I/O.
     """
     return 512 if record.volume_mode == "Block" else BLOCK
 
@@ -71,7 +71,7 @@ def raw_bytes(size_bytes: int) -> int:
 
 
 def wanted_blocks(size_bytes: int) -> int:
-    """How many blocks of data a filesystem is given, with a little for the maps of large files."""
+    """How many blocks of data a filesystem gets: a few more, for the maps of large files."""
     blocks = -(-size_bytes // BLOCK)
     return blocks + max(1, blocks // 500)
 
@@ -93,7 +93,7 @@ def make_content(run: Run, fd: int, record: Record, borrow: Borrow) -> None:
 def _make_ext4(run: Run, fd: int, record: Record) -> None:
     wanted = wanted_blocks(record.size_bytes)
     ratio, mib = ext4_shape(record.size_bytes)
-    # The file is new, so all of it reads as zeros: nothing needs to be wiped.
+    # The file is new, so it reads as zeros: nothing needs to be wiped.
     extended = f"lazy_itable_init=0,lazy_journal_init=1,root_owner={record.uid}:{record.gid}"
     blocks = _first_guess(wanted, ratio, mib)
     for _ in range(_ATTEMPTS):
@@ -102,7 +102,7 @@ def _make_ext4(run: Run, fd: int, record: Record) -> None:
         made = ext_super(fd)
         if _fits(made.available, record.size_bytes):
             break
-        # Exact for the geometry it has now; a block or two of the first directories may differ.
+        # Exact for the present geometry; the first directories may differ by a block or two.
         better = made.blocks_for(wanted)
         blocks = better if better != blocks else blocks + wanted - made.available
     else:
@@ -119,14 +119,14 @@ def _first_guess(wanted: int, ratio: int, journal_mib: int) -> int:
 
 
 def _fits(available: int, size_bytes: int) -> bool:
-    """Whether that many blocks are the promise and at most 1 % more (or 3 blocks)."""
+    """Whether that many blocks are enough for the promise, and at most 1 % (or 3 blocks) more."""
     least = -(-size_bytes // BLOCK)
     return least <= available <= least + max(least // 100, 3)
 
 
 def _make_xfs(run: Run, fd: int, record: Record, borrow: Borrow) -> None:
     wanted = wanted_blocks(record.size_bytes)
-    # 64 MiB is its smallest log, and 1/2048 that of a large one.
+    # The smallest log has 64 MiB, and that of a large xfs 1/2048 of its size.
     guess = XfsGeometry(BLOCK, 0, max(64 * MIB // BLOCK, wanted // 2048), 4, 25)
     blocks = guess.blocks_for(wanted)
     argv = ["mkfs.xfs", "-q", "-f", "-K", "-s", f"size={BLOCK}", "-b", f"size={BLOCK}"]
@@ -150,5 +150,5 @@ def _empty(fd: int, size: int) -> None:
 
 
 def _name(fd: int) -> str:
-    """A name for the open file that commands can use, whatever its own leads to by then."""
+    """A path to the open file for commands: the file's own may lead elsewhere by then."""
     return f"/proc/{os.getpid()}/fd/{fd}"

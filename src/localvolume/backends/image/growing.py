@@ -1,7 +1,7 @@
-"""Let an image, its loop device and the filesystem in it grow, in this order; never shrink.
+"""Grow an image, its loop device and the filesystem in it, in this order; never shrink them.
 
-Each step is repeated harmlessly: how large the image must be follows from the wanted size and the
-shape of the filesystem alone, so an attempt that ended half way is continued and not added to.
+Each step may be repeated: the size of the image follows from the wanted size and the shape of the
+filesystem alone, so an attempt that ended half way is continued, and nothing is added to it.
 """
 
 import errno
@@ -27,7 +27,7 @@ NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def grow_image(fd: int, loop: Loop, record: Record, size_bytes: int, offline: Offline) -> None:
-    """Let the volume in the open, attached image have room for that many bytes.
+    """Grow the volume in the open, attached image to have room for that many bytes.
 
     Raises BackendFailed (NoSpace: the image is as it was) and OSError.
     """
@@ -41,16 +41,16 @@ def grow_image(fd: int, loop: Loop, record: Record, size_bytes: int, offline: Of
 
 
 def begun_bytes(fd: int, record: Record) -> int:
-    """How many bytes more than its record says the volume in the open image has room for, or will
-    have once its filesystem is as large as the image: what a growth that ended early has had of the
-    pool, allocated or kept for it. 0 where nobody can tell. Raises OSError and BackendFailed.
+    """How many bytes the volume in the open image has room for beyond its record, or will have once
+    its filesystem is as large as the image. A growth that ended early has taken them from the pool,
+    allocated or reserved. 0 if unknown. Raises OSError and BackendFailed.
     """
     if record.state not in ("made", "offered"):
         return 0
     size, content = os.fstat(fd).st_size, content_of(record)
     if content == "raw":
         return max(0, size - raw_bytes(record.size_bytes))
-    # Of the file, while it may be mounted: what may be out of date there is only how large it is.
+    # Read from the file, even if mounted: only the filesystem's size may be out of date there.
     shape = ext_super(fd) if content == "ext4" else xfs_on_disk(fd)
     if shape is None:
         return 0
@@ -61,12 +61,12 @@ def begun_bytes(fd: int, record: Record) -> int:
 
 
 def _usual_excess(size_bytes: int) -> int:
-    """A little more than what a filesystem may have beyond what was promised (``filesystem``)."""
+    """A little more than a filesystem may have beyond the promise (``filesystem``)."""
     return max(size_bytes // 64, 4 * BLOCK)
 
 
 def extend(fd: int, loop: Loop, size: int, *, sparse: bool) -> None:
-    """Let the image and its device have that many bytes, if they have fewer.
+    """Grow the image and its device to that many bytes, if they have fewer.
 
     Raises NoSpace (nothing has changed then) and OSError.
     """
@@ -83,15 +83,15 @@ def extend(fd: int, loop: Loop, size: int, *, sparse: bool) -> None:
             if error.errno in NO_ROOM:
                 raise NoSpace(f"the pool has no room for {size - present} more bytes") from error
             raise
-    # Also after an attempt that ended between the two.
+    # An earlier attempt may have ended before this, so it is always done.
     attach.set_capacity(loop)
 
 
 @contextmanager
 def _mounted_root(loop: Loop) -> Iterator[int | None]:
-    """The root of a mount of the device that we see, open; None where it is mounted nowhere.
+    """Yield the open root of a mount of the device that we see; None if it is not mounted.
 
-    Raises Busy where it is in use without our seeing a mount, and OSError.
+    Raises Busy if it is in use and we see no mount of it, and OSError.
     """
     with mounted_root(loop.device) as root:
         if root is None:
@@ -105,7 +105,7 @@ def _mounted_root(loop: Loop) -> Iterator[int | None]:
 def _grow_ext4(fd: int, loop: Loop, record: Record, size_bytes: int, offline: Offline) -> None:
     wanted = wanted_blocks(size_bytes)
     with _mounted_root(loop) as root:
-        # Of the device: what is written to it reaches the file later.
+        # Read from the device: what is written to it reaches the file later.
         present = ext_super(loop.node)
         blocks = present.blocks_for(wanted)
         if blocks <= present.blocks:

@@ -1,9 +1,9 @@
 """The stable paths of images: links in /run, each to the loop device its volume has now.
 
-Loop devices have no names of their own: which number a volume gets differs from boot to boot. That
-the links lie in /run is what makes them safe: it is empty after a reboot, so a link from before it
-can never lead to the loop device that another tenant's volume has got since. And before a loop
-device is given to a volume, whatever link still leads there (somebody ran `losetup -d`) is removed.
+Loop devices have no names of their own: a volume's number differs from boot to boot. The links are
+safe because they lie in /run, which is empty after a reboot: an old link can never lead to a loop
+device that another tenant's volume has by now. And before a volume gets a loop device, every link
+that still leads there (somebody ran `losetup -d`) is removed.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ LINKS: Final = "/run/localvolume"
 
 
 def one_name(text: str) -> bool:
-    """Whether it is a name within one directory, and not one of our temporary ones."""
+    """Whether it is a name within one directory, and none of our temporary ones."""
     return bool(text) and "/" not in text and "\0" not in text and not text.startswith(".")
 
 
@@ -25,24 +25,24 @@ class Links:
         self.directory = directory
 
     def path(self, pool_id: str, name: str) -> str:
-        """Where the link of a volume is. Raises ValueError for what is no name."""
+        """Where the link of a volume is. Raises ValueError if either is no name."""
         if not one_name(pool_id) or not one_name(name):
             raise ValueError(f"not a name: {pool_id!r}, {name!r}")
         return f"{self.directory}/{pool_id}/{name}"
 
     def target(self, pool_id: str, name: str) -> str:
-        """What the link leads to, "" where there is none. Raises OSError."""
+        """What the link leads to; "" if there is none. Raises OSError."""
         return _target(self.path(pool_id, name))
 
     def lead(self, pool_id: str, name: str, node: str) -> None:
-        """Let the link lead to the node, in one step. Raises OSError."""
+        """Make the link lead to the node, in one step. Raises OSError."""
         path = self.path(pool_id, name)
         if _target(path) == node:
             return
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         beside = f"{os.path.dirname(path)}/.{name}"
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)  # of one that was killed here
+            os.unlink(beside)  # left by a call that was killed here
         os.symlink(node, beside)
         os.rename(beside, path)
 
@@ -75,5 +75,5 @@ def _target(path: str) -> str:
         return ""
     except OSError:
         if os.path.lexists(path) and not os.path.islink(path):
-            return ""  # something else: replaced by rename where it is in the way
+            return ""  # something else: rename replaces it if it is in the way
         raise

@@ -1,9 +1,9 @@
-"""Let an unmounted ext4 grow so that a crash in the midst loses nothing.
+"""Grow an unmounted ext4 so that a crash while doing so loses nothing.
 
-The kernel does it within the journal, in a mount that nobody sees, but only for processes with
-CAP_SYS_RESOURCE. resize2fs does not: killed half way it leaves what e2fsck does not dare to mend by
-itself. There its undo file, beside the image, takes everything back at the next attempt; until then
-no link leads to the volume, so that nobody mounts what is half resized.
+The kernel does it through the journal, in a mount that nobody sees, but only for processes with
+CAP_SYS_RESOURCE. resize2fs does not: if killed, it leaves what e2fsck does not dare to repair by
+itself. The next attempt then takes everything back with resize2fs's undo file, beside the image;
+until then no link leads to the volume, so that nobody mounts what is half resized.
 """
 
 import contextlib
@@ -27,14 +27,14 @@ from localvolume.host.tree.trees import has_name, sync_directory
 
 
 def resize_by_kernel(loop: Loop, blocks: int) -> bool:
-    """Resize the ext4 in a mount that nobody sees; False where that cannot be done."""
+    """Resize the ext4 in a mount that nobody sees; returns False if that is impossible."""
     if not may_resize_mounted():
         return False
     try:
         with detached_mount(loop.node, "ext4") as root:
             grow_ext4(root, blocks)
     except OSError:
-        # Also what has errors, which the kernel refuses and e2fsck may mend.
+        # This includes an ext4 with errors: the kernel refuses it, and e2fsck may repair it.
         return False
     return True
 
@@ -43,10 +43,10 @@ def resize_by_tool(run: Run, images: int, record: Record, loop: Loop, blocks: in
     """Check and resize the unmounted ext4; after a failure it is as it was before.
 
     ``images`` is the open directory of the image. No link may lead to the device. Raises
-    BackendFailed; ``take_back`` is due then, and after a crash.
+    BackendFailed; call ``take_back`` then, and after a crash.
     """
     _check(run, loop)
-    # Our own process's, as the name could lead elsewhere by then.
+    # By our own descriptor: the path could lead elsewhere by then.
     undo = f"/proc/{os.getpid()}/fd/{images}/{_undo_name(record)}"
     try:
         command(run, ["resize2fs", "-z", undo, loop.node, str(blocks)], CHECKING_SECONDS)
@@ -66,7 +66,7 @@ def take_back(run: Run, images: int, record: Record, loop: Loop) -> None:
     if not is_half_done(images, record):
         return
     name = _undo_name(record)
-    # An e2fsck or resize2fs that outlived its agent has claimed the device.
+    # An e2fsck or resize2fs that outlived its agent still claims the device.
     os.close(exclusive_open(loop.node, write=False, device=loop.device))
     began = os.stat(name, dir_fd=images, follow_symlinks=False).st_mtime
     if _mounted_at(loop) > began:
@@ -75,8 +75,8 @@ def take_back(run: Run, images: int, record: Record, loop: Loop) -> None:
             f" remove {name}"
         )
     try:
-        # Whatever it answers: e2fsck has the last word. Killed very early, the undo file is not
-        # complete, and nothing was overwritten yet.
+        # Its exit status does not matter: e2fsck decides. If resize2fs was killed very early, the
+        # undo file is not complete, and nothing was overwritten yet.
         run(
             ["e2undo", "-f", f"/proc/{os.getpid()}/fd/{images}/{name}", loop.node],
             CHECKING_SECONDS,
@@ -98,11 +98,11 @@ def _mounted_at(loop: Loop) -> int:
     try:
         return ext_super(loop.node).mounted_at
     except BackendFailed:
-        return 0  # its superblock is what was being written
+        return 0  # the superblock itself was being written
 
 
 def _check(run: Run, loop: Loop) -> None:
-    # 1: there was something to correct, and it is.
+    # Exit status 1: there were errors, and they are corrected.
     command(run, ["e2fsck", "-f", "-p", loop.node], CHECKING_SECONDS, good=(0, 1))
 
 

@@ -1,8 +1,8 @@
-"""Where the image of a volume lies in its pool, and that it is the one its record tells of.
+"""Where the image of a volume lies in its pool, and whether it is the one in its record.
 
-While an image is made, an empty file beside it says so. Without that (or the inode of its record)
-an image is never taken for what an interrupted attempt left: it may be somebody's whose record got
-lost.
+While an image is made, an empty file beside it says so. Without that file (or the inode in its
+record), an image is never taken for the rest of an interrupted attempt: it may belong to a volume
+whose record got lost.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ TRASH_PLACE: Final = f"{OURS}/{TRASH}"
 
 
 def pool_id(pool: int) -> str:
-    """The pool's id, as it is written in the pool. Raises BackendFailed where it is not."""
+    """The pool's id, as it is written in the pool. Raises BackendFailed if it cannot be read."""
     try:
         found = read_id(pool)
     except (PoolUnusable, OSError) as error:
@@ -36,14 +36,14 @@ def pool_id(pool: int) -> str:
 
 
 def image_name(record: Record) -> str:
-    """The name of its image. Raises NotThisVolume where the record's name is no name."""
+    """The name of its image. Raises NotThisVolume if the record's name cannot be one."""
     if not one_name(record.name):
         raise NotThisVolume(f"{record.name!r} is not the name of a volume")
     return f"{record.name}.img"
 
 
 def trash_name(record: Record) -> str:
-    """Its name in the trash. Raises NotThisVolume where the record has none."""
+    """Its name in the trash. Raises NotThisVolume if the record has no valid one."""
     if not one_name(record.trash):
         raise NotThisVolume(f"{record.trash!r} is not a name in the trash")
     return record.trash
@@ -51,13 +51,12 @@ def trash_name(record: Record) -> str:
 
 @contextlib.contextmanager
 def the_image(pool: int, path: str, name: str, inode: int | None) -> Iterator[int]:
-    """Open a file of the pool for reading and writing, if it is the one with that inode.
+    """Open a file of the pool for reading and writing, if it has that inode (None: any).
 
-    None: whichever it is. Raises FileNotFoundError, NotThisVolume where something else lies there,
-    OSError.
+    Raises FileNotFoundError, NotThisVolume if something else lies there, OSError.
     """
     with opened(pool, path) as parent:
-        # Looked at first: opening a device or a pipe has effects.
+        # stat() comes first: opening a device or a pipe has effects.
         found = os.stat(name, dir_fd=parent, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
             raise NotThisVolume(f"{path}/{name} is not a file")
@@ -73,7 +72,7 @@ def the_image(pool: int, path: str, name: str, inode: int | None) -> Iterator[in
 
 @contextlib.contextmanager
 def the_volume(pool: int, path: str, name: str, record: Record) -> Iterator[int]:
-    """As ``the_image`` for the record's own; nothing there is NotThisVolume too."""
+    """As ``the_image``, for the record's image; also raises NotThisVolume if nothing is there."""
     with contextlib.ExitStack() as stack:
         try:
             fd = stack.enter_context(the_image(pool, path, name, record.inode))
@@ -83,7 +82,7 @@ def the_volume(pool: int, path: str, name: str, record: Record) -> Iterator[int]
 
 
 def is_there(pool: int, path: str, name: str, record: Record) -> bool:
-    """Whether the record's image lies there; raises NotThisVolume where something else does."""
+    """Whether the record's image lies there; raises NotThisVolume if something else does."""
     try:
         with the_image(pool, path, name, record.inode):
             return True
@@ -92,28 +91,28 @@ def is_there(pool: int, path: str, name: str, record: Record) -> bool:
 
 
 def move(pool: int, path: str, name: str, target: str, new: str) -> None:
-    """Rename from one directory of the pool into another, for good; never onto anything.
+    """Move to another directory of the pool, on disk when this returns; replaces nothing.
 
-    Raises NotThisVolume where it is taken, OSError.
+    Raises NotThisVolume if the new name is taken, OSError.
     """
     with opened(pool, path) as source, opened(pool, target) as destination:
         move_for_good(source, name, destination, f"{target}/{new}")
 
 
 def is_anything(images: int, record: Record) -> bool:
-    """Whether there is anything under the name of its image. Raises OSError."""
+    """Whether anything has the name of its image. Raises OSError."""
     return has_name(images, image_name(record))
 
 
 def is_ours(images: int, record: Record) -> bool:
-    """Whether the image there is the record's own, or what an attempt to make it left."""
+    """Whether the image there is the record's own, or left by an attempt to make it."""
     name = image_name(record)
     found = os.stat(name, dir_fd=images, follow_symlinks=False)
     return found.st_ino == record.inode or has_name(images, _begun(name))
 
 
 def begin(images: int, record: Record) -> None:
-    """Note that its image is being made; raises NotThisVolume where another's lies there."""
+    """Note that its image is being made; raises NotThisVolume if there is one already."""
     name = image_name(record)
     if has_name(images, name):
         raise NotThisVolume(f"{name} is there already, and no record explains it")
@@ -122,7 +121,7 @@ def begin(images: int, record: Record) -> None:
 
 
 def ended(images: int, record: Record) -> None:
-    """Forget that its image was being made. Raises OSError."""
+    """Remove the note that its image is being made. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(_begun(image_name(record)), dir_fd=images)
 

@@ -1,16 +1,16 @@
 """The btrfs backend: each volume is a subvolume whose quota group has the size as its limit.
 
-- `Record.inode` is the subvolume's id. Its inode number is 256, as every subvolume's is; ids are
-  never given twice.
-- The limit is one of referenced bytes, trees included: a file of all the size does not fit by some
-  16 KiB. Beyond it writing fails with EDQUOT, for root too. statfs(2) inside knows nothing of it
+- `Record.inode` is the subvolume's id: every subvolume's inode number is 256, and ids are never
+  reused.
+- The limit counts referenced bytes, trees included: the largest file is some 16 KiB smaller than
+  the size. Beyond the limit writing fails with EDQUOT, for root too. statfs(2) inside ignores it
   and shows the whole disk; `usage` reads the group, as it was at the last commit (30 s).
-- Full quotas are switched on at first use. Simple ones are used where somebody chose them.
+- Full quotas are switched on at first use. Simple ones are used if somebody has chosen them.
 - The limit holds for root too, but a tenant who makes subvolumes or snapshots inside the volume
   can exceed it between two looks (`usage`): see `localvolume.host.btrfs.limits`. All of them are
   counted, and `Usage.problem` says so.
-- Content cannot be overwritten: new data never goes where the old is. A class that demands it is
-  refused.
+- Content cannot be overwritten: new data never goes where the old is. A class that demands
+  overwriting is refused.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ from localvolume.host.tree.deletion import (
 )
 from localvolume.host.tree.trees import opened
 
-# A tenant who still has it open may make others inside while we delete; limits may be set again.
-# Delete a subvolume with all that a tenant made inside it, and wait until its room is free.
+# Delete a subvolume with all that a tenant made inside it, and wait until its space is free. A
+# tenant who still has it open may make others inside meanwhile, and limits may be set again.
 
 _PASSES = 10
 _READ_ONLY = frozenset({errno.EROFS, errno.EPERM})
@@ -82,7 +82,7 @@ def remove_subvolume(
 
     `fd` is a directory of the same filesystem that stays. Raises BackendFailed, OSError.
     """
-    # The kernel would take mounts away with it, whoever uses them.
+    # The kernel would remove mounts of it, too, even while they are in use.
     if users := users_of(volume, os.readlink(f"/proc/self/fd/{volume}")):
         raise BackendFailed(f"it is in use: {users[0]}")
     deleted: list[int] = []
@@ -93,10 +93,10 @@ def remove_subvolume(
         if identity not in subvolumes.parents:
             return deleted
         doomed = [*subvolumes.inside(identity), identity]
-        # A full volume has no room left even for taking something out of it.
+        # A full volume has no space left even to delete something in it.
         limits.lift(fd, doomed)
         if attempt:
-            # Whoever has it open makes nothing more in it, but for root.
+            # Only root can make anything more in it, even with it open.
             with contextlib.suppress(OSError):
                 os.fchmod(volume, 0)
         try:
@@ -105,7 +105,7 @@ def remove_subvolume(
                 deleted.append(one)
         except OSError as error:
             if one != identity and error.errno in _READ_ONLY:
-                # What it lies in is read-only, or immutable: the other way in opens all that.
+                # Its parent is read-only or immutable: emptying the whole volume unlocks all that.
                 _empty(volume, stop or threading.Event(), progress)
             elif error.errno not in _CHANGED:
                 raise BackendFailed(
@@ -115,16 +115,16 @@ def remove_subvolume(
 
 
 def take_away(directory: int, name: str) -> int | None:
-    """Delete an empty subvolume that nobody was told of; returns its id, None where nothing is.
+    """Delete an empty subvolume that nobody was told of; returns its id, None if there is none.
 
-    Raises NotThisVolume where it is no subvolume, BackendFailed where something is in it, OSError.
+    Raises NotThisVolume if it is no subvolume, BackendFailed if something is in it, OSError.
     """
     try:
         with opened(directory, name) as volume:
             identity = subvolume_id(volume)
         if identity is None:
             raise NotThisVolume(f"{name} is a directory and not a subvolume")
-        # The kernel refuses it if anything is in it.
+        # The kernel refuses this if anything is in it.
         os.rmdir(name, dir_fd=directory)
     except FileNotFoundError:
         return None
@@ -152,9 +152,9 @@ def _empty(volume: int, stop: threading.Event, progress: Progress | None) -> Non
 def wait_until_gone(
     fd: int, identities: Sequence[int], stop: threading.Event, seconds: float
 ) -> None:
-    """Wait no longer than that until the kernel has freed deleted subvolumes; forget their groups.
+    """Wait at most that long until the kernel has freed deleted subvolumes; forget their groups.
 
-    What it has not ended by then it ends later, and the groups go when the next one is purged.
+    The kernel does the rest later, and the groups go when the next volume is purged.
     """
     if identities:
         sync_and_clean(fd)
@@ -165,12 +165,12 @@ def wait_until_gone(
     limits.forget(fd)
 
 
-# An empty subvolume takes 16 KiB, and each change needs some for a moment.
+# An empty subvolume takes 16 KiB, and each change needs some more for a moment.
 _LEAST_BYTES: Final = 1 << 20
 
 
 def limit_of(record: Record) -> int | None:
-    """The limit in bytes; raises Impossible for what this backend cannot be asked for."""
+    """The limit in bytes, None if not enforced; raises Impossible for what btrfs cannot do."""
     if record.volume_mode != "Filesystem":
         raise Impossible("a btrfs subvolume is no block device: use the image backend")
     if record.overwrite:
@@ -187,7 +187,7 @@ def limit_of(record: Record) -> int | None:
 
 
 def usage_of(held: Held, most: int | None, free: int) -> Usage:
-    """What is told of a volume with the limit `most`; `free` bytes are left in its pool."""
+    """The usage of a volume with the limit `most`; its pool has `free` bytes left."""
     problem = ""
     if held.inside:
         problem = (
@@ -207,9 +207,9 @@ _COUNTING_SHORT, _COUNTING_LONG = 1.0, 30.0
 class BtrfsBackend(directories.InPlace):
     """Volumes as subvolumes. One object may be used for many pools and by many threads.
 
-    `counting` is for how many seconds it is waited until everything is counted: when asked what
-    can be done, and when making. `gone_seconds`: what the kernel may take for what it does in the
-    background, after a removal; it goes on without us.
+    `counting`: how many seconds to wait until everything is counted, when asked what can be done,
+    and when making. `gone_seconds`: how long to wait after a removal for the kernel's work in the
+    background, which goes on without us.
     """
 
     name: BackendName = "btrfs"
@@ -221,13 +221,13 @@ class BtrfsBackend(directories.InPlace):
     ) -> None:
         self._counting_short, self._counting_long = counting
         self._gone_seconds = gone_seconds
-        # Looking puts limits right, with records that may be older than the last growth: the
+        # A look corrects limits, with records that may be older than the last growth: so the
         # largest size that a volume, by name and id, was ever given here counts.
         self._changing = threading.Lock()
         self._grown: dict[tuple[str, int], int] = {}
 
     def identity(self, fd: int) -> int:
-        """The id of the subvolume whose directory is open; -1, which no record has, of others."""
+        """The id of the subvolume whose directory is open; -1, which no record has, for others."""
         found = subvolume_id(fd)
         return -1 if found is None else found
 
@@ -251,7 +251,7 @@ class BtrfsBackend(directories.InPlace):
             if not have_counted(fd, self._counting_long).consistent:
                 raise BackendFailed(_COUNTING)
             with opened(fd, f"{OURS}/{MAKING}") as making, self._changing:
-                # What a crash left was nobody's yet, and may lack anything.
+                # What a crash left belongs to nobody yet, and may be incomplete.
                 take_away(making, record.name)
                 create_subvolume(making, record.name)
                 with opened(making, record.name) as volume:
@@ -260,7 +260,7 @@ class BtrfsBackend(directories.InPlace):
                     os.fchown(volume, record.uid, record.gid)
                     # After the owner: changing that clears setuid and setgid.
                     os.fchmod(volume, record.mode)
-            # A power cut must not leave the subvolume and take the limit.
+            # A power cut must not leave the subvolume without its limit.
             commit(fd)
         return replace(record, inode=identity)
 
@@ -273,7 +273,7 @@ class BtrfsBackend(directories.InPlace):
                 wait_until_gone(fd, [removed], threading.Event(), self._gone_seconds)
 
     def attach(self, pool: int, path: str, record: Record) -> None:
-        """See that it is there, and that its limit is (still) the record's."""
+        """Check that it is there, and set its limit to the record's if it differs."""
         most = limit_of(record)
         with _readable(pool) as fd:
             with directories.in_place(fd, record, self.identity):
@@ -325,7 +325,7 @@ class BtrfsBackend(directories.InPlace):
         with _readable(pool) as fd:
             try:
                 with directories.the_volume(fd, record.directory, record, self.identity) as volume:
-                    # Its tenant may have made it read-only or immutable: neither can be moved.
+                    # Its tenant may have made it read-only or immutable: then it cannot be moved.
                     unlock_subvolume(volume)
                     unlock(volume)
             except FileNotFoundError:
@@ -343,7 +343,7 @@ class BtrfsBackend(directories.InPlace):
         files_per_second: float | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Delete it. The kernel does it in the background, at its own pace whatever was asked."""
+        """Delete it. The kernel does so in the background, at its own pace: no rate applies."""
         with _readable(pool) as fd:
             removed: Sequence[int] = ()
             try:
@@ -372,6 +372,6 @@ def _unable(why_not: str, *, filesystem: bool = True) -> Abilities:
 
 @contextmanager
 def _readable(pool: int) -> Iterator[int]:
-    """The pool's directory as ioctl needs it, which takes no descriptor opened with O_PATH."""
+    """The pool's directory, opened for ioctl, which takes no O_PATH descriptor."""
     with closed_after(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=pool)) as fd:
         yield fd

@@ -1,4 +1,4 @@
-"""Volumes that are plain directories, limited by a project quota where the filesystem has it."""
+"""Volumes that are plain directories, limited by a project quota if the filesystem has it."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class DirectoryBackend(directories.InPlace):
     name: BackendName = "directory"
 
     def __init__(self, draw: Callable[[int], int] = secrets.randbelow) -> None:
-        """`draw` chooses the quota projects, each time a number below the one it is given."""
+        """`draw` chooses the quota projects: it returns a number below its argument."""
         self._draw = draw
 
     def identity(self, fd: int) -> int:
-        """What makes a directory that one and no other."""
+        """The inode number, which identifies a directory."""
         return directories.inode_of(fd)
 
     def free_project(self, pool: int, record: Record, taken: Collection[int]) -> int:
-        """A quota project for a new volume, 0 where it needs none; raises as `make`."""
+        """A quota project for a new volume, 0 if it needs none; raises as `make`."""
         if not record.enforced:
             return 0
         if (why_not := projectquota.probe(pool)) is not None:
@@ -83,7 +83,7 @@ class DirectoryBackend(directories.InPlace):
             with opened(making, record.name) as fd:
                 if record.enforced:
                     projectquota.assign(fd, record.project)
-                    # Before anything is said of its limit, which would be somebody else's.
+                    # Before its limit is set: it might be somebody else's project.
                     check_alone(fd, record.project)
                     _limit(fd, record)
                 os.fchown(fd, record.uid, record.gid)
@@ -93,18 +93,18 @@ class DirectoryBackend(directories.InPlace):
                 return replace(record, inode=self.identity(fd))
 
     def unmake(self, pool: int, path: str, record: Record) -> None:
-        """Take it away from where it was made, where it is empty, and free its quota."""
+        """Remove it from where it was made, if it is empty, and free its quota."""
         directories.remove_empty(pool, directories.in_making(record))
         _free(pool, record)
 
     def attach(self, pool: int, path: str, record: Record) -> None:
-        """See that it is there, and that its quota is as recorded."""
+        """Check that it is there, and set its quota as recorded."""
         with directories.in_place(pool, record, self.identity) as fd:
             if record.project:
                 _limit(fd, record)
 
     def grow(self, pool: int, path: str, record: Record, size_bytes: int) -> Record:
-        """Raise its limits, those set apart from the size in proportion."""
+        """Raise its limits; those that are set apart from the size in proportion."""
         grown = grown_to(record, size_bytes)
         with directories.in_place(pool, record, self.identity) as fd:
             if record.project:
@@ -112,7 +112,7 @@ class DirectoryBackend(directories.InPlace):
         return grown
 
     def usage(self, pool: int, path: str, records: Sequence[Record]) -> Mapping[str, Usage]:
-        """What the quota counts of each that has one, and whether it counts all that is written."""
+        """What the quota counts for each that has one, and why it may not count all writes."""
         found = fstatfs(pool)
         free = found.available * found.block_size
         usage: dict[str, Usage] = {}
@@ -150,7 +150,7 @@ class DirectoryBackend(directories.InPlace):
     ) -> None:
         """Delete it from the trash with all that is in it, and free its quota."""
         with suppress(FileNotFoundError):
-            # Adopted or not: what is there was put there by us.
+            # Even if it is adopted: what is there was put there by us.
             with directories.the_volume(pool, directories.in_trash(record), record, self.identity):
                 pass
             delete_directory(
@@ -165,15 +165,15 @@ class DirectoryBackend(directories.InPlace):
         _free(pool, record)
 
     def is_untouched(self, pool: int, path: str, record: Record) -> bool:
-        """Whether it is certainly this volume, and there is nothing in it."""
+        """Whether it is certainly this volume, and empty."""
         return directories.is_empty(pool, record, self.identity)
 
 
 def _escape(pool: int, record: Record) -> str:
-    """What keeps new files in a volume from being counted, "" where nothing does.
+    """Why new files in a volume are not counted; "" if they are.
 
-    Only said, not mended: with the directory counted in again, and what lies in it not, files could
-    no longer be moved within the volume (EXDEV).
+    This is only reported, not repaired: if the directory were counted again and its files were not,
+    files could no longer be moved within the volume (EXDEV).
     """
     if record.state == "removed":
         return ""
@@ -181,7 +181,7 @@ def _escape(pool: int, record: Record) -> str:
         with directories.in_place(pool, record, directories.inode_of) as fd:
             found = projectquota.membership(fd)
     except NotThisVolume:
-        # On its way to the trash, or lost; that is no matter of its limit.
+        # On its way to the trash, or lost: its limit does not matter.
         return ""
     except OSError as error:
         return f"whether its limit holds cannot be seen: {error.strerror}"
@@ -211,8 +211,8 @@ def _limit(fd: int, record: Record) -> None:
 def _free(pool: int, record: Record) -> None:
     """Lift the limits of a project that nothing is in any more.
 
-    Where something is, they stay: it is another's by now, or a file is open still. Whoever gets the
-    project next sets their own.
+    If something is in it, they stay: the project is another's by now, or a file is still open. The
+    next user of the project sets its own.
     """
     if not record.project:
         return
@@ -221,6 +221,6 @@ def _free(pool: int, record: Record) -> None:
             if free:
                 projectquota.set_limits(pool, record.project, soft_bytes=0, hard_bytes=0)
     except OSError as error:
-        # Quotas have been turned off since: then there is nothing to lift.
+        # If quotas have been turned off since, there is nothing to lift.
         if error.errno not in _NO_SUCH_QUOTA:
             raise

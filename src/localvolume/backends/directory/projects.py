@@ -1,10 +1,10 @@
 """Which quota project a new volume gets: one that nobody on its filesystem has.
 
-Projects are the filesystem's, and several pools may lie on one. So what a pool takes is chosen
-under a lock of all of them, beside the records of all of them. Who is not seen there (a pool that
-another agent has, or that is not open yet) is seen in the kernel: before, where its directory is in
-the project already, and after, where both have put theirs in (`check_alone`). What is known besides
-is on disk alone, in the records.
+Projects belong to the filesystem, and several pools may lie on one. So a pool chooses under a lock
+that all of them share, and by the records of all of them. Pools that are not seen there (another
+agent has them, or they are not open yet) are seen in the kernel: before, if their directory is in
+the project already, and after, once both have put theirs in (`check_alone`). All else that is
+known is on disk, in the records.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from localvolume.backends.model import BackendFailed, Record
 from localvolume.host.filesystem import projectquota
 
 FIRST_PROJECT: Final = 100_000
-"""Below it the administrator's own projects are left alone (/etc/projects counts from 1)."""
+"""Lower ids are left to the administrator's own projects (/etc/projects counts from 1)."""
 
-# Of four thousand million ids. That so many in turn are in use is no chance: something is wrong.
+# There are four thousand million ids: if that many in turn are in use, something is wrong.
 _MOST_TRIED: Final = 100
 
-# xfs forgets a removed directory in the background, some milliseconds later.
+# xfs forgets a removed directory in the background, some milliseconds after its removal.
 _FORGETTING_SECONDS: Final = 2.0
 _PAUSE: Final = 0.02
 
 
 class ProjectTaken(BackendFailed):
-    """Somebody else has put something into the project meanwhile: another one is needed."""
+    """Something else has been put into the project meanwhile: another one is needed."""
 
 
 class Neighbour(Protocol):
-    """An open pool, as the others of its filesystem see it."""
+    """An open pool, as the others on its filesystem see it."""
 
     def volumes(self) -> Mapping[str, Record]:
-        """Its volumes by name, those included that are being begun right now."""
+        """Its volumes by name, including those that are being begun right now."""
         ...
 
 
 class Neighbours:
-    """The open pools of one filesystem, by the inode of their directory."""
+    """The open pools on one filesystem, by the inode of their directory."""
 
     def __init__(self) -> None:
         #: Held while a place or a project is chosen, and while a project is freed.
@@ -57,7 +57,7 @@ class Neighbours:
         return {record.project for _, pool in pools for record in pool.volumes().values()}
 
     def has_another(self, inode: int, known: Record) -> bool:
-        """Whether a volume has the project of that volume of the pool at that inode."""
+        """Whether another volume has the project of `known`, in the pool at that inode."""
         with _knowing:
             pools = list(self._pools)
         return any(
@@ -67,23 +67,23 @@ class Neighbours:
         )
 
     def join(self, inode: int, pool: Neighbour) -> None:
-        """Be seen by the others."""
+        """Make the pool visible to the others."""
         with _knowing:
             self._pools.append((inode, pool))
 
     def leave(self, pool: Neighbour) -> None:
-        """Be seen no more; harmless when done before."""
+        """Hide the pool from the others; harmless if done before."""
         with _knowing:
             self._pools = [one for one in self._pools if one[1] is not pool]
 
 
-# Never held while a disk is asked: one that hangs must not hold up the pools of others.
+# Never held while a disk is read: one that hangs must not hold up the pools of others.
 _knowing = threading.Lock()
 _of_filesystem: dict[int, Neighbours] = {}
 
 
 def neighbours_on(fd: int) -> Neighbours:
-    """Those of the filesystem that an open directory is of; always the same for the same one."""
+    """The pools on an open directory's filesystem; the same object for the same filesystem."""
     device = os.fstat(fd).st_dev
     with _knowing:
         return _of_filesystem.setdefault(device, Neighbours())
@@ -92,8 +92,8 @@ def neighbours_on(fd: int) -> Neighbours:
 def free_project(fd: int, taken: Collection[int], draw: Callable[[int], int]) -> int:
     """An id that is not `taken` and that nothing on this filesystem belongs to.
 
-    `draw` chooses a number below the one it is given. Nobody should be able to foresee which: a
-    tenant may charge his files to any project, and so to those of volumes to come.
+    `draw` returns a number below its argument. It should be unpredictable: a tenant may charge its
+    files to any project, and so to those of volumes to come.
 
     Raises BackendFailed, OSError.
     """
@@ -103,16 +103,16 @@ def free_project(fd: int, taken: Collection[int], draw: Callable[[int], int]) ->
         if project in taken:
             continue
         found = projectquota.read(fd, project)
-        # A directory without a file in it is an inode, too.
+        # An empty directory counts as an inode, too.
         if not found.used_bytes and not found.used_inodes:
             return project
     raise BackendFailed(f"no free quota project among {_MOST_TRIED} chosen at random")
 
 
 def check_alone(fd: int, project: int) -> None:
-    """See that one directory, the caller's own, is all there is in a project.
+    """Check that one directory, the caller's own, is all there is in a project.
 
-    Of two agents who put a directory each into the same one, at least the second sees both.
+    If two agents each put a directory into the same project, at least the second sees both.
     Raises ProjectTaken, OSError.
     """
     if not _comes_down_to(fd, project, 1):
@@ -121,9 +121,9 @@ def check_alone(fd: int, project: int) -> None:
 
 @contextmanager
 def nobodys(pool: int, known: Record) -> Iterator[bool]:
-    """Whether nothing is in the project of that volume, by the kernel and all records but its own.
+    """Yield whether the project of that volume is empty, by the kernel and all other records.
 
-    It stays so while this is entered. Raises OSError.
+    This stays so inside the context. Raises OSError.
     """
     neighbours = neighbours_on(pool)
     inode = os.fstat(pool).st_ino
@@ -138,7 +138,7 @@ def nobodys(pool: int, known: Record) -> Iterator[bool]:
 
 
 def _comes_down_to(fd: int, project: int, inodes: int) -> bool:
-    """Wait, but not for long, until no more inodes than that are counted."""
+    """Wait briefly until at most that many inodes are counted; returns whether they are."""
     deadline = time.monotonic() + _FORGETTING_SECONDS
     while projectquota.read(fd, project).used_inodes > inodes:
         if time.monotonic() > deadline:

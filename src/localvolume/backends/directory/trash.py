@@ -1,4 +1,4 @@
-"""Deleting a directory in the trash for good: all that is in it, then itself."""
+"""Delete a directory in the trash for good: its content first, then itself."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def delete_directory(
 ) -> None:
     """Delete the directory `name` in the directory `where` below the pool.
 
-    Raises FileNotFoundError where there is none, BackendFailed where it was stopped or something
-    cannot be removed (calling again goes on), OSError.
+    Raises FileNotFoundError if there is none, BackendFailed if it was stopped or something
+    cannot be removed (call again to continue), OSError.
     """
 
     def told(deleted: Deleted) -> None:
@@ -49,10 +49,10 @@ def delete_directory(
                     stop=stop,
                     workers=1 if files_per_second else 4,
                     unlink=None if plain else eraser,
-                    # The record goes last, and a filesystem's other tenants need not wait for us.
+                    # The record goes last, and the filesystem's other tenants need not wait for us.
                     durable=False,
                 )
-                # On ext4 it is left in place, where it is the filesystem's; here it is a tenant's.
+                # On ext4 it is kept as the filesystem's own, but here it is a tenant's.
                 with suppress(FileNotFoundError):
                     os.rmdir("lost+found", dir_fd=fd)
             except (DeletionStopped, Stopped) as stopped:

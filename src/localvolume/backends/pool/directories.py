@@ -1,7 +1,7 @@
 """Volumes that are directories: put into their place, moved to the trash, taken away.
 
-Shared by the backends whose volumes are directories or look like them. `identify` says what makes
-one of theirs that one and no other: its inode, or a subvolume's id.
+Shared by the backends whose volumes are directories or look like them. `identify` returns what
+identifies a volume: its inode, or a subvolume's id.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ PARENT_MODE: Final = 0o755
 
 
 def inode_of(fd: int) -> int:
-    """What makes an ordinary directory that one: its inode's number."""
+    """The inode number, which identifies an ordinary directory."""
     return os.fstat(fd).st_ino
 
 
 @contextmanager
 def the_volume(pool: int, path: str, record: Record, identify: Identify | None) -> Iterator[int]:
-    """The directory of a volume at `path` below the pool, open for reading, proved to be its own.
+    """Yield the open directory of a volume at `path` below the pool, proved to be its own.
 
-    Of an adopted volume (and without `identify`) no more is known than that it is a directory, of
-    this mount and reached without links. Raises FileNotFoundError where nothing is there,
-    NotThisVolume where something else is, OSError.
+    An adopted volume (and any without `identify`) is only known to be a directory, on this mount
+    and reached without links. Raises FileNotFoundError if nothing is there, NotThisVolume if
+    something else is, OSError.
     """
     try:
         fd = open_beneath(pool, path, DIRECTORY_FLAGS)
@@ -60,7 +60,7 @@ def the_volume(pool: int, path: str, record: Record, identify: Identify | None) 
 
 
 def is_there(pool: int, path: str, record: Record, identify: Identify) -> bool:
-    """Whether the volume lies at that place; raises NotThisVolume where something else does."""
+    """Whether the volume lies at that place; raises NotThisVolume if something else does."""
     try:
         with the_volume(pool, path, record, identify):
             return True
@@ -70,7 +70,7 @@ def is_there(pool: int, path: str, record: Record, identify: Identify) -> bool:
 
 @contextmanager
 def in_place(pool: int, record: Record, identify: Identify) -> Iterator[int]:
-    """As `the_volume` at its own place; nothing there is NotThisVolume too."""
+    """As `the_volume`, at its own place; also raises NotThisVolume if nothing is there."""
     with ExitStack() as stack:
         try:
             fd = stack.enter_context(the_volume(pool, record.directory, record, identify))
@@ -80,7 +80,7 @@ def in_place(pool: int, record: Record, identify: Identify) -> Iterator[int]:
 
 
 def is_empty(pool: int, record: Record, identify: Identify) -> bool:
-    """Whether it is certainly the volume that lies in its place, with nothing in it."""
+    """Whether the volume certainly lies in its place, and is empty."""
     try:
         with the_volume(pool, record.directory, record, identify) as fd:
             return not list_names(fd)
@@ -89,10 +89,10 @@ def is_empty(pool: int, record: Record, identify: Identify) -> bool:
 
 
 class InPlace:
-    """What the backends have in common whose volumes are directories: see ``model.Backend``."""
+    """What backends whose volumes are directories have in common: see ``model.Backend``."""
 
     def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:
-        """None: the path is the volume's own."""
+        """Never any: the path is the volume's own."""
         return []
 
     def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
@@ -111,9 +111,9 @@ def in_trash(record: Record) -> str:
 
 
 def put_into_place(pool: int, record: Record, identify: Identify) -> None:
-    """Move a volume that was made to where it belongs; done before is fine.
+    """Move a volume that was made to where it belongs; may be repeated.
 
-    Raises NotThisVolume where anything else lies there, OSError.
+    Raises NotThisVolume if anything else lies there, OSError.
     """
     check_directory(record.directory)
     make_parents(pool, record.directory)
@@ -121,7 +121,7 @@ def put_into_place(pool: int, record: Record, identify: Identify) -> None:
 
 
 def to_trash(pool: int, path: str, record: Record, identify: Identify) -> None:
-    """Move a volume into the trash as `record.trash`, in one step; done before is fine.
+    """Move a volume into the trash as `record.trash`, in one step; may be repeated.
 
     `path` is where this process sees the pool, without links. Raises NotThisVolume, BackendFailed
     while something is mounted in it or it is mounted elsewhere (a pod's mount), OSError.
@@ -133,7 +133,7 @@ def to_trash(pool: int, path: str, record: Record, identify: Identify) -> None:
 
 def _move(pool: int, source: str, target: str, record: Record, identify: Identify) -> None:
     if not is_there(pool, source, record, identify):
-        # Done before a crash, or lost.
+        # It was moved before a crash, or is lost.
         if is_there(pool, target, record, identify):
             return
         raise Lost(f"{record.name} is gone: there is nothing at {source}")
@@ -142,15 +142,15 @@ def _move(pool: int, source: str, target: str, record: Record, identify: Identif
 
 
 def move_for_good(from_fd: int, name: str, to_fd: int, target: str) -> None:
-    """Rename what is called `name` in one directory to the place `target` in another, on disk.
+    """Move `name` in one directory to the place `target` in another, on disk when this returns.
 
-    `to_fd` is the directory above that place. Raises NotThisVolume where it is taken, OSError.
+    `to_fd` is the directory above that place. Raises NotThisVolume if it is taken, OSError.
     """
     try:
         rename_new(from_fd, name, to_fd, split(target)[1])
     except FileExistsError:
         raise NotThisVolume(f"something else lies at {target}") from None
-    # Which of the two a power cut leaves is known only once both are on disk.
+    # Without both syncs, a power cut may undo the move.
     sync_directory(to_fd)
     sync_directory(from_fd)
 
@@ -158,8 +158,8 @@ def move_for_good(from_fd: int, name: str, to_fd: int, target: str) -> None:
 def back_to_making(pool: int, path: str, record: Record, identify: Identify) -> None:
     """Move a volume that nobody has back to where it was made, out of everybody's reach.
 
-    `path` as in `to_trash`. Raises BackendFailed where somebody has it mounted or has written to
-    it: then it is where it was. Raises OSError.
+    `path` is as in `to_trash`. Raises BackendFailed if somebody has it mounted or has written to
+    it, and leaves it where it was then. Raises OSError.
     """
     _refuse_users(pool, path, record, identify)
     _refuse_content(pool, record.directory, record, identify)
@@ -185,23 +185,23 @@ def _refuse_content(pool: int, path: str, record: Record, identify: Identify) ->
 
 
 def remove_empty(pool: int, path: str) -> None:
-    """Remove an empty directory; nothing there is fine. Raises LeadsOutside, OSError."""
+    """Remove an empty directory, if it is there. Raises LeadsOutside, OSError."""
     with suppress(FileNotFoundError), above(pool, path) as fd:
         os.rmdir(split(path)[1], dir_fd=fd)
 
 
-# --- the directories above a volume: proved, made with it, and removed with the last --------------
+# --- the directories above a volume: checked, made with it, and removed with the last -------------
 
 
 def split(path: str) -> tuple[str, str]:
-    """The directory above a place, "" for the pool itself, and its name there."""
+    """The directory above a place ("" for the pool itself), and the place's name in it."""
     above, _, name = path.rpartition("/")
     return above, name
 
 
 @contextmanager
 def above(pool: int, path: str) -> Iterator[int]:
-    """The directory above a place; raises as `pinned`."""
+    """Yield the open directory above a place; raises as `pinned`."""
     parent, _ = split(path)
     if parent:
         with pinned(pool, parent) as fd:
@@ -211,10 +211,10 @@ def above(pool: int, path: str) -> Iterator[int]:
 
 
 def check_parents(pool: int, directory: str, explained: Collection[str]) -> None:
-    """See that what is on the way to a place are parents of volumes, and nothing else.
+    """Check that only parents of volumes are on the way to a place.
 
-    `explained` are the parents of the places of other volumes. One that none explains must look
-    like one: root's, and nothing but directories in it. Raises NotThisVolume, OSError.
+    `explained` are the parents of the places of other volumes. Any other parent must look like
+    one: it belongs to root, and holds only directories. Raises NotThisVolume, OSError.
     """
     for parent in parents_of(directory):
         try:
@@ -262,5 +262,5 @@ def remove_parents(pool: int, directory: str, needed: Collection[str]) -> None:
         except FileNotFoundError:
             continue
         except OSError:
-            # Not empty, or not ours to judge: it harms nobody.
+            # It is not empty, or not ours to judge: leaving it harms nobody.
             return

@@ -1,4 +1,4 @@
-"""Names and places in a pool: which may be used, which overlap, what a removed volume is called."""
+"""Names and places in a pool: which may be used, which overlap, and names in the trash."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ IMAGES: Final = "images"
 TRASH: Final = "trash"
 MARKER: Final = "pool.json"
 RESTAMPING: Final = "restamping"
-"""While it is there, the records are being written anew, and no agent works in the pool."""
+"""While it exists, the records are being rewritten, and no agent works in the pool."""
 
 LOST_AND_FOUND: Final = "lost+found"
 
-# A file name has 255 bytes at most, and the longest that we append is ".img.12345678".
+# A file name has at most 255 bytes, and the longest suffix that we append is ".img.12345678".
 _LONGEST_NAME: Final = 240
 _LONGEST_COMPONENT: Final = 255
-# Below the 4,096 of a path, with room for where the pool and kubelet's mounts are.
+# Below the 4,096 of a path, with room for the paths of the pool and of kubelet's mounts.
 _LONGEST_DIRECTORY: Final = 2048
 
 
 def fault_of_volume_name(name: str) -> str | None:
-    """Why no volume here can have that name, None where it can."""
+    """Why no volume here can have that name; None if one can."""
     if (fault := fault_of_object_name(name)) is not None:
         return fault
     if len(name) > _LONGEST_NAME:
@@ -37,7 +37,7 @@ def fault_of_volume_name(name: str) -> str | None:
 
 
 def fault_of_directory(directory: str) -> str | None:
-    """Why a volume cannot lie at that place below its pool, None where it can."""
+    """Why a volume cannot lie at that place below its pool; None if it can."""
     parts = directory.split("/")
     if any(part in ("", ".", "..") for part in parts):
         return "is not a relative path made of names"
@@ -84,9 +84,9 @@ def overlapping(directory: str, records: Iterable[Record]) -> Record | None:
 
 
 def trash_name(record: Record) -> str:
-    """What a volume is called in the trash: the same however often removing it is begun anew.
+    """A volume's name in the trash: the same however often its removal is begun again.
 
-    A later volume of the same name is another inode, and so has another name there.
+    A later volume of the same name has another inode, and so another name there.
     """
     told = f"{record.name}\0{record.inode}\0{record.directory}"
     return f"{record.name}.{hashlib.sha256(told.encode()).hexdigest()[:8]}"

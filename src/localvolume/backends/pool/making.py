@@ -1,4 +1,4 @@
-"""How a volume comes to be in a pool: its place, its record, itself, in an order that can crash."""
+"""Making a volume in a pool: its place, its record, itself, in an order that may crash."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from localvolume.backends.pool.session import OpenPool
 
 
 def is_placed(record: Record) -> bool:
-    """Whether it is a directory of its own below the pool, that the pool puts into its place."""
+    """Whether it is a directory of its own below the pool, which the pool puts into place."""
     return record.backend != "image"
 
 
 def is_begun(known: Record, record: Record) -> bool:
-    """Whether a half made volume is the one that is asked for."""
+    """Whether a half-made volume is the one that is asked for."""
     return replace(known, inode=0, project=0) == _fresh(record)
 
 
@@ -36,9 +36,9 @@ def _fresh(record: Record) -> Record:
 
 
 def begin(using: OpenPool, backend: Backend, record: Record) -> Record:
-    """Reserve a place and a quota, and write down that the volume is being made.
+    """Reserve a place and a quota, and record that the volume is being made.
 
-    Raises NotThisVolume where something lies in its place, Impossible, OSError.
+    Raises NotThisVolume if something lies in its place, Impossible, OSError.
     """
     if (fault := fault_of_volume_name(record.name)) is not None:
         raise Impossible(f"the volume's name {fault}")
@@ -53,7 +53,7 @@ def begin(using: OpenPool, backend: Backend, record: Record) -> Record:
         elif record.directory:
             raise Impossible("an image has no directory of its own")
         if isinstance(backend, DirectoryBackend):
-            # Written down before it is used.
+            # The project is recorded before it is used.
             taken = using.neighbours.projects()
             record = replace(record, project=backend.free_project(using.root.pool, record, taken))
         using.reserved[record.name] = record
@@ -65,7 +65,7 @@ def begin(using: OpenPool, backend: Backend, record: Record) -> Record:
 
 
 def _check_place(using: OpenPool, directory: str, others: Mapping[str, Record]) -> None:
-    """See that nothing is there, and that what is on the way belongs to the pool."""
+    """Check that nothing is there, and that what is on the way belongs to the pool."""
     if (other := overlapping(directory, others.values())) is not None:
         raise NotThisVolume(f"{directory} is, or is in, or holds the volume {other.name}")
     if directory in using.records.unreadable():
@@ -77,7 +77,7 @@ def _check_place(using: OpenPool, directory: str, others: Mapping[str, Record]) 
 
 
 def complete(using: OpenPool, backend: Backend, record: Record) -> Record:
-    """Make what was begun, put it into its place and write that down; raises as `begin`."""
+    """Make what was begun, put it into its place and record that; raises as `begin`."""
     pool, path = using.root.pool, using.root.path
     if not is_placed(record):
         record = backend.make(pool, path, record)
@@ -85,10 +85,10 @@ def complete(using: OpenPool, backend: Backend, record: Record) -> Record:
         try:
             record = backend.make(pool, path, record)
         except ProjectTaken:
-            # Begun anew, it gets another.
+            # The next attempt gets another project.
             unmake(using, backend, record)
             raise
-        # Before it is in its place: from now on what lies there is known for ours.
+        # Before it is put into its place: from now on we recognize what lies there as ours.
         using.records.write(record, durable=False)
         directories.put_into_place(pool, record, backend.identity)
     record = replace(record, state="made")
@@ -97,13 +97,13 @@ def complete(using: OpenPool, backend: Backend, record: Record) -> Record:
 
 
 def unmake(using: OpenPool, backend: Backend, record: Record) -> None:
-    """Take away all that `begin` and `complete` may have left, the record last.
+    """Remove all that `begin` and `complete` may have left, the record last.
 
-    Raises BackendFailed where somebody has written to it, OSError.
+    Raises BackendFailed if somebody has written to it, OSError.
     """
     pool, path = using.root.pool, using.root.path
     if is_in_place(pool, record, backend.identity):
-        # What an attempt before left there; then the volume itself, out of everybody's reach.
+        # Remove what an earlier attempt left; then move the volume itself out of everybody's reach.
         backend.unmake(pool, path, record)
         directories.back_to_making(pool, path, record, backend.identity)
     backend.unmake(pool, path, record)
@@ -112,10 +112,10 @@ def unmake(using: OpenPool, backend: Backend, record: Record) -> None:
 
 
 def take_away(using: OpenPool, backend: Backend, known: Record) -> None:
-    """As `unmake`, of one that is complete: where somebody uses it after all, it stays so."""
+    """As `unmake`, for a complete volume: it stays complete if it is in use after all."""
     begun = replace(known, state="making")
     if begun != known:
-        # What a crash leaves of it from here on may be taken away, or made anew.
+        # From here on, what a crash leaves may be taken away, or made again.
         using.records.write(begun)
     try:
         unmake(using, backend, begun)
@@ -129,7 +129,7 @@ def _is_still_there(pool: int, record: Record, identity: Callable[[int], int]) -
     """Whether the volume itself is where it was made complete; raises OSError."""
     if is_placed(record):
         return is_in_place(pool, record, identity)
-    # As needed: an agent carries only the backends that it has pools for.
+    # Imported here: an agent loads only the backends that it has pools for.
     from localvolume.backends.image import store
 
     try:
@@ -140,18 +140,16 @@ def _is_still_there(pool: int, record: Record, identity: Callable[[int], int]) -
 
 
 def tidy(using: OpenPool, record: Record) -> None:
-    """Remove the empty directories that a volume has left above it, while its record tells of
-    them.
-    """
+    """Remove the empty directories that a volume has left above it, while its record has them."""
     if "/" in record.directory:
-        # Whoever needs them has a record or a reservation before they are made.
+        # Volumes that need them have a record or a reservation before they are made.
         with using.reserving:
             needed = _needed_parents(using.others(record.name).values())
             remove_parents(using.root.pool, record.directory, needed)
 
 
 def _needed_parents(others: Iterable[Record]) -> set[str]:
-    """The directories above the places of volumes; removed ones need theirs no more."""
+    """The directories above the places of volumes; removed volumes need theirs no more."""
     return parents_of_all(one for one in others if one.state != "removed")
 
 
@@ -163,5 +161,5 @@ def is_in_place(pool: int, record: Record, identity: Callable[[int], int]) -> bo
         with directories.the_volume(pool, record.directory, record, None) as fd:
             return identity(fd) == record.inode
     except (FileNotFoundError, NotThisVolume):
-        # Of the latter, putting it into place will say so, once there is one to be put.
+        # If something else lies there, put_into_place() will raise.
         return False

@@ -1,4 +1,4 @@
-"""What lies in a pool and no record explains: named, and never touched."""
+"""What lies in a pool and no record explains: it is listed, and never touched."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def orphans(
 ) -> list[str]:
     """The names below the pool that no record explains, sorted, at most MOST of them.
 
-    Where a volume lies in a directory of directories (`ns/claim`), those above it are looked into.
-    A name that an unreadable record could stand for is explained by it. Raises OSError.
+    If a volume lies in a nested directory (`ns/claim`), this looks into those above it. A name that
+    an unreadable record could stand for counts as explained. Raises OSError.
     """
     return sorted(islice(_all(pool, records, frozenset(unreadable)), MOST))
 
@@ -39,7 +39,7 @@ def _all(pool: int, records: Mapping[str, Record], unreadable: frozenset[str]) -
         for record in records.values()
         if record.directory and record.state != "removed"
     }
-    # Also of removed ones: those that are left of them go when they are purged.
+    # Including those of removed volumes: what is left of them goes when the volumes are purged.
     parents = parents_of_all(records.values())
     yield from _below(pool, "", placed | unreadable, parents)
     trash = {record.trash or trash_name(record) for record in records.values()}
@@ -77,10 +77,10 @@ def _names(pool: int, directory: str) -> list[str]:
         with opened(pool, directory) as fd:
             return [_printable(name) for name in list_names(fd)]
     except (FileNotFoundError, NotADirectoryError):
-        # Gone meanwhile, or what should be a parent is a file: then nothing lies in it.
+        # Gone meanwhile, or a file instead of a parent: then nothing lies in it.
         return []
 
 
 def _printable(name: str) -> str:
-    """A name as text that can be written anywhere; only names of foreign bytes are changed."""
+    """A name as text that can be written anywhere; only names that are not UTF-8 change."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")

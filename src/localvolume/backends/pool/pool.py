@@ -1,4 +1,4 @@
-"""A pool of volumes: what is written down and what is done, in an order that survives any crash."""
+"""A pool of volumes: its records and its acts, in an order that survives any crash."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from localvolume.host.tree.entries import device_number
 log = logging.getLogger(__name__)
 
 _ATTACHED: Final = ("made", "offered")
-"""The states of those that are to be usable."""
+"""The states of volumes that must be usable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What is known of a pool without its being open; see the same fields of `PoolReport`.
+    """What is known of a pool that is not open; see the same fields of `PoolReport`.
 
-    Pools on one filesystem take their room from the same. So each says which one it is on, and one
-    that has a problem says what its records stand for: its volumes are there all the same.
+    Pools on one filesystem share its space. So each pool says which filesystem it is on, and one
+    with a problem says what its records stand for: its volumes exist all the same.
     """
 
     filesystem: str = ""
@@ -64,9 +64,9 @@ class Standing:
 
 
 def filesystem_of(pool: int, mount: Mount | None) -> str:
-    """The filesystem of an open pool, which `mount` holds; raises OSError.
+    """The filesystem of an open pool, which lies in `mount`; raises OSError.
 
-    By the mount table where it can be: each subvolume of a btrfs has an st_dev of its own.
+    Uses the mount table if it can: each subvolume of a btrfs has an st_dev of its own.
     """
     return mount.device if mount is not None else device_number(os.fstat(pool).st_dev)
 
@@ -94,8 +94,8 @@ class PoolStore:
     """One pool of this node. Every method blocks; those for different volumes may run at once.
 
     All but `look` raise BackendFailed (or a subclass), and nothing else for what the disk says.
-    Nothing is done in a pool that is not proved to be one that `known_ids` name, nor while
-    `why_not` gives a reason.
+    Nothing is done in a pool that is not proved to be one of `known_ids`, nor while `why_not`
+    returns a reason.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class PoolStore:
     ) -> None:
         self.config = config
         self._backend = backend
-        # What older provisioners made are plain directories, whatever is made here now.
+        # Older provisioners made plain directories, whatever the pool makes now.
         self._adopted = backend if backend.name == "directory" else DirectoryBackend()
         self._session = Session(config, known_ids, why_not=why_not)
         self._standing = Standing()
@@ -116,8 +116,8 @@ class PoolStore:
     # The pool
 
     def know(self, known_ids: Collection[str], known_places: Collection[str] = ()) -> None:
-        """Set anew which pool ids PersistentVolumes name here, and below which directories those
-        of older provisioners lie; counts when it is next opened."""
+        """Set the pool ids that PersistentVolumes name here, and the locations of volumes of older
+        provisioners; this counts when the pool is next opened."""
         self._session.known_ids = frozenset(known_ids)
         self._session.known_places = frozenset(known_places)
 
@@ -127,11 +127,11 @@ class PoolStore:
             return using.root.id
 
     def close(self) -> None:
-        """Let others have the pool, once what is under way in it has ended."""
+        """Release the pool to others once everything under way in it has ended."""
         self._session.close()
 
     def look(self) -> PoolReport:
-        """See what is there; whatever is wrong is told as the report's `problem`."""
+        """See what is there; the report's `problem` says what is wrong."""
         name = self.config.name
         try:
             with self._session.using() as using:
@@ -143,7 +143,7 @@ class PoolStore:
                 self._standing = Standing(filesystem=filesystem, records=found)
                 unwell = str(mounted_failure(mount)) if mount is not None else ""
                 usage = self._measure(using, found)
-                # After what volumes hold: what is written meanwhile is missing from both.
+                # Read after the usage: what is written in between is then missing from both.
                 total, available = root.space()
                 return PoolReport(
                     name=name,
@@ -166,7 +166,7 @@ class PoolStore:
             return self._standing.report(name, str(error), taken=taken)
 
     def unseen(self, problem: str, *, taken: bool = False) -> PoolReport:
-        """What the last look found, where the next one does not end; asks no disk."""
+        """What the last look found, if the next one does not end; asks no disk."""
         return self._standing.report(self.config.name, problem, taken=taken)
 
     def _measure(self, using: OpenPool, records: Mapping[str, Record]) -> Mapping[str, Usage]:
@@ -190,14 +190,14 @@ class PoolStore:
         return self._of(record).host_path(self.config.host_dir, self._session.id(), record)
 
     def attach_all(self) -> dict[str, str]:
-        """Make every volume usable, after a reboot; what failed, by the volume's name."""
+        """Make every volume usable after a reboot; returns what failed, by the volume's name."""
         failed = {}
         with self._session.using() as using:
             for name, seen in using.records.all().items():
                 if seen.state not in _ATTACHED:
                     continue
                 try:
-                    # With the record as it is then: it may have grown since it was seen.
+                    # With the current record: the volume may have grown since it was seen.
                     with self._session.alone(using, name) as known:
                         if known is not None and known.state in _ATTACHED:
                             self._of(known).attach(using.root.pool, using.root.path, known)
@@ -208,9 +208,9 @@ class PoolStore:
     # A volume's life
 
     def make(self, record: Record) -> Record:
-        """Make a volume as the record tells, or end what a crash left half made: it is `made`.
+        """Make a volume as the record says, or complete what a crash left half made: it is `made`.
 
-        One that is made or offered already is returned as it is. Raises NotThisVolume where
+        One that is made or offered already is returned as it is. Raises NotThisVolume if
         something else lies in its place, NoSpace, Impossible.
         """
         with self._session.doing(record.name) as (using, known):
@@ -228,8 +228,8 @@ class PoolStore:
             return made
 
     def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
-        """Write down that a PersistentVolume is asked for, before it is; later also its UID, and
-        whom the volume was `given` to since it was made."""
+        """Record that a PersistentVolume is asked for, before it is; later also record its UID, and
+        the claim that the volume was `given` to since it was made."""
         with self._session.doing(record.name) as (using, known):
             known = _living(record, known)
             offered = as_offered(known, volume_uid, given)
@@ -238,7 +238,7 @@ class PoolStore:
             return offered
 
     def grow(self, record: Record, size_bytes: int) -> Record:
-        """Let a volume have that many bytes; one that has as many is returned as it is."""
+        """Let a volume have that many bytes; returns one that has them as it is."""
         with self._session.doing(record.name) as (using, known):
             known = _living(record, known)
             if size_bytes <= known.size_bytes:
@@ -250,10 +250,10 @@ class PoolStore:
             return grown
 
     def adopt(self, name: str, directory: str, **fields: Any) -> Record:
-        """Write down a volume that an older provisioner made: it is `offered`.
+        """Record a volume that an older provisioner made: it is `offered`.
 
-        `fields` are what else is known for its record. Raises NotThisVolume where there is no
-        directory, or where it is a link, a mount point or another volume's.
+        `fields` are what else is known for its record. Raises NotThisVolume if there is no
+        directory, or if it is a link, a mount point or another volume's.
         """
         with self._session.doing(name) as (using, known):
             check_directory(directory)
@@ -281,7 +281,7 @@ class PoolStore:
     # Its end
 
     def retire(self, record: Record) -> Record:
-        """Move a volume into the trash, in one step: it is `removed`. Done before is fine."""
+        """Move a volume into the trash, in one step: it is `removed`. May be repeated."""
         with self._session.doing(record.name) as (using, known):
             if known is None or known.state == "making":
                 raise NotThisVolume(f"{record.name} has no volume to remove")
@@ -295,7 +295,7 @@ class PoolStore:
                     raise  # nothing proves that this is the disk it was on
                 log.warning("there is nothing to remove: %s", error)
             tidy(using, gone)
-            # On a full disk too: it is what gives room back.
+            # This must work on a full disk, too: removing is what frees space.
             using.records.write(gone, reserved=True)
             return gone
 
@@ -307,7 +307,7 @@ class PoolStore:
         files_per_second: float | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Delete a removed volume for good, its record last; one without a record is purged."""
+        """Delete a removed volume for good, its record last; does nothing if it has no record."""
         with self._session.doing(record.name) as (using, known):
             if known is None:
                 return
@@ -325,7 +325,7 @@ class PoolStore:
             using.records.delete(known.name)
 
     def forget(self, record: Record) -> None:
-        """Delete the record alone: the data stays, listed as an orphan from now on."""
+        """Delete only the record: the data stays and is listed as an orphan from now on."""
         with self._session.doing(record.name) as (using, known):
             if known is not None:
                 using.records.delete(known.name)

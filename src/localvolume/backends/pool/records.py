@@ -1,4 +1,4 @@
-"""The records of a pool: one file for each volume, read with care and written whole."""
+"""The records of a pool: one file for each volume, checked when read and written whole."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from localvolume.host.tree.trees import (
 
 VERSION: Final = 1
 _SUFFIX: Final = ".json"
-# Names and numbers, and a path of 2 KiB at most: far more is no record.
+# A record has names, numbers and a path of at most 2 KiB: a much larger file is none.
 _MOST_BYTES: Final = 1 << 16
 
-# A file kept in reserve, so that a record can be written where a filesystem has no room left.
+# A file kept in reserve, so that a record can be written on a full filesystem.
 #
-# What a removal writes down needs a file with its block and inode. Both are in the reserve already:
-# it is written over in its place, and gets the record's name, which frees the file of the record
-# before it. So what is removed gives room back, however full the disk is. (Where each write takes
-# new blocks, as on btrfs, the filesystem itself keeps some for that.)
+# Recording a removal takes a file with its block and inode. The reserve has both already: it is
+# overwritten in place and renamed to the record, which frees the file of the former record. So
+# removing frees space, however full the disk is. (If each write takes new blocks, as on btrfs, the
+# filesystem itself keeps some for that.)
 
 _SPARE: Final = "spare"
 _SPARE_BYTES: Final = 4096
-"""What a record takes on most disks, so that the one that is freed makes room for the next reserve.
-No record of a path that people can read is longer."""
+"""What a record takes on most disks: the file that is freed makes room for the next reserve.
+No record with a path that people can read is longer."""
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _WRITE: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -55,22 +55,22 @@ class _Written(msgspec.Struct, frozen=True):
     record: Record
 
 
-# Made at once: pools are read by several threads, and msgspec crashes where two of them are the
-# first to decode into the same dataclass.
+# Made on import: several threads read pools, and msgspec crashes if two of them are the first to
+# decode into the same dataclass.
 _decode_version: Final = msgspec.json.Decoder(_Version).decode
 _decode_written: Final = msgspec.json.Decoder(_Written).decode
 
 
 class UnreadableRecord(Exception):
-    """It cannot be read as what it should be: leave its volume alone."""
+    """The record cannot be read: leave its volume alone."""
 
 
 class NewerRecord(UnreadableRecord):
-    """A later release wrote it."""
+    """A later release wrote the record."""
 
 
 def read_records(pool: int) -> Records:
-    """The records of a pool in which nobody need be at work, as they are now; raises OSError."""
+    """The current records of a pool, which need not be open anywhere; raises OSError."""
     with opened(pool, f"{OURS}/{RECORDS}") as directory:
         records = Records(directory)
         records.refresh()
@@ -78,12 +78,12 @@ def read_records(pool: int) -> Records:
 
 
 def encode(record: Record) -> bytes:
-    """A record as it is written."""
+    """The bytes of a record's file."""
     return msgspec.json.format(msgspec.json.encode(_Written(VERSION, record)), indent=1)
 
 
 def decode(name: str, content: bytes) -> Record:
-    """Read the record of the volume `name`; raises UnreadableRecord for all that is not one."""
+    """Read the record of the volume `name`; raises UnreadableRecord for anything else."""
     try:
         version = _decode_version(content).version
         if version != VERSION:
@@ -121,8 +121,8 @@ def _stamp(found: os.stat_result) -> Stamp:
 class Records:
     """All records of an open pool, kept in memory; safe to use from several threads.
 
-    `directory` is a descriptor of `.localvolume/records`, `ours` one of `.localvolume`, where a
-    reserve is kept (None: there is none). Both stay the caller's.
+    `directory` is a descriptor of `.localvolume/records`, `ours` one of `.localvolume`, for the
+    reserve (None: without a reserve). The caller keeps and closes both.
     """
 
     def __init__(self, directory: int, ours: int | None = None) -> None:
@@ -135,7 +135,7 @@ class Records:
         self._newer: set[str] = set()
 
     def clean(self) -> None:
-        """Remove what writes that never ended left; only while nobody writes. Raises OSError."""
+        """Remove what interrupted writes left; only while nobody writes. Raises OSError."""
         for name in list_names(self._directory):
             if name.startswith(TEMPORARY):
                 os.unlink(name, dir_fd=self._directory)
@@ -162,14 +162,14 @@ class Records:
             return dict(self._unreadable)
 
     def newer(self) -> set[str]:
-        """Those of the unreadable ones that a later release wrote, by the name of the volume."""
+        """The unreadable ones that a later release wrote, by the name of the volume."""
         with self._lock:
             return set(self._newer)
 
     def get(self, name: str) -> Record | None:
-        """The record of one volume, None where there is none.
+        """The record of one volume, None if there is none.
 
-        Raises UnreadableRecord where there is one that cannot be read.
+        Raises UnreadableRecord if there is one that cannot be read.
         """
         with self._lock:
             if name in self._unreadable:
@@ -177,10 +177,10 @@ class Records:
             return self._readable.get(name)
 
     def write(self, record: Record, *, durable: bool = True, reserved: bool = False) -> None:
-        """Write a record down; `durable`: and have it on disk when this returns. `reserved`: from
-        the reserve, where the filesystem is full.
+        """Write a record. `durable`: it is on disk when this returns. `reserved`: use the reserve
+        if the filesystem is full.
 
-        Raises Impossible for a name that no file can have, OSError: then it is as it was before.
+        Raises Impossible for a name that no file can have, OSError; the record is unchanged then.
         """
         if (fault := fault_of_volume_name(record.name)) is not None:
             raise Impossible(f"the volume's name {fault}")
@@ -204,11 +204,11 @@ class Records:
         if durable:
             sync_directory(self._directory)
         if temporary is None and self._ours is not None:
-            # What was freed counts as free from the sync on.
+            # What was freed counts as free only after the sync.
             _stock(self._ours)
 
     def delete(self, name: str) -> None:
-        """Remove the record of a volume; none there is fine. Raises OSError."""
+        """Remove the record of a volume, if there is one. Raises OSError."""
         file = name + _SUFFIX
         with self._lock:
             with suppress(FileNotFoundError):
@@ -248,7 +248,7 @@ class Records:
 
 
 def _stock(ours: int) -> None:
-    """Have the reserve in the pool's own directory, as far as there is room for it."""
+    """Make sure that `.localvolume` has the reserve, if there is space for it."""
     flags = _WRITE | os.O_CREAT
     with suppress(OSError), closed_after(os.open(_SPARE, flags, 0o600, dir_fd=ours)) as fd:
         if os.fstat(fd).st_size < _SPARE_BYTES:
@@ -256,10 +256,10 @@ def _stock(ours: int) -> None:
 
 
 def _take(ours: int, content: bytes, records: int, file: str) -> None:
-    """Write the content into the reserve, and give that the name of a file in `records`.
+    """Write the content into the reserve, and rename that to a file in `records`.
 
-    Blanks fill it up, which mean nothing in a record. Raises OSError (ENOSPC: it has been used, and
-    there was no room for another since).
+    The content is padded with newlines, which mean nothing in a record. Raises OSError (ENOSPC if
+    the reserve has been used, and there has been no space for another since).
     """
     try:
         fd = os.open(_SPARE, _WRITE, dir_fd=ours)

@@ -1,12 +1,12 @@
-"""Writing a pool's records anew after its files were copied to another filesystem.
+"""Rewrite a pool's records after its files were copied to another filesystem.
 
-A record tells its volume by the inode, which a copy changes: nothing is done with such a volume.
-An administrator knows that it is a copy, and says so; nothing of ours does this by itself.
+A record identifies its volume by the inode, which a copy changes: nothing is done with such a
+volume. An administrator knows that it is a copy, and says so; nothing of ours does this by itself.
 
-A file in `.localvolume` is written first and removed last. While it is there no agent takes the
-pool for proven; one that has it open lets go at its next look, and with it of the lock. So whoever
-is killed here leaves a pool that is not used until this is called again. Records are written one by
-one and whole, and each tells of its own volume alone. Nothing else in the pool is changed.
+A file in `.localvolume` is written first and removed last. While it exists, no agent takes the pool
+for proven; an agent that has the pool open closes it at its next look, which releases the lock. So
+if this is killed, the pool is not used until it is called again. Records are written whole, one by
+one, and each concerns only its own volume. Nothing else in the pool is changed.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.trees import has_name, opened, sync_directory
 
 _PAUSE: Final = 0.2
-# What a disk can be under, and no server: one that does not answer would hold us for ever.
+# Filesystems of disks, not servers: a server that does not answer would block us for ever.
 _ON_DISKS: Final = frozenset({"overlay", "tmpfs", "zfs"})
 
 
-# Whose the things in it are is a pure function of its records and of a look.
+# Which volume each thing belongs to is a pure function of the pool's records and a look.
 #
-# A copy has the names of the original, and other inodes. So the place says whose it is, unless what
-# lies there is what the record of another volume tells of: then somebody may have swapped the two.
+# A copy has the names of the original, and other inodes. So the place decides, unless what lies
+# there has the identity in another volume's record: then somebody may have swapped the two.
 
 Verdict = Literal[
-    "fits",  # its record tells of what lies there already, or of nothing
-    "stamp",  # the record is to tell of it from now on
+    "fits",  # its record matches what lies there, or nothing need lie there
+    "stamp",  # the record is to match it from now on
     "missing",  # nothing lies there
     "doubtful",  # it may be another volume's
     "left",  # it cannot be the volume
@@ -60,7 +60,7 @@ Verdict = Literal[
 class Seen:
     """What lies where a record says, in place or in the trash under the name `trash`.
 
-    `identity` as in `Record.inode`, 0 for nothing; `fault` is why it cannot be the volume.
+    `identity` is as in `Record.inode`, 0 for nothing; `fault` is why it cannot be the volume.
     """
 
     identity: int = 0
@@ -70,7 +70,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What becomes of one record: with `stamp`, `record` is what is written."""
+    """What becomes of one record: for `stamp`, `record` is what is written."""
 
     verdict: Verdict
     record: Record
@@ -96,11 +96,11 @@ def judge(
 
 
 def _judge(record: Record, found: Seen, twins: Collection[str], strays: Collection[str]) -> Answer:
-    """`twins` are where the same lies, and the records of `strays` tell of what lies here."""
+    """`twins` are volumes with the same identity in place; `strays` have records that name it."""
     if found.fault:
         return Answer(verdict="left", record=record, reason=found.fault)
     if not found.identity:
-        # What was being made is made anew, and of what was removed nothing is left.
+        # What was being made is made again, and of what was removed nothing is left.
         if record.state in ("making", "removed"):
             return Answer(verdict="fits", record=record)
         return Answer(verdict="missing", record=record, reason="nothing lies where it should")
@@ -114,7 +114,7 @@ def _judge(record: Record, found: Seen, twins: Collection[str], strays: Collecti
         return Answer(verdict="doubtful", record=record, reason=reason)
     stamped = replace(record, inode=found.identity)
     if found.trash:
-        # Removing it was begun, and its name in the trash is made of what it was.
+        # Its removal was begun, and its name in the trash is made from its former record.
         stamped = replace(stamped, state="removed", trash=found.trash)
     return Answer(verdict="stamp", record=stamped)
 
@@ -124,7 +124,7 @@ def _fits(record: Record, found: Seen) -> bool:
 
 
 def _without_overlaps(answers: dict[str, Answer]) -> dict[str, Answer]:
-    """No two volumes have one place, and none lies in another's: such records are left alone."""
+    """Leave records alone whose volumes would share a place, or lie in one another's."""
     placed = [one.record for one in answers.values() if one.record.state != "removed"]
     parents = parents_of_all(placed)
     taken = {one.directory for one in placed if one.directory}
@@ -146,7 +146,7 @@ class Refused(Exception):
 class Found:
     """A pool as it is: its id, what becomes of each record, and why others cannot be read.
 
-    `begun`: somebody has begun to write the records anew, and not ended it.
+    `begun`: somebody has begun to rewrite the records, and has not finished.
     """
 
     id: str
@@ -161,18 +161,18 @@ class Found:
 
 
 def survey(path: str, *, by_name: bool = False) -> Found:
-    """See what would be done, and write nothing. Raises Refused, PoolUnusable, OSError."""
+    """Return what would be done, and write nothing. Raises Refused, PoolUnusable, OSError."""
     with _opened(path) as (pool, ours):
         return _look(pool, ours, path, by_name)
 
 
 def restamp(path: str, *, by_name: bool = False, wait_seconds: float = 0.0) -> Found:
-    """Have the pool's records tell of what lies in it now; returns what was found before.
+    """Make the pool's records match what lies in it now; returns what was found before.
 
-    An agent that has it open is waited for. Raises Refused, PoolUnusable, OSError.
+    Waits for an agent that has it open. Raises Refused, PoolUnusable, OSError.
     """
     with _opened(path) as (pool, ours):
-        # Not the agents' lock, which they are to let go of.
+        # This is not the agents' lock: they have to release that.
         if not lock_directory(ours):
             raise Refused("its records are being written anew by another call right now")
         found = _look(pool, ours, path, by_name)
@@ -182,7 +182,7 @@ def restamp(path: str, *, by_name: bool = False, wait_seconds: float = 0.0) -> F
         with ExitStack() as stack:
             try:
                 stack.callback(os.close, _locked(ours, wait_seconds))
-                # Whoever had it open may have made or removed something until now.
+                # An agent that had it open may have made or removed something until now.
                 found = replace(_look(pool, ours, path, by_name), begun=found.begun)
             except BaseException:
                 if not found.begun:
@@ -259,7 +259,7 @@ def _seen(pool: int, record: Record) -> Seen:
 
 
 def _places(record: Record) -> list[tuple[str, str]]:
-    """Where it may lie, with its name in the trash where that is there."""
+    """Where it may lie, with its name in the trash, or "" in its own place."""
     if record.state == "removed":
         return [(directories.in_trash(record), record.trash)]
     image = f"{store.IMAGES_PLACE}/{store.image_name(record)}"
@@ -271,7 +271,7 @@ def _places(record: Record) -> list[tuple[str, str]]:
 
 
 def _identity(pool: int, path: str, record: Record) -> int:
-    """As in `Record.inode`; raises FileNotFoundError, NotThisVolume, OSError."""
+    """The identity as in `Record.inode`; raises FileNotFoundError, NotThisVolume, OSError."""
     with ExitStack() as stack:
         if record.backend == "image":
             parent, _, name = path.rpartition("/")
@@ -300,7 +300,7 @@ def _others(pool_id: str, ours: int, path: str) -> list[str]:
         ):
             if read_id(pool) != pool_id:
                 continue
-            # Root's alone, as every pool is: what a tenant writes into its volume is none.
+            # Every pool belongs to root: what a tenant writes into its volume is none.
             check_owner(pool, place)
             with opened(pool, OURS) as other:
                 there = os.fstat(other)
@@ -310,7 +310,7 @@ def _others(pool_id: str, ours: int, path: str) -> list[str]:
 
 
 def _candidates(table: MountTable, path: str) -> set[str]:
-    """Each mount, the directories directly in it, and where this pool is in its own mount."""
+    """Each mount, the directories directly in it, and this pool's path within its own mount."""
     holding = table.holding(path)
     mount_point = holding.mount_point.rstrip("/") if holding is not None else ""
     inner = path[len(mount_point) :].strip("/")
@@ -328,7 +328,7 @@ def _candidates(table: MountTable, path: str) -> set[str]:
     return found - ({mount.mount_point for mount in table} - tops)
 
 
-# --- the word that it is being done -----------------------------------------------------------
+# --- the file that says that it is being done -------------------------------------------------
 
 
 def _begin(ours: int) -> None:
@@ -343,7 +343,7 @@ def _end(ours: int) -> None:
 
 
 def _locked(ours: int, wait_seconds: float) -> int:
-    """The lock that agents have while they work in it, as an open file; raises Refused, OSError."""
+    """The lock that agents hold while they work in it, as an open file; raises Refused, OSError."""
     fd = os.open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=ours)
     deadline = time.monotonic() + wait_seconds
     while not lock_directory(fd):

@@ -41,7 +41,7 @@ class PoolUnusable(Exception):
 
 
 class PoolTaken(PoolUnusable):
-    """Another agent of this node works in it, and does what is to be done."""
+    """Another agent of this node works in the pool, and does what is to be done."""
 
 
 class _Marker(msgspec.Struct, frozen=True):
@@ -50,24 +50,24 @@ class _Marker(msgspec.Struct, frozen=True):
     backend: str
 
 
-# Not when first needed, which is in several threads at once (records.py).
+# Made on import, as it is first needed in several threads at once (records.py).
 _decode_marker: Final = msgspec.json.Decoder(_Marker).decode
 
 _LEAST_INODES: Final = 16
-"""What a volume takes at least, with its record, its directories and what a tenant begins with."""
+"""What a volume takes at least, with its record, its directories and a tenant's first files."""
 
 
 class PoolRoot:
     """An open pool. Everything in it is reached from `pool`, a descriptor of its directory.
 
     `path` is where this process sees it, without links. `ours` and `records` are descriptors of
-    `.localvolume` and its records. Open until `close`; so is the lock.
+    `.localvolume` and its records. All stay open, and the lock held, until `close`.
     """
 
     def __init__(
         self, config: PoolConfig, known_ids: Collection[str], known_places: Collection[str] = ()
     ) -> None:
-        """Open and prove the pool, or make one where there is none and nobody knows of one.
+        """Open and prove the pool, or make one if there is none and nobody knows of one.
 
         `known_places` are where volumes of older provisioners should lie. Raises PoolUnusable,
         OSError.
@@ -97,7 +97,7 @@ class PoolRoot:
             self._closing = opening.pop_all()
 
     def check(self, config: PoolConfig) -> None:
-        """See that the configured place is still this directory, mounted and writable.
+        """Check that the configured path still leads to this directory, mounted and writable.
 
         Raises PoolUnusable, OSError.
         """
@@ -105,14 +105,14 @@ class PoolRoot:
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
             raise PoolUnusable("another filesystem or directory has taken its place")
         _check_filesystem(self.pool, self.path, config)
-        # Asked for anew each time: so whoever writes it has the pool as soon as this is seen.
+        # Checked each time: once an agent sees that file, restamping can have the pool.
         _check_settled(self.pool, config.host_dir)
 
     def space(self) -> tuple[int, int]:
         """Bytes of its filesystem: all that are not kept for root, and those of them that can be
         written now; raises OSError.
 
-        Without inodes nothing can be written, however many blocks are free.
+        None can be written without free inodes, however many blocks are free.
         """
         found = fstatfs(self.pool)
         kept = max(0, found.free - found.available)
@@ -121,16 +121,16 @@ class PoolRoot:
         return (found.blocks - kept) * found.block_size, found.available * found.block_size
 
     def mount(self) -> Mount | None:
-        """The mount that it lies in, None where none is in view; raises OSError, ValueError."""
+        """The mount that it lies in; None if we see none; raises OSError, ValueError."""
         return read_mount_table().holding(self.path)
 
     def close(self) -> None:
-        """Let go of it; harmless when done before."""
+        """Close the pool and release its lock; harmless if done before."""
         self._closing.close()
 
 
 def see_usable(pool: int, path: str, config: PoolConfig) -> None:
-    """See that an agent could open the directory as that pool, writing nothing.
+    """Check that an agent could open the directory as that pool, and write nothing.
 
     Raises PoolUnusable, OSError.
     """
@@ -160,10 +160,10 @@ def _check_filesystem(pool: int, path: str, config: PoolConfig) -> None:
 
 
 def why_not_mounted(table: MountTable, path: str, host_dir: str) -> str | None:
-    """Why a pool at `path` is not on a filesystem of its own, None where it is.
+    """Why a pool at `path` is not on a filesystem of its own; None if it is.
 
-    In a container everything is below some mount. What lies on the host's root filesystem is known
-    there by its path within the filesystem, which is the host's.
+    In a container everything is below some mount. What lies on the host's root filesystem is
+    recognized there by its path within the filesystem, which is the path on the host.
     """
     remedy = "mount its disk, or set mustBeMounted: false"
     holding = table.holding(path)
@@ -177,7 +177,7 @@ def why_not_mounted(table: MountTable, path: str, host_dir: str) -> str | None:
 
 
 def check_owner(fd: int, path: str) -> None:
-    """See that nobody but root could put links and directories of theirs there.
+    """Check that only root can put links and directories there.
 
     Raises PoolUnusable, OSError.
     """
@@ -196,7 +196,7 @@ def check_owner(fd: int, path: str) -> None:
 def _marker(
     pool: int, config: PoolConfig, known_ids: Collection[str], known_places: Collection[str]
 ) -> _Marker:
-    """Read the pool's marker; written where there is none and there may be one."""
+    """Read the pool's marker; write one if there is none and there may be one."""
     marker = _read_marker(pool)
     if marker is None:
         if known_ids:
@@ -229,7 +229,7 @@ def _check_backend(marker: _Marker, config: PoolConfig) -> None:
 
 
 def _is_there(pool: int, path: str) -> bool:
-    """Whether anything is on the way to a place; what it is, whoever goes there finds out."""
+    """Whether anything is on the way to a place; what it is, is checked when it is opened."""
     with suppress(OSError):
         os.stat(path.partition("/")[0], dir_fd=pool, follow_symlinks=False)
         return True
@@ -237,7 +237,7 @@ def _is_there(pool: int, path: str) -> bool:
 
 
 def read_id(pool: int) -> str | None:
-    """The id of the pool in that directory, None where it is none; raises PoolUnusable, OSError."""
+    """The id of the pool in that directory; None if it is none; raises PoolUnusable, OSError."""
     marker = _read_marker(pool)
     return None if marker is None else marker.id
 
@@ -279,7 +279,7 @@ def _write_marker(pool: int, config: PoolConfig) -> None:
                 os.unlink(name, dir_fd=ours)
         marker = _Marker(VERSION, str(uuid.uuid4()), config.backend)
         staged = stage_file(ours, msgspec.json.encode(marker) + b"\n")
-        # Another agent may have been faster: then it is its pool, and the lock decides.
+        # Another agent may have been faster: then its marker counts, and the lock decides.
         with suppress(FileExistsError):
             put_staged(ours, staged, MARKER, replace=False)
         sync_directory(ours)

@@ -1,4 +1,4 @@
-"""Who is in a pool: it is opened by the first and closed by the last, one at a time per volume."""
+"""Who is in a pool: the first opens it, the last closes it, one at a time per volume."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localvolume.config.pools import PoolConfig
 
 @contextmanager
 def told(pool: str) -> Iterator[None]:
-    """Turn what is raised within into BackendFailed; NoSpace where the disk or a quota is full."""
+    """Turn what is raised within into BackendFailed, or NoSpace if the disk or a quota is full."""
     try:
         yield
     except PoolUnusable as error:
@@ -27,7 +27,7 @@ def told(pool: str) -> Iterator[None]:
 
 
 class OpenPool:
-    """An open pool and what is known of it; closed when the last who uses it is done."""
+    """An open pool and what is known of it; closed when its last user is done."""
 
     def __init__(self, root: PoolRoot) -> None:
         self.root = root
@@ -37,36 +37,36 @@ class OpenPool:
         self.users = 1
         #: Volumes that are being made and have no record yet.
         self.reserved: dict[str, Record] = {}
-        #: Volumes with which something is being done.
+        #: Volumes that something is being done with.
         self.busy: set[str] = set()
         #: The open pools of its filesystem, itself included.
         self.neighbours = neighbours_on(root.pool)
-        #: Held while a place or a quota is chosen for a volume: by all others it is seen as taken.
+        #: Held while a place or a quota is chosen for a volume, until all others see it as taken.
         self.reserving = self.neighbours.choosing
         self.neighbours.join(os.fstat(root.pool).st_ino, self)
 
     def volumes(self) -> dict[str, Record]:
-        """All volumes, those included that are being begun right now."""
-        # In this order: one whose record is written meanwhile is in the one or the other.
+        """All volumes, including those that are being begun right now."""
+        # In this order: a volume whose record is written meanwhile is then in one of the two.
         begun = dict(self.reserved)
         return {**self.records.all(), **begun}
 
     def others(self, name: str) -> dict[str, Record]:
-        """The other volumes, those included that are being begun right now."""
+        """The other volumes, including those that are being begun right now."""
         known = self.volumes()
         known.pop(name, None)
         return known
 
     def close(self) -> None:
-        """Let go of it; harmless when done before."""
+        """Close the pool; harmless if done before."""
         self.neighbours.leave(self)
         self.root.close()
 
 
 class Session:
-    """The way into one pool, for many threads. None of them waits for the disk with a lock held
-    that `close` needs: a disk that hangs holds up those alone who ask it. Nobody is let in while
-    `why_not` gives a reason.
+    """Access to one pool, for many threads. No thread waits for the disk while it holds a lock that
+    `close` needs: a disk that hangs holds up only its own callers. Nobody is let in while `why_not`
+    returns a reason.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Session:
         self._config = config
         self._open_root = open_root
         self._why_not = why_not
-        #: Ids that PersistentVolumes of this node name for this pool; may be set anew.
+        #: Ids that PersistentVolumes of this node name for this pool; they may be set again.
         self.known_ids = frozenset(known_ids)
         #: Where volumes of older provisioners should lie.
         self.known_places: frozenset[str] = frozenset()
-        # The one that was found here stays the only right one for as long as this process lives.
+        # The id that was found here stays the only right one for the life of this process.
         self._seen = ""
         self._lock = threading.Lock()
         self._opening = threading.Lock()
@@ -91,14 +91,14 @@ class Session:
         self._open: OpenPool | None = None
 
     def id(self) -> str:
-        """The pool's id, without asking the disk where it is known; raises BackendFailed."""
+        """The pool's id, without asking the disk if it is known; raises BackendFailed."""
         if not self._seen:
             with self.using():
                 pass
         return self._seen
 
     def close(self) -> None:
-        """Let others have the pool, once what is under way in it has ended."""
+        """Release the pool to others once everything under way in it has ended."""
         with self._lock:
             self._closings += 1
             using, self._open = self._open, None
@@ -107,7 +107,7 @@ class Session:
 
     @contextmanager
     def using(self) -> Iterator[OpenPool]:
-        """The open pool, proved to be the right one still; raises BackendFailed."""
+        """Yield the open pool, proved to be still the right one; raises BackendFailed."""
         with told(self._config.name):
             using = self._enter()
             try:
@@ -118,7 +118,7 @@ class Session:
 
     def _enter(self) -> OpenPool:
         if why_not := self._why_not():
-            # Before anything is made of a directory that may be no pool's.
+            # Before anything is made in a directory that may be no pool's.
             self.close()
             raise PoolUnusable(why_not)
         using = self._hold()
@@ -129,7 +129,7 @@ class Session:
             using.root.check(self._config)
         except BaseException:
             with self._lock:
-                # What is proved of it counts no more: it is begun anew when next asked for.
+                # Its proof no longer holds: it is opened again when it is next asked for.
                 if self._open is using:
                     self._open = None
                     self._release(using)
@@ -162,7 +162,7 @@ class Session:
     def _begun(self, begun: OpenPool, closings: int) -> None:
         with self._lock:
             if self._closings != closings:
-                # Whoever asked waits: made in another pool meanwhile, it would be made twice.
+                # The caller waits: a volume made in another pool meanwhile would be made twice.
                 raise PoolTaken("it was closed meanwhile")
             self._seen = begun.root.id
             self._open = begun
@@ -175,13 +175,13 @@ class Session:
 
     @contextmanager
     def doing(self, name: str) -> Iterator[tuple[OpenPool, Record | None]]:
-        """As `using`, alone with one volume; with its record as it is now."""
+        """As `using`, alone with one volume; also yields its current record."""
         with self.using() as using, self.alone(using, name) as known:
             yield using, known
 
     @contextmanager
     def alone(self, using: OpenPool, name: str) -> Iterator[Record | None]:
-        """Nothing else is done with one volume meanwhile; its record as it is now."""
+        """Keep other calls from one volume; yields its current record."""
         with self._lock:
             if name in using.busy:
                 raise BackendFailed(f"something else is being done with {name}")

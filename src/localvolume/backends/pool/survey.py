@@ -1,4 +1,4 @@
-"""A look at a pool from beside its agent: nothing is written, locked or measured."""
+"""Read a pool from outside its agent: nothing is written, locked or measured."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _run(
 
 
 def survey(config: PoolConfig) -> PoolReport:
-    """Its records and orphans; `problem` where it is none, or cannot be read."""
+    """Its records and orphans; `problem` if there is no such pool, or it cannot be read."""
     if config.backend == "lvm":
         from localvolume.backends.lvm import survey as lvmsurvey
 
@@ -52,14 +52,14 @@ def survey(config: PoolConfig) -> PoolReport:
 
 
 def prospect(config: PoolConfig) -> PoolReport:
-    """What an agent would find in a pool before it has one: nothing is made.
+    """What an agent would find in a pool that it does not have yet: nothing is made.
 
-    `problem` is what would keep the agent from using the pool, "" for nothing; `abilities` what
-    could be done there. Nothing else is filled in, but for logical volumes.
+    `problem` is what would keep the agent from using the pool, "" if nothing; `abilities` are what
+    could be done there. Nothing else is filled in, except for logical volumes.
     """
     name = config.name
     if config.lvm is not None:
-        # A pattern is no group: which it matches, the agent asks again and again.
+        # A pattern is not a group yet: the agent asks repeatedly which groups it matches.
         able = PoolReport(name=name, abilities=Abilities(enforce=True))
         return survey(config) if config.lvm.group else able
     try:
@@ -82,7 +82,7 @@ def _abilities(config: PoolConfig, pool: int, path: str) -> Abilities:
         case "btrfs":
             from localvolume.host.btrfs.subvolumes import is_btrfs
 
-            # The backend's own look would switch quotas on.
+            # The backend's own `abilities` would switch quotas on.
             able = is_btrfs(pool)
             return Abilities(enforce=able, why_not="" if able else "its filesystem is not btrfs")
         case _:

@@ -11,7 +11,7 @@ from localvolume.config.pools import PoolConfig
 
 FULL_PERCENT: Final = 95
 """From this percentage of a thin pool's data or metadata on, no volume is made or grown in it.
-Removing goes on, because it helps: so this is no `problem`, which would stop everything."""
+Volumes are still removed, which helps: so this is no `problem`, which would stop everything."""
 
 _OF_IMAGES = 92
 """The percentage of an image that its volume can hold at least, except for small xfs ones."""
@@ -75,7 +75,7 @@ def beside(others: Iterable[tuple[PoolConfig, PoolReport]]) -> Beside:
 
 
 def price(backend: BackendName, size_bytes: int) -> int:
-    """Bytes of its filesystem that a volume takes: an image is larger than its volume."""
+    """Bytes of its filesystem that a volume of that size takes: an image is larger than that."""
     return -(-size_bytes * 100 // _OF_IMAGES) if backend == "image" else size_bytes
 
 
@@ -122,7 +122,7 @@ def capacity(config: PoolConfig, report: PoolReport, others: Beside = NOBODY) ->
 
     Both bounds leave out what the `others` on its filesystem have promised, and may still write.
     The largest reserve and the smallest finding of free space count. A pool that overbooks leaves
-    to pools that do not what their volumes may still write.
+    alone what volumes in pools that do not overbook may still write.
 
     An image is larger than its volume: a pool of images keeps that share back.
 

@@ -142,7 +142,7 @@ def growth_told() -> Iterator[None]:
         raise BackendFailed(f"the filesystem does not grow: {error.strerror}") from error
 
 
-# --- its mounts and its usage, read through a mount or from the filesystem itself --------------
+# --- its mounts and its usage, read through a mount or from the filesystem itself ----------------
 
 
 @contextmanager

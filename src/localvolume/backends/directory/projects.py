@@ -57,7 +57,7 @@ class Neighbours:
         return {record.project for _, pool in pools for record in pool.volumes().values()}
 
     def has_another(self, inode: int, known: Record) -> bool:
-        """Whether another volume has the project of `known`, in the pool at that inode."""
+        """Whether another volume has the project of `known`, which is in the pool at that inode."""
         with _knowing:
             pools = list(self._pools)
         return any(

@@ -137,7 +137,7 @@ def _grow_ext4(run: Run, node: str, device: str, size: int) -> None:
     if blocks <= present.blocks:
         return
     if not fstools.may_resize_mounted():
-        # resize2fs, if killed, leaves what cannot be repaired.
+        # A killed resize2fs leaves a filesystem that nobody repairs.
         raise BackendFailed("growing an ext4 takes CAP_SYS_RESOURCE: give it to the agent")
     with mounted_root(device) as root:
         if root is not None:

@@ -82,7 +82,7 @@ class LvmStore:
             return seen.id
 
     def close(self) -> None:
-        """Let others have the pool, once what is under way in it has ended."""
+        """Release the pool to others once everything under way in it has ended."""
         self._session.close()
 
     def look(self) -> PoolReport:

@@ -102,7 +102,7 @@ def _longest(sizes: Sequence[int]) -> int:
 
 
 WARN_PERCENT: Final = 80
-"""From which percentage of a thin pool's data or metadata, or a snapshot's space, we warn."""
+"""The fill level of a thin pool's data or metadata, or a snapshot's space, that we warn at."""
 
 
 OUTDATED: Final = -1

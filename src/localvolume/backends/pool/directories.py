@@ -150,7 +150,7 @@ def move_for_good(from_fd: int, name: str, to_fd: int, target: str) -> None:
         rename_new(from_fd, name, to_fd, split(target)[1])
     except FileExistsError:
         raise NotThisVolume(f"something else lies at {target}") from None
-    # Without both syncs, a power cut may undo the move.
+    # Until both are on disk, a power cut may leave either name.
     sync_directory(to_fd)
     sync_directory(from_fd)
 

@@ -300,7 +300,7 @@ def _others(pool_id: str, ours: int, path: str) -> list[str]:
         ):
             if read_id(pool) != pool_id:
                 continue
-            # Every pool belongs to root: what a tenant writes into its volume is none.
+            # Every pool belongs to root: what a tenant writes into its volume is no pool.
             check_owner(pool, place)
             with opened(pool, OURS) as other:
                 there = os.fstat(other)

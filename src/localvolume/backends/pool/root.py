@@ -112,7 +112,7 @@ class PoolRoot:
         """Bytes of its filesystem: all that are not kept for root, and those of them that can be
         written now; raises OSError.
 
-        None can be written without free inodes, however many blocks are free.
+        Without free inodes nothing can be written, however many blocks are free.
         """
         found = fstatfs(self.pool)
         kept = max(0, found.free - found.available)

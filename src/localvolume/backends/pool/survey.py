@@ -59,7 +59,7 @@ def prospect(config: PoolConfig) -> PoolReport:
     """
     name = config.name
     if config.lvm is not None:
-        # A pattern is not a group yet: the agent asks repeatedly which groups it matches.
+        # A pattern is not a group yet: the agent asks repeatedly which group it matches.
         able = PoolReport(name=name, abilities=Abilities(enforce=True))
         return survey(config) if config.lvm.group else able
     try:

@@ -1,12 +1,12 @@
-"""An approved plan is carried out: every disk is held first, and none is touched unless all hold.
+"""Carries out an approved plan: holds every disk first, and touches none unless all are held.
 
-Held means: open exclusively, locked against other agents, and looked at again through that very
-descriptor. mkfs wants the disk to itself, so the exclusive hold ends right before it; the disk
-stays open and locked, which keeps its device number from being given to another, and mkfs opens
-that descriptor (/proc/self/fd), exclusively and without any option of force.
+A held disk is open exclusively, locked against other agents, and looked at again through that same
+descriptor. mkfs needs exclusive access, so the exclusive hold ends right before it. The disk stays
+open and locked, so no other disk can get its device number. mkfs opens that descriptor
+(/proc/self/fd), exclusively and without any force option.
 
-Done in worker threads: a dead disk may never answer. What is mounted is looked at before anybody
-sees it, and what is there already is never covered.
+All of this runs in worker threads: a dead disk may never answer. A new mount is checked before
+anybody can see it, and never covers what is there already.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ WITHDRAWN: Final = "the configuration that approved it is not in force any more"
 class Hold:
     """A disk that nobody else may take, held until the last call that works on it has returned.
 
-    `pin` is open and locked, `exclusive` excludes all; -1: not open.
+    `pin` is open and locked, `exclusive` keeps all others out; -1 means not open.
 
     Usable from worker threads that may be left behind in a hanging call (host/users.py).
     """
@@ -91,11 +91,11 @@ class Hold:
 
     @property
     def through(self) -> str:
-        """The disk by the open descriptor, for programs that read it while we hold it."""
+        """A path to the open descriptor, for programs that read the disk while we hold it."""
         return f"/proc/{os.getpid()}/fd/{self.pin}"
 
     def use(self, fn: Callable[..., R], *args: Any) -> R:
-        """Call `fn` with the hold, sure to stay open meanwhile. ValueError if it was let go."""
+        """Call `fn` with the hold, which stays open meanwhile. Raises ValueError once let go."""
         if not self._users.enter():
             raise ValueError(f"{self.judged.disk.name}: given up before it began")
         try:
@@ -104,13 +104,13 @@ class Hold:
             self._users.leave()
 
     def share(self) -> None:
-        """Let others open it exclusively; no call may be at work on it."""
+        """Let others open the disk exclusively; no call may be using it."""
         self.exclusive, exclusive = -1, self.exclusive
         if exclusive >= 0:
             os.close(exclusive)
 
     def let_go(self) -> None:
-        """At once, or when the last call returns."""
+        """Close the disk at once, or when the last call returns."""
         self._users.give_up()
 
     def _close(self) -> None:
@@ -121,12 +121,12 @@ class Hold:
 
 
 class PlanChanged(Exception):
-    """Something is not as it was when the plan was made: nothing was done. Look again."""
+    """Something has changed since the plan was made: nothing was done. Look again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one disk: the path of its volume, or why there is none."""
+    """What became of one disk: the path of its volume, or why there is none."""
 
     judged: Judged
     path: str = ""
@@ -149,11 +149,11 @@ async def carry_out(
     approved: Callable[[], bool] = lambda: True,
     reclaim_seconds: float = RECLAIM_SECONDS,
 ) -> list[Outcome]:
-    """Do all that an approved plan says. Raises PlanChanged before anything is done, if at all.
+    """Do all that an approved plan says. Raises PlanChanged, but only before anything is done.
 
-    A disk that fails on the way is told in its outcome, and the others go on. `approved` is asked
-    before each disk is touched: looking takes its time, and an approval may be withdrawn. Others
-    (udev looks at each new filesystem) may have a disk open for `reclaim_seconds` after mkfs.
+    If a disk fails, its outcome says so, and the others go on. `approved` is asked before each disk
+    is touched: looking takes time, and an approval may be withdrawn. After mkfs, others may have a
+    disk open for `reclaim_seconds`: udev looks at each new filesystem.
     """
     if not plan.approved:
         raise PlanChanged("the plan is not approved")
@@ -201,14 +201,14 @@ async def _mount(disk: Disk, wanted: DiskFilter, uuid: str, workers: Workers) ->
 async def _call(hold: Hold, workers: Workers, fn: Callable[..., R], *args: Any) -> R:
     """Call `fn` with the hold in a thread. Raises as Workers.call does.
 
-    Everything that is done with a held disk goes this way: the disk stays held while a call that
-    nobody waits for any more may still write to it.
+    Every call on a held disk goes through here: the disk stays held as long as a call that nobody
+    waits for any more may still write to it.
     """
     return await workers.call(_key(hold.judged.disk), SECONDS, hold.use, fn, *args)
 
 
 async def _take(hold: Hold, workers: Workers, by_id: str) -> None:
-    """Hold a disk and see that it is what was approved. Raises PlanChanged."""
+    """Hold a disk and check that it is what was approved. Raises PlanChanged."""
     disk, wanted = hold.judged.disk, hold.judged.filter
     try:
         await _call(hold, workers, _open, by_id)
@@ -230,12 +230,12 @@ def _open(hold: Hold, by_id: str) -> None:
         raise InUse(disk.node, ("another process that formats or cleans it",))
     hold.pin = pin
     hold.exclusive = exclusive_open(f"/proc/self/fd/{pin}", device=disk.device)
-    # Only now, as nothing of it changes any more: is it still the very same disk?
+    # Compared only now, when nothing about the disk can change any more.
     now = described(describe_disk(disk.device, by_id))
     then = dataclasses.replace(disk, offered=(), named="", place="", taken="", inside=None)
     if now != then:
         raise NotABlockDevice(f"it is not the disk any more that it was: {_difference(then, now)}")
-    # Loop devices stand on a disk without claiming it.
+    # Loop devices use a disk without claiming it.
     if users := users_here(disk):
         raise InUse(disk.node, tuple(users))
 
@@ -246,7 +246,7 @@ def _difference(then: Disk, now: Disk) -> str:
 
 
 async def _do(hold: Hold, digest: str, workers: Workers, by_id: str, reclaim_seconds: float) -> str:
-    """Make a volume of a disk that is held; returns its path."""
+    """Make a volume of a held disk; returns its path."""
     disk, wanted = hold.judged.disk, hold.judged.filter
     if wanted is None:
         raise ValueError(f"no filter means {disk.name}")
@@ -264,16 +264,16 @@ async def _do(hold: Hold, digest: str, workers: Workers, by_id: str, reclaim_sec
 
 
 def _begin(hold: Hold, made: Claim) -> None:
-    """Write on the disk that its formatting begins; of one begun earlier, start anew."""
+    """Write on the disk that its formatting begins; start over if it was begun earlier."""
     size = hold.judged.disk.size_bytes
     if hold.judged.begun:
-        # The old claim stays until the new one is there: never is there nothing of ours.
+        # The old claim stays until the new one is there: the disk is never without a claim.
         claim.blank_edges(hold.exclusive, size)
     claim.write(hold.exclusive, size, made)
 
 
 def _finish(hold: Hold, fs_type: str, uuid: str, reclaim_seconds: float) -> None:
-    """See that the filesystem is there, and take the claim away: from now on it is finished."""
+    """Check that the filesystem is there, and erase the claim: from then on it is finished."""
     disk = hold.judged.disk
     hold.exclusive = _retaken(hold, disk, reclaim_seconds)
     mark = read_mark(hold.exclusive)
@@ -302,11 +302,11 @@ def _key(disk: Disk) -> str:
 
 
 class MkfsFailed(Exception):
-    """mkfs ended badly; what it left is recognised as ours."""
+    """mkfs failed; what it left is recognised as ours."""
 
 
 async def make_filesystem(pin: int, fs_type: str, uuid: str, options: Sequence[str]) -> None:
-    """Make it on the device that is open as `pin`. mkfs inherits that, and any lock with it.
+    """Make a filesystem on the device open as `pin`. mkfs inherits `pin`, and any lock with it.
 
     Raises MkfsFailed, CommandMissing, CommandTimedOut.
     """
@@ -323,9 +323,9 @@ async def make_filesystem(pin: int, fs_type: str, uuid: str, options: Sequence[s
 def mkfs_command(
     fs_type: str, uuid: str, options: Sequence[str], path: str, version: str = ""
 ) -> list[str]:
-    """The mkfs, without force. Nothing is discarded: the claim must outlive a killed mkfs.
+    """The mkfs command, without force. It discards nothing: the claim must outlive a killed mkfs.
 
-    `version` is what mkfs.xfs says of its own.
+    `version` is the version that mkfs.xfs prints.
     """
     if fs_type == "xfs":
         words = [word for word in options if word != "-K"]
@@ -334,7 +334,7 @@ def mkfs_command(
             *("-m", f"uuid={uuid}", "-L", LABEL, *words, path),
         ]
     words, extended = _taken_out("-E", options)
-    # Of "discard" and "nodiscard" the last one counts.
+    # If both "discard" and "nodiscard" are given, the last one counts.
     return [
         *("mkfs.ext4", "-q", "-U", uuid, "-L", LABEL),
         *("-E", ",".join([*extended, "nodiscard"]), *words, path),
@@ -357,11 +357,11 @@ def _taken_out(flag: str, options: Sequence[str]) -> tuple[list[str], list[str]]
 def mount(disk: Disk, fs_type: str, fs_uuid: str, directory: str, name: str) -> str:
     """Mount the filesystem of that UUID at `directory`/`name`; returns that path.
 
-    Raises OSError, NotABlockDevice (also where the disk is another by now), InUse.
+    Raises OSError, NotABlockDevice (also if the device is another disk by now), InUse.
     """
     path = f"{directory}/{name}"
     _must_be_free(directory, name, link=False)
-    # Open until the end: no other disk can get the device's number meanwhile.
+    # Stays open until the end: no other disk can get the device's number meanwhile.
     with open(disk.node, "rb", buffering=0) as device:
         pin = device.fileno()
         if device_number(os.fstat(pin).st_rdev) != disk.device:
@@ -397,7 +397,7 @@ def _put(mount_fd: int, directory: str, name: str, path: str) -> None:
     try:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o755, dir_fd=root)
-        # Neither a link nor what is mounted there already is followed.
+        # Follows neither a link nor a mount that is there already.
         place = open_beneath(root, name, _DIRECTORY | os.O_NOFOLLOW)
         try:
             put_mount(mount_fd, place, path)
@@ -410,7 +410,7 @@ def _put(mount_fd: int, directory: str, name: str, path: str) -> None:
 def link(disk: Disk, directory: str, name: str, target: str, *, by_id: str = BY_ID) -> str:
     """Make `directory`/`name` a link to `target` in /dev/disk/by-id; returns its path.
 
-    Raises OSError, NotABlockDevice where the target does not lead to the disk.
+    Raises OSError, and NotABlockDevice if the target does not lead to the disk.
     """
     if block_number(f"{by_id}/{target}") != disk.device:
         raise NotABlockDevice(f"{by_id}/{target} does not lead to {disk.node} any more")

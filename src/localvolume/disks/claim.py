@@ -1,8 +1,8 @@
-"""What is written on a blank disk before mkfs and erased after it: a formatting that was begun.
+"""The claim: written on a blank disk before mkfs, erased after it, it says that formatting began.
 
-A killed mkfs leaves a disk that is not blank any more, and may have no signature at all. It is
-told from somebody's data by the claim, written several times where mkfs writes least: never does it
-overwrite all of them. A filesystem of ours on a disk without any claim is a finished one.
+A killed mkfs leaves a disk that is not blank any more, and may have no signature at all. The claim
+tells that from somebody's data. Its copies lie where mkfs writes least, so that mkfs never
+overwrites all of them. A filesystem of ours on a disk without a claim is finished.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COPIES: Final = 8
 BLOCK: Final = 4096
 _MAGIC: Final = b"localvolume: formatting begun\n"
 _HASH: Final = hashlib.sha256().digest_size
-# Made here, not at the first use: threads that come to that together have ended the process.
+# Made here, not at first use: threads that did so at the same time have crashed the process.
 _decode: Final = msgspec.json.Decoder(Claim).decode
 
 
@@ -47,14 +47,14 @@ def decode(block: bytes) -> Claim | None:
     if hashlib.sha256(block[:end]).digest() != block[end : end + _HASH]:
         return None
     try:
-        # A hash is no proof of who wrote it: a raw device's tenant may write whatever they like.
+        # The hash does not prove who wrote it: the tenant of a raw device may write anything.
         return _decode(block[begin:end])
     except (msgspec.MsgspecError, RecursionError):
         return None
 
 
 def places(size: int) -> Iterator[int]:
-    """Where the copies lie on a device of so many bytes."""
+    """The offsets of the copies on a device of `size` bytes."""
     for number in range(COPIES):
         yield size * (2 * number + 1) // (2 * COPIES) // BLOCK * BLOCK
 
@@ -76,7 +76,7 @@ def write(fd: int, size: int, claim: Claim) -> None:
 
 
 def erase(fd: int, size: int) -> None:
-    """Blank the copies that are still there: what mkfs wrote since is left. Raises OSError."""
+    """Blank the copies that are left, but not what mkfs wrote over others. Raises OSError."""
     for offset in places(size):
         if decode(os.pread(fd, BLOCK, offset)):
             put(fd, bytes(BLOCK), offset)
@@ -84,14 +84,14 @@ def erase(fd: int, size: int) -> None:
 
 
 def blank_edges(fd: int, size: int) -> None:
-    """Take away what an unfinished mkfs left at both ends. Raises OSError."""
+    """Erase what an unfinished mkfs left at both ends. Raises OSError."""
     for start in (0, size - blank.EDGE):
         put(fd, bytes(blank.EDGE), start)
     os.fsync(fd)
 
 
 def first_data(fd: int, size: int) -> int | None:
-    """As `blank.first_data`; the places of the copies are read too. Raises OSError."""
+    """Like `blank.first_data`, but reads the places of the copies too. Raises OSError."""
     return blank.first_data(fd, size, [(offset, BLOCK) for offset in places(size)])
 
 

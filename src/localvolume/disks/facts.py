@@ -1,6 +1,6 @@
-"""What disks a node has, what lies on them and who uses them: read, and nothing changed.
+"""Reads what disks a node has, what lies on them and who uses them; changes nothing.
 
-A disk is opened only where a filter means it and nothing that sysfs tells is against it.
+A disk is opened only if a filter means it and nothing in sysfs speaks against it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from localvolume.volumes.identity import Identity
 
 LISTING_SECONDS: Final = 30.0
 LOOKING_SECONDS: Final = 60.0
-"""How long one disk may take to be read before it is held for dead."""
+"""How long reading one disk may take before the disk counts as dead."""
 
 
 async def look(
@@ -56,10 +56,10 @@ async def look(
     by_id: str = BY_ID,
     pod: PodMounts | None = None,
 ) -> DiskFacts:
-    """All disks of this node. `named` are the PersistentVolumes by the host path they name,
-    `recorded` what they say that they are, by their names, `pod` the agent's own.
+    """All disks of this node. `named` are the names of PersistentVolumes by their host paths,
+    `recorded` the identities recorded on them, by name; `pod` is the agent's own pod.
 
-    Raises Hung where even sysfs does not answer, OSError, ValueError (the mount table).
+    Raises Hung if even sysfs does not answer, OSError, and ValueError (the mount table).
     """
     disks = await workers.call(
         *("disks", LISTING_SECONDS, _outside, config, tuple(classes), dict(named)),
@@ -91,7 +91,7 @@ def _outside(
     by_id: str,
     pod: PodMounts | None,
 ) -> list[Disk]:
-    """The disks, without a look into any."""
+    """The disks as they look from the outside: none is opened."""
     owners = Owners(
         entries=_entries(classes),
         devices={device: name for path, name in named.items() if (device := block_number(path))},
@@ -111,7 +111,7 @@ def _outside(
             taken = owners.of(disk, disk_number(disk) if disk.parent else "", wanted.host_dir)
             elsewhere = misplaced(pod, wanted.host_dir, wanted.mount_dir) or ""
             name = entry_name(disk)
-            if name:  # One without an identity has no place.
+            if name:  # A disk without an identity has no place.
                 volume = named.get(f"{wanted.host_dir}/{name}", "")
                 volume = f"PersistentVolume {volume} names its place" if volume else ""
                 place = place_problem(wanted.mount_dir, name, table, link=wanted.block)
@@ -144,9 +144,9 @@ def _entries(classes: Iterable[ClassConfig]) -> dict[str, list[str]]:
 
 
 def place_problem(directory: str, name: str, table: MountTable, *, link: bool) -> str:
-    """Why a filesystem cannot be mounted (or a link made) by that name; "" where it can.
+    """Why a filesystem cannot be mounted (or a link made) under that name; "" if it can.
 
-    An empty directory may be there: the place of an earlier mount.
+    An empty directory may be there, from an earlier mount.
     """
     try:
         real = os.path.realpath(directory, strict=True)
@@ -162,7 +162,7 @@ def place_problem(directory: str, name: str, table: MountTable, *, link: bool) -
         holding = table.holding(real)
     except OSError as error:
         return f"{directory} cannot be used: {error.strerror or error}"
-    # A mount made where nobody shares it would never be seen by the host and its pods.
+    # Without shared propagation, the host and its pods would never see the mount.
     if not link and (holding is None or "shared:" not in holding.propagation):
         return f"{directory} is not mounted with mountPropagation Bidirectional"
     return ""
@@ -182,13 +182,13 @@ async def _look_into(disk: Disk, directory: str, workers: Workers) -> Inside:
 
 
 def disk_number(disk: Disk) -> str:
-    """The number of the disk that a partition is of, "" where it is gone; or its own."""
+    """The device number of the disk, or of the disk that a partition is on; "" if it is gone."""
     return read(f"{disk_of(base_of(disk.device))}/dev") or ""
 
 
 def users_here(disk: Disk) -> list[str]:
-    """Who uses it, in words; of a partition's disk, the loop devices: kubelet gives a raw volume
-    to pods by one. Raises OSError.
+    """Who uses it, in words. Loop devices on a partition's whole disk count too: kubelet gives a
+    raw volume to pods through a loop device. Raises OSError.
     """
     found = users_of(disk.device)
     if disk.parent:
@@ -197,9 +197,9 @@ def users_here(disk: Disk) -> list[str]:
 
 
 def _inside(disk: Disk, directory: str) -> Inside:
-    """Read the device itself, with nobody else allowed to claim it meanwhile, if that can be.
+    """Read the device itself; if possible, nobody else can claim it meanwhile.
 
-    Mounts below `directory` are told as the configuration spells it.
+    Mounts below `directory` are given with the directory as the configuration spells it.
     """
     real = os.path.realpath(directory)
     mounts = read_mount_table()
@@ -234,7 +234,7 @@ def _inside(disk: Disk, directory: str) -> Inside:
 
 
 def read_inside(fd: int, disk: Disk, *, idle: bool) -> Inside:
-    """What an open device holds; only its filesystem's mark where it is not `idle`.
+    """What an open device holds; if it is not `idle`, only its filesystem's mark.
 
     Raises OSError.
     """
@@ -242,7 +242,7 @@ def read_inside(fd: int, disk: Disk, *, idle: bool) -> Inside:
     if size != disk.size_bytes:
         return Inside(unknown=f"it has {size} bytes, and not {disk.size_bytes} as sysfs says")
     if idle:
-        # What was read earlier may be remembered: ask the disk itself.
+        # The kernel may have cached what was read earlier: ask the disk itself.
         flush_buffers(fd)
     mark = read_mark(fd)
     inside = Inside()

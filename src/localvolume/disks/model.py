@@ -1,4 +1,4 @@
-"""What is known of a node's disks, and what is made of it: facts and verdicts, nothing else."""
+"""What is known of a node's disks, and what follows from it: facts and verdicts, nothing else."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Verdict = Literal["format", "link", "mount", "done", "hold", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What we wrote on a disk before its formatting: that, and under which plan, it was begun.
+    """What we wrote on a disk before formatting it: that this was begun, and under which plan.
 
-    `identity` is the disk's, as `naming.stable` has it.
+    `identity` is the disk's, as `naming.stable` returns it.
     """
 
     digest: str
@@ -25,11 +25,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """What a look at the device itself found; "" or None where there is nothing to tell.
+    """What a look at the device itself found; "" or None if there is nothing to tell.
 
     `users` are those the kernel's tables name, `mounts` where it is mounted, `in_use` what an
     exclusive open answered, `unknown` why something could not be read: then nothing else counts.
-    `data_at` is the first byte found that is not zero. `fs_was_mounted`: it says so of itself.
+    `data_at` is the first byte found that is not zero. `fs_was_mounted`: the filesystem says so.
     """
 
     users: tuple[str, ...] = ()
@@ -51,9 +51,9 @@ class Disk:
 
     `offered` are the entries of discovery directories that lead to it, as this process sees them;
     `named` says which PersistentVolume names it or its place, `place` why its place cannot be used,
-    `misplaced` why the directory of its class is not the one of the host that is configured,
-    `taken` whose volume it is, or the disk that it is a partition of (owners.py).
-    `inside` is None where nobody looked.
+    `misplaced` why its class's directory, as the agent sees it, is not the configured one of the
+    host, `taken` who owns it, or the disk that it is a partition of (owners.py). `inside` is None
+    if nobody looked.
     """
 
     name: str
@@ -96,8 +96,8 @@ class DiskFacts:
 class Judged:
     """What becomes of one disk, and why.
 
-    `code` names the predicate that held it. `filter` is the one that means it. `digest` is the
-    plan's that it was formatted under (mount, done). `begun`: a formatting of ours, never finished.
+    `code` names the predicate that held it. `filter` is the one that means it. `digest` is that of
+    the plan it was formatted under (mount, done). `begun`: we never finished formatting it.
     """
 
     disk: Disk
@@ -111,10 +111,10 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskPlan:
-    """The plan of one node. `digest` is "" where there is nothing to format or link.
+    """The plan of one node. `digest` is "" if there is nothing to format or link.
 
-    `text` is what the digest is of. `approved`: it may be carried out, all of it. `partly` are
-    approved plans of which some is done already, and the rest is not what would be done now.
+    `text` is what the digest is computed from. `approved`: all of it may be carried out. `partly`
+    are approved plans that are partly done, and whose rest is not what would be done now.
     """
 
     rows: tuple[Judged, ...]

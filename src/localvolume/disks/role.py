@@ -1,7 +1,7 @@
 """The disks of one node: looked at when something changes, and formatted once that is approved.
 
-Nothing is remembered but what was said and tried in this life: the approvals are in the
-configuration, what was done is on the disks.
+Only what this process has said and tried is remembered: the approvals are in the configuration, and
+the disks show what was done.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DisksMetrics(Metrics):
     # fmt: on
 
     def tell(self, rows: Iterable[Judged]) -> None:
-        """After a look at all disks; none, where there are no filters any more."""
+        """The verdicts of a look at all disks; none if no disks are configured any more."""
         counted = Counter(row.verdict for row in rows)
         for verdict in VERDICTS:
             self.disks.labels(verdict).set(counted[verdict])  # type: ignore[index]
@@ -59,7 +59,7 @@ class DisksMetrics(Metrics):
 log = logging.getLogger(__name__)
 
 RESYNC_SECONDS: Final = 600.0
-"""How often everything is looked at again, where nothing changes."""
+"""How often everything is looked at again if nothing changes."""
 
 REST_SECONDS: Final = 2.0
 """How long after a change the look begins: udev makes its links meanwhile."""
@@ -106,7 +106,7 @@ class DisksRole:
         self.loop.wake()
 
     def reconfigure(self, configuration: Configuration) -> None:
-        """From now on another configuration counts."""
+        """Use another configuration from now on."""
         if (configuration.disks, configuration.storage_classes) != (
             self.configuration.disks,
             self.configuration.storage_classes,
@@ -116,13 +116,13 @@ class DisksRole:
 
     async def run(self) -> None:
         """Never returns."""
-        # Which PersistentVolumes there are must be known before any disk counts as unused.
+        # All PersistentVolumes must be known before any disk counts as unused.
         await self.volumes.synced.wait()
         await self.own_pod.answered.wait()
         await self.loop.run()
 
     async def _look(self) -> float:
-        """In how many seconds to look again. Raises CannotLook, Hung, OSError."""
+        """Look; returns in how many seconds to look again. Raises CannotLook, Hung, OSError."""
         configuration = self.configuration
         config = configuration.disks
         if config is None:
@@ -179,7 +179,7 @@ class DisksRole:
         self.loop.wake()
 
     def _may_try(self, what: str) -> bool:
-        """Whether it is due: what failed after a while, what succeeded never again in this life."""
+        """Whether to try it now: failures again after a while, successes never by this process."""
         now = time.monotonic()
         if what in self._tried and now - self._tried[what] < self.retry_seconds:
             return False
@@ -188,7 +188,7 @@ class DisksRole:
 
     def _ended(self, outcome: Outcome, done: str, failed: str) -> None:
         if outcome.path:
-            # Who unmounts it later has a reason to.
+            # Somebody who unmounts it later has a reason to.
             self._tried[_attachment(outcome.judged)] = math.inf
         self._tell(outcome, done, failed)
 
@@ -222,7 +222,7 @@ class DisksRole:
         self._say("Normal", done, f"{what} is a volume now: {kind} at {outcome.path}")
 
     def _say(self, kind: EventType, reason: str, text: str) -> None:
-        """Once: the same again would say nothing."""
+        """Say it once: repeating it would tell nothing new."""
         if (reason, text) in self._said:
             return
         self._said.add((reason, text))
@@ -232,7 +232,7 @@ class DisksRole:
 
 
 def _attachment(row: Judged) -> str:
-    """One disk from its coming to its going."""
+    """A key for one disk from when it is attached until it is detached."""
     return f"{_identity(row)} {row.disk.sequence or row.disk.device}"
 
 

@@ -1,7 +1,7 @@
 """Names of a disk that outlive a reboot: its identity, its volume's name, its filesystem's UUID.
 
-All of them are computed. That a filesystem is ours, of an approved plan and made for this very
-disk is told by its UUID alone, so nothing needs to be remembered.
+All of them are computed. A filesystem's UUID alone tells that it is ours, belongs to an approved
+plan and was made for this very disk, so nothing needs to be remembered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from localvolume.config.disks import DiskFilter
 from localvolume.disks.model import Disk
 
 LABEL: Final = "localvolume"
-"""The label of the filesystems that are made; xfs has room for 12 characters."""
+"""The label of the filesystems we make; xfs has room for 12 characters."""
 
 _NAMESPACE: Final = uuid.UUID("6d1c4b7e-0a52-5f0e-9d0c-4b3c1e0f7a11")
 _LONGEST: Final = 200
@@ -26,9 +26,9 @@ _LINKS: Final = ("wwn-", "nvme-eui.", "nvme-", "scsi-", "ata-", "virtio-")
 
 
 def stable(identity: Mapping[str, str]) -> dict[str, str]:
-    """The part of a disk's identity by which it is known; empty where there is none to rely on.
+    """The part of a disk's identity by which it is known; empty if there is none to rely on.
 
-    The least that tells it from others, since what more is in sight may depend on udev.
+    This is the least that tells it from others: what else can be seen may depend on udev.
     """
     whole: dict[str, str] = {}
     for kind in ("wwn", "serial", "loopFile"):
@@ -48,13 +48,13 @@ def stable(identity: Mapping[str, str]) -> dict[str, str]:
 
 
 def tells(value: str) -> bool:
-    """Whether it is more than the zeros that some disks have for a name."""
+    """Whether the value is more than the zeros that some disks give as their name."""
     return bool(re.sub(r"\A(naa|eui|nvme|uuid|t10)\.|[0\W_]", "", value))
 
 
 def entry_name(disk: Disk) -> str:
-    """What its entry in the discovery directory is called: one name, always the same; "" for a disk
-    that nothing is known by."""
+    """The name of the disk's entry in the discovery directory, always the same; "" for a disk that
+    has no identity to rely on."""
     identity = stable(disk.identity)
     words = [f"{kind}-{identity[kind]}" for kind in ("wwn", "serial") if kind in identity]
     if "loopFile" in identity:
@@ -63,19 +63,19 @@ def entry_name(disk: Disk) -> str:
         words.append(f"part-{identity['partUuid']}")
     plain = "-".join(words)
     safe = re.sub(r"[^A-Za-z0-9._-]", "_", plain)[:_LONGEST]
-    # What was changed to fit may have become the same as another.
+    # A name that was changed to fit may have become the same as another.
     if safe == plain and len(identity) == len(words):
         return safe
     return f"{safe}-{hashlib.sha256(written(identity).encode()).hexdigest()[:8]}"
 
 
 def link_entry_name(disk: Disk, digest: str) -> str:
-    """The same for a link, which has no UUID: the name says of which plan it is."""
+    """The same for a link, which has no UUID: its name says under which plan it was made."""
     return f"{entry_name(disk)}-{digest.removeprefix('sha256:')[:8]}"
 
 
 def best_link(disk: Disk) -> str:
-    """The link in /dev/disk/by-id to point to; "" where there is none."""
+    """The link in /dev/disk/by-id to point to; "" if there is none."""
     ranked = [
         (rank, name)
         for name in disk.links
@@ -92,7 +92,7 @@ def uuid_of(digest: str, disk: Disk, wanted: DiskFilter) -> str:
 
 
 def line_of(disk: Disk, wanted: DiskFilter) -> str:
-    """What is done to one disk, as the digest has it: one line."""
+    """What is done to one disk, as one line of the text that the digest is computed from."""
     return written(
         {
             "disk": stable(disk.identity),
@@ -110,7 +110,7 @@ def line_of(disk: Disk, wanted: DiskFilter) -> str:
 
 
 def text_of(node_name: str, lines: list[str]) -> str:
-    """The text of a node's plan, whatever the order in which its disks were found."""
+    """The text of a node's plan, the same in whatever order its disks were found."""
     return "\n".join([f"localvolume disks 1 {written(node_name)}", *sorted(lines)]) + "\n"
 
 

@@ -1,7 +1,7 @@
-"""Whose a disk is although nothing that lies on it, and no entry, says so. Pure.
+"""Who owns a disk, even if neither its content nor an entry says so. Pure.
 
 A tenant that has a whole disk as a raw volume may write a partition table onto it, and the kernel
-then knows blank partitions. And an entry may be gone while its PersistentVolume is still bound.
+then shows blank partitions. Also, an entry may be gone while its PersistentVolume is still bound.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FURTHER: Final = ("model", "partUuid", "loopInode", "loopOffset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owners:
-    """What is known of them. `entries` and `devices` are the entries of discovery directories and
+    """What says who owns a disk. `entries` and `devices` are entries of discovery directories and
     the PersistentVolumes that lead to a device, by its number; `paths` and `recorded` the path and
     the recorded identity of each PersistentVolume, by its name.
     """
@@ -35,9 +35,9 @@ class Owners:
     recorded: Mapping[str, Identity] = field(default_factory=dict)
 
     def of(self, disk: Disk, parent: str, host_dir: str) -> str:
-        """Whose it is, in words, or "". `parent` is the number of the disk that it is a partition
-        of, or ""; `host_dir` that of the class it would be for: who names its own place there is
-        its own volume.
+        """Who owns the disk, in words, or "". `parent` is the number of the disk that it is a
+        partition of, or ""; `host_dir` is the directory of the class it would be for: an object
+        that names the disk's own place there is the disk's own.
         """
         if parent and (entries := self.entries.get(parent)):
             return f"{', '.join(entries)} leads to its disk {disk.parent}"
@@ -53,7 +53,7 @@ class Owners:
 
 
 def identities(volumes: Iterable[PersistentVolume]) -> dict[str, Identity]:
-    """What they say that they are, by name; who says nothing that can be read is left out."""
+    """The identities recorded on these objects, by name, without missing or unreadable ones."""
     found: dict[str, Identity] = {}
     for volume in volumes:
         with suppress(ValueError):
@@ -63,12 +63,12 @@ def identities(volumes: Iterable[PersistentVolume]) -> dict[str, Identity]:
 
 
 def is_of(recorded: Identity, disk: Mapping[str, str]) -> bool:
-    """Whether what was recorded of a volume tells of that disk: of all of it, or of a part."""
+    """Whether a volume's recorded identity is of that disk: of all of it, or of a part."""
     known = [key for key in _DECIDING if tells(disk.get(key, "")) and _said(recorded, key)]
     compared = [*known, *(key for key in _FURTHER if key in disk and _said(recorded, key))]
     return bool(known) and all(disk[key] == _said(recorded, key) for key in compared)
 
 
 def _said(recorded: Identity, key: str) -> str:
-    """A filesystem's record tells of the device below it by names of their own."""
+    """The value recorded for a key; a filesystem's record has it under, say, "deviceWwn"."""
     return recorded.get(key) or recorded.get(f"device{key[0].upper()}{key[1:]}", "")

@@ -1,7 +1,7 @@
-"""From the facts to a verdict for each disk and one digest for all of it. Pure.
+"""Makes a verdict for each disk and one digest for all of them from the facts. Pure.
 
-A plan is what would be done to the blank disks, and what was done already under the same digest:
-so one that was interrupted keeps its digest until it is done, and no other ever gets it.
+A plan is what would be done to the blank disks, and what was done already under the same digest.
+So an interrupted plan keeps its digest until it is done, and no other plan ever gets it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def wanted_by(disk: Disk, config: DisksConfig) -> tuple[DiskFilter | None, str]:
 
 
 def worth_a_look(disk: Disk, config: DisksConfig) -> bool:
-    """Whether it is to be opened: a filter means it, and nothing of the outside is against it."""
+    """Whether to open the disk: a filter means it, and nothing outside speaks against it."""
     wanted, _ = wanted_by(disk, config)
     return wanted is not None and not first_reason(OUTSIDE, disk, wanted)[0]
 
@@ -58,7 +58,7 @@ def plan(facts: DiskFacts) -> DiskPlan:
         if digest_of(text) == digest:
             return _told(rows, digest, text, approved=True)
         if digest_of(text_of(facts.node_name, done)) == digest:
-            continue  # All of it is done: what came since is another plan.
+            continue  # All of it is done: what came since belongs to another plan.
         if done or any(_begun_under(row) == digest for row in todo):
             partly.append(digest)
     text = text_of(facts.node_name, lines)
@@ -130,7 +130,7 @@ def _done(disk: Disk, wanted: DiskFilter, config: DisksConfig) -> Judged | None:
             return Judged(disk=disk, verdict="done", reason=reason, filter=wanted, digest=digest)
         reason = f"it was formatted, and is not mounted at {path}"
         judged = Judged(disk=disk, verdict="mount", reason=reason, filter=wanted, digest=digest)
-        # Somebody has it, as a raw volume: what is on it is a tenant's own making.
+        # Somebody has it, perhaps as a raw volume: then a tenant made what is on it.
         users = (*inside.mounts, *disk.offered)
         others = (*inside.users, inside.in_use, disk.taken)
         if user := ", ".join(users) or next(filter(None, others), ""):

@@ -1,8 +1,8 @@
 """Which disks a filter means, and which are never touched whatever it means: named predicates.
 
 Each predicate of the three tables returns the reason why not, or "". A disk that a filter means is
-asked from the outside first (sysfs); only who passes all of that is opened and asked from the
-inside.
+judged from the outside first (sysfs). Only a disk that passes all of that is opened and judged from
+the inside.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from localvolume.volumes.capacity import quantity
 Predicate = Callable[[Disk, DiskFilter], str]
 
 LEAST_FOR: Final = {"ext4": 64 << 20, "xfs": 300 << 20, "": 1 << 20}
-"""Bytes below which no filesystem of that type is made; "": for a link."""
+"""Bytes below which no filesystem of that type is made; "" stands for a link."""
 
 _RESERVED: Final = re.compile(r"bios|boot|efi|esp\b|reserved|recovery|msr\b", re.IGNORECASE)
-"""Partitions with such names may look empty and be needed all the same."""
+"""Partitions with such names may look empty but still be needed."""
 
 
 def first_reason(
     table: tuple[tuple[str, Predicate], ...], disk: Disk, wanted: DiskFilter
 ) -> tuple[str, str]:
-    """The name of the first predicate that says no, and its reason; ("", "") where none does."""
+    """The name of the first predicate that says no, and its reason; ("", "") if none does."""
     for code, predicate in table:
         if reason := predicate(disk, wanted):
             return code, reason
@@ -162,9 +162,9 @@ _NOT_LOOKED_AT: Final = Inside(unknown="nobody looked at it")
 
 
 def is_begun(disk: Disk, wanted: DiskFilter) -> bool:
-    """Whether all that is on it is a formatting of ours that never came to its end.
+    """Whether the disk holds nothing but a formatting of ours that was never finished.
 
-    We only begin where nothing is, and nobody sees the filesystem before it is done.
+    We begin only on a blank disk, and nobody sees the filesystem before it is finished.
     """
     inside = disk.inside or _NOT_LOOKED_AT
     claim = inside.claim
@@ -172,7 +172,7 @@ def is_begun(disk: Disk, wanted: DiskFilter) -> bool:
         return False
     if not inside.signature and not inside.fs_uuid:
         return True
-    # By its features libblkid calls an ext4 by the names of its forerunners.
+    # Depending on its features, libblkid takes an ext4 for an ext2 or ext3.
     same = inside.signature.rstrip("23") in (inside.fs_type, inside.fs_type.rstrip("4"))
     ours = inside.fs_uuid == claim.uuid and same
     return ours and not inside.fs_was_mounted

@@ -45,10 +45,10 @@ class _Output:
 
 
 async def run_cleaner(steps: Steps, command: tuple[str, ...]) -> Outcome:
-    """Run it with our environment and LOCAL_PV_BLKDEVICE; exit status 0 is its word for done.
+    """Run it with our environment and LOCAL_PV_BLKDEVICE; by exit status 0 it says that it is done.
 
-    It opens the path by itself, so the path is compared with what was checked right before, and
-    afterwards: a device that was exchanged meanwhile may be the one that was wiped.
+    The cleaner opens the path itself. So the path is compared with the checked device right before
+    and after: if the device was exchanged meanwhile, the other one may have been wiped.
     """
     path = steps.held.target.path
     await steps.do(steps.held.loosen)

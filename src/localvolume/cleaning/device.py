@@ -1,8 +1,8 @@
 """Emptying a whole block device: discard it, write zeros over it, or random data and then zeros.
 
-Each works through the descriptor that holds the device exclusively, step by step, and ends by
-having samples read back: what does not read as zeros is not clean, whatever the disk answered.
-The note that it is unfinished (unfinished.py) goes when all else is proved.
+Each works step by step through the descriptor that holds the device exclusively, and reads samples
+back at the end: what does not read as zeros is not clean, whatever the disk answered. The note that
+the cleaning is unfinished (unfinished.py) is erased once all else is proved.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from localvolume.cleaning.receipt import CleaningFailed, Result
 from localvolume.cleaning.steps import MIB, OnRange, Pace, Steps
 from localvolume.cleaning.unfinished import mark_unfinished, note_bytes
 
-# Room from which written data is taken, a different stretch for each write.
+# The buffer that written data is taken from, a different stretch for each write.
 _POOL_BYTES: Final = 8 * MIB
 _WRITE_BYTES: Final = 4 * MIB
 _ALIGNMENT: Final = 4096
-# The device or its driver has no such operation; then there is another way.
+# The device or its driver has no such operation; then another way is taken.
 _NOT_OFFERED: Final = frozenset(
     {errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS, errno.EREMOTEIO}
 )
 # The disk's own cache may hold gigabytes.
 _FLUSH_SECONDS: Final = 600.0
 _BLKRRPART: Final = 0x125F  # linux/fs.h: read the partition table again
-# A disk may ignore a discard for some stretches; more places make that likelier to be seen.
+# A disk may ignore a discard for some stretches; more samples are likelier to show that.
 _SAMPLES_AFTER_DISCARD: Final = 4 * proof.SAMPLES
 
 Outcome = tuple[Result, int, str]
@@ -40,7 +40,7 @@ Outcome = tuple[Result, int, str]
 
 
 async def discard(steps: Steps) -> Outcome:
-    """Tell the disk to forget everything; where it then does not read as zeros, write them."""
+    """Tell the disk to forget everything; if it does not read as zeros then, write them."""
     size = steps.held.size_bytes
     note = note_bytes(size)
     steps.total_bytes = size
@@ -51,19 +51,19 @@ async def discard(steps: Steps) -> Outcome:
         limits = await steps.do(steps.calls.discard_limits, steps.held.fd)
         unit = max(limits.granularity, _ALIGNMENT)
         begin, end = whole_granules(note, size, unit, limits.first)
-        # A discard is quick: larger steps than for writing, and full speed, as upstream's script.
+        # A discard is quick: take larger steps than for writing, at full speed like upstream.
         pace = Pace(1024 * MIB, least=64 * MIB, most=1024 * 1024 * MIB)
         steps.done_bytes += begin
-        # Two steps that meet within a granule would leave it: the disk forgets whole ones alone.
+        # Two steps that meet within a granule would leave it: the disk forgets only whole ones.
         await steps.sweep_range(pace, steps.calls.discard, begin, end, unit=unit)
         await steps.do(os.fsync, steps.held.fd, seconds=_FLUSH_SECONDS)
     except OSError as error:
         if error.errno not in _NOT_OFFERED and not isinstance(error, FileNotFoundError):
             raise
-        # The latter is sysfs, which does not say in what granules.
+        # The latter means that sysfs does not give the granularity.
         why = "the device cannot discard"
     else:
-        # What is left at both ends is no whole granule; the note is in the first.
+        # Both ends are no whole granules, so zeros are written there; the note is in the first.
         await zero_regions(steps, [*_pieces(note, begin), *_pieces(end, size)])
         steps.done_bytes = size
         steps.name = "reading back"
@@ -77,10 +77,10 @@ async def discard(steps: Steps) -> Outcome:
 
 
 def whole_granules(begin: int, size: int, granularity: int, first: int) -> tuple[int, int]:
-    """The part of a device from byte `begin` on that consists of whole granules: from, to.
+    """The part of a device from byte `begin` on that consists of whole granules: (start, end).
 
-    Granules begin at byte `first` and every `granularity` bytes after it. Where there is no whole
-    one, both are `size`.
+    Granules begin at byte `first` and every `granularity` bytes after it. If there is no whole one,
+    both are `size`.
     """
     start = first + max(0, -(-(begin - first) // granularity)) * granularity
     if start + granularity > size:
@@ -89,7 +89,7 @@ def whole_granules(begin: int, size: int, granularity: int, first: int) -> tuple
 
 
 def _pieces(begin: int, end: int) -> list[proof.Region]:
-    """A stretch in pieces that a slow disk has zeroed within a step's deadline."""
+    """A stretch in pieces, each so small that a slow disk zeroes it within a step's deadline."""
     most = 64 * MIB
     return [proof.Region(at, min(most, end - at)) for at in range(begin, end, most)]
 
@@ -101,14 +101,14 @@ async def zero(steps: Steps, passes: int) -> Outcome:
     detail = ""
     for number in range(1, passes + 1):
         steps.name = "writing zeros" if passes == 1 else f"writing zeros, pass {number} of {passes}"
-        await mark_unfinished(steps)  # each time: so its page is overwritten as often as the rest
+        await mark_unfinished(steps)  # each time: its page is then overwritten as often as the rest
         detail = await _zero_once(steps) or detail
     samples = await _prove(steps)
     return "proved", samples, detail
 
 
 async def overwrite(steps: Steps, passes: int) -> Outcome:
-    """Write random data over everything so many times, and zeros at last."""
+    """Write random data over everything `passes` times, and zeros at the end."""
     steps.total_bytes = (passes + 1) * steps.held.size_bytes
     steps.touched = True
     for number in range(1, passes + 1):
@@ -124,10 +124,10 @@ async def overwrite(steps: Steps, passes: int) -> Outcome:
 
 
 class Writer:
-    """Writes a device with what is in a pool, from a different place in it each time.
+    """Writes the content of a pool to a device, from a different place in the pool each time.
 
-    Without the page cache where the device allows it; else each step is flushed, so that a slow
-    disk never has more than one step of it in memory.
+    Bypasses the page cache if the device allows it. Otherwise flushes each step, so that a slow
+    disk never has more than one step in memory.
     """
 
     def __init__(self, steps: Steps, pool: bytes) -> None:
@@ -141,7 +141,7 @@ class Writer:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        # A write left behind in a hanging call still reads from it: then it goes with that thread.
+        # A write left behind in a hanging call still reads the pool: it is freed with that thread.
         try:
             self._memory.close()
         except BufferError:
@@ -171,7 +171,7 @@ class Writer:
 
 
 async def zero_regions(steps: Steps, regions: list[proof.Region]) -> None:
-    """Write zeros over these stretches alone."""
+    """Write zeros over these stretches only."""
     for region in regions:
         try:
             await steps.do(_zero_out(steps), steps.held.fd, region.start, region.length)
@@ -200,7 +200,7 @@ async def _zero_once(steps: Steps) -> str:
 
 
 async def _prove(steps: Steps) -> int:
-    """Read back; raises CleaningFailed where it is not all zeros. Returns how many samples."""
+    """Read samples back; returns how many. Raises CleaningFailed if they are not all zeros."""
     steps.name = "reading back"
     found = await proof.read_back(steps, begin=note_bytes(steps.held.size_bytes))
     if found.dirty is not None:
@@ -210,10 +210,10 @@ async def _prove(steps: Steps) -> int:
 
 
 async def finish(steps: Steps) -> None:
-    """All else is proved: erase the note, and prove that.
+    """Erase the note when all else is proved, and prove that too.
 
-    Its page held nothing else, as the disk itself said (mark_unfinished). So it may end anywhere in
-    here; only where the disk now gives something else back, the note is tried again.
+    The note's page held nothing else, as the disk itself said (mark_unfinished). So the cleaning
+    may end anywhere in here. If the disk now returns something else, the note is written again.
     """
     note = proof.Region(0, note_bytes(steps.held.size_bytes))
     if note.length:
@@ -228,7 +228,7 @@ async def finish(steps: Steps) -> None:
 
 
 def not_zero(steps: Steps, where: int) -> CleaningFailed:
-    """The disk said it wrote zeros and reads something else: broken, or worse."""
+    """The error for a disk that said it wrote zeros and now returns something else."""
     return steps.failed(f"byte {where} and on does not read as the zeros written there")
 
 

@@ -1,4 +1,4 @@
-"""Emptying a filesystem: everything in it goes, itself and its lost+found stay."""
+"""Emptying a filesystem: everything in it goes, the filesystem and its lost+found stay."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from localvolume.host.tree.deletion import (
     delete_contents,
 )
 
-# Deleting is one long call. It is cut into slices, so that each has a deadline and a hanging disk
-# is noticed; each begins at the root again, hence they grow, lest a slice be spent on walking.
+# Deleting is one long call. It is cut into slices with a deadline each, so that a hanging disk is
+# noticed. Each slice begins at the root again, so they grow: else walking might take up all of one.
 _LONGEST_SLICE: Final = 300.0
 _LOOK_EVERY: Final = 0.25
 
@@ -35,7 +35,7 @@ class _Slice:
         self.whole = False
 
     def run(self, fd: int) -> None:
-        """Delete until all is gone or the stop; blocking. Raises as delete_contents does."""
+        """Delete until all is gone or `stop` is set; blocking. Raises as delete_contents does."""
         at_idle(self._run, fd)
 
     def _run(self, fd: int) -> None:
@@ -50,7 +50,7 @@ class _Slice:
 
 
 async def delete_files(steps: Steps) -> Outcome:
-    """Delete everything in the held filesystem, and look whether it is empty then."""
+    """Delete everything in the held filesystem, then check that it is empty."""
     steps.name = "deleting files"
     steps.touched = True
     seconds = steps.paces.first_slice
@@ -58,7 +58,7 @@ async def delete_files(steps: Steps) -> Outcome:
         while not await _delete_some(steps, seconds):
             seconds = min(_LONGEST_SLICE, seconds * 2)
     except NestedMount as error:
-        # Found before anything was deleted, unless it was mounted in the midst of it.
+        # Found before anything was deleted, unless it was mounted while we deleted.
         steps.touched = steps.done_files > 0
         if not steps.touched:
             raise CleaningRefused(f"{steps.held.target.path}: {error}") from error
@@ -73,7 +73,7 @@ async def delete_files(steps: Steps) -> Outcome:
 
 
 async def _delete_some(steps: Steps, seconds: float) -> bool:
-    """Delete for about so long; whether all is gone."""
+    """Delete for about that many seconds; returns whether all is gone."""
     part = _Slice()
     files, size = steps.done_files, steps.done_bytes
     until = time.monotonic() + seconds

@@ -18,7 +18,7 @@ _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 class Waiting(NamedTuple):
-    """Why a Job's container does not run: a word by which it is told once, and a sentence."""
+    """Why a Job's container does not run: a word, to tell each reason once, and a sentence."""
 
     reason: str
     text: str
@@ -32,7 +32,7 @@ class Said(NamedTuple):
 
 
 def receipt_of(pods: Iterable[Pod]) -> Said | None:
-    """What the container that ended well wrote last, None where there is nothing of the kind."""
+    """The receipt that the successful container wrote last; None if there is none."""
     for ended in _ended(pods):
         if ended.exit_code:
             continue
@@ -47,7 +47,7 @@ def receipt_of(pods: Iterable[Pod]) -> Said | None:
 
 
 def last_words(pods: Iterable[Pod]) -> str:
-    """Why the container failed, as far as its pod tells; "" where it tells nothing."""
+    """Why the container failed, as far as its pod tells; "" if it tells nothing."""
     pods = list(pods)
     for ended in _ended(pods):
         if ended.exit_code:
@@ -61,7 +61,7 @@ def last_words(pods: Iterable[Pod]) -> str:
 
 
 def why_waiting(pods: Iterable[Pod]) -> Waiting | None:
-    """Why nothing runs although the Job is not finished; None where something does, or begins."""
+    """Why nothing runs although the Job is not finished; None if something runs or is starting."""
     pods = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
     if not pods:
         text = "it has no pod: its own Events say why (admission, quota)"
@@ -79,7 +79,7 @@ def why_waiting(pods: Iterable[Pod]) -> Waiting | None:
 
 
 def not_ended(pods: Iterable[Pod]) -> list[str]:
-    """The names of those that run, or may begin to."""
+    """The names of the pods that run or may still start."""
     return [pod.metadata.name for pod in pods if pod.status.phase not in ("Succeeded", "Failed")]
 
 
@@ -102,7 +102,7 @@ def _cleaners(pod: Pod) -> Iterator[ContainerStatus]:
 
 
 def _shown(text: str) -> str:
-    """One printable line; of a long one the end, where programs say why they end."""
+    """One printable line; a long one is cut to its end, where programs say why they failed."""
     words = " | ".join(line.strip() for line in text.splitlines() if line.strip())
     line = "".join(c if c.isprintable() else " " for c in words)
     return line if len(line) <= _LONGEST else f"…{line[1 - _LONGEST :]}"

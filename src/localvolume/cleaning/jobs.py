@@ -1,7 +1,7 @@
 """The Job that cleans one volume: its manifest, and what the Jobs that exist say of themselves.
 
-Sources: the Kubernetes API reference (batch/v1 Job); for names, labels and annotations upstream's
-Jobs, which are met when we take a node over.
+Sources: the Kubernetes API reference (batch/v1 Job); for names, labels and annotations, upstream's
+Jobs, which we meet when we take over a node.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEVICES: Final = "/dev"
 UDEV: Final = "/run/udev"
 LAST_WORDS: Final = "/termination-log"
 """Where the Job's container leaves its receipt. The default is in /dev, which is the host's here:
-the container runtime would make a file of that name on the host."""
+the container runtime would create that file on the host."""
 
 _SLOWEST_BYTES: Final = 10 << 20
 _A_DAY: Final = 86400
@@ -46,7 +46,7 @@ _LONGEST_SECONDS: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """What all cleaning Jobs of a node have in common; `sees_udev`: the agent has the host's."""
+    """What all cleaning Jobs of a node have in common; `sees_udev`: the agent sees udev's data."""
 
     namespace: str
     image: str
@@ -62,10 +62,10 @@ State = Literal["unfinished", "succeeded", "failed"]
 class CleaningJob:
     """One Job that cleans, or has cleaned, a volume of this node.
 
-    `ours`: of the form and name that this module gives; others are an older provisioner's.
-    `volume_uid` and `path` may be "" where it does not say. `state` is final once it is not
-    `unfinished`: the Job has no process any more. `reason` says why it failed. `another_nodes`:
-    only its name is of a volume of this node.
+    `ours`: it has the form and name that this module gives; others are an older provisioner's.
+    `volume_uid` and `path` may be "" if the Job does not say. `state` is final unless it is
+    `unfinished`: the Job then has no process any more. `reason` says why it failed.
+    `another_nodes`: it is another node's, and only its name is of a volume of this node.
     """
 
     name: str
@@ -81,19 +81,19 @@ class CleaningJob:
 
 
 def job_name(volume_uid: str) -> str:
-    """One per PersistentVolume object: what has the same name and another UID is another volume."""
+    """One per PersistentVolume object: an object of the same name and another UID has its own."""
     return f"{NAME_PREFIX}{volume_uid}"
 
 
 def spare_job_name(volume_uid: str) -> str:
-    """Another for the same object, that nobody can take beforehand: for where another node's Job
-    has that name. Nothing that is worked out of the node and the UID would do: others know both.
+    """Another name for the same object's Job, if another node's Job has the first. It is random, so
+    nobody can take it beforehand: others know the node and the UID.
     """
     return f"{job_name(volume_uid)}-{secrets.token_hex(6)}"
 
 
 def is_named_for(name: str, volume_uid: str) -> bool:
-    """Whether one of the two gives that name."""
+    """Whether one of the two functions above gives that name."""
     own = re.escape(job_name(volume_uid))
     return re.fullmatch(f"{own}(-[0-9a-f]{{12}})?", name) is not None
 
@@ -108,7 +108,7 @@ def read_job(job: Job) -> CleaningJob | None:
     path = meta.annotations.get(PATH_ANNOTATION, "")
     volume_name = meta.labels.get(VOLUME_LABEL, "")
     if not volume_name and not ours:
-        # So upstream names it.
+        # Upstream names its Jobs like this.
         volume_name = meta.name.removeprefix(NAME_PREFIX)
     state: State = "unfinished"
     reason = ""
@@ -157,7 +157,7 @@ def cleaning_job(
     paces: JobPaces,
     name: str = "",
 ) -> dict[str, Any]:
-    """The object to create, by its own name unless another is given. Its pod sees the disks as the
+    """The object to create, with its own name unless one is given. Its pod sees the disks as the
     agent does, and needs no API access."""
     meta = volume.metadata
     node_label = {marks.NODE_LABEL: marks.node_key(node.name)}
@@ -178,7 +178,7 @@ def cleaning_job(
             "ownerReferences": [owner],
         },
         "spec": {
-            # One attempt: the agent looks at why it failed, and says so, before the next.
+            # One attempt: the agent finds out why it failed, and says so, before the next.
             "backoffLimit": 0,
             "parallelism": 1,
             "completions": 1,
@@ -211,7 +211,7 @@ def _pod(
     if config.mount_dir != DEVICES:
         mount("dev", DEVICES, DEVICES)
     if settings.sees_udev:
-        # What udev alone knows is part of what the agent sees of a device, and must be found again.
+        # Some of what the agent knows a device by comes only from udev: the Job must find it too.
         mount("udev", UDEV, UDEV, readOnly=True)
     return {
         "restartPolicy": "Never",
@@ -223,7 +223,7 @@ def _pod(
             {
                 "name": CONTAINER,
                 "image": settings.image,
-                # The agent runs it on this very node already: nothing need be fetched.
+                # The agent runs this image on this node already: nothing needs to be pulled.
                 "imagePullPolicy": "IfNotPresent",
                 "command": ["localvolume", "clean"],
                 "args": ["--termination-log", LAST_WORDS, *map(_unexpanded, order.arguments())],
@@ -240,10 +240,10 @@ def _pod(
 
 
 def mount_name(host_dir: str, mount_dir: str) -> str:
-    """Upstream's name of the volume that holds a discovery directory."""
+    """Upstream's name for the pod's volume that holds a discovery directory."""
     return f"mount-{fnv1a_32((host_dir + mount_dir).encode()):x}"
 
 
 def _unexpanded(text: str) -> str:
-    """Kubernetes reads "$(NAME)" in arguments and variables; a doubled "$" stands for itself."""
+    """Kubernetes expands "$(NAME)" in arguments and variables; "$$" stands for a single "$"."""
     return text.replace("$", "$$")

@@ -16,10 +16,10 @@ class _Device:
 
 
 class DeviceLimits:
-    """At most so many cleanings at a time per key, first come, first served.
+    """Limits how many cleanings run at a time per key; first come, first served.
 
     The key names the disk under the volume, so that two partitions of one disk share a limit:
-    two cleanings of a rotating disk are slower than one after the other.
+    two cleanings of a rotating disk at once are slower than one after the other.
     """
 
     def __init__(self) -> None:
@@ -31,8 +31,8 @@ class DeviceLimits:
     ) -> AsyncIterator[None]:
         """Wait for a place; leaving the block (also by cancellation) gives it to the next.
 
-        `limit`: for this cleaning, instead of one: it begins while fewer than that run.
-        `running`: it runs already, somewhere else: it is counted and never waits.
+        `limit`: this cleaning may begin while fewer than that many run (default: one).
+        `running`: this cleaning runs already, elsewhere: it is counted and never waits.
         """
         limit = 1 if limit is None else max(1, limit)
         device = self._devices.setdefault(key, _Device())
@@ -43,7 +43,7 @@ class DeviceLimits:
                 await turn
             except asyncio.CancelledError:
                 if turn.done() and not turn.cancelled():
-                    device.running -= 1  # its turn came in the same moment: pass it on
+                    device.running -= 1  # its turn came at the same moment: pass it on
                 self._next(key, device)
                 raise
         else:

@@ -1,4 +1,4 @@
-"""Which way a volume is made clean: from `blockCleanerCommand` to a method, and nothing else."""
+"""How a volume is made clean: turns `blockCleanerCommand` into a method, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VolumeMode = Literal["Filesystem", "Block"]
 _SCRIPTS: Final = "/scripts/"
 # The first word by which an administrator names one of our methods: ["localvolume", "zero"].
 _OURS: Final = "localvolume"
-# More is a typing error, not a policy: a 4 TB disk takes about a day for three.
+# More is a typing error, not a policy: three passes over a 4 TB disk take about a day.
 _MOST_PASSES: Final = 100
 
 
@@ -26,8 +26,8 @@ class MethodInvalid(ValueError):
 class Method:
     """One way to clean.
 
-    `passes`: times the whole device is written, for `zero` (at least 1) and `overwrite` (passes
-    of random data, a pass of zeros follows); 0 for the others.
+    `passes`: how often the whole device is written, for `zero` (at least 1) and `overwrite` (passes
+    of random data; a pass of zeros follows); 0 for the others.
     `command`: the argument list of the administrator's own cleaner, for `command` only.
     """
 
@@ -115,7 +115,7 @@ def _ours(arguments: list[str]) -> Method:
 
 
 def _upstream(script: str, arguments: list[str]) -> Method | None:
-    """What a script of upstream's image does; like the scripts, blind to further arguments."""
+    """What a script of upstream's image does; ignores further arguments, as the scripts do."""
     match script:
         case "quick_reset.sh":
             return RESET_SIGNATURES

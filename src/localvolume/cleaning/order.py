@@ -1,7 +1,7 @@
-"""What a cleaning Job is to do, as the words of its command line, and back from them.
+"""What a cleaning Job is to do: turned into the words of its command line, and read back.
 
-`localvolume clean` takes these words. The path is not among them but in the environment, under
-upstream's names, where also an administrator's own cleaner looks for it.
+`localvolume clean` takes these words. The path is not one of them: it is in the environment, under
+upstream's names, where an administrator's own cleaner looks for it too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DEVICE = re.compile(r"[0-9]{1,10}:[0-9]{1,10}")
 class Order:
     """One volume as it was planned, and how its class wants it cleaned.
 
-    `path` is where agent and Job alike see it; `size_bytes`, `device` ("major:minor") and
+    `path` is where both agent and Job see it; `size_bytes`, `device` ("major:minor") and
     `identity` are what it must still be when the Job begins. `timeout_seconds` None: no limit.
     """
 
@@ -48,12 +48,12 @@ class Order:
         words += ["--size", str(self.size_bytes), "--identity", to_annotation(self.identity)]
         if self.timeout_seconds is not None:
             words += ["--timeout", f"{self.timeout_seconds:f}s"]
-        # Always: what follows it is the cleaner's, whatever it looks like.
+        # Always "--": what follows belongs to the cleaner, whatever it looks like.
         return [*words, "--", *(self.command or ())]
 
 
 def add_order_arguments(parser: argparse.ArgumentParser) -> None:
-    """Have a parser take what `Order.arguments` gives; argparse itself keeps what follows "--"."""
+    """Let a parser take what `Order.arguments` returns; argparse itself keeps what follows "--"."""
     add_flags(parser, *_FLAGS)
     parser.add_argument("cleaner", metavar="-- COMMAND", nargs="*", help="blockCleanerCommand")
 

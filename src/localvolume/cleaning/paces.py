@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningPaces:
-    """In seconds, but for `step_bytes`."""
+    """In seconds, except for `step_bytes`."""
 
     step: float = 180.0
     """How long a single step may take. A step aims at half a second; a disk that remaps bad sectors
@@ -17,21 +17,21 @@ class CleaningPaces:
     """How much of a device a single step writes or discards at most."""
 
     first_slice: float = 10.0
-    """How long the first call that deletes files goes on; each further one twice as long."""
+    """How long the first call that deletes files goes on; each further one takes twice as long."""
 
     progress: float = 1.0
-    """The least time between two words on the progress."""
+    """The least time between two reports of progress."""
 
     gone: float = 2.0
-    """How long what a command left running may take to end, whose process group was killed."""
+    """How long processes that a command left may take to end after their group was killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPaces:
-    """Of a Job that cleans, in seconds."""
+    """For a Job that cleans, in seconds."""
 
     starting: int = 600
-    """What a class's cleaningTimeout is lengthened by for the Job: to be scheduled and to start."""
+    """Added to a class's cleaningTimeout, as the Job must be scheduled and start first."""
 
     kept: int = 3600
-    """How long a finished Job is kept. It goes earlier, with its PersistentVolume."""
+    """How long a finished Job is kept, unless its PersistentVolume goes earlier and takes it."""

@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def current() -> int | None:
-    """The calling thread's priority as the kernel writes it, None where that is unknown."""
+    """The calling thread's priority as the kernel encodes it, None if that is unknown."""
     numbers = _SYSCALLS.get(os.uname().machine)
     if numbers is None:
         return None
@@ -36,10 +36,10 @@ def current() -> int | None:
 
 
 def at_idle(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call `fn` while the calling thread has idle priority, as upstream's scripts do by ionice.
+    """Call `fn` while the calling thread has idle priority, as upstream's scripts do with ionice.
 
-    A courtesy, not a guard: where the kernel will not have it, `fn` runs all the same. Only some
-    I/O schedulers (bfq) honour it.
+    This is a courtesy, not a guard: if the kernel refuses it, `fn` runs anyway. Only some I/O
+    schedulers (bfq) honour it.
     """
     before = current()
     if before is None:
@@ -49,5 +49,5 @@ def at_idle(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     try:
         return fn(*args, **kwargs)
     finally:
-        # Worker threads serve others next. "None" (class 0) must not carry a level.
+        # Worker threads serve other calls next. Class 0 ("none") must not carry a level.
         _libc.syscall(set_number, _WHO_PROCESS, 0, before if before >> 13 else 0)

@@ -1,4 +1,4 @@
-"""Reading back: whether what a method claims to have removed is gone, past every cache of ours."""
+"""Reads back, past every cache of ours, whether what a method claims to have removed is gone."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from localvolume.cleaning.steps import MIB, DeviceCalls, Steps
 EDGE_BYTES: Final = MIB
 SAMPLE_BYTES: Final = 64 << 10
 SAMPLES: Final = 64
-# Of any sector size in use: direct reads must begin and end on sectors.
+# A multiple of every sector size in use: direct reads must begin and end on sectors.
 _ALIGNMENT: Final = 4096
 _ZEROS: Final = bytes(EDGE_BYTES)
-# Regions read by one call of a worker, so that a slow disk misses no deadline.
+# How many regions one call of a worker reads: so few that a slow disk misses no deadline.
 _PER_CALL: Final = 8
 
 
@@ -30,14 +30,14 @@ class Region(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """So many regions were read; `dirty` is the start of the first that was not zero."""
+    """How many regions were read; `dirty` is the start of the first that was not zero."""
 
     samples: int
     dirty: int | None
 
 
 def edges(size_bytes: int) -> list[Region]:
-    """The first and the last MiB; one region where they meet."""
+    """The first and the last MiB; one region if they meet."""
     if size_bytes <= 2 * EDGE_BYTES:
         return [Region(0, size_bytes)] if size_bytes > 0 else []
     last = (size_bytes - EDGE_BYTES) // _ALIGNMENT * _ALIGNMENT
@@ -62,7 +62,7 @@ def choose_samples(size_bytes: int, count: int, chance: random.Random) -> list[R
     for part in range(count):
         low = begin + (end - begin) * part // count
         high = begin + (end - begin) * (part + 1) // count
-        # A sample may begin before its part, so that the parts' first blocks are as likely seen.
+        # A sample may begin before its part, so that the part's first blocks are as likely read.
         start = low - overlap + chance.randrange(high - low + overlap)
         start = max(begin, start // _ALIGNMENT * _ALIGNMENT)
         regions.append(Region(start, min(SAMPLE_BYTES, end - start)))
@@ -70,7 +70,7 @@ def choose_samples(size_bytes: int, count: int, chance: random.Random) -> list[R
 
 
 def behind(regions: list[Region], begin: int) -> list[Region]:
-    """What of these regions lies at byte `begin` and on."""
+    """The parts of these regions that lie at byte `begin` or after it."""
     return [
         Region(max(start, begin), start + length - max(start, begin))
         for start, length in regions
@@ -81,7 +81,7 @@ def behind(regions: list[Region], begin: int) -> list[Region]:
 async def read_back(steps: Steps, *, count: int = SAMPLES, begin: int = 0) -> Proof:
     """Read samples of the held block device from byte `begin` on.
 
-    OSError comes through: unread is not proved.
+    OSError comes through: what cannot be read is not proved.
     """
     regions = choose_samples(steps.held.size_bytes, count, random.SystemRandom())
     return await read_regions(steps, behind(regions, begin))
@@ -103,7 +103,7 @@ def _first_dirty(
     calls: DeviceCalls, fd: int, regions: list[Region], given_up: Callable[[], bool]
 ) -> int | None:
     """The start of the first region that is not all zeros; blocking."""
-    calls.set_direct(fd, True)  # else the caller has just had the cache dropped
+    calls.set_direct(fd, True)  # if refused: the caller has just flushed the cache
     try:
         with mmap.mmap(-1, 2 * EDGE_BYTES) as memory:  # page-aligned, as direct reads want it
             for region in regions:

@@ -1,4 +1,4 @@
-"""What a cleaning says of itself: progress while it runs, a receipt, or why there is none."""
+"""What a cleaning reports: progress while it runs, then a receipt or why there is none."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class CleaningRefused(CleaningFailed):
 
 
 class CleaningStopped(Exception):
-    """It was told to stop before the end: the volume is not clean; begin again later."""
+    """The cleaning was told to stop before its end: the volume is not clean; begin again later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a cleaning is. `total_bytes` is None where the end cannot be known.
+    """How far a cleaning is. `total_bytes` is None if it cannot be known.
 
     Bytes are those written or discarded, over all passes (delete-files: the size of what was
     deleted); `step` names what is being done.
@@ -60,7 +60,7 @@ class Receipt:
     directories deleted. `samples`: places read back. `result`:
 
     - `proved`: the method claims that no content is left, and reading back agreed;
-    - `done`: it went well, and what it left was not read back (an administrator's command);
+    - `done`: it succeeded, but what it left was not read back (an administrator's command);
     - `signatures-only`: no filesystem, table or superblock is recognised any more; the content
       between them is still there.
     """

@@ -1,7 +1,7 @@
 """Cleaning one volume from end to end: hold and check it, clean it, prove it, write the receipt.
 
-Each way of cleaning is imported when it is used: an agent whose volumes are all held by claims, as
-most are for weeks, carries none.
+Each way of cleaning is imported when it is used: an agent whose volumes are all held by claims,
+often for weeks, loads none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Cleaning(Protocol):
-    """As `clean`."""
+    """The signature of `clean`."""
 
     async def __call__(
         self,
@@ -53,16 +53,16 @@ async def clean(
 ) -> Receipt:
     """Clean one volume, and return what was done and how far it is proved.
 
-    `confirm` is awaited once the volume is held and checked, and nothing was touched; what it
-    raises ends the attempt. Two processes that clean one volume come here one after the other, so
-    the second learns there that the first is done.
+    `confirm` is awaited once the volume is held and checked, before anything is touched; whatever
+    it raises ends the attempt. Two processes that clean one volume reach it one after the other, so
+    there the second learns that the first is done.
     `progress` is called on the event loop, at most once a second. `stop` ends it within a second or
-    two. `timeout`: seconds for the whole, None for no limit (a large rotating disk takes days).
+    two. `timeout`: seconds for all of it, None for no limit (a large rotating disk takes days).
 
     Raises CleaningRefused when the volume is not what was planned or is in use: nothing was
     touched. Raises CleaningFailed when it is not clean, CleaningStopped after the stop. In each
-    case it is right to begin again from the start. Where a call hangs in the kernel or a command
-    cannot be killed, further attempts fail until it returns, and the volume stays held.
+    case it is right to begin again from the start. If a call hangs in the kernel or a command
+    cannot be killed, the volume stays held and further attempts fail until that has ended.
     """
     if (method.name == "delete-files") != (target.kind == "filesystem"):
         raise ValueError(f"{target.path}: {method} is no way to clean a {target.kind}")
@@ -91,7 +91,7 @@ async def clean(
 
 
 async def _check_size(steps: Steps) -> None:
-    """Raises CleaningFailed where the device is not as long as what was cleaned of it."""
+    """Raises CleaningFailed if the device's size has changed since its cleaning began."""
     size = await steps.do(steps.held.size_now)
     if size != steps.held.size_bytes:
         had = f"it had {steps.held.size_bytes} bytes when its cleaning began, and has {size} now"

@@ -1,6 +1,6 @@
 """Making a block device look blank: no filesystem, table or superblock is recognised any more.
 
-What upstream's quick_reset.sh does (mkfs and wipefs), without making a filesystem on the way. The
+Does what upstream's quick_reset.sh does (mkfs and wipefs), but makes no filesystem on the way. The
 content between the signatures stays; the receipt says so.
 """
 
@@ -24,10 +24,10 @@ async def reset_signatures(steps: Steps) -> device.Outcome:
     steps.touched = True
     note = note_bytes(held.size_bytes)
     await mark_unfinished(steps)
-    # wipefs first: it finds superblocks and copies anywhere on the device. By our own descriptor,
-    # so whatever the path has come to mean; with --force, because it otherwise insists on opening
-    # exclusively, which we already do, and spares partition tables. Our note is a swap area's, and
-    # what a real one has is in the first MiB.
+    # wipefs first: it finds superblocks and copies anywhere on the device. It uses our descriptor:
+    # the path may lead elsewhere by now. Without --force it would insist on opening exclusively,
+    # which we already do, and spare partition tables. It spares swap signatures, as our note is
+    # one; that of a real swap area lies in the first MiB.
     spared = ("--types", "noswap") if note else ()
     argv = ("wipefs", "--all", "--force", *spared, held.own_path)
     try:
@@ -52,14 +52,14 @@ async def reset_signatures(steps: Steps) -> device.Outcome:
 
 
 async def refuse_recognised(steps: Steps) -> None:
-    """Raises CleaningFailed where libblkid recognises anything on the held device."""
+    """Raises CleaningFailed if libblkid recognises anything on the held device."""
     left = await signature(steps)
     if left is not None:
         raise steps.failed(f"still recognised as {left.type}")
 
 
 async def signature(steps: Steps) -> blockdev.Signature | None:
-    """What libblkid recognises on the held device. Raises CleaningFailed where nobody can tell."""
+    """What libblkid recognises on the held device. Raises CleaningFailed if nobody can tell."""
     try:
         return await blockdev.read_signature(steps.held.own_path)
     except (OSError, blockdev.SignatureUnknown, CommandMissing, CommandTimedOut) as error:

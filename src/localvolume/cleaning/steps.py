@@ -1,4 +1,4 @@
-"""A cleaning is many short calls: each with a deadline, and a way out between them."""
+"""Runs a cleaning as many short calls: each has a deadline, and a stop takes effect in between."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Ts = TypeVarTuple("Ts")
 
 MIB: Final = 1 << 20
 
-# Seconds that a stop waits for the step that runs.
+# How many seconds a stop waits for the running step.
 _STOP_GRACE: Final = 1.0
 _GONE = frozenset({errno.ENODEV, errno.ENXIO, errno.ENOMEDIUM})
 
@@ -44,10 +44,10 @@ class DeviceCalls:
 
 @dataclass(eq=False)
 class Pace:
-    """The size of the next step: so that it takes about half a second, whatever the disk.
+    """The size of the next step, such that it takes about half a second on any disk.
 
-    Short enough to stop soon, long enough that calls cost nothing. Sizes are powers of two in
-    bytes, hence multiples of any sector size and of usual discard granularities.
+    That is short enough to stop soon, and long enough that calls cost nothing. Sizes are powers of
+    two in bytes, so they are multiples of any sector size and of usual discard granularities.
     """
 
     size: int = 64 * MIB
@@ -109,15 +109,15 @@ class Steps:
         return self._timeout - (time.monotonic() - self.began)
 
     def failed(self, what: str) -> CleaningFailed:
-        """The error to raise, with where and in which step."""
+        """The error to raise; it says for which path and in which step."""
         return CleaningFailed(f"{self.held.target.path}: {self.name}: {what}", touched=self.touched)
 
     async def do(self, fn: Callable[[*Ts], R], *args: *Ts, seconds: float | None = None) -> R:
         """Run `fn` in a worker while the volume is held open; OSError comes through.
 
-        `seconds` is its deadline, that of a step where nothing is said.
-        Raises CleaningStopped soon after the stop, even when the call has not returned: it is left
-        behind, and holds the volume until it does. Raises CleaningFailed when the device hangs.
+        `seconds` is its deadline (default: that of a step).
+        Raises CleaningStopped soon after the stop, even if the call has not returned: the call is
+        left behind, and holds the volume until it does. Raises CleaningFailed if the device hangs.
         """
         self.check()
         if seconds is None:
@@ -144,11 +144,11 @@ class Steps:
 
     async def refuse_others_until(self, ended: Callable[[], None]) -> None:
         """Have every further call for this volume refused until `ended` returns, in a thread."""
-        with contextlib.suppress(Hung):  # which is what it does from now on
+        with contextlib.suppress(Hung):  # expected: the call hangs until `ended` returns
             await self._workers.call(self._key, 0.01, ended)
 
     def report(self) -> None:
-        """Tell the progress, unless that was just done."""
+        """Report the progress, unless that was just done."""
         now = time.monotonic()
         if now - self._reported >= self.paces.progress:
             self._reported = now
@@ -161,7 +161,7 @@ class Steps:
     async def sweep(self, pace: Pace, step: Callable[[int, int, int], None], *, begin: int) -> None:
         """Call `step(fd, start, length)` over the device from byte `begin` on.
 
-        What lies before it counts as done. From the first MiB on, the steps begin on whole MiB.
+        What lies before `begin` counts as done. From the first MiB on, steps begin on whole MiB.
         OSError comes through.
         """
         size = self.held.size_bytes
@@ -179,7 +179,7 @@ class Steps:
         *,
         unit: int = 1,
     ) -> None:
-        """The same from byte `start` to `end`, each step but the last of whole `unit`s of bytes."""
+        """The same from byte `start` to `end`; each step but the last is a multiple of `unit`."""
         while start < end:
             full = min(pace.size, self.paces.step_bytes)
             full = max(full // unit, 1) * unit
@@ -202,8 +202,8 @@ class Steps:
         try:
             await self._workers.call(self._key, self.paces.step, self.held.close)
         except Hung:
-            # A call that is still stuck closes it at last; a thread, in case nothing is stuck there
-            # but the closing itself would block the loop.
+            # A call that is still stuck closes the volume when it returns. The thread is for the
+            # case that no call is stuck, but the closing itself would block the loop.
             threading.Thread(target=self._close_late, daemon=True).start()
 
     def _close_late(self) -> None:
@@ -212,6 +212,6 @@ class Steps:
 
 
 def _seen(call: asyncio.Future[R]) -> None:
-    """A call left behind may still fail: that is known, and nobody's concern any more."""
+    """Takes the exception of a call left behind, so that asyncio does not log it: nobody waits."""
     if not call.cancelled():
         call.exception()

@@ -1,4 +1,4 @@
-"""A program as one step of a cleaning: ended by the stop, known to be gone before a retry."""
+"""Runs a program as one step of a cleaning: the stop ends it, and it is gone before a retry."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ async def run_command(
 ) -> Finished:
     """Run it to its end, within the time left for the cleaning; raises as host.commands does.
 
-    Raises CleaningStopped after the stop, when the program was told to end. However it ended: as
-    long as any process it started lives on, further cleanings of this volume are refused, as it may
-    still write; and where nothing else is raised, CleaningFailed says so.
+    Raises CleaningStopped after the stop, once the program was told to end. However it ended: while
+    any process it started lives on, that may still write. So further cleanings of this volume are
+    refused, and CleaningFailed says so if nothing else is raised.
     """
     steps.check()
     left = steps.seconds_left()
     if left is not None:
         timeout = left if timeout is None else min(timeout, left)
-    # Every descendant inherits one end: the other reports the end of file when the last of them is
+    # Every descendant inherits one end. The other end reports end of file when the last of them is
     # gone, even one that left the process group.
     alive, theirs = os.pipe()
-    # The same for other agents, also after us: the lock is theirs as long as they live.
+    # This keeps other agents out, even after we end: descendants hold the lock while they live.
     pass_fds = (*pass_fds, steps.held.lock_fd, theirs)
     try:
         finished = await _run_or_stop(
@@ -71,12 +71,12 @@ async def _run_or_stop(steps: Steps, command: Coroutine[None, None, Finished]) -
 
 
 async def _ended(alive: int, seconds: float) -> bool:
-    """Whether the other end of the pipe is closed everywhere, within so many seconds."""
+    """Whether the other end of the pipe is closed everywhere within that many seconds."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 
     def look() -> None:
-        # A program may write to any descriptor it finds.
+        # Ignores data: a program may write to any descriptor it finds.
         if not os.read(alive, 4096):
             ended.set()
 

@@ -1,14 +1,14 @@
-"""What is to be cleaned, and the descriptor that holds it: checked on it, destroyed through it.
+"""What is to be cleaned, and the descriptor that holds it, for all checks and destructive calls.
 
 A path is only a name: between the plan and the cleaning it may come to mean another disk, or the
-directory below a filesystem that was unmounted. So the thing is opened once, everything that was
+directory below a filesystem that was unmounted. So the volume is opened once, everything that was
 planned is checked on the descriptor, and every destructive call goes through that descriptor.
 
-A block device is opened with O_EXCL and stays open so while our own methods work: the kernel then
-refuses mounts, mkfs, device mapper and md. The commands we run ourselves are handed this very
-descriptor. An administrator's command opens the path itself, and under O_EXCL its mkfs or wipefs
-would fail with EBUSY: for that one alone `Held.loosen` trades the exclusive descriptor, once it has
-shown that nobody uses the device, for a plain one.
+A block device is opened with O_EXCL and stays open like that while our own methods work: the kernel
+then refuses mounts, mkfs, device mapper and md. Commands of our own are handed this descriptor. An
+administrator's command opens the path itself, and under O_EXCL its mkfs or wipefs would fail with
+EBUSY. Only for such a command, `Held.loosen` replaces the exclusive descriptor by a plain one, once
+it has shown that nobody uses the device.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ R = TypeVar("R")
 
 
 def _nothing_more() -> None:
-    """The default recheck: the identity says it all."""
+    """The default recheck does nothing: the identity is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,16 @@ class Target:
 
     `path`: the container path, absolute; a block device may be reached by symbolic links, a
     filesystem's mount point may not.
-    `device`: `major:minor`; of a block device itself, of a filesystem as the mount table or
-    `stat` has it (they differ on btrfs).
+    `device`: `major:minor` of the block device, or of the filesystem as the mount table or `stat`
+    has it (they differ on btrfs).
     `mount_id`: of the mount at `path`, for a filesystem; the kernel reuses these numbers, so it
     counts only together with the identity.
-    `identity`: what was recorded when the volume was published (volumes.identity); None only where
-    `recheck` proves it in another way.
+    `identity`: what was recorded when the volume was published (volumes.identity); None only if
+    `recheck` proves in another way which volume it is.
     `recheck`: called once more after all our own checks, from a worker thread, with the volume
     open; raises CleaningRefused to leave the volume alone.
 
-    Raises ValueError where something is missing without which nothing can be checked.
+    Raises ValueError if something is missing that the checks need.
     """
 
     kind: VolumeKind
@@ -96,26 +96,26 @@ class Held:
         #: Bytes of a block device; 0 for a filesystem.
         self.size_bytes = 0
         #: Holds the lock of a block device (host.locks); -1 for a filesystem, where `fd` has it.
-        #: A program that works on the device is to inherit it.
+        #: A program that works on the device must inherit it.
         self.lock_fd = -1
         self._users = Users(self._close)
 
     @property
     def own_path(self) -> str:
-        """A path that leads to the open volume itself, whatever its name has come to mean.
+        """A path to the open volume itself, for us and programs we start.
 
-        For us and for programs we start.
+        It stays right even if the volume's own path leads elsewhere by now.
         """
         inside = "/." if self.target.kind == "filesystem" else ""
         return f"/proc/{os.getpid()}/fd/{self.fd}{inside}"
 
     @property
     def closing(self) -> bool:
-        """Whether nobody waits for the result any more: a long call in a thread should end."""
+        """Whether nobody waits for the result any more: then a long call in a thread should end."""
         return self._users.given_up
 
     def use(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call `fn`, with the descriptor sure to stay open meanwhile."""
+        """Call `fn`; the descriptor stays open meanwhile. Raises CleaningRefused if given up."""
         if not self._users.enter():
             raise CleaningRefused(f"{self.target.path}: given up before it began")
         try:
@@ -135,7 +135,7 @@ class Held:
             raise CleaningRefused(f"{self.target.path}: {error.strerror or error}") from error
 
     def loosen(self) -> None:
-        """Let others open the device exclusively from now on; it stays open and pinned."""
+        """Let others open the device exclusively from now on; we keep it open and pinned."""
         plain = os.open(self.own_path, os.O_RDONLY | os.O_CLOEXEC)
         self.fd, exclusive = plain, self.fd
         os.close(exclusive)
@@ -155,7 +155,7 @@ class Held:
         return size_bytes(self.fd)
 
     def close(self) -> None:
-        """Give it up, at once or when the last call returns. May block while the kernel flushes."""
+        """Close it, now or when the last call returns. May block while the kernel flushes."""
         self._users.give_up()
 
     def _close(self) -> None:
@@ -216,7 +216,7 @@ class Held:
 
 
 def _is_mount_root(fd: int, mount_id: int) -> bool:
-    """Whether a directory is the root of its mount: its parent then lies in another one."""
+    """Whether a directory is the root of its mount: then its parent lies in another mount."""
     with closed_after(
         os.open("..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
     ) as parent:

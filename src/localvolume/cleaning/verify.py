@@ -1,7 +1,7 @@
-"""Looking for ourselves whether a volume is clean that somebody else says to have cleaned.
+"""Checks for ourselves that a volume is clean when somebody else says to have cleaned it.
 
-A Job's success is the word of a program that ran elsewhere. Before its volume is offered again, we
-hold it as a cleaning would and read what the method claims to have left.
+A Job's success is only the word of a program that ran elsewhere. Before its volume is offered
+again, we hold it as a cleaning would, and read what the method claims to have left.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ async def verify(
     stop: asyncio.Event,
     paces: CleaningPaces | None = None,
 ) -> None:
-    """Return where the volume looks as this method leaves it; nothing is written.
+    """Return if the volume looks as this method leaves it; nothing is written.
 
-    Raises CleaningRefused where it is not the volume that was planned or is in use (also by
-    another cleaning), CleaningFailed where it is not clean, CleaningStopped after the stop.
+    Raises CleaningRefused if it is not the volume that was planned or is in use (also by another
+    cleaning), CleaningFailed if it is not clean, CleaningStopped after the stop.
     """
     steps = Steps(target, workers, lambda _: None, stop, None, paces)
     try:
         await steps.open()
         steps.name = "looking whether it is clean"
-        # Whatever was destroyed was destroyed before: it must be cleaned anew.
+        # The Job may have destroyed data already: what is not clean must be cleaned again.
         steps.touched = True
         try:
             if target.kind == "filesystem":
@@ -69,7 +69,7 @@ async def _no_signature(steps: Steps, method: Method) -> None:
     if method.name == "reset-signatures":
         await refuse_recognised(steps)
         return
-    # An administrator's cleaner may leave what it likes, but not the note that we began before it.
+    # An administrator's cleaner may leave anything but the note of an earlier cleaning of ours.
     note = await signature(steps)
     if note is not None and note.label == LABEL:
         raise steps.failed("it bears the note of a cleaning that did not end")

@@ -1,8 +1,8 @@
 """Does one action of a plan: writes to the API server and to disks, and decides nothing.
 
-Whatever an action relies on is asked again at the moment of acting: of the API server by
-preconditions (UID and resourceVersion), of the disk by reading it anew. Where the answer differs,
-nothing is done and the whole is planned again.
+Whatever an action relies on is checked again at the moment of acting: at the API server by
+preconditions (UID and resourceVersion), on the disk by reading it again. If the answer differs,
+nothing is done and everything is planned again.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ CLEANERS = 16
 """How many volumes, on as many disks, may be cleaned at the same moment."""
 
 PROGRESS_SECONDS = 30.0
-"""How often a long cleaning says in the log how far it is."""
+"""How often a long cleaning logs its progress."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Acts:
     """The actions, one method each; `saw(volume)` is told what the API server returned.
 
-    `class_now` gives a class as the configuration has it that is in force now, if it does.
+    `class_now` returns a class as the configuration in force now has it, or None.
     """
 
     client: Client
@@ -99,16 +99,16 @@ class Acts:
         self._confirm = Confirm(self.client, self.survey, self.workers, self.saw)
         self._record = RecordWriter(self.records, self.survey, self.workers, self.paces)
         self.cleaners = Workers(limit=CLEANERS)
-        """Deleting takes a thread for minutes: discovery must not wait for one."""
+        """Deleting occupies a thread for minutes: discovery must not wait for one."""
         self._limits = DeviceLimits()
         self.stops = Stops()
-        """Of cleanings: what stops between two of its steps is begun anew later, if it is wanted
-        still."""
+        """Stops cleanings, each between two of its steps; one that is still wanted begins again
+        later."""
         self._clean_target = self.clean
 
     @cached_property
     def _by_job(self) -> JobCleaner:
-        # Imported when something is cleaned: an agent that idles need not carry it.
+        # Imported when something is cleaned: an idle agent need not load it.
         from localvolume.static.jobs.cleaning import JobCleaner
 
         return JobCleaner(
@@ -128,7 +128,7 @@ class Acts:
             case Ask():
                 await self._ask(action.name)
             case Adopt():
-                # Forgotten first: where the patch is refused, the object is looked at anew.
+                # Forget it first: if the patch is refused, the object is looked up again.
                 self.asked.forget(action.volume.metadata.name)
                 patch = adoption(action.volume, around.node.name, action.identity)
                 await self._patch(action.volume, patch)
@@ -198,12 +198,12 @@ class Acts:
     async def _only_one_offers(
         self, created: PersistentVolume, entry: Entry, around: Surroundings
     ) -> None:
-        """Another node may have offered the same disk at the same moment: ours is taken back then.
+        """Take our offer back if another node has offered the same disk at the same moment.
 
-        Both look after they have written, so one of the two at least sees the other; where both
-        do, both try again, at moments of their own. What a claim has got meanwhile stays: it is
-        not cleaned while the other is there. Raises Superseded where ours was taken back, and the
-        errors of kube.errors.
+        Both look after they have written, so at least one sees the other. If both do, both try
+        again, each at its own time. An object that a claim has got meanwhile stays: its volume is
+        not cleaned while the other object is there. Raises Superseded if there is another offer,
+        and the errors of kube.errors.
         """
         why = await self._confirm.on_a_disk_of_others(entry, around.node)
         if why is None:
@@ -252,7 +252,7 @@ class Acts:
             raise
         await self._record.end(volume, await self._confirm.still(action.entry, offered=True))
         self.events.event(ObjectRef.of_volume(volume.metadata), "Normal", "VolumeCleaned", said)
-        # A Job that began only now would find what is then the next tenant's.
+        # A Job that began only after this would find the next tenant's data.
         await self._confirm.let_go_once_clean(volume, self._by_job.check_none_is_left)
         size = bytes_of(volume.spec.capacity.get("storage", "")) or 0
         self.metrics.deleted.labels(mode, by).inc()
@@ -318,7 +318,7 @@ class Acts:
         async def still_wanted() -> None:
             await still_unknown()
             await self._confirm.named_by_none(action.entry, around.node)
-            # At the very last: it may have waited for hours, and this word can be taken back.
+            # Checked last: cleaning may have waited for hours, and the class may have changed.
             if self.class_now(action.entry.class_name) != config:
                 raise Superseded(f"the class {action.entry.class_name} is not what it was any more")
 
@@ -339,10 +339,10 @@ class Acts:
         confirm: Callable[[], Awaitable[object]],
         name: str = "",
     ) -> Receipt:
-        """Clean the entry's volume, one after the other on each disk; the receipt is logged.
+        """Clean the entry's volume, when its turn at the disk has come, and log the receipt.
 
-        `confirm` asks the API server once more, with the volume locked against other agents, and
-        then its record is read once more. Without an object, `name` is the one that it will have.
+        `confirm` asks the API server once more while the volume is locked against other agents;
+        then the record is read once more. Without an object, `name` is the name that it will have.
         """
         name = volume.metadata.name if volume else name
         log_about = _log_about(name, planned)
@@ -373,10 +373,10 @@ class Acts:
     async def _in_turn(
         self, name: str, entry: Entry, around: Surroundings, *, running: bool = False
     ) -> AsyncIterator[None]:
-        """Wait for a place at the entry's disk, and count what comes of the cleaning.
+        """Wait for a turn at the entry's disk, and count how the cleaning ends.
 
-        Waiting may take hours: what is to be cleaned must be read anew after it. Raises Superseded
-        where its class is not what it was any more: another way of cleaning may be wanted.
+        Waiting may take hours: read again afterwards what is to be cleaned. Raises Superseded if
+        the class has changed meanwhile: another way of cleaning may be wanted.
         """
         disk = await self._confirm.disk_of(entry)
         config = around.classes[entry.class_name].config
@@ -412,9 +412,9 @@ class Acts:
 
 
 def cleaning_method(entry: Entry, mode: str, around: Surroundings) -> Method:
-    """How the entry's class wants it cleaned, which was offered in that mode.
+    """How its class wants the entry cleaned, if it was offered in that mode.
 
-    Raises CleaningFailed where the class names no way.
+    Raises CleaningFailed if the class names no way.
     """
     try:
         return method_for(entry, mode, around.classes[entry.class_name].config)
@@ -427,7 +427,7 @@ def _log_about(name: str, entry: Entry) -> dict[str, Any]:
 
 
 def log_fields(action: Action) -> dict[str, str]:
-    """What a log record about an action says of it, as fields."""
+    """The fields of a log record about an action."""
     about = {"path": action.key, "reason": action.reason}
     volume, entry = getattr(action, "volume", None), getattr(action, "entry", None)
     if volume is None and entry is not None:
@@ -438,7 +438,7 @@ def log_fields(action: Action) -> dict[str, str]:
 
 
 def adoption(volume: PersistentVolume, node_name: str, identity: Identity | None) -> MergePatch:
-    """Our label, finalizer and, where given, identity; every other field stays as it is."""
+    """Adds our label, finalizer and, if given, identity; every other field stays as it is."""
     changes: dict[str, Any] = {"labels": {marks.NODE_LABEL: marks.node_key(node_name)}}
     if identity is not None:
         changes["annotations"] = {marks.IDENTITY_ANNOTATION: to_annotation(identity)}
@@ -449,10 +449,10 @@ def adoption(volume: PersistentVolume, node_name: str, identity: Identity | None
 
 
 def recorded(volume: PersistentVolume, generation: str) -> MergePatch:
-    """Which hand-over of the volume the object is, by the volume's record."""
+    """Notes on the object the generation that the volume's record has."""
     return bound_to(volume, annotations={marks.GENERATION_ANNOTATION: generation})
 
 
 def claimed(volume: PersistentVolume) -> MergePatch:
-    """The note that a claim holds the volume: it outlives the claim and an emptied claimRef."""
+    """Notes that a claim holds the volume: the note outlives the claim and an emptied claimRef."""
     return bound_to(volume, annotations={marks.CLAIMED_ANNOTATION: claim_of(volume)})

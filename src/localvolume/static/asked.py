@@ -1,4 +1,4 @@
-"""What a live look at PersistentVolumes outside our label found: remembered for a minute only."""
+"""Remembers, for a minute only, what a live look at PersistentVolumes without our label found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEEP_SECONDS = 60.0
 
 
 class Asked:
-    """Answers by name; None where there was no such object. Only names are decided by them."""
+    """Answers by name; None if there was no such object. They decide only about names."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -25,7 +25,7 @@ class Asked:
         self._answers.pop(name, None)
 
     def named(self, host_path: str, why: str) -> None:
-        """What is at that path may be somebody's already, for this reason."""
+        """Remember why what is at that path may be somebody's already."""
         self._named[host_path] = (self._clock(), why)
 
     def clear(self) -> None:
@@ -39,7 +39,7 @@ class Asked:
         return {name: volume for name, (_, volume) in self._answers.items()}
 
     def fresh_named(self) -> dict[str, str]:
-        """The same of what may be somebody's, by its path on the host."""
+        """The same for what may be somebody's, by its path on the host."""
         oldest = self._clock() - KEEP_SECONDS
         self._named = {path: kept for path, kept in self._named.items() if kept[0] >= oldest}
         return {path: why for path, (_, why) in self._named.items()}

@@ -1,4 +1,4 @@
-"""Has the actions of a plan done, one path at a time, and says what fails or is held: each once."""
+"""Runs the actions of a plan, one at a time for each path, and says once what fails or is held."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Executor:
             failed=self._tell_failed,
             ended=self._ended,
             backoff=lambda: Backoff(self.paces.first_wait, self.paces.longest_wait, spread=0.5),
-            # A task that waits costs 5 kB, and the client has no more requests in flight.
+            # A waiting task costs 5 kB, and the client allows no more requests in flight.
             at_a_time=self.paces.publishers,
             counted=lambda planned: planned.only_publishes,
             queued=True,
@@ -69,11 +69,11 @@ class Executor:
 
     @property
     def busy(self) -> Collection[str]:
-        """The keys at which something is under way or waits for its turn."""
+        """The keys for which something is under way or waits for its turn."""
         return self._runner.busy
 
     def begin(self, actions: Sequence[Action], around: Surroundings) -> None:
-        """Start what is to be done, say what is held; actions are sorted by key."""
+        """Start what is to be done and say what is held; `actions` are sorted by key."""
         keys = set()
         for key, group in groupby(actions, key=lambda action: action.key):
             keys.add(key)
@@ -93,19 +93,19 @@ class Executor:
         self._runner.forget_but(keys)
 
     def forget_waiting(self) -> None:
-        """What was not begun yet was planned with a configuration that counts no longer."""
+        """Drop what has not begun: it was planned with a configuration that is not in force now."""
         self._runner.forget_waiting()
 
     def objects_changed(self, volumes: Mapping[str, PersistentVolume]) -> None:
-        """The objects, by name, are these now: a cleaning that one does not want any more stops."""
+        """Stop the cleanings that the objects, as they are now (by name), do not want any more."""
         self.acts.stops.look(volumes)
 
     def say_again(self) -> None:
-        """Events expire after an hour: what is still held is said anew."""
+        """Say again what is still held: Events expire after an hour."""
         self._said.clear()
 
     async def stop(self) -> None:
-        """Let acts under way come to a stop; a cleaning stops between two of its steps."""
+        """Stop the acts under way and wait for them; a cleaning stops between two of its steps."""
         self.acts.stops.end()
         await self._runner.stop()
         self.acts.cleaners.close()
@@ -124,7 +124,7 @@ class Executor:
     def _tell_failed(
         self, key: str, planned: _Planned, error: Exception, failing: Failing
     ) -> float:
-        """Say what failed; after how many seconds it is tried again."""
+        """Say what failed; returns after how many seconds it is tried again."""
         actions = planned.actions
         match error:
             case Superseded() | LookAgain() | NotThere():
@@ -153,7 +153,7 @@ class Executor:
     def _failed(
         self, key: str, actions: Sequence[Action], error: CleaningFailed, wait: float
     ) -> None:
-        # Without the time: Events that say the same are counted as one.
+        # The text leaves out the time: Events that say the same are counted as one.
         text = f"cleaning failed, it is tried again: {error.reason}"
         fields = log_fields(actions[-1]) | {"reason": error.reason}
         log.error(
@@ -178,7 +178,7 @@ class Executor:
 
     def _say(self, action: Hold, around: Surroundings) -> None:
         said = self._said.get(action.key)
-        # What is read once more is most often what it was.
+        # An entry that is read once more is most often what it was before.
         if said == action.reason or (said and action.code == "reading"):
             return
         self._said[action.key] = action.reason

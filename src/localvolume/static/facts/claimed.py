@@ -1,7 +1,7 @@
 """Whether a device of a discovery directory is a volume that was made for a claim.
 
-Such a volume is its claim's, whatever path leads to its device: a link, a directory of udev's. What
-an administrator made in the same volume group has no tag of ours, and may well be offered.
+Such a volume belongs to its claim, whatever path leads to its device: a link, a directory of
+udev's. What an administrator made in the same volume group has no tag of ours and may be offered.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from localvolume.volumes.lvtags import PREFIX
 
 
 def made_for_claims(device: str, groups: Sequence[LvmConfig], run: Run) -> str:
-    """Which volume of ours the device ("major:minor") is, or is made of; "" where it is none.
+    """Which volume of ours the device ("major:minor") is, or is made of; "" if there is none.
 
-    `groups` are those in which volumes are made; LVM is asked only about what is in one of them.
+    Volumes are made for claims in these `groups`; LVM is asked only about what is in one of them.
     Blocks. Raises LvmFailed, BadReport, OSError: then nobody knows.
     """
     for uuid, group in logical_volumes_below(base_of(device)).items():

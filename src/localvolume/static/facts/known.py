@@ -14,7 +14,7 @@ from localvolume.volumes.record import Unreadable
 
 @dataclass(slots=True)
 class Changes:
-    """What the kernel told of since the last look; entries it does not concern need no reading.
+    """What the kernel has reported since the last look; other entries need not be read again.
 
     `paths` are entries that were made, removed or renamed, and whole discovery directories;
     `devices` are block devices ("major:minor") that came, went or changed; `host` says that
@@ -27,20 +27,20 @@ class Changes:
     devices: set[str] = field(default_factory=set)
 
     def add(self, others: Changes) -> None:
-        """What these others told of, too."""
+        """Add what these others report."""
         self.host |= others.host
         self.everything |= others.everything
         self.paths |= others.paths
         self.devices |= others.devices
 
     def concern(self, entry: Entry) -> bool:
-        """Whether the entry must be read anew on their account."""
+        """Whether the entry must be read again because of these changes."""
         return (
             self.everything
             or entry.path in self.paths
             or os.path.dirname(entry.path) in self.paths
             or entry.device in self.devices
-            # What leads nowhere now may lead to that device: a link, or a node without a medium.
+            # What led nowhere may lead to that device now: a link, or a node without a medium.
             or (bool(self.devices) and entry.problem is not None)
         )
 
@@ -57,7 +57,7 @@ class Known:
 
     @property
     def untold(self) -> bool:
-        """Whether nobody could tell what the entry is, or what lies in it."""
+        """Whether it could not be told what the entry is, or what lies in it."""
         problem, content = self.entry.problem, self.entry.content
         if problem is not None:
             return problem.code == "unknown"
@@ -68,7 +68,7 @@ class Known:
     ) -> bool:
         """Whether what was read still holds: the same mount, untouched, and nothing left open.
 
-        What is not usable or not offered holds for so long only.
+        If the entry is not usable, or neither offered nor empty, it holds for `stale_seconds` only.
         """
         if self.outdated or self.mount != mount or changes.concern(self.entry):
             return False

@@ -35,8 +35,8 @@ BEING_CLEANED = Content("busy", "another process is cleaning it")
 def probe(entry: Entry, mount: Mount | None, *, offered: bool) -> Entry:
     """The entry with everything that can be read of it; `mount` is what is mounted on its path.
 
-    What lies in it is looked at only where no PersistentVolume offers it: the data of a tenant is
-    none of our business. Never raises OSError: what cannot be read is a `Problem`.
+    What lies in it is looked at only if no PersistentVolume offers it: a tenant's data is none of
+    our business. Never raises OSError: what cannot be read is a `Problem`.
     """
     try:
         kind = classify(entry.path)
@@ -62,7 +62,7 @@ def _problem(entry: Entry, code: str, text: str) -> Entry:
 def _directory(entry: Entry, mount: Mount | None, offered: bool) -> Entry:
     if mount is None:
         return _problem(entry, "gone", f"{entry.path} is not a valid mount point")
-    # The table may be older than the removal, of which the kernel does not tell.
+    # The table may be older than the removal, which the kernel does not report.
     if mount.root.endswith("//deleted") or os.stat(entry.path).st_nlink == 0:
         return _problem(entry, "unknown", "the directory mounted here has been removed")
     filesystem = probe_filesystem(entry.path, mount)
@@ -102,9 +102,9 @@ def _block(entry: Entry, offered: bool) -> Entry:
 
 
 def _use_of(path: str, device: BlockDevice) -> Content:
-    """Whether something uses the device, or it reads as nothing.
+    """Whether something uses the device, or data is found on it.
 
-    Its signature is read by a command of its own.
+    Its signature is read separately, by a command.
     """
     users = [*(f"partition {name}" for name in device.partitions), *device.holders]
     if users:

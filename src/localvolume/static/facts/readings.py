@@ -1,7 +1,7 @@
 """Entries that no PersistentVolume offers, each read by a task of its own.
 
-A disk that is dead or slow is waited for by its own task alone: the look that found it goes on,
-and the next one is asked for once the reading has ended.
+Only its own task waits for a dead or slow disk: the look that found it goes on, and another look
+is asked for once the reading has ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from localvolume.static.facts.known import Changes, Known
 from localvolume.static.model import Entry
 
 MOST = 64
-"""How many entries are read at the same time at most, those included that do not answer."""
+"""How many entries are read at the same time at most, including those that do not answer."""
 
 Key = tuple[str, str]
 """An entry's class and name."""
@@ -28,14 +28,14 @@ class _Reading:
     mount: Mount | None
     task: asyncio.Task[Known]
     changes: Changes = field(default_factory=lambda: Changes(host=False))
-    """What has happened since it began: what it finds may be from before that."""
+    """What has happened since the task began: what it finds may be older."""
 
 
 class Readings:
-    """At most one for each entry, and what they have found.
+    """At most one reading for each entry, and what the readings have found.
 
-    `patience` is how long, in seconds, a look waits for one (None: until it ends), `ended` is told
-    of the end of one that was not waited for.
+    `patience` is how long, in seconds, a look waits for a reading (None: until it ends); `ended` is
+    called when one ends that was not waited for.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class Readings:
         self._patience = patience
         self._ended = ended
         self._under_way: dict[Key, _Reading] = {}
-        """Those that have ended, too, until they are taken."""
+        """Includes those that have ended, until they are taken."""
         self._unanswered = 0
 
     async def wait_for(self, entry: Entry, mount: Mount | None) -> None:
-        """Have the entry read, unless it is being read or too many are; wait a while for it.
+        """Start to read the entry, unless it is being read or too many are; wait a while for it.
 
         `mount` is what is mounted on its path.
         """
@@ -73,18 +73,18 @@ class Readings:
             task.add_done_callback(lambda _: self._ended())
 
     def changed(self, changes: Changes) -> None:
-        """The kernel told of this, while they are under way."""
+        """Note what the kernel has reported while readings are under way."""
         for reading in self._under_way.values():
             reading.changes.add(changes)
 
     def outdate(self, path: str | None = None) -> None:
-        """What a reading of the entry at this path (None: of any) finds does not count."""
+        """Let nothing count that a reading of the entry at this path (None: of any) will find."""
         for reading in self._under_way.values():
             if path in (None, reading.path):
                 reading.changes.everything = True
 
     def take(self) -> Mapping[Key, Known]:
-        """What those have found that have ended since; `outdated` where that may not hold."""
+        """What the readings that have ended found; `outdated` is set if that may not hold."""
         over = {key: one for key, one in self._under_way.items() if one.task.done()}
         found = {}
         for key, reading in over.items():
@@ -95,7 +95,7 @@ class Readings:
         return found
 
     async def stop(self) -> None:
-        """Let go of all of them, and wait for the commands that they run to be ended."""
+        """Cancel all readings, and wait until the commands that they run have ended."""
         tasks = [reading.task for reading in self._under_way.values()]
         for task in tasks:
             task.cancel()

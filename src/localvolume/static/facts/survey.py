@@ -1,7 +1,7 @@
-"""What is there: the entries of the discovery directories, read anew only where something changed.
+"""What is there: the entries of the discovery directories, read again only if something changed.
 
-A mount that is still the same mount need not be read again, so a pass over a thousand quiet
-volumes costs two reads of the kernel's tables and a thousand comparisons.
+A mount that is still the same mount need not be read again, so a look at a thousand quiet volumes
+costs two reads of the kernel's tables and a thousand comparisons.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ POD_MOUNTS = "/volumes/kubernetes.io~local-volume/"
 
 
 class PodsUnseen(Exception):
-    """Nobody can tell whether a pod has the volume mounted: nothing of it may be destroyed."""
+    """Nobody can tell whether a pod has the volume mounted: nothing on it may be destroyed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """One look at the discovery directories; `problems` are classes that could not be listed.
 
-    `pods_unseen` says why nobody can tell what pods have mounted, None where that is seen.
+    `pods_unseen` says why nobody can tell what pods have mounted; None if that is seen.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -72,10 +72,10 @@ class Found:
 class Survey:
     """The discovery directories of the configured classes, with what is known of their entries.
 
-    `kubelet_directory` is where the mounts of pods are, None where no kubelet has any. Without
-    `records` nothing is said of those. `readers` are the threads that read what is not offered: a
-    disk that nobody knows yet takes none from the others. `look_again` is told when something is
-    known that the last look did not wait for; without it, each look waits for all.
+    `kubelet_directory` is where the mounts of pods are, None if no kubelet has any. Without
+    `records`, none are read. `readers` are the threads that read what is not offered, so that an
+    unknown disk takes no thread from the others. `look_again` is called when something is known
+    that the last look did not wait for; without it, each look waits for all readings.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Survey:
         self._groups: Sequence[LvmConfig] = ()
         self._names: dict[str, list[str]] = {}
         self._inodes: dict[str, _Inode] = {}
-        """Which directory it was that was listed, by the class's name."""
+        """Which directory was listed, by the class's name."""
         self._problems: dict[str, str] = {}
         self._table = MountTable([])
         self._snapshot: MountSnapshot | None = None
@@ -119,12 +119,12 @@ class Survey:
         changes: Changes,
         groups: Sequence[LvmConfig] = (),
     ) -> Found:
-        """All entries of these classes, those read anew that may have changed.
+        """All entries of these classes; those that may have changed are read again.
 
         What was made for a claim in one of these volume groups is no usable entry.
 
-        `offered` holds the host paths of the PersistentVolumes there are: an entry that lost its
-        PersistentVolume is read anew, with what lies in it.
+        `offered` holds the host paths of all PersistentVolumes: an entry that lost its
+        PersistentVolume is read again, with what lies in it.
         """
         if self._groups != groups:
             self._groups = groups
@@ -147,7 +147,7 @@ class Survey:
                 entry = Entry(class_name, name, path, f"{config.host_dir}/{name}")
                 is_offered = entry.host_path in offered
                 if is_offered:
-                    # It may get a claim, and a tenant's data, before it is read to the end.
+                    # It may get a claim, and a tenant's data, before the reading has ended.
                     self._readings.outdate(path)
                 if not is_offered and not config.matches(name):
                     entries.append(dataclasses.replace(entry, excluded=True))
@@ -159,7 +159,7 @@ class Survey:
         problems = dict(self._problems)
         for name in {one.class_name for one in entries if one.problem and one.problem.is_absence}:
             if not await self._is_in_place(classes[name]):
-                # What is gone then is the directory. It is listed anew at the next look.
+                # Then the directory itself is gone. It is listed again at the next look.
                 del self._names[name]
                 entries = [entry for entry in entries if entry.class_name != name]
                 directory = classes[name].mount_dir
@@ -181,8 +181,8 @@ class Survey:
         return found == self._inodes[config.name]
 
     def _as_recorded(self, entry: Entry) -> Entry:
-        """The entry with what is on record now: an act may have written that while others were
-        read, and published what the older record does not know of."""
+        """The entry with what is on record now: while other entries were read, an act may have
+        written that, and published what the older record does not know of."""
         known = self._known.get((entry.class_name, entry.name))
         if known is None or known.entry.recorded == entry.recorded:
             return entry
@@ -200,8 +200,8 @@ class Survey:
                 self._problems[config.name] = _directory_problem(config, error)
             else:
                 self._names[config.name] = [entry.name for entry in listed]
-        # After the listing: a mount made in between is then seen with its name. Anew: a directory
-        # that is moved takes the mounts below it along, and the kernel tells of none of them.
+        # Read after the listing, so that a mount made in between is seen with its name. Read anew,
+        # as a moved directory takes the mounts below it along, and the kernel reports none of them.
         self._table = await self._mount_table(anew=True)
         for name in [name for name in self._names if not self._hears_of(classes[name])]:
             del self._names[name]
@@ -231,11 +231,11 @@ class Survey:
         )
 
     async def _mount_table(self, *, anew: bool = False) -> MountTable:
-        """The mount table of this moment: read anew if asked to, or if the kernel says it changed.
+        """The current mount table: read again if asked to, or if the kernel says that it changed.
 
-        A thousand acts that all look before they write then cost one reading, not a thousand.
+        So a thousand acts that all look before they write cost one reading, not a thousand.
         """
-        # Who comes during another's reading waits, then asks the kernel whether that will do.
+        # A caller that comes during a reading waits, then asks the kernel if that is current.
         async with self._reading:
             if self._snapshot is not None and not anew and self._snapshot.is_current():
                 return self._snapshot.table
@@ -244,7 +244,7 @@ class Survey:
                 self._snapshot.close()
             self._snapshot = snapshot
         if not snapshot.table.settled:
-            # What is not in it may still be mounted: nothing may be concluded from its absence.
+            # A mount that is not in it may still be there: its absence proves nothing.
             raise Hung("mount table", self._paces.directory, "the mount table does not hold still")
         return snapshot.table
 
@@ -253,8 +253,8 @@ class Survey:
     ) -> list[Entry]:
         """Read these entries and remember what they are, `READERS` at a time.
 
-        All at once would cost 4 kB each while they wait: at the start that is every volume. What
-        is offered is always waited for: of such a disk nothing is read but what it is.
+        Reading all at once would cost 4 kB for each that waits, and at the start all are read.
+        Offered entries are always waited for: only what they are is read, not what lies in them.
         """
         read: dict[tuple[str, str], Entry] = {}
         remaining = iter(unread)
@@ -277,7 +277,7 @@ class Survey:
         ]
 
     def _take_readings(self) -> dict[tuple[str, str], Entry]:
-        """Remember what readings have found, and return what of that holds."""
+        """Remember what readings have found, and return the part that still holds."""
         read = {}
         for key, known in self._readings.take().items():
             self._known[key] = known
@@ -289,21 +289,21 @@ class Survey:
         return read
 
     def _being_read(self, entry: Entry, mount: Mount | None) -> Entry:
-        """What is said of an entry meanwhile: what nobody could tell so far, nobody can yet."""
+        """The entry while it is being read: what could not be told before still cannot."""
         known = self._known.get((entry.class_name, entry.name))
         if known is None or known.mount != mount:
             return dataclasses.replace(entry, problem=READING)
         if known.untold:
             return known.entry
-        # Where else its data can be reached is still known.
+        # It is still known where else its data can be reached.
         return dataclasses.replace(known.entry, content=None, problem=READING)
 
     async def stop(self) -> None:
-        """Let go of what is still being read."""
+        """Cancel the readings under way."""
         await self._readings.stop()
 
     async def read(self, entry: Entry, mount: Mount | None, *, offered: bool) -> Entry:
-        """Read one entry from the host now, within a deadline; never raises for what it meets."""
+        """Read one entry from the host now, within a deadline; failures are in what it returns."""
         self.probes_total += 1
         bare = Entry(entry.class_name, entry.name, entry.path, entry.host_path)
         workers = self._workers if offered else self._readers
@@ -313,7 +313,7 @@ class Survey:
                 fresh = await workers.call(
                     entry.path, self._paces.entry, self._probe, bare, mount, offered
                 )
-                # A record that was written meanwhile may have been read before or after that.
+                # A record that was written meanwhile may have been read before or after.
                 if written == self._recorded[entry.path]:
                     break
         except Hung as error:
@@ -332,7 +332,7 @@ class Survey:
         return dataclasses.replace(fresh, recorded=self._records.read(fresh))
 
     def recorded(self, entry: Entry, recorded: Recorded) -> None:
-        """What is on record of the volume has just been written."""
+        """Remember what is on record of the volume, as just written or read."""
         self._recorded[entry.path] += 1
         self._readings.outdate(entry.path)
         known = self._known.get((entry.class_name, entry.name))
@@ -340,7 +340,7 @@ class Survey:
             known.entry = dataclasses.replace(known.entry, recorded=recorded)
 
     async def read_now(self, entry: Entry, *, offered: bool) -> Entry:
-        """The same with the mount table of this very moment: what an act relies on."""
+        """The same with the mount table of this very moment, for an act to rely on."""
         mount = (await self._mount_table(anew=offered)).at(entry.path)
         fresh = await self.read(entry, mount, offered=offered)
         # The next plan is made from this, not from what it disproved.
@@ -352,8 +352,8 @@ class Survey:
         """Where kubelet still has this volume mounted for pods.
 
         A pod that was deleted by force may go on running, and writing, after its claim is gone.
-        Raises PodsUnseen where nobody can tell of a filesystem's; a device tells itself that it is
-        in use.
+        Raises PodsUnseen if nobody can tell for a filesystem; a device itself shows that it is in
+        use.
         """
         table = await self._mount_table(anew=True)
         if entry.kind == "filesystem" and (unseen := await self._pods_unseen(table)):
@@ -365,7 +365,7 @@ class Survey:
         ]
 
     def forget(self, path: str) -> None:
-        """What was known of the entry at this path holds no longer: its content was changed."""
+        """Forget what was known of the entry at this path: its content was changed."""
         self._readings.outdate(path)
         for key in [key for key, known in self._known.items() if known.entry.path == path]:
             del self._known[key]
@@ -374,7 +374,7 @@ class Survey:
         """Why the device cannot be offered or cleaned as an entry: it was made for a claim."""
         if not self._groups:
             return None
-        # Imported now: an agent without logical volumes need not carry what asks LVM.
+        # Imported now: an agent without logical volumes need not load the code that asks LVM.
         from localvolume.host.lvm.commands import LOOK_SECONDS, BadReport, LvmFailed
         from localvolume.static.facts.claimed import made_for_claims
 
@@ -391,7 +391,7 @@ class Survey:
         return Problem("unknown", f"it is the logical volume {made}, which was made for a claim")
 
     async def _signature(self, entry: Entry) -> Content | None:
-        """What the device's signature says lies in it; None where it has none."""
+        """What lies in the device by its signature; None if it has none."""
         try:
             signature = await read_signature(entry.path)
         except (
@@ -418,7 +418,7 @@ class Survey:
 
     async def _filesystem(self, entry: Entry, fs_type: str, found: str) -> Content:
         """Whether the ext filesystem on a device is as empty as mkfs leaves it."""
-        # Imported now: an agent whose devices have none need not carry it.
+        # Imported now: an agent whose devices have no filesystem need not load it.
         from localvolume.host.filesystem.extempty import LOOK_SECONDS, CannotTell, why_not_empty
 
         run = on_loop(asyncio.get_running_loop())
@@ -434,7 +434,7 @@ class Survey:
 
 
 def _may_be_empty(signature: Signature, config: ClassConfig) -> bool:
-    """Whether there is a filesystem that can be looked into, and its class wants to know."""
+    """Whether it is a filesystem that can be looked into, and the class wants to know."""
     wants = config.first_use == "require-empty" and config.volume_mode == "Filesystem"
     return wants and signature.type in EXT
 

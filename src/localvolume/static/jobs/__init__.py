@@ -1,1 +1,1 @@
-"""Cleaning in Jobs: watched, made, and taken at their word only with proof."""
+"""Cleaning in Jobs: makes and watches them, and believes them only with proof."""

@@ -1,11 +1,11 @@
 """Cleans the volume of a PersistentVolume in a Job: makes it, waits for it, and does not trust it.
 
 All that a crash could lose is in the API server: the Job is named after the UID of the object it
-cleans for, so the next agent finds it. What is kept here is only which failures were told of.
+cleans for, so the next agent finds it. Only the failures already told are remembered here.
 
-    none -> made -> unfinished -> succeeded -> looked at by ourselves -> the object may go
-                        |             `-> not clean: told, then as failed
-                        `-> failed: told once, removed at the next attempt, made anew
+    none -> made -> unfinished -> succeeded -> checked by ourselves -> the object may go
+                        |             `-> not clean: told, then like failed
+                        `-> failed: told once, removed at the next attempt, made again
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Tell = Callable[[str], None]
 
 @dataclass(eq=False)
 class JobCleaner:
-    """One cleaning is one call of `clean`; `remove` ends what goes on by itself."""
+    """One call of `clean` is one cleaning; `remove` ends a Job that goes on by itself."""
 
     client: Client
     watch: JobWatch
@@ -58,7 +58,7 @@ class JobCleaner:
     def __post_init__(self) -> None:
         self._ask = JobRequests(self.client, self.watch)
         self._told: set[str] = set()
-        """UIDs of Jobs that came to nothing, as was told: they go before the next is made."""
+        """UIDs of Jobs whose failure was told: they are removed before the next is made."""
 
     def runs(self, volume: PersistentVolume) -> bool:
         """Whether a Job for this object is there already, so that it need not wait its turn."""
@@ -76,11 +76,11 @@ class JobCleaner:
         begun: Tell,
         waits: Tell,
     ) -> Said | None:
-        """Have a Job clean the volume, and look whether it is clean: its receipt, None if lost.
+        """Have a Job clean the volume, and check it; returns the Job's receipt, None if lost.
 
-        `stop` ends the waiting, and leaves the Job to go on. `begun` is told of the Job that was
-        made; `waits`, once for each reason, why it does not run. Raises CleaningFailed,
-        CleaningStopped, Superseded, and the errors of kube.errors.
+        `stop` ends the waiting, but the Job goes on. `begun` is told which Job was made; `waits` is
+        told, once for each reason, why it does not run. Raises CleaningFailed, CleaningStopped,
+        Superseded, and the errors of kube.errors.
         """
         job = await self._begin(volume, planned, method, around, stop, begun, waits)
         await self._wait_for_end(job, volume, stop, waits)
@@ -94,7 +94,7 @@ class JobCleaner:
                 paces=self.paces.cleaning,
             )
         except CleaningRefused:
-            raise  # Somebody uses it: that says nothing of the Job, which is asked again later.
+            raise  # Somebody uses the volume: that says nothing of the Job; check again later.
         except CleaningFailed as error:
             self._told.add(job.uid)
             text = f"{self._ask.named(job.name)} ended well, but the volume is not clean"
@@ -102,7 +102,7 @@ class JobCleaner:
         return await self._ask.receipt(job)
 
     async def remove(self, job: CleaningJob) -> None:
-        """Have a Job go, with its pod, before its end: what it cleans is to stay as it is.
+        """Delete a Job and its pod before its end: what it cleans is to stay as it is.
 
         Raises the errors of kube.errors.
         """
@@ -110,10 +110,10 @@ class JobCleaner:
         await self._ask.delete(job)
 
     async def check_none_is_left(self, volume: PersistentVolume) -> None:
-        """Raises Superseded where a Job for this object is not finished: another agent made it.
+        """Raises Superseded if a Job for this object is not finished: another agent made it.
 
-        The lock keeps the two from working at once; but a Job asks no API server whether what it
-        is to clean is still what it was made for. Where Jobs cannot be seen, there are none.
+        The lock keeps the two from working at once. But a Job does not ask the API server whether
+        its volume still needs cleaning. If Jobs cannot be seen, none are in use.
         """
         if self.watch.unknown is not None:
             return
@@ -137,7 +137,7 @@ class JobCleaner:
         begun: Tell,
         waits: Tell,
     ) -> CleaningJob:
-        """The Job that cleans for this object: unfinished or succeeded, and made where need be."""
+        """The Job that cleans for this object: unfinished or succeeded, and made if needed."""
         uid = volume.metadata.uid
         while True:
             _check(stop)
@@ -176,7 +176,7 @@ class JobCleaner:
         around: Surroundings,
         name: str,
     ) -> CleaningJob | None:
-        """A new Job, with everything asked again right before; None where one is there now."""
+        """Make a Job, with everything asked again right before; None if one is there by now."""
         if around.jobs is None:
             raise Superseded("its Job is gone, and no new one is wanted")
         if left := await self._ask.left_of(volume):
@@ -239,7 +239,7 @@ class JobCleaner:
         async with self.watch.news() as news:
             while True:
                 if now is None or now.uid != job.uid:
-                    # With its PersistentVolume gone by force, the Job goes too: then that is why.
+                    # A Job goes with its PersistentVolume if that is removed: then that is why.
                     await self.confirm.still_to_be_cleaned(volume)
                     raise CleaningFailed(f"{self._ask.named(job.name)} was deleted before its end")
                 if now.state == "succeeded":
@@ -272,7 +272,7 @@ class JobCleaner:
 
 
 async def _next(news: asyncio.Event, stop: asyncio.Event, seconds: float) -> None:
-    """Until there is news of Jobs, or the time is over. Raises CleaningStopped at the stop."""
+    """Wait for news of Jobs, or until the time is over. Raises CleaningStopped at the stop."""
     waiting = [asyncio.ensure_future(event.wait()) for event in (news, stop)]
     try:
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What is asked of the API server about one cleaning Job: look, make, remove, its pod's words."""
+"""The requests to the API server about one cleaning Job: get, make, delete, its pods' words."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ log = logging.getLogger(__name__)
 
 
 class JobRequests:
-    """Each tells the watch what it was answered. They raise the errors of kube.errors."""
+    """Each request tells the watch the answer, and raises the errors of kube.errors."""
 
     def __init__(self, client: Client, watch: JobWatch) -> None:
         self._client = client
         self._watch = watch
 
     def named(self, name: str) -> str:
-        """The Job as people are told of it."""
+        """The Job as messages name it."""
         return f"the Job {self._watch.namespace}/{name}"
 
     async def live(self, name: str) -> CleaningJob | None:
         """The Job of that name (of the form that cleaning Jobs have) as it is now.
 
-        Whoever knows a volume's UID can make a Job of that name, another node's agent too: without
-        the label of this node, which that agent may not give, it is never taken for ours.
+        Anybody who knows a volume's UID can make a Job of that name, even another node's agent. But
+        that agent may not give it this node's label, and without that no Job is taken for ours.
         """
         try:
             found = await self._client.get(JOBS, name, self._watch.namespace)
@@ -65,7 +65,7 @@ class JobRequests:
         return job
 
     async def of_volume(self, uid: str) -> CleaningJob | None:
-        """The Job for the object with this UID as it is now: ours, whichever name it has, else the
+        """The Job for the object with this UID as it is now: ours, whatever its name; otherwise the
         one that has its name."""
         named = await self.live(job_name(uid))
         if named is not None and named.ours:
@@ -82,7 +82,7 @@ class JobRequests:
         return named
 
     async def make(self, body: Mapping[str, Any]) -> CleaningJob | None:
-        """A new Job; None where one of its name is there. CleaningFailed where it is refused."""
+        """Make a Job; None if one of its name is there. Raises CleaningFailed if refused."""
         try:
             made = await self._client.create(JOBS, body)
         except AlreadyThere:
@@ -93,14 +93,14 @@ class JobRequests:
         return read_job(made)
 
     async def delete(self, job: CleaningJob) -> None:
-        """Have this very Job go, after its pod has gone."""
+        """Delete this very Job; it goes after its pod has gone."""
         with contextlib.suppress(NotThere, LookAgain):
             await self._client.delete(
                 JOBS, job.name, self._watch.namespace, uid=job.uid, propagation="Foreground"
             )
 
     async def receipt(self, job: CleaningJob) -> Said | None:
-        """What a Job that ended well wrote last; None where it is lost, or may not be seen."""
+        """The receipt that a successful Job wrote; None if it is lost or may not be seen."""
         with contextlib.suppress(ApiError):
             return receipt_of(await self._pods(job))
         return None
@@ -111,7 +111,7 @@ class JobRequests:
             words = last_words(await self._pods(job))
         except ApiError as error:
             words = f"its pod cannot be seen: {error}"
-        # The pod's words first: an Event has room for a thousand bytes.
+        # The pod's words come first: an Event has room for a thousand bytes.
         why = f"{words or 'its pod is gone'} ({job.reason or 'no reason given'})"
         return CleaningFailed(f"{self.named(job.name)} failed: {why}")
 
@@ -121,8 +121,8 @@ class JobRequests:
     async def left_of(self, volume: PersistentVolume) -> list[str]:
         """Pods of the volume's earlier Jobs that have not ended, as far as pods may be seen.
 
-        A Job that is deleted without its pod leaves one that nobody owns, and that still cleans.
-        Another node's agent may label a pod with any UID, but runs none here.
+        If a Job is deleted without its pod, nobody owns the pod, and it still cleans. Another
+        node's agent may label a pod with any UID, but runs none here.
         """
         try:
             found = await self._labelled(f"{VOLUME_UID_LABEL}={volume.metadata.uid}")

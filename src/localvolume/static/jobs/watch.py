@@ -1,7 +1,7 @@
-"""The cleaning Jobs of this node: watched, and an older provisioner's taken in.
+"""Watches the cleaning Jobs of this node, and takes over those of an older provisioner.
 
-Jobs are told apart by our label of the node. Those that upstream made carry only its own: at the
-start and at each resync they are given ours, and nothing else of them is changed.
+Our node label tells Jobs apart. Jobs that upstream made carry only its own labels: at the start and
+at each resync they are given ours, and nothing else about them is changed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ log = logging.getLogger(__name__)
 class JobWatch:
     """Run `run()` as a task; `known` is set once Jobs were listed, or it is known why not.
 
-    `needed`: whether the configuration wants Jobs; an agent that may not see any is then in need of
-    an administrator, and without it simply has none. After `again_seconds` they are asked for again
-    where they are needed and the API server refuses them.
+    `needed`: whether the configuration wants Jobs. If so, an agent that may not see any needs an
+    administrator; if not, it simply has none. If Jobs are needed and the API server refuses them,
+    they are asked for again after `again_seconds`.
     """
 
     client: Client
@@ -62,13 +62,13 @@ class JobWatch:
 
     @property
     def jobs(self) -> list[CleaningJob]:
-        """All that is known, also while nothing newer may be learnt."""
+        """All known Jobs, even while nothing newer can be learnt."""
         known = [*self._informer.items.values(), *self._unlabelled.values()]
         return [job for job in map(_read, known) if job is not None]
 
     @property
     def unknown(self) -> str | None:
-        """Why Jobs cannot be seen now, or None where they can."""
+        """Why Jobs cannot be seen now, or None if they can."""
         error = self._refused or self._informer.refused
         if error is not None:
             return f"the Jobs in {self.namespace} cannot be seen: {error}"
@@ -81,7 +81,7 @@ class JobWatch:
         return _read(found) if found is not None else None
 
     def of_volume(self, uid: str) -> CleaningJob | None:
-        """Ours for the object with this UID."""
+        """Our Job for the object with this UID."""
         return next((job for job in self.jobs if job.ours and job.volume_uid == uid), None)
 
     @property
@@ -93,20 +93,20 @@ class JobWatch:
         return labels.get(marks.NODE_LABEL) == self._key
 
     def is_of_another_node(self, labels: Mapping[str, str]) -> bool:
-        """Of an agent that may run it on no other node than its own."""
+        """Whether another node's agent labelled it, which may run it only on that node."""
         return marks.NODE_LABEL in labels and not self.is_of_this_node(labels)
 
     def saw(self, job: Job) -> None:
-        """The API server's answer to our own write: known at once."""
+        """Take in the API server's answer to our own write at once."""
         self._informer.apply_own_write(job)
 
     def ask_again(self) -> None:
-        """Look for an older provisioner's Jobs again, and for leave to see any."""
+        """Look again for an older provisioner's Jobs, and whether we may see any."""
         self._again.set()
 
     @contextlib.asynccontextmanager
     async def news(self) -> AsyncIterator[asyncio.Event]:
-        """An event that is set whenever any Job has changed; whoever waits clears it."""
+        """An event that is set whenever any Job has changed; the waiting caller clears it."""
         event = asyncio.Event()
         self._news.add(event)
         try:
@@ -153,7 +153,7 @@ class JobWatch:
 
     def _refuse(self, error: ApiError) -> None:
         if self._refused is None or str(self._refused) != str(error):
-            # Where none is wanted, none is missed: the rights for them are not given then.
+            # If no Jobs are wanted, none are missed: then the agent has no rights for them.
             level = logging.WARNING if self.needed else logging.INFO
             log.log(level, "the Jobs in %s cannot be seen: %s", self.namespace, error)
         self._refused = error
@@ -161,13 +161,13 @@ class JobWatch:
         self._changed()
 
     async def _take_over(self) -> None:
-        """Give our label to upstream's Jobs of this node. Raises ApiError where none may be seen.
+        """Give our label to upstream's Jobs of this node. Raises ApiError if none may be seen.
 
-        One that cannot be labelled is kept in mind as it is, lest what it cleans be touched.
+        A Job that cannot be labelled is remembered as it is, so that its volume is not touched.
         """
         named = f"{marks.HOSTNAME_LABEL}={self.node_name}"
         if fault_of_label_value(self.node_name):
-            # No label can say that name, so upstream has no Jobs here: but may we see any?
+            # No label can hold that name, so upstream has no Jobs here. Check if we may see any.
             await self.client.list_page(JOBS, self.namespace, label_selector=self._own, limit=1)
             return
         found: dict[str, Job] = {}
@@ -205,7 +205,7 @@ class JobWatch:
         else:
             log.info("took the Job %s of an older provisioner in", meta.name)
             self._informer.apply_own_write(labelled)
-        # From here on the informer has it, or will have had it before `known` is set.
+        # From here on the informer has it, or gets it before `known` is set.
         del self._unlabelled[meta.name]
 
 

@@ -1,6 +1,6 @@
 """The metrics of static volumes: upstream's names, labels and buckets, and what we add.
 
-A gauge tells the truth of the whole node after every look, never of what one look happened to add.
+After every look, a gauge shows the state of the whole node, never only what that look added.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class StaticMetrics(Metrics):
         self._labels: dict[Gauge, set[tuple[str, ...]]] = {}
 
     def tell(self, volumes: Iterable[PersistentVolume], actions: Iterable[Action]) -> None:
-        """The state of the node after one look."""
+        """Show the state of the node after one look."""
         capacity: Tally[tuple[str, ...]] = Tally({("Filesystem",): 0, ("Block",): 0})
         phases: Tally[tuple[str, ...]] = Tally()
         for volume in volumes:
@@ -81,7 +81,7 @@ class StaticMetrics(Metrics):
         self._set_all(self.held, held)
 
     def classes(self, problems: dict[str, bool]) -> None:
-        """Which configured classes have a problem of their own."""
+        """Show which configured classes have a problem of their own."""
         self._set_all(self.class_problem, {(name,): bad for name, bad in problems.items()})
 
     def progress(self, name: str, progress: Progress) -> None:
@@ -94,7 +94,7 @@ class StaticMetrics(Metrics):
             metric.remove_by_labels({"persistentvolume": name})
 
     def _set_all(self, metric: Gauge, values: Mapping[tuple[str, ...], int]) -> None:
-        """Set these children and remove the others: what no longer is must not be shown."""
+        """Set these children and remove the others: what is gone must not be shown."""
         for labels in self._labels.get(metric, set()) - set(values):
             metric.remove(*labels)
         for labels, value in values.items():

@@ -1,4 +1,4 @@
-"""What the static role knows and may decide: plain frozen data, shared by its four rooms."""
+"""What the static role knows and may decide: plain frozen data, shared by all its parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from localvolume.volumes.manifest import NodeFacts, PublishingOptions
 from localvolume.volumes.record import Recorded
 
 if TYPE_CHECKING:
-    # An agent that never meets a Job need not carry what one is.
+    # An agent that never meets a Job need not load this.
     from localvolume.cleaning.jobs import CleaningJob
 
 Kind = Literal["filesystem", "block", "none"]
@@ -29,14 +29,14 @@ ProblemCode = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why an entry is no volume to offer now; `text` is a sentence for people."""
+    """Why an entry cannot be offered as a volume now; `text` is a sentence for people."""
 
     code: ProblemCode
     text: str
 
     @property
     def is_absence(self) -> bool:
-        """Whether it says that the volume is not there, and not that nobody can tell."""
+        """Whether it says that the volume is not there, rather than that nobody can tell."""
         return self.code in ("gone", "wrong-kind")
 
 
@@ -44,9 +44,9 @@ class Problem:
 class Content:
     """What lies in an entry that no PersistentVolume of ours offers.
 
-    Nothing; or `found`; or traces: bytes on a device that no signature tells of; or an empty
-    filesystem on a device, of `fs_type`; or the rest of a cleaning that did not end; or it is a
-    device that `found` uses right now; or nobody can tell.
+    In the order of `state`: nothing; what `found` says; bytes on a device without a known
+    signature; an empty filesystem of `fs_type` on a device; what a cleaning that did not end has
+    left; something, named by `found`, uses it right now; nobody can tell.
     """
 
     state: Literal["empty", "holds", "traces", "formatted", "unfinished", "busy", "unknown"]
@@ -60,7 +60,7 @@ class Entry:
 
     `path` is where this process sees it, `host_path` what a PersistentVolume says. `device` is
     "major:minor" of the filesystem or block device, `root` the directory within that filesystem
-    that is mounted here. `content` is looked at only where no PersistentVolume is known.
+    that is mounted here. `content` is looked at only if no PersistentVolume is known.
     """
 
     class_name: str
@@ -76,8 +76,8 @@ class Entry:
     mount_id: int | None = None
     content: Content | None = None
     unwell: str = ""
-    """What its filesystem or disk has failed of. As `content`, looked at only of an entry that no
-    PersistentVolume offers."""
+    """How its filesystem or disk has failed. Like `content`, this is looked at only if no
+    PersistentVolume offers the entry."""
     recorded: Recorded = "nowhere"
     """What the volume's own record says."""
     excluded: bool = False
@@ -103,11 +103,11 @@ class ClassFacts:
 class Facts:
     """Everything a plan is made from.
 
-    `volumes` are the PersistentVolumes that carry this node's label, by name. `asked` holds what
-    a live look at names outside that label found (None: no such object), `others` why what is at a
-    path on the host may be somebody's, as such a look found. `missing_seconds` says
-    for how long each PersistentVolume (by UID) has been without its volume. `busy` are the paths
-    on the host at which an earlier plan's action is under way or waits for its turn.
+    `volumes` are the PersistentVolumes that carry this node's label, by name. `asked` holds what a
+    live look at the names of objects without that label found (None: no such object); `others`
+    says, as such a look found, why what is at a path on the host may be somebody's.
+    `missing_seconds` says for how long each PersistentVolume (by UID) has been without its volume.
+    `busy` are the paths on the host at which an earlier plan's action is under way or waits.
     """
 
     node: NodeFacts
@@ -126,13 +126,13 @@ class Facts:
     use_jobs: bool = False
     """Whether the configuration says useJobForCleaning."""
     jobs_unknown: str | None = None
-    """Why `jobs` says nothing, where it must be known; it need not be without useJobForCleaning."""
+    """Why `jobs` is not known, although it must be; without useJobForCleaning it need not be."""
     pods_unseen: str | None = None
-    """Why nobody can tell which volumes pods have mounted; None where that is seen."""
+    """Why nobody can tell which volumes pods have mounted; None if that is seen."""
     online: bool = True
-    """Whether the API server can be asked; `plan --offline` takes everything as absent there."""
+    """Whether the API server can be asked; `plan --offline` assumes that it has no objects."""
     salt: str = ""
-    """What nobody else knows, for names that cannot be taken beforehand; "": none are given."""
+    """A secret for names that nobody can take beforehand; "": no such names are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Adopt(Action):
 class MarkClaimed(Action):
     """Write down that a claim holds the volume, so that this is known after the claim is gone.
 
-    On its record first, where `entry` is what the object was made for; then on the object.
+    First on the record, if `entry` is what the object was made for; then on the object.
     """
 
     volume: PersistentVolume
@@ -192,7 +192,7 @@ class MarkClaimed(Action):
 
 @dataclass(frozen=True, slots=True)
 class KeepRecord(Action):
-    """Make a record for an object of before there were any, and name its generation on it."""
+    """Make a record for an object older than records, and note the generation on the object."""
 
     volume: PersistentVolume
     entry: Entry
@@ -242,10 +242,10 @@ class LetGo(Action):
 
 @dataclass(frozen=True, slots=True)
 class Hold(Action):
-    """Do nothing, and say so: as an Event on the volume where there is one, in logs and metrics.
+    """Do nothing, and say so: as an Event on the volume if there is one, in logs and metrics.
 
-    `code` is a short word for the metric; `event` the reason of the Event, empty where the log is
-    enough. `again_seconds` is when to look again though nothing has happened; 0 for never.
+    `code` is a short word for the metric; `event` the reason of the Event, empty if the log is
+    enough. `again_seconds` is when to look again even if nothing has happened; 0 for never.
     """
 
     code: str

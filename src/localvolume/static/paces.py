@@ -9,17 +9,17 @@ from localvolume.cleaning.paces import CleaningPaces, JobPaces
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticPaces:
-    """In seconds, but for `publishers`."""
+    """In seconds, except for `publishers`."""
 
     cleaning: CleaningPaces = field(default_factory=CleaningPaces)
     jobs: JobPaces = field(default_factory=JobPaces)
 
     entry: float = 5.0
-    """How long a disk may take to say what it is before it is held for dead."""
+    """How long a disk may take to say what it is before it counts as dead."""
 
     patience: float = 1.0
-    """How long a look waits for an entry that no PersistentVolume offers to be read: reading it
-    may take minutes, of a disk that dies."""
+    """How long a look waits for the reading of an entry that no PersistentVolume offers: on a dying
+    disk, that may take minutes."""
 
     directory: float = 10.0
     """How long a discovery directory may take to be listed."""
@@ -28,7 +28,7 @@ class StaticPaces:
     """After how long an unusable or unoffered entry is read again when somebody looks."""
 
     look_again: float = 30.0
-    """When to look again at what is held though nothing tells of its being put right."""
+    """When to look again at what is held if nothing would report that it was put right."""
 
     udev: float = 2.0
     """How long udev may take to make the links to a device after the kernel has told of it."""
@@ -38,12 +38,12 @@ class StaticPaces:
     """Between two attempts at what failed: doubled each time, half of it at random."""
 
     publishers: int = 16
-    """How many volumes are published at the same time; the client has no more requests in
+    """How many volumes are published at the same time; the client allows no more requests in
     flight."""
 
     jobs_again: float = 30.0
-    """After which Jobs are asked for again where they are needed and the API server refuses
+    """After how long Jobs are asked for again if they are needed and the API server refuses
     them."""
 
     job_look: float = 30.0
-    """How often a Job that does not end is asked for, with its pod; else the watch tells."""
+    """How often a Job that does not end is asked for, with its pod; the watch reports the rest."""

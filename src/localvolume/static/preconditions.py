@@ -1,6 +1,6 @@
-"""Asks again, at the moment of acting, what an action relies on: the API server and the disk.
+"""Checks what an action relies on again at the moment of acting: at the API server and the disk.
 
-Where the answer differs from what the plan was made of, `Superseded` ends the action, and the whole
+If the answer differs from what the plan was made from, `Superseded` ends the action, and everything
 is planned again.
 """
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Superseded(Exception):
-    """What the action was planned for is no longer so: plan again."""
+    """The action was planned for what is no longer so: plan again."""
 
 
 @dataclass(eq=False)
@@ -51,7 +51,7 @@ class Confirm:
     # --- the API server ------------------------------------------------------------------------
 
     async def live(self, volume: PersistentVolume) -> PersistentVolume:
-        """The object as it is now; Superseded where another has its name or it is gone."""
+        """The object as it is now. Raises Superseded if it is gone or another has its name."""
         try:
             live = await self.client.get(PERSISTENT_VOLUMES, volume.metadata.name)
         except NotThere:
@@ -61,16 +61,16 @@ class Confirm:
         return live
 
     async def still_to_be_cleaned(self, volume: PersistentVolume) -> PersistentVolume:
-        """The object as it is now; Superseded unless it asks for a cleaning still."""
+        """The object as it is now. Raises Superseded unless it still asks for a cleaning."""
         live = await self.live(volume)
         if not is_to_be_cleaned(live):
             raise Superseded(f"{live.metadata.name} is not to be cleaned any more")
         return live
 
     async def named_by_none(self, entry: Entry, node: NodeFacts) -> None:
-        """Raises CleaningRefused where any PersistentVolume may mean what is at the entry.
+        """Raises CleaningRefused if any PersistentVolume may mean what is at the entry.
 
-        Of anybody's, of any class: what does not bear our label is watched by nobody.
+        It may be anybody's and of any class: nobody watches objects without our label.
         """
         try:
             found = (await self._strangers.named(node)).stranger(entry)
@@ -83,7 +83,7 @@ class Confirm:
     async def offered_by_another(
         self, entry: Entry, node: NodeFacts, own: Collection[str]
     ) -> str | None:
-        """As `Named.why_not_offered`, by a list that serves a burst of offers.
+        """Like `Named.why_not_offered`, with a list that serves a burst of offers.
 
         Raises the errors of kube.errors, and Hung.
         """
@@ -93,7 +93,7 @@ class Confirm:
     async def on_a_disk_of_others(
         self, entry: Entry, node: NodeFacts, oldest_seconds: float = 0.0
     ) -> str | None:
-        """As `Named.same_disk`: for classes whose disks several nodes see.
+        """Like `Named.same_disk`, for classes whose disks several nodes see.
 
         Raises the errors of kube.errors, and Hung.
         """
@@ -111,14 +111,14 @@ class Confirm:
     async def let_go_once_clean(
         self, volume: PersistentVolume, check: Callable[[PersistentVolume], Awaitable[None]]
     ) -> None:
-        """Remove the finalizer after a cleaning, for as long as that takes.
+        """Remove the finalizer after a cleaning, trying for as long as that takes.
 
-        The cleaning is done: only this last write is repeated, never the cleaning, also where an
-        administrator must first allow the write. `check` is asked right before it; whatever it
-        raises but ApiError ends the attempts.
+        The cleaning is done: only this last write is repeated, never the cleaning, even if an
+        administrator must first allow the write. `check` is called right before it; whatever it
+        raises except ApiError ends the attempts.
 
-        Raises Superseded where a claim has come to hold the object: a claim that names it gets it,
-        though it is being deleted, and keeps it until that claim is gone.
+        Raises Superseded if a claim has come to hold the object: a claim that names it gets it even
+        while it is being deleted, and it stays until that claim is gone.
         """
         name, backoff = volume.metadata.name, Backoff(0.25)
         while True:
@@ -138,7 +138,7 @@ class Confirm:
     # --- the disk ------------------------------------------------------------------------------
 
     async def still(self, entry: Entry, *, offered: bool = False) -> Entry:
-        """The entry read anew; Superseded where it is not what the plan was made for."""
+        """The entry, read again. Raises Superseded if it is not what the plan was made for."""
         fresh = await self.survey.read_now(entry, offered=offered)
         if fresh.problem is not None:
             raise Superseded(f"{entry.path}: {fresh.problem.text}")
@@ -150,9 +150,9 @@ class Confirm:
     async def free_to_be_cleaned(
         self, planned: Entry, shared_with: NodeFacts | None = None
     ) -> Entry:
-        """The entry read anew; CleaningRefused where a pod has it mounted, or nobody can tell.
+        """The entry, read again. Raises CleaningRefused if a pod has it mounted or nobody can tell.
 
-        With `shared_with`, this node, also where another node's object has the same disk.
+        With `shared_with`, this node, also if another node's object has the same disk.
         """
         entry = await self.still(planned, offered=True)
         if shared_with and (why := await self.on_a_disk_of_others(entry, shared_with)):
@@ -166,9 +166,9 @@ class Confirm:
         return entry
 
     async def mounted_by_none(self, entry: Entry) -> None:
-        """Raises Superseded where a pod has it mounted: nobody may have stopped what a claim had.
+        """Raises Superseded if a pod has it mounted, or nobody can tell.
 
-        Or where nobody can tell.
+        Perhaps nobody has stopped the pods of the claim that had it.
         """
         try:
             pods = await self.survey.mounted_by_pods(entry)
@@ -183,7 +183,7 @@ class Confirm:
 
 
 def target_of(entry: Entry) -> Target:
-    """What is to be cleaned, with all that it is known by."""
+    """What is to be cleaned, with everything that it is known by."""
     kind: VolumeKind = "block" if entry.kind == "block" else "filesystem"
     return Target(kind, entry.path, entry.device, entry.mount_id, identity=entry.identity)
 

@@ -1,8 +1,8 @@
 """Where the records of prepared volumes are kept, and how they are read and written.
 
-On the filesystem's own root, where no tenant sees it; of a device, and of a filesystem that takes
-no such attribute, as a file in one directory of the node. A file is found by what it says the
-volume is: more may be known of a disk later than when it was written. Every call may block.
+A filesystem's record is an attribute of its own root, where no tenant sees it. For a device, or a
+filesystem that takes no such attribute, it is a file in one directory of the node, found by the
+identity in it: more may be known of a disk later than when it was written. Every call may block.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from localvolume.volumes.record import (
 )
 
 _MOST: Final = 16 << 10
-"""Bytes of a record's file: they are below one kilobyte."""
+"""The most bytes read of a record's file; a record has less than one kilobyte."""
 
 _PARTS: Final = ("partUuid", "partStart", "loopOffset")
-"""What says that only a part of a disk is meant."""
+"""The keys that say that only a part of a disk is meant."""
 
 _SUFFIX: Final = ".json"
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -52,7 +52,7 @@ class NotRecorded(Exception):
 
 
 class Records:
-    """The records of this node; `directory` is for those that lie on no volume, None: nowhere."""
+    """The records of this node; `directory` is for those that lie on no volume (None: no place)."""
 
     def __init__(self, directory: str | None) -> None:
         self._directory = directory
@@ -73,8 +73,8 @@ class Records:
     def locked(self, entry: Entry) -> Iterator[None]:
         """Keep other agents of the node from changing the record meanwhile. Raises NotRecorded.
 
-        A filesystem's root is locked, as while it is cleaned: not for what a tenant has, who could
-        lock it, too. Of a device it is the directory of the records.
+        For a filesystem, its root is locked, as for cleaning. This is not for a volume that a
+        tenant has, who could lock it too. For a device, the directory of the records is locked.
         """
         with ExitStack() as held:
             try:
@@ -111,7 +111,7 @@ class Records:
             raise NotRecorded(text) from error
 
     def write(self, entry: Entry, record: Record) -> bool:
-        """Have the record on disk; False where there is no place for it. Raises NotRecorded."""
+        """Write the record to disk; False if there is no place for it. Raises NotRecorded."""
         try:
             if entry.kind == "filesystem":
                 with _root(entry) as fd, suppress(NoNotes):
@@ -127,8 +127,8 @@ class Records:
     def forget(self, entry: Entry) -> Recorded:
         """Remove what is on record, readable or not, and return it. Raises OSError, AnotherMount.
 
-        All that may be of the volume, of what nothing tells apart. A file that is no record may be
-        another volume's: it stays.
+        If nothing tells records apart, all that may be of the volume go. A file that is no record
+        may be another volume's: it stays.
         """
         found = self.read(entry)
         removed = False
@@ -160,14 +160,14 @@ class Records:
             with _opened(self._directory) as directory:
                 records = [record for _, record in _files(directory)]
         except FileNotFoundError:
-            return None  # It is made with the first record.
+            return None  # The directory is made with the first record.
         own = [record for record in records if _is_of(record, identity)]
         if len(own) == 1:
             return own[0]
         if own:
             return Unreadable("there are several of this very disk", tuple(own))
         if found := [record for record in records if _may_be_of(record, identity)]:
-            # It was numbered anew, or what told it apart cannot be read now.
+            # The disk was numbered anew, or what told it apart cannot be read now.
             reason = compare(found[0].identity or {}, identity).reason
             text = f"it may be the one of generation {found[0].generation}: {reason}"
             return Unreadable(text, tuple(found))
@@ -189,19 +189,19 @@ class Records:
 
 
 def _is_findable(identity: Identity) -> bool:
-    """Whether what is known of it fits one volume alone, in this boot at least."""
+    """Whether the identity fits only one volume, at least in this boot."""
     return tells_apart(identity) or "diskSeq" in identity
 
 
 def _is_of(record: Record, identity: Identity) -> bool:
-    """Whether it is this volume's: a partition has all that its disk is known by, and more."""
+    """Whether the record is this volume's; a partition's identity contains that of its disk."""
     recorded = record.identity or {}
     alike = all((key in recorded) == (key in identity) for key in _PARTS)
     return alike and compare(recorded, identity).verdict == "same"
 
 
 def _may_be_of(record: Record, identity: Identity) -> bool:
-    """Whether nobody can tell it from this volume's: what it is of is not attached elsewhere."""
+    """Whether the record may be this volume's: its own disk is not attached elsewhere."""
     recorded = record.identity or {}
     verdict = compare(recorded, identity).verdict
     if verdict == "renumbered":
@@ -210,10 +210,10 @@ def _may_be_of(record: Record, identity: Identity) -> bool:
 
 
 def _files(directory: int) -> Iterator[tuple[str, Record]]:
-    """The records of an open directory; raises BadRecord for what is none, and OSError."""
+    """The records of an open directory. Raises BadRecord for a file that is none, and OSError."""
     for name in sorted(trees.list_names(directory)):
         if not name.endswith(_SUFFIX):
-            continue  # A file that was never whole.
+            continue  # A file that was never written completely.
         try:
             yield name, decoded(trees.read_file(directory, name, _MOST))
         except FileNotFoundError:

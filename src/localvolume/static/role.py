@@ -43,12 +43,12 @@ from localvolume.volumes.objects import is_static, path_of
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 60.0
-"""How long a volume may be missing before the offer of it is withdrawn."""
+"""How long a volume may be missing before its offer is withdrawn."""
 
 
 @dataclass(eq=False, kw_only=True)
 class StaticRole:
-    """The static volumes of one node, from their appearance to their being clean again."""
+    """The static volumes of one node, from when they appear until they are clean again."""
 
     client: Client
     events: EventRecorder
@@ -75,7 +75,7 @@ class StaticRole:
         self._salt = secrets.token_hex(16)
         records = Records(self.records_directory)
         self.readers = Workers(limit=READERS)
-        """The threads that read what is not offered, for whoever shows what hangs."""
+        """The threads that read what is not offered, to be shown if they hang."""
         self._survey = Survey(
             self.workers,
             self.paces,
@@ -100,7 +100,7 @@ class StaticRole:
             clean=self.clean,
         )
         self.cleaners = acts.cleaners
-        """The threads of cleanings, for whoever shows what hangs."""
+        """The threads of cleanings, to be shown if they hang."""
         self._executor = Executor(
             acts, self.events, self.metrics, wake=self.objects_changed, paces=self.paces
         )
@@ -117,7 +117,7 @@ class StaticRole:
 
     @property
     def problems(self) -> dict[str, str]:
-        """What keeps a class ("": the whole node) from being served; ready while it is empty."""
+        """What keeps a class ("": the whole node) from being served; the role is ready if empty."""
         return {"": self.loop.problem} if self.loop.problem else self._problems
 
     # --- what wakes it up ----------------------------------------------------------------------
@@ -145,7 +145,7 @@ class StaticRole:
         self.mounts_changed()
 
     def look_at_everything(self) -> None:
-        """Whatever is remembered of the disks may be wrong."""
+        """Read everything again: what is remembered of the disks may be wrong."""
         self._changes.everything = True
         self.mounts_changed()
 
@@ -155,7 +155,7 @@ class StaticRole:
         self.loop.wake()
 
     def resync(self) -> None:
-        """Look at everything anew, whatever is remembered, and say again what is held."""
+        """Look at everything again, whatever is remembered, and say again what is held."""
         self._changes.everything = True
         self._asked.clear()
         self.jobs.ask_again()
@@ -164,7 +164,7 @@ class StaticRole:
         self.mounts_changed()
 
     def reconfigure(self, configuration: Configuration) -> None:
-        """From the next look on, another configuration counts."""
+        """Use another configuration from the next look on."""
         self.configuration = configuration
         self.jobs.needed = configuration.use_job_for_cleaning
         self._executor.forget_waiting()
@@ -173,11 +173,11 @@ class StaticRole:
     # --- the loop ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Never returns; on cancellation stops cleanings between two actions and waits for them."""
+        """Never returns; on cancellation stops cleanings between two steps and waits for them."""
         try:
             for informer in (self.volumes, self.storage_classes, self.nodes):
                 await informer.synced.wait()
-            # Not for ever: an agent may do without these, and must say so where it may not.
+            # These waits end even if the answer is no: then the agent does without, or says so.
             await self.jobs.known.wait()
             await self.own_pod.answered.wait()
             await self.loop.run()
@@ -186,7 +186,7 @@ class StaticRole:
             self.readers.close()
 
     async def _look(self) -> float:
-        """In how many seconds to look again. Raises CannotLook, Hung, OSError."""
+        """Look; returns in how many seconds to look again. Raises CannotLook, Hung, OSError."""
         began = time.monotonic()
         around = self._surroundings()
         changes, self._changes = self._changes, Changes(host=False)
@@ -199,15 +199,15 @@ class StaticRole:
                 configuration.groups,
             )
         except BaseException:
-            # What had changed is known to nobody now.
+            # The list of what had changed is lost now.
             self._changes.everything = True
             raise
         if self.configuration is not configuration:
             return await self._look()
         for name, text in found.problems.items():
             around.classes[name] = dataclasses.replace(around.classes[name], problem=text)
-        # From here to the beginning of the acts nothing is awaited: what is published meanwhile is
-        # either in `volumes` or in `busy`, never in neither.
+        # Nothing is awaited from here until the acts begin, so what is published meanwhile is
+        # always in `volumes` or in `busy`.
         facts = Facts(
             node=around.node,
             options=around.options,
@@ -235,7 +235,7 @@ class StaticRole:
         return min((seconds for seconds in again if seconds), default=0.0)
 
     def _own_volumes(self) -> dict[str, PersistentVolume]:
-        """Without those that are made for claims: they are other roles'."""
+        """The PersistentVolumes without those made for claims, which are other roles'."""
         return {name: one for name, one in self.volumes.items.items() if is_static(one)}
 
     def _surroundings(self) -> Surroundings:
@@ -248,7 +248,7 @@ class StaticRole:
             node,
             self.storage_classes.items,
             namespace=self.jobs.namespace,
-            # Without an image no configuration that wants Jobs is ever in force.
+            # Without an image, a configuration that wants Jobs is never in force.
             image=self.job_image or "",
             sees_udev=os.path.isdir(UDEV_DATA),
             pod=self.own_pod.pod,
@@ -260,7 +260,7 @@ class StaticRole:
     def _missing(self, facts: Facts) -> dict[str, float]:
         """For how long each volume has been missing, in seconds, by UID.
 
-        The count begins anew with the process: waiting longer than needed harms nobody.
+        The count starts over with the process: waiting longer than needed does no harm.
         """
         world, now = World(facts), time.monotonic()
         self._missing_since = {

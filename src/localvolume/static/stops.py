@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class Stops:
-    """One event for each cleaning under way, which ends between two of its steps once it is set."""
+    """One event for each cleaning under way: once it is set, the cleaning ends after its step."""
 
     def __init__(self) -> None:
         self._under_way: list[tuple[PersistentVolume | None, asyncio.Event]] = []
@@ -35,8 +35,8 @@ class Stops:
     def look(self, volumes: Mapping[str, PersistentVolume]) -> None:
         """Stop what is not to be cleaned any more, as these objects (by name) are now.
 
-        Where the object was removed by force the cleaning goes on: half done, it might pass for
-        clean, and nobody is left to say that it is not.
+        If the object was removed by force, the cleaning goes on: half cleaned, the volume might
+        pass for clean, and no object would be left to say that it is not.
         """
         for planned, stop in self._under_way:
             live = volumes.get(planned.metadata.name) if planned else None
@@ -48,7 +48,7 @@ class Stops:
                 stop.set()
 
     def end(self) -> None:
-        """Stop all, and what begins from now on."""
+        """Stop all cleanings, also those that begin from now on."""
         self._ended = True
         for _, stop in self._under_way:
             stop.set()

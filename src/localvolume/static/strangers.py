@@ -1,4 +1,4 @@
-"""PersistentVolumes of anybody's: whether one may mean what is about to be erased, or offered."""
+"""Whether anybody's PersistentVolume may mean what is about to be erased or offered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.objects import is_on_node
 
 BURST_SECONDS = 5.0
-"""How old a list may be by which a volume is offered: one serves a burst of them."""
+"""How old a list may be when a volume is offered: one list serves a burst of offers."""
 
 _DEVICES_SECONDS = 5.0
 
@@ -35,10 +35,10 @@ class NameUnreadable(Exception):
 class Named:
     """The paths on this node's host that PersistentVolumes name, each with its object's name.
 
-    `anywhere` are those of objects that may mean any node, `ours` of those with this node's label.
-    `devices` are the paths that lead to block devices, by "major:minor"; `unreadable`, those of
-    which nobody can tell, with the reason. `records` are the annotations with the identities of
-    volumes, wherever those are, by the names of their objects, of all without this node's label.
+    `anywhere` are the paths of objects that may mean any node, `ours` those of objects with this
+    node's label. `devices` are the paths that lead to block devices, by "major:minor"; `unreadable`
+    those for which nobody can tell, with the reason. `records` are the identity annotations of all
+    objects without this node's label, by name, wherever their volumes are.
     """
 
     paths: Mapping[str, str] = field(default_factory=dict)
@@ -51,8 +51,8 @@ class Named:
     def stranger(self, entry: Entry, own: Collection[str] = ()) -> tuple[str, str] | None:
         """An object, and the path in it, that may mean what is at the entry; or None.
 
-        By its path, a directory within or around it, or the same device. `own` are names of
-        objects that may. Raises NameUnreadable.
+        It is found by the entry's path, a directory within or around it, or the same device. `own`
+        are names of objects that may mean it. Raises NameUnreadable.
         """
         for path, name in self.paths.items():
             if name not in own and overlaps(path, entry.host_path):
@@ -69,9 +69,9 @@ class Named:
     def why_not_offered(self, entry: Entry, own: Collection[str]) -> str | None:
         """Why what is at the entry may be somebody's already, or None.
 
-        `own` are the names that its own object may have: that is adopted. Objects with our label
-        are the plan's business; and a directory around the entry counts only where its object
-        means this node, or it would keep every volume of every node from being offered.
+        `own` are the names that its own object may have, which is adopted. The plan deals with
+        objects that have our label. A directory around the entry counts only if its object means
+        this node: otherwise it would keep every volume of every node from being offered.
         """
         here = {
             path: name
@@ -102,7 +102,7 @@ class Named:
 
 
 class Strangers:
-    """Asks the API server what is named; a list that is not too old serves whoever asks next."""
+    """Asks the API server what is named; a list that is not too old serves further callers."""
 
     def __init__(self, client: Client, workers: Workers) -> None:
         self._client = client
@@ -111,7 +111,7 @@ class Strangers:
         self._found: tuple[float, Named] | None = None
 
     async def named(self, node: NodeFacts, oldest_seconds: float = 0.0) -> Named:
-        """What PersistentVolumes name on this node, by a list no older than that.
+        """What PersistentVolumes name on this node, by a list no older than `oldest_seconds`.
 
         Raises the errors of kube.errors, and Hung.
         """
@@ -148,7 +148,7 @@ class Strangers:
 
 
 def _devices_of(paths: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Which block devices the paths lead to, and why nobody can tell of the others."""
+    """Which block devices the paths lead to, and why nobody can tell for others."""
     devices, unreadable = {}, {}
     for path in paths:
         try:
@@ -164,7 +164,7 @@ def _devices_of(paths: Collection[str]) -> tuple[dict[str, str], dict[str, str]]
 
 
 def path_here(volume: PersistentVolume, node: NodeFacts) -> str:
-    """The path that the object names on this node's host; "" where it names none here for certain.
+    """The path that the object names on this node's host; "" if it certainly names none here.
 
     Without an affinity (hostPath), or with one that cannot be read, it may mean any node.
     """

@@ -1,7 +1,7 @@
-"""Writes the records of prepared volumes beside the acts: always before the API server is told.
+"""Writes the records of prepared volumes for the acts, always before the API server is told.
 
-An agent that dies in between leaves a record that says more than the object, which the next one
-completes; never an object whose hand-over is on no record.
+An agent that dies in between leaves a record that says more than the object, which the next agent
+completes. It never leaves an object whose hand-over is not on record.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class RecordWriter:
     paces: StaticPaces
 
     async def offer(self, entry: Entry) -> str:
-        """Record that the volume is offered anew: the generation, "" where nothing is recorded.
+        """Record a new offer of the volume; returns the generation, "" if nothing is recorded.
 
-        Another agent of the node may offer it at the same moment: whoever comes second raises
+        Another agent of the node may offer it at the same moment: the one that comes second raises
         Superseded, and finds the object of the first. Raises NotRecorded, Hung.
         """
         if entry.recorded == "nowhere":
@@ -65,7 +65,7 @@ class RecordWriter:
         return recorded.generation if isinstance(recorded, Record) else ""
 
     async def complete(self, volume: PersistentVolume, entry: Entry) -> str:
-        """The same for an object of before there were records, and for the claim that it names."""
+        """The same for an object that is older than records, and for the claim that it names."""
         recorded = await self._do(entry, lambda: self.records.read(entry))
         self.survey.recorded(entry, recorded)
         if recorded == "nowhere" or strange("", claims_of(volume), recorded):
@@ -95,8 +95,8 @@ class RecordWriter:
     async def end(self, volume: PersistentVolume | None, entry: Entry) -> None:
         """Give the root its first state back, and record that the volume is clean and nobody's.
 
-        Raises Superseded where that is not so any more: another agent of the node may have cleaned
-        it as well, and offered it anew since. Raises NotRecorded, Hung.
+        Raises Superseded if the record no longer allows that: another agent of the node may have
+        cleaned the volume as well, and offered it again since. Raises NotRecorded, Hung.
         """
 
         def ended() -> Recorded:
@@ -115,15 +115,15 @@ class RecordWriter:
         self.survey.recorded(entry, await self._do(entry, ended))
 
     def check(self, volume: PersistentVolume | None, entry: Entry) -> None:
-        """Raises CleaningRefused where the record does not let this be cleaned for the object.
+        """Raises CleaningRefused if the record does not let the volume be cleaned for the object.
 
-        None: for no object.
+        `volume` None: for no object.
         """
         if why := _refusal(volume, entry.recorded):
             raise CleaningRefused(f"{entry.path}: {why}")
 
     async def check_anew(self, volume: PersistentVolume | None, entry: Entry) -> None:
-        """The same of what is on record at this moment. Raises CleaningRefused, Hung."""
+        """The same for what is on record at this moment. Raises CleaningRefused, Hung."""
         recorded = await self._do(entry, lambda: self.records.read(entry))
         self.check(volume, replace(entry, recorded=recorded))
 
@@ -145,5 +145,5 @@ def _refusal(volume: PersistentVolume | None, recorded: Recorded) -> str | None:
 
 
 def _last(volume: PersistentVolume) -> str:
-    """The claim that held it last, where its claimRef has been emptied since."""
+    """The claim that held it last, if its claimRef has been emptied since."""
     return next(iter(sorted(claims_of(volume))), "")

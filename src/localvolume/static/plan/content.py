@@ -1,4 +1,4 @@
-"""What may be done with a volume for what lies in it: offered, or cleaned, and how strictly."""
+"""Whether a volume may be offered with what lies in it, and how strictly it is cleaned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from localvolume.static.model import Content, Entry
 
 
 def is_offerable(content: Content | None, config: ClassConfig) -> bool:
-    """Whether the class offers what holds this, with nothing done to it first."""
+    """Whether the class offers a volume with this content, with nothing done to it first."""
     if content is None:
         return False
     if content.state == "empty":
@@ -27,8 +27,8 @@ def is_offerable(content: Content | None, config: ClassConfig) -> bool:
 def offers_formatted(fs_type: str, config: ClassConfig) -> bool:
     """Whether the class's volumes may have an empty filesystem of that type when they are offered.
 
-    The kubelet mounts what it finds, as the type that the PersistentVolume says. Raw, its bytes
-    would be the tenant's to read.
+    The kubelet mounts what it finds, as the type that the PersistentVolume names. On a raw volume,
+    the tenant could read the filesystem's bytes.
     """
     return config.volume_mode == "Filesystem" and config.fs_type == fs_type
 
@@ -39,15 +39,15 @@ def is_clean(content: Content, config: ClassConfig) -> bool:
 
 
 def strictest_mode(volume_mode: str | None, config: ClassConfig) -> VolumeMode:
-    """The mode by which a volume is cleaned: as it was offered, or as its class offers it now.
+    """The stricter mode to clean by: how the volume was offered, or how its class offers it now.
 
-    What was offered as a filesystem may be offered raw next, and the other way round.
+    A volume that was offered as a filesystem may be offered raw next, and the other way round.
     """
     return "Block" if "Block" in (volume_mode, config.volume_mode) else "Filesystem"
 
 
 def method_for(entry: Entry, volume_mode: str | None, config: ClassConfig) -> Method:
-    """How the class wants the entry cleaned, which was offered in that mode.
+    """How the class wants the entry cleaned, if it was offered in that mode.
 
     Raises MethodInvalid.
     """
@@ -61,7 +61,7 @@ def method_for(entry: Entry, volume_mode: str | None, config: ClassConfig) -> Me
 def _erases_content(config: ClassConfig) -> bool:
     """Whether a block device of the class reads as zeros once it is clean.
 
-    Not where the administrator has named a cleaner that takes signatures only, or a command.
+    It does not if the administrator named a cleaner that erases only signatures, or a command.
     """
     try:
         method = choose_method(

@@ -23,7 +23,7 @@ def offer(
 ) -> dict[str, Any]:
     """The object for this entry under this name (Kubernetes API, core/v1 PersistentVolume).
 
-    `generation`: what the volume's record says; made when it is offered, so a plan has none.
+    `generation` is that of the volume's record. It is made when it is offered: a plan has none.
     """
     config = class_facts.config
     volume = VolumeDescription(

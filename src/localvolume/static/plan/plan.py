@@ -86,7 +86,7 @@ def plan(facts: Facts) -> list[Action]:
 
 
 def is_to_come(action: Action) -> bool:
-    """Whether the node's volumes are not all known yet: one is to be offered, or looked into."""
+    """Whether the action shows that a volume is still to be offered, or looked into."""
     if isinstance(action, Hold) and action.volume is None and action.entry is not None:
         problem = action.entry.problem
         return problem.code == "reading" if problem else action.entry.content is None
@@ -107,7 +107,7 @@ def being_deleted(world: World, volume: PersistentVolume) -> Answer:
         kept = Keep(key, "it is being deleted and its claim is still there", volume)
         return _stop_job(world, volume, "a claim holds it again") or [kept]
     if policy != "Delete":
-        # Without its object a Job would be nobody's, and still destroy.
+        # Without its object, a Job would belong to nobody and still destroy data.
         if stopped := _stop_job(world, volume, f"its reclaim policy is {policy} now"):
             return stopped
         return [LetGo(key, f"reclaim policy {policy}: the data stays as it is", volume)]
@@ -115,7 +115,7 @@ def being_deleted(world: World, volume: PersistentVolume) -> Answer:
         return [LetGo(key, "no claim ever held it", volume)]
     entry, obstacle = world.entry_of(volume), world.obstacle(volume)
     if entry is None or obstacle:
-        # An older state of the API server brings back Jobs too.
+        # An API server restored to an older state brings back Jobs too.
         strange = entry and world.strange(volume, entry)
         if strange and (stopped := _stop_job(world, volume, strange)):
             return stopped
@@ -149,13 +149,13 @@ def released(world: World, volume: PersistentVolume) -> Answer:
 
 
 def bound(world: World, volume: PersistentVolume) -> Answer:
-    """A claim holds it: nothing is ever changed but our own marks, and its health is told."""
+    """A claim holds it: only our own marks are ever changed, and its health is told."""
     if phase_of(volume) != "Bound":
         return None
     actions: list[Action] = []
     entry, same = world.entry_of(volume), _known_same(world, volume)
     if world.misplaced(volume):
-        pass  # Our finalizer on what is not ours would keep it from ever being deleted.
+        pass  # If it is not ours, our finalizer would keep it from ever being deleted.
     elif needs := _adoption(volume, same, complete=True) or _record(world, volume, same):
         actions.append(needs)
     elif _is_to_be_marked(volume, same):
@@ -219,7 +219,7 @@ def _cannot_clean(world: World, volume: PersistentVolume, reason: str) -> Hold:
 
 
 def _wait_for_job(world: World, volume: PersistentVolume) -> Hold | None:
-    """Another Job may be at work on it: it is not cleaned, nor its object deleted, beside that."""
+    """Holds it if another Job may be at work on it: it is not cleaned nor its object deleted."""
     if job := world.other_job(volume):
         text = f"not cleaned yet: {_at_work(job)}"
         return Hold(path_of(volume), text, "job", volume, event=EVENT_WAITS)
@@ -229,7 +229,7 @@ def _wait_for_job(world: World, volume: PersistentVolume) -> Hold | None:
 
 
 def _stop_job(world: World, volume: PersistentVolume, why: str) -> list[Action]:
-    """What ends a Job of ours that cleans what is not to be cleaned any more; nothing without."""
+    """What ends our Job if its volume is not to be cleaned any more; empty without such a Job."""
     job = world.own_job(volume)
     if job is None or job.state != "unfinished":
         return []
@@ -243,9 +243,9 @@ def _at_work(job: CleaningJob) -> str:
 
 
 def _clean(world: World, volume: PersistentVolume, entry: Entry) -> Clean:
-    """By whom: once a Job of ours has begun it, or ended it well, by that Job alone.
+    """Clean it; only by our Job if that has begun the cleaning, or ended it well.
 
-    So that turning useJobForCleaning on or off never starts a second cleaner beside the first.
+    So turning useJobForCleaning on or off never starts a second cleaner beside the first.
     """
     key, job = path_of(volume), world.own_job(volume)
     begun = job is not None and job.state != "failed"
@@ -256,7 +256,7 @@ def _clean(world: World, volume: PersistentVolume, entry: Entry) -> Clean:
 
 
 def _known_same(world: World, volume: PersistentVolume) -> Entry | None:
-    """The volume's entry where it is readable and is what the object was made for."""
+    """The volume's entry if it is readable and is what the object was made for."""
     entry = world.entry_of(volume)
     if entry is None or entry.problem or world.identity(volume, entry).verdict != "same":
         return None
@@ -266,9 +266,9 @@ def _known_same(world: World, volume: PersistentVolume) -> Entry | None:
 def _adoption(
     volume: PersistentVolume, entry: Entry | None, *, complete: bool = False
 ) -> Adopt | None:
-    """What the object lacks of our marks, where that can be added now.
+    """Adds the marks of ours that the object lacks, if they can be added now.
 
-    With `complete` also what its record lacks, as an older release wrote it.
+    With `complete`, also adds what its recorded identity lacks, if an older release wrote it.
     """
     key, identity = path_of(volume), None
     if entry is not None:
@@ -283,7 +283,7 @@ def _adoption(
 
 
 def _record(world: World, volume: PersistentVolume, entry: Entry | None) -> KeepRecord | None:
-    """The record that the object lacks, as an older release or provisioner made it."""
+    """Makes the record that the object lacks if an older release or provisioner made it."""
     if entry is None or generation_of(volume) or entry.recorded == "nowhere":
         return None
     if world.strange(volume, entry):
@@ -294,8 +294,8 @@ def _record(world: World, volume: PersistentVolume, entry: Entry | None) -> Keep
 def _is_to_be_marked(volume: PersistentVolume, entry: Entry | None) -> bool:
     """Whether the object or the record does not say yet that the object's claim holds the volume.
 
-    A claim that an older state of the API server brings back may take what no claim holds: its
-    pods write to it already. What another holds by its record stays that one's.
+    A claim that an older state of the API server brings back may take a volume that no claim holds:
+    its pods write to it already. If by the record another claim holds it, it stays that claim's.
     """
     claim = claim_of(volume)
     if volume.metadata.annotations.get(marks.CLAIMED_ANNOTATION) != claim:
@@ -311,7 +311,7 @@ def _is_to_be_marked(volume: PersistentVolume, entry: Entry | None) -> bool:
 
 
 def _health(world: World, volume: PersistentVolume, entry: Entry | None) -> Hold | None:
-    """What is wrong with a volume that is not to be touched, or None where nothing is."""
+    """What is wrong with a volume that is not to be touched, or None if nothing is."""
     key = path_of(volume)
     if reason := world.vanished(volume):
         return Hold(key, reason, "vanished", volume, entry, EVENT_VANISHED)
@@ -411,14 +411,14 @@ def known_under_its_name(world: World, entry: Entry) -> Answer:
 
 
 def anothers(world: World, entry: Entry) -> Answer:
-    """An object of somebody else's names what is there: it is theirs, whatever lies in it."""
+    """Somebody else's object names what is there: it is theirs, whatever lies in it."""
     if why := world.facts.others.get(entry.host_path):
         return [_hold_entry(entry, why, "duplicate", world.facts.paces.look_again)]
     return None
 
 
 def job_at_work(world: World, entry: Entry) -> Answer:
-    """A Job may be destroying what is there: it is neither offered nor cleaned beside it."""
+    """A Job may be destroying what is there: meanwhile it is neither offered nor cleaned."""
     if job := world.job_on(entry):
         return [_hold_entry(entry, _at_work(job), "job")]
     if unknown := world.facts.jobs_unknown:
@@ -427,16 +427,16 @@ def job_at_work(world: World, entry: Entry) -> Answer:
 
 
 def not_well(world: World, entry: Entry) -> Answer:
-    """What has failed already is offered to nobody, and not written to either."""
+    """A volume that has failed already is neither offered nor written to."""
     if not entry.unwell:
         return None
     return [_hold_entry(entry, entry.unwell, "unwell", world.facts.paces.look_again)]
 
 
 def on_record(world: World, entry: Entry) -> Answer:
-    """What a claim holds by its record is not offered, nor cleaned first, whatever its class says.
+    """If by the record a claim holds it, it is not offered or cleaned first, whatever its class.
 
-    A filesystem without a file in it shows itself that nothing of a tenant's is left.
+    A filesystem without any file shows by itself that nothing of a tenant's is left.
     """
     if entry.content is None or (why := held_by_another(entry)) is None:
         return None
@@ -448,7 +448,7 @@ def on_record(world: World, entry: Entry) -> Answer:
 
 
 def held_by_another(entry: Entry) -> str | None:
-    """Why an entry that no object offers is somebody's by its record, or None."""
+    """Why, by its record, an entry that no object offers is somebody's, or None."""
     provably_empty = entry.kind == "filesystem" and entry.content == Content("empty")
     if provably_empty and isinstance(entry.recorded, Record):
         return None
@@ -459,7 +459,7 @@ _HELD = ("holds", "traces", "formatted")
 
 
 def not_clean(world: World, entry: Entry) -> Answer:
-    """What holds data without a PersistentVolume is somebody's, unless the class says otherwise."""
+    """Data without a PersistentVolume is somebody's, unless the class says otherwise."""
     content = entry.content
     if content is None:
         return [_hold_entry(entry, "it has not been looked into yet", "unknown", 1.0)]
@@ -479,7 +479,7 @@ def not_clean(world: World, entry: Entry) -> Answer:
         text = f"it holds {content.found}, and its class says firstUse: clean"
         return [CleanFirst(entry.host_path, text, entry, name)]
     if content.state == "unfinished":
-        # Who writes such a note without having cleaned would otherwise decide what is destroyed.
+        # Otherwise anybody who writes such a note could decide what is destroyed.
         text = f"it holds {content.found}: wipe it, or let the class say firstUse: clean"
         return [_hold_entry(entry, text, "not-empty", world.facts.paces.look_again)]
     if content.state in _HELD:
@@ -518,9 +518,9 @@ ENTRY_RULES: tuple[Callable[[World, Entry], Answer], ...] = (
 
 
 def _no_way_to_clean_first(entry: Entry, config: ClassConfig) -> str | None:
-    """Why the class's way to clean is none for what no PersistentVolume names, or None.
+    """Why the class's way to clean does not fit what no PersistentVolume names, or None.
 
-    Where such a cleaning fails, only the device itself can say so. Our methods leave a note on it
+    If such a cleaning fails, only the device itself can say so. Our methods leave a note on it
     until all is proved; a command may erase whatever it likes first, and be killed.
     """
     if entry.kind != "block":
@@ -552,10 +552,10 @@ def _names(world: World, entry: Entry) -> tuple[str, str]:
 
 
 def _free_name(world: World, entry: Entry) -> str | None:
-    """Upstream's name; the longer one where another volume has it; where that is taken too, one
-    that nobody else could know, or None without a salt.
+    """Upstream's name, or the longer one if another volume has that. If both are taken, a name that
+    nobody else could know, or None without a salt.
 
-    Two entries of one pass may also hash alike: the first one in order has the short name.
+    Two entries of one plan may also hash alike: the first one in order gets the short name.
     """
     names: list[str] = [*_names(world, entry)]
     if salt := world.facts.salt:
@@ -569,7 +569,7 @@ def _free_name(world: World, entry: Entry) -> str | None:
 
 
 def _not_adoptable(world: World, holder: PersistentVolume, entry: Entry) -> str | None:
-    """Why an object that has this entry's path and name may not be taken for its own."""
+    """Why an object that has this entry's path and name may not be taken as the entry's own."""
     provisioner = holder.metadata.annotations.get(marks.PROVISIONED_BY_ANNOTATION, "")
     if is_being_deleted(holder):
         return "it is being deleted"

@@ -1,4 +1,4 @@
-"""The node and the configured classes as a plan needs them, from the objects that say so."""
+"""The node and the configured classes as a plan needs them, from the configuration and objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Surroundings:
     """How cleaning Jobs are made; None: the configuration wants none."""
 
     def to_look_at(self) -> dict[str, ClassConfig]:
-        """The classes of whose directories something can be learned: without a problem so far."""
+        """The classes whose directories can be looked at: those without a problem so far."""
         return {name: one.config for name, one in self.classes.items() if not one.problem}
 
 
@@ -42,11 +42,11 @@ def surroundings(
     sees_udev: bool = False,
     pod: PodMounts | None = None,
 ) -> Surroundings:
-    """Configuration and StorageClass objects joined; None for the latter where nobody was asked,
-    and every class then counts as existing with reclaim policy Delete.
+    """Configuration and StorageClass objects joined. If the latter are None, nobody was asked, and
+    every class counts as existing with reclaim policy Delete.
 
-    `namespace`, `image` and `sees_udev` are those of cleaning Jobs, where they are to be made.
-    `pod` is the agent's own, None where it is not known.
+    `namespace`, `image` and `sees_udev` are those of cleaning Jobs, if they are to be made.
+    `pod` is the agent's own, None if it is not known.
     """
     options = PublishingOptions(
         node_labels=configuration.node_labels_for_pv,
@@ -70,7 +70,7 @@ def surroundings(
             classes[name] = replace(facts, problem=why)
     jobs = None
     if configuration.use_job_for_cleaning:
-        # Imported now: an agent without Jobs need not carry what makes them.
+        # Imported now: an agent without Jobs need not load the code that makes them.
         from localvolume.cleaning.jobs import JobSettings
 
         tolerations, resources = configuration.job_tolerations, configuration.job_resources

@@ -38,8 +38,8 @@ T = TypeVar("T")
 class Sharing(Generic[T]):
     """Things by an anchor (a device, a UUID) and the directory in it that each one has.
 
-    A thousand bind mounts of one disk are common: every look-up costs the depth of a path and
-    what it finds, never the number of things.
+    A thousand bind mounts of one disk are common: the cost of a look-up depends on the depth of a
+    path and on what it finds, never on the number of things.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Sharing(Generic[T]):
             self._beneath[anchor, parent].append(thing)
 
     def find(self, anchor: str, directory: str) -> Iterator[T]:
-        """What has that directory, one within it, or one around it; in no particular order."""
+        """The things that have that directory, one within it or one around it, in any order."""
         yield from self._at.get((anchor, directory), ())
         yield from self._beneath.get((anchor, directory), ())
         for parent in _parents(directory):
@@ -71,13 +71,13 @@ if TYPE_CHECKING:
     from localvolume.cleaning.jobs import CleaningJob
 
 THE_SAME = f"whoever knows that it is removes the annotation {marks.IDENTITY_ANNOTATION}"
-"""What an administrator does whose word is asked for."""
+"""What an administrator does to confirm that it is the same volume."""
 
 ITS_OWN = (
     f"whoever knows that it is this object's removes the annotation {marks.GENERATION_ANNOTATION}"
     " and has `localvolume forget` remove the record"
 )
-"""The same, where the volume's record speaks against the object."""
+"""The same if the volume's record speaks against the object."""
 
 
 class World:
@@ -90,12 +90,12 @@ class World:
         self._by_path: dict[str, list[PersistentVolume]] = defaultdict(list)
         self._records: dict[str, Identity] = {}
         for volume in facts.volumes.values():
-            # "/mnt//a/" is "/mnt/a" to kubelet, so it is here.
+            # "/mnt//a/" is "/mnt/a" to kubelet, so it is here too.
             self._by_path[plain(path_of(volume))].append(volume)
 
     @cached_property
     def _neighbours(self) -> Sharing[Entry]:
-        """The entries by the device and the part of it that they are."""
+        """The entries by their device and the part of it that they have."""
         found: Sharing[Entry] = Sharing()
         for entry in self.facts.entries:
             if entry.device and not entry.excluded:
@@ -104,7 +104,7 @@ class World:
 
     @cached_property
     def _on_record(self) -> Sharing[PersistentVolume]:
-        """The PersistentVolumes by what their identities say."""
+        """The PersistentVolumes by their recorded identities."""
         found: Sharing[PersistentVolume] = Sharing()
         for volume in self.facts.volumes.values():
             identity = self._record(volume)
@@ -113,7 +113,7 @@ class World:
         return found
 
     def _record(self, volume: PersistentVolume) -> Identity:
-        """What is on record, for finding others: nothing where it is missing or unreadable."""
+        """The recorded identity, for finding others; empty if it is missing or unreadable."""
         name = volume.metadata.name
         if name not in self._records:
             try:
@@ -127,7 +127,7 @@ class World:
         return self._by_path.get(host_path, [])
 
     def reserve(self, name: str, entry: Entry) -> bool:
-        """Keep a name for an entry of this plan; False where another entry has it already."""
+        """Keep a name for an entry of this plan; False if another entry has it already."""
         return self._reserved.setdefault(name, entry) is entry
 
     def class_of(self, volume: PersistentVolume) -> ClassFacts | None:
@@ -137,7 +137,7 @@ class World:
         return self._entries.get((volume.spec.storage_class_name, path_of(volume)))
 
     def misplaced(self, volume: PersistentVolume) -> str | None:
-        """Why this object may not speak for a volume of this node, or None where it may.
+        """Why this object may not speak for a volume of this node, or None if it may.
 
         An annotation or a label can be forged or mistyped; a path that is not one name directly
         in the class's own directory would let it empty what it should never reach.
@@ -156,7 +156,7 @@ class World:
         return None
 
     def vanished(self, volume: PersistentVolume) -> str | None:
-        """Why the volume is provably not there now, or None where it is or nobody can tell."""
+        """Why the volume is provably not there now, or None if it is or nobody can tell."""
         class_facts, entry = self.class_of(volume), self.entry_of(volume)
         if class_facts is None or class_facts.problem or self.misplaced(volume):
             return None
@@ -186,7 +186,7 @@ class World:
             return Comparison("unknown", str(error))
         if recorded is not None and tells_apart(recorded):
             return compare(recorded, entry.identity)
-        # Nothing better could be read of it then: mode, size and all that was read must fit.
+        # When it was published, nothing better could be read: mode, size and all else must fit.
         if volume.spec.volume_mode == "Block" and entry.kind != "block":
             return Comparison("differs", "it was published as a block device and is a filesystem")
         if differs := self.size_differs(volume, entry):
@@ -203,8 +203,8 @@ class World:
     def obstacle(self, volume: PersistentVolume) -> str | None:
         """Why nothing destructive may be done for this PersistentVolume now, or None.
 
-        Everything that must be true before data is removed is asked here, and nowhere is less
-        asked; what is destructive asks the disk again at the moment it acts.
+        Everything that must be true before data is removed is checked here, and no other place
+        checks less. Destructive acts ask the disk again at the moment they act.
         """
         if reason := self.misplaced(volume) or self.vanished(volume) or self.unreadable(volume):
             return reason
@@ -232,14 +232,14 @@ class World:
         return None
 
     def strange(self, volume: PersistentVolume, entry: Entry) -> str | None:
-        """Why the volume is not this object's by its record, or None."""
+        """Why, by its record, the volume is not this object's, or None."""
         return strange(generation_of(volume), claims_of(volume), entry.recorded)
 
     def _shrunk(self, volume: PersistentVolume, entry: Entry) -> str | None:
         """Why a cleaning would not reach all of a device, or None.
 
-        What lay beyond its present end may come back with its size. A filesystem's files are all
-        in it.
+        Data beyond its present end may come back if the device grows again. For a filesystem, all
+        files are within reach.
         """
         promised = bytes_of(volume.spec.capacity.get("storage", ""))
         there = published_bytes(entry.size_bytes)
@@ -248,17 +248,17 @@ class World:
         return f"the device is smaller than it was: {self.size_differs(volume, entry)}"
 
     def pods_unseen(self, entry: Entry) -> str | None:
-        """Why a pod may have the entry mounted still, and nobody can tell; None where it is seen.
+        """Why nobody can tell whether a pod still has the entry mounted; None if that is seen.
 
-        A device tells itself that it is in use.
+        A device itself shows that it is in use.
         """
         return self.facts.pods_unseen if entry.kind == "filesystem" else None
 
     def other_offers(self, volume: PersistentVolume) -> list[PersistentVolume]:
         """The other PersistentVolumes whose volume is this one's, or part of it, or around it.
 
-        By path, by what is seen of the disks now, and by what their identities say: a disk whose
-        path cannot be read at the moment is still the one it was.
+        They are found by path, by what is seen of the disks now, and by their recorded identities:
+        a disk whose path cannot be read at the moment is still the one it was.
         """
         found: dict[str, PersistentVolume] = {}
 
@@ -290,11 +290,11 @@ class World:
     def other_job(self, volume: PersistentVolume) -> CleaningJob | None:
         """A Job at work on the volume that we did not make for this very object.
 
-        One of the same name is for another object, or of an older provisioner; who made it does
-        not matter while it destroys data.
+        A Job for the same volume name is another object's or an older provisioner's. Who made it
+        does not matter while it destroys data.
         """
         if not self._at_work:
-            return None  # Nearly always, and asked of every volume.
+            return None  # This is nearly always so, and asked for every volume.
         paths = {path_of(volume)}
         entry = self.entry_of(volume)
         if entry is not None:
@@ -379,5 +379,5 @@ def _precedence(volume: PersistentVolume) -> tuple[bool, bool, str]:
 
 
 def _part_of(entry: Entry) -> str:
-    """The part of its device that an entry has: a directory, or, as the device itself, all."""
+    """The part of its device that an entry has: a directory, or "/" for the device itself."""
     return entry.root if entry.kind == "filesystem" else "/"

@@ -51,7 +51,7 @@ async def discard(steps: Steps) -> Outcome:
         limits = await steps.do(steps.calls.discard_limits, steps.held.fd)
         unit = max(limits.granularity, _ALIGNMENT)
         begin, end = whole_granules(note, size, unit, limits.first)
-        # A discard is quick: take larger steps than for writing, at full speed like upstream.
+        # A discard is quick: take larger steps than for writing, at full speed, as upstream does.
         pace = Pace(1024 * MIB, least=64 * MIB, most=1024 * 1024 * MIB)
         steps.done_bytes += begin
         # Two steps that meet within a granule would leave it: the disk forgets only whole ones.

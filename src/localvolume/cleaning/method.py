@@ -57,7 +57,7 @@ def choose_method(
 ) -> Method:
     """The method for one volume; pure.
 
-    `block_cleaner_command`: the class's `blockCleanerCommand`, None where the key is absent.
+    `block_cleaner_command`: the class's `blockCleanerCommand`, None if the key is absent.
     `volume_kind`: what the volume is on the node, as recorded when it was published.
     `volume_mode`: what the PersistentVolume offers; a block device may be offered as a
     filesystem, which the kubelet then makes on it.

@@ -179,7 +179,7 @@ class Steps:
         *,
         unit: int = 1,
     ) -> None:
-        """The same from byte `start` to `end`; each step but the last is a multiple of `unit`."""
+        """The same from byte `start` to `end`; each step but the last is whole `unit`s of bytes."""
         while start < end:
             full = min(pace.size, self.paces.step_bytes)
             full = max(full // unit, 1) * unit

@@ -24,9 +24,9 @@ async def run_command(
 ) -> Finished:
     """Run it to its end, within the time left for the cleaning; raises as host.commands does.
 
-    Raises CleaningStopped after the stop, once the program was told to end. However it ended: while
-    any process it started lives on, that may still write. So further cleanings of this volume are
-    refused, and CleaningFailed says so if nothing else is raised.
+    Raises CleaningStopped after the stop, once the program was told to end. However the program
+    ended, a process that it started may live on and still write. Until that is gone, further
+    cleanings of this volume are refused; CleaningFailed says so if nothing else is raised.
     """
     steps.check()
     left = steps.seconds_left()

@@ -39,7 +39,7 @@ def encode(claim: Claim) -> bytes:
 
 
 def decode(block: bytes) -> Claim | None:
-    """The claim that a block holds; None where it holds none, or a damaged one."""
+    """The claim that a block holds; None if it holds none, or a damaged one."""
     if not block.startswith(_MAGIC):
         return None
     begin = len(_MAGIC) + 2

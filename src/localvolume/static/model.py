@@ -173,7 +173,7 @@ class Ask(Action):
 
 @dataclass(frozen=True, slots=True)
 class Adopt(Action):
-    """Add our label, finalizer and (where it is known) identity, and change nothing else."""
+    """Add our label, finalizer and (if it is known) identity, and change nothing else."""
 
     volume: PersistentVolume
     identity: Identity | None

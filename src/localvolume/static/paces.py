@@ -31,7 +31,7 @@ class StaticPaces:
     """When to look again at what is held if nothing would report that it was put right."""
 
     udev: float = 2.0
-    """How long udev may take to make the links to a device after the kernel has told of it."""
+    """How long udev may take to make the links to a device after the kernel has reported it."""
 
     first_wait: float = 5.0
     longest_wait: float = 600.0

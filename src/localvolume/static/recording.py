@@ -128,7 +128,7 @@ class Records:
         """Remove what is on record, readable or not, and return it. Raises OSError, AnotherMount.
 
         If nothing tells records apart, all that may be of the volume go. A file that is no record
-        may be another volume's: it stays.
+        may be another volume's: it stays, and BadRecord is raised.
         """
         found = self.read(entry)
         removed = False

@@ -18,7 +18,7 @@ class Changes:
 
     `paths` are entries that were made, removed or renamed, and whole discovery directories;
     `devices` are block devices ("major:minor") that came, went or changed; `host` says that
-    directories and the mount table must be listed anew, `everything` that nothing counts as known.
+    directories and the mount table must be read again, `everything` that nothing counts as known.
     """
 
     host: bool = True

@@ -1,11 +1,11 @@
 """Cleans the volume of a PersistentVolume in a Job: makes it, waits for it, and does not trust it.
 
 All that a crash could lose is in the API server: the Job is named after the UID of the object it
-cleans for, so the next agent finds it. Only the failures already told are remembered here.
+cleans for, so the next agent finds it. Only the failures already reported are remembered here.
 
     none -> made -> unfinished -> succeeded -> checked by ourselves -> the object may go
-                        |             `-> not clean: told, then like failed
-                        `-> failed: told once, removed at the next attempt, made again
+                        |             `-> not clean: reported, then like failed
+                        `-> failed: reported once, removed at the next attempt, made again
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from localvolume.static.writing import RecordWriter
 log = logging.getLogger(__name__)
 
 GONE_SECONDS: Final = 60.0
-"""How long a Job may take to go, with its pod, before that is told as a failure."""
+"""How long a Job and its pod may take to go before that is reported as a failure."""
 
 Tell = Callable[[str], None]
 
@@ -58,7 +58,7 @@ class JobCleaner:
     def __post_init__(self) -> None:
         self._ask = JobRequests(self.client, self.watch)
         self._told: set[str] = set()
-        """UIDs of Jobs whose failure was told: they are removed before the next is made."""
+        """UIDs of Jobs whose failure was reported: they are removed before the next is made."""
 
     def runs(self, volume: PersistentVolume) -> bool:
         """Whether a Job for this object is there already, so that it need not wait its turn."""

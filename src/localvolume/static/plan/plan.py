@@ -149,7 +149,7 @@ def released(world: World, volume: PersistentVolume) -> Answer:
 
 
 def bound(world: World, volume: PersistentVolume) -> Answer:
-    """A claim holds it: only our own marks are ever changed, and its health is told."""
+    """A claim holds it: only our own marks are ever changed, and its health is reported."""
     if phase_of(volume) != "Bound":
         return None
     actions: list[Action] = []
@@ -434,7 +434,7 @@ def not_well(world: World, entry: Entry) -> Answer:
 
 
 def on_record(world: World, entry: Entry) -> Answer:
-    """If by the record a claim holds it, it is not offered or cleaned first, whatever its class.
+    """A claim holds it by its record: it is neither offered nor cleaned first, whatever its class.
 
     A filesystem without any file shows by itself that nothing of a tenant's is left.
     """

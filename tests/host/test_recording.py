@@ -203,3 +203,19 @@ def test_the_command_forgets(tmp_path: Path) -> None:
         os.setxattr(path, NAME, b"damaged")
         assert "could not be read" in command(*forget, str(path))
         assert NAME not in os.listxattr(path)
+
+
+def test_the_command_forgets_nothing_beside_a_damaged_record(tmp_path: Path) -> None:
+    """It may be another volume's, and only its administrator can tell."""
+    directory = tmp_path / "records"
+    forget = [sys.executable, "-m", "localvolume", "forget", "--records-dir", str(directory)]
+    with loop_device(4 * MIB) as loop:
+        disk = entry_at(loop.path)
+        assert Records(str(directory)).write(disk, RECORD)
+        (directory / "zz.json").write_text("damaged")
+        with pytest.raises(AssertionError, match=r"nothing is forgotten: zz\.json beside it"):
+            command(*forget, loop.path)
+        (directory / "zz.json").unlink()
+        left = Records(str(directory)).read(disk)
+        assert isinstance(left, Record)
+        assert left.claim == "a"

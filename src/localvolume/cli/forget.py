@@ -17,7 +17,7 @@ from localvolume.host.mount.mounts import read_mount_table
 from localvolume.static.facts.probe import probe
 from localvolume.static.model import Entry
 from localvolume.static.recording import Records
-from localvolume.volumes.record import Record, Unreadable
+from localvolume.volumes.record import BadRecord, Record, Unreadable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +46,7 @@ def _forget(path: str, records: Records) -> bool:
     try:
         entry = probe(Entry("", "", where, where), read_mount_table().at(where), offered=True)
         found = None if entry.problem else records.forget(entry)
-    except (OSError, AnotherMount) as error:
+    except (OSError, AnotherMount, BadRecord) as error:
         print(f"{path}: nothing is forgotten: {error}", file=sys.stderr)
         return False
     if entry.problem is not None:

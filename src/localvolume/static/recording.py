@@ -128,7 +128,7 @@ class Records:
         """Remove what is on record, readable or not, and return it. Raises OSError, AnotherMount.
 
         If nothing tells records apart, all that may be of the volume go. A file that is no record
-        may be another volume's: it stays, and BadRecord is raised.
+        may be another volume's: then all stay, and BadRecord is raised.
         """
         found = self.read(entry)
         removed = False
@@ -137,9 +137,13 @@ class Records:
                 removed = remove_note(fd)
         if not removed and self._directory is not None and found is not None:
             with _opened(self._directory) as directory:
-                for name, record in _files(directory):
-                    if _is_of(record, entry.identity) or _may_be_of(record, entry.identity):
-                        os.unlink(name, dir_fd=directory)
+                names = [
+                    name
+                    for name, record in _files(directory)
+                    if _is_of(record, entry.identity) or _may_be_of(record, entry.identity)
+                ]
+                for name in names:
+                    os.unlink(name, dir_fd=directory)
                 trees.sync_directory(directory)
         return found
 

@@ -111,6 +111,7 @@ class JobCleaner:
 
     async def check_none_is_left(self, volume: PersistentVolume) -> None:
         """Raises Superseded if a Job for this object is not finished: another agent made it.
+        Raises CleaningFailed if one of its name is not ours.
 
         The lock keeps the two from working at once. But a Job does not ask the API server whether
         its volume still needs cleaning. If Jobs cannot be seen, none are in use.

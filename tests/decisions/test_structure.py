@@ -31,3 +31,19 @@ def test_no_directory_has_more_modules_than_one_can_survey(root: str) -> None:
         module.parent for module in (ROOT / root).rglob("*.py") if not module.name.startswith("__")
     )
     assert {str(one.relative_to(ROOT)): n for one, n in modules.items() if n > MOST_MODULES} == {}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/contributing.md"])
+def test_the_layout_that_a_page_shows_is_the_trees(page: str) -> None:
+    layout = (ROOT / page).read_text().split("```\nsrc/localvolume/\n")[1].split("```")[0]
+    shown, room = set(), Path("src/localvolume")
+    for line in layout.splitlines():
+        name = line[2:].split("/ ")[0] if line.startswith("  ") else ""
+        if not line.startswith(" "):
+            room = Path(line.split("/ ")[0].split(",")[0])
+            shown.add(room)
+        elif name and not name.startswith(" "):
+            shown.add(room / name)
+    there = {one.relative_to(ROOT) for one in (ROOT / "src/localvolume").iterdir() if one.is_dir()}
+    assert {str(one) for one in there if one.name != "__pycache__"} <= {str(one) for one in shown}
+    assert [str(one) for one in shown if not (ROOT / one).is_dir()] == []

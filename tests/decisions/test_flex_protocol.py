@@ -29,16 +29,12 @@ def read(**options: str) -> protocol.Asked:
 # --- replies: elastic's unit tests of the constructors and of the routes --------------------------
 
 
-def test_success_failure_and_not_supported_byte_for_byte() -> None:
-    """elastic: NewSuccessResponse, NewFailureResponse, NewNotSupportedResponse.
-
-    E-FV-03, E-FV-04, E-FV-05, W-13.
-    """
+def test_success_and_failure_byte_for_byte() -> None:
+    """E-FV-03, E-FV-04: elastic: NewSuccessResponse, NewFailureResponse."""
     success = b'{"status":"Success","message":"ok","capabilities":{"attach":false}}'
     failure = b'{"status":"Failure","message":"why","capabilities":{"attach":false}}'
     assert protocol.success("ok").encode() == success
     assert protocol.failure("why").encode() == failure
-    assert json.loads(protocol.not_supported().encode())["status"] == "Not supported"
 
 
 def test_init_byte_for_byte() -> None:

@@ -57,7 +57,7 @@ class Refused(Exception):
 class Reply:
     """An answer in FlexVolume's form; `device` is left out if it is empty."""
 
-    status: Literal["Success", "Failure", "Not supported"]
+    status: Literal["Success", "Failure"]
     message: str
     device: str = ""
 
@@ -78,11 +78,6 @@ def success(message: str) -> Reply:
 def failure(message: str) -> Reply:
     """It was not done."""
     return Reply(status="Failure", message=message)
-
-
-def not_supported(message: str = "not supported") -> Reply:
-    """The kubelet does it itself, and does not ask again."""
-    return Reply(status="Not supported", message=message)
 
 
 INIT: Final = success("driver is available")

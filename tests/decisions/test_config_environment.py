@@ -57,6 +57,10 @@ def test_empty_variables_are_unset() -> None:
         ({"MY_NODE_NAME": ""}, ["MY_NODE_NAME is not set"]),
         ({"MY_NODE_NAME": "Node_1"}, ["MY_NODE_NAME 'Node_1' is no name"]),
         (
+            {"MY_NODE_NAME": "n", "MY_POD_NAME": "a b"},
+            ["MY_POD_NAME 'a b' is no name of a pod"],
+        ),
+        (
             {"MY_NAMESPACE": "a.b"},
             ["MY_NODE_NAME is not set", "MY_NAMESPACE 'a.b' is no name of a namespace"],
         ),

@@ -80,6 +80,11 @@ class Record:
     inode: int = 0
     adopted: bool = False
     """Made by an older provisioner: only its location is known."""
+    driver: str = ""
+    """The CSI driver that its pods use it through; "" for a volume that kubelet itself mounts."""
+    request: str = ""
+    """What a CSI call asked for when it made the volume; "" for one that was made for a claim. Only
+    a call removes such a volume."""
     trash: str = ""
     """Its name in the trash, once removed."""
 
@@ -172,6 +177,21 @@ class PoolReport:
     subtracted from the capacity of the other pools on its filesystem."""
     uncounted: str = ""
     """Why nobody can tell what it has promised there; "" if that is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A volume that is ready to be mounted, as this process reaches it.
+
+    `fd` is its open directory, or for a volume that is a block device the open device (O_PATH
+    both). `device` is the device's path, "" for a directory. `fs_type` is the filesystem on the
+    device, "" for a directory and for raw blocks.
+    """
+
+    record: Record
+    fd: int
+    device: str = ""
+    fs_type: str = ""
 
 
 class BackendFailed(Exception):

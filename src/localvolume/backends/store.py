@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
-from typing import Any, Protocol
+from collections.abc import Callable, Collection
+from typing import Any, Protocol, TypeVar
 
-from localvolume.backends.model import PoolReport, Progress, Record
+from localvolume.backends.model import PoolReport, Progress, Record, Source, Usage
+
+R = TypeVar("R")
 
 
 class Store(Protocol):
@@ -57,6 +59,17 @@ class Store(Protocol):
 
     def grow(self, record: Record, size_bytes: int) -> Record:
         """Let a volume have that many bytes; returns one that has them as it is."""
+        ...
+
+    def use(self, record: Record, act: Callable[[Source], R]) -> R:
+        """Make a complete volume usable, and do `act` with it while nothing else is done with it.
+
+        Raises NotThisVolume for a volume that is not complete or is removed.
+        """
+        ...
+
+    def usage(self, record: Record) -> Usage | None:
+        """What a volume holds now; None if nothing measures it."""
         ...
 
     def adopt(self, name: str, directory: str, **fields: Any) -> Record:

@@ -1,0 +1,139 @@
+"""Volumes that CSI calls ask for or use: what may be asked, the answers, and why a call is refused.
+
+Calls see the volumes of the driver `csi.localvolume.dev` alone, by the name of their record, which
+is their handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeVar
+
+from localvolume.backends.model import Record, Source, Usage
+from localvolume.volumes.manifest import NodeFacts
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """One complete volume: its record, and the name of its pool."""
+
+    record: Record
+    pool: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A volume that a call asks for.
+
+    `size_bytes` is the least that it may have and `limit_bytes` the most; 0: no limit. `fs_type` ""
+    is the backend's default. `parameters` are those of the StorageClass.
+    """
+
+    name: str
+    size_bytes: int
+    limit_bytes: int = 0
+    volume_mode: Literal["Filesystem", "Block"] = "Filesystem"
+    fs_type: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes that may still be promised, and the largest volume that fits."""
+
+    available_bytes: int
+    largest_bytes: int
+
+
+class Refused(Exception):
+    """The call is not served; the text says why."""
+
+
+class Wrong(Refused):
+    """It can never be served as it is: ask for something else."""
+
+
+class OutOfRange(Refused):
+    """The sizes that it asks for cannot be had: ask for others."""
+
+
+class Differs(Refused):
+    """The name has a volume that another call asked for, in other words."""
+
+
+class Unknown(Refused):
+    """There is no such volume."""
+
+
+class InUse(Refused):
+    """Not while the volume is in use, or while something else needs it."""
+
+
+class NoRoom(Refused):
+    """This node has too little room for it: another may have enough."""
+
+
+class NotNow(Refused):
+    """Nothing is wrong with the call: repeat it."""
+
+
+class Volumes(Protocol):
+    """What CSI calls can do with the volumes of this node. All methods raise Refused.
+
+    A call that is cancelled does not end what it began: a repeated one waits for that, or gets its
+    result.
+    """
+
+    def node(self) -> NodeFacts:
+        """This node; raises NotNow until it is known."""
+        ...
+
+    def all(self) -> Sequence[Volume]:
+        """The volumes as of the last look, in the order of their names."""
+        ...
+
+    async def find(self, name: str) -> Volume | None:
+        """The volume, or None if there is none even after another look."""
+        ...
+
+    async def create(self, wanted: Wanted) -> Volume:
+        """Make the volume, or find it made.
+
+        Raises Wrong, OutOfRange, Differs, NoRoom and NotNow.
+        """
+        ...
+
+    async def remove(self, name: str) -> None:
+        """Remove a volume that a call made; does nothing if there is none.
+
+        Raises InUse, and Wrong for a volume that a claim has.
+        """
+        ...
+
+    async def grow(self, name: str, size_bytes: int, limit_bytes: int = 0) -> Volume:
+        """Let the volume have at least that many bytes, and at most `limit_bytes` if not 0."""
+        ...
+
+    async def use(self, volume: Volume, act: Callable[[Source], R]) -> R:
+        """Make the volume usable and do `act` in a thread, with nothing else done to it meanwhile.
+
+        Raises Unknown, NotNow, and what `act` raises.
+        """
+        ...
+
+    async def usage(self, volume: Volume) -> Usage | None:
+        """What the volume holds now; None if nothing measures it."""
+        ...
+
+    def room(
+        self, parameters: Mapping[str, str], volume_mode: Literal["Filesystem", "Block"], fs_type: str
+    ) -> Room:
+        """What there is for volumes of such a class. Raises Wrong for bad parameters."""
+        ...
+
+    def problems(self, name: str) -> Sequence[tuple[str, str]]:
+        """What health says is wrong with the volume: reasons (CamelCase) with their sentences."""
+        ...

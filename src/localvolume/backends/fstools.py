@@ -3,12 +3,13 @@
 import errno
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from localvolume.backends.model import BackendFailed, Busy, NoSpace, Usage
+from localvolume.backends.model import BackendFailed, Busy, NoSpace, NotThisVolume, Usage
 from localvolume.host.filesystem.extsuper import ExtSuper, read_super
 from localvolume.host.filesystem.xfsprogs import VERSION_COMMAND, for_older_kernels
 from localvolume.host.mount.detached import detached_mount
@@ -212,3 +213,18 @@ def unmounted_ext4_usage(path: int | str) -> Usage | None:
         used_inodes=found.inodes - found.inodes_free,
         available_inodes=found.inodes_free,
     )
+
+
+def open_device(node: str, device: str) -> int:
+    """The block device at that path, open by its path only; `device` is its number, "7:3".
+
+    Raises NotThisVolume if another device lies there, OSError.
+    """
+    with ExitStack() as undo:
+        fd = os.open(node, os.O_PATH | os.O_CLOEXEC)
+        undo.callback(os.close, fd)
+        found = os.fstat(fd)
+        if not stat.S_ISBLK(found.st_mode) or device_number(found.st_rdev) != device:
+            raise NotThisVolume(f"what lies at {node} is not the device {device}")
+        undo.pop_all()
+    return fd

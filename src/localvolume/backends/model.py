@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 
@@ -262,6 +263,10 @@ class Backend(Protocol):
 
     def attach(self, pool: int, path: str, record: Record) -> None:
         """Make the volume usable after a reboot, if it is not so by itself; idempotent."""
+        ...
+
+    def ready(self, pool: int, path: str, record: Record) -> AbstractContextManager[Source]:
+        """A complete volume as it can be mounted, attached if it was not; gone with the context."""
         ...
 
     def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:

@@ -64,7 +64,7 @@ class Store(Protocol):
     def use(self, record: Record, act: Callable[[Source], R]) -> R:
         """Make a complete volume usable, and do `act` with it while nothing else is done with it.
 
-        Raises NotThisVolume for a volume that is not complete or is removed.
+        `act` raises nothing. Raises NotThisVolume for a volume that is not complete or is removed.
         """
         ...
 

@@ -129,7 +129,10 @@ class Volumes(Protocol):
         ...
 
     def room(
-        self, parameters: Mapping[str, str], volume_mode: Literal["Filesystem", "Block"], fs_type: str
+        self,
+        parameters: Mapping[str, str],
+        volume_mode: Literal["Filesystem", "Block"],
+        fs_type: str,
     ) -> Room:
         """What there is for volumes of such a class. Raises Wrong for bad parameters."""
         ...

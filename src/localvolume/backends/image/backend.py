@@ -13,7 +13,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from localvolume.backends.fstools import BLOCK, ext_super, mounted_usage, unmounted_ext4_usage
+from localvolume.backends.fstools import (
+    BLOCK,
+    ext_super,
+    mounted_usage,
+    open_device,
+    unmounted_ext4_usage,
+)
 from localvolume.backends.image import filesystem, offline, store
 from localvolume.backends.image.filesystem import content_of, sector_size
 from localvolume.backends.image.growing import NO_ROOM, begun_bytes, grow_image
@@ -29,11 +35,13 @@ from localvolume.backends.model import (
     Abilities,
     BackendFailed,
     BackendName,
+    Busy,
     Impossible,
     NoSpace,
     NotThisVolume,
     Progress,
     Record,
+    Source,
     Usage,
 )
 from localvolume.backends.pool.overwriting import can_overwrite, check_overwriting
@@ -150,6 +158,17 @@ class ImageBackend:
         with self._at.attached(pool, record), opened(pool, IMAGES_PLACE) as images:
             # Its record has its inode by now.
             store.ended(images, record)
+
+    @contextmanager
+    def ready(self, pool: int, path: str, record: Record) -> Iterator[Source]:
+        """Its loop device."""
+        content = content_of(record)
+        with (
+            self._at.attached(pool, record) as (_, loop),
+            closed_after(open_device(loop.node, loop.device)) as fd,
+        ):
+            fs_type = "" if content == "raw" else content
+            yield Source(record=record, fd=fd, device=loop.node, fs_type=fs_type)
 
     def astray(self, pool: int, path: str, records: Sequence[Record]) -> list[str]:
         """Those whose link leads to a loop device that has another file, or none, behind it."""
@@ -338,13 +357,13 @@ class Attachments:
         return loop is None or loop.behind != (image.st_dev, image.st_ino)
 
     def let_go(self, pool: int, record: Record, fd: int) -> None:
-        """Detach the record's open image, link first. Raises BackendFailed while it is in use."""
+        """Detach the record's open image, link first. Raises Busy while it is in use."""
         pool_id = store.pool_id(pool)
         with translated():
             loops = loopattach.on_file(fd)
             for loop in loops:
                 if users := users_of(loop.device):
-                    raise BackendFailed(f"{record.name} is in use: {', '.join(users)}")
+                    raise Busy(f"{record.name} is in use: {', '.join(users)}")
             # First remove the link: it must never lead to a device that may be another's by then.
             self.links.remove(pool_id, record.name)
             for loop in loops:
@@ -362,7 +381,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (StillInUse, InUse) as error:
-        raise BackendFailed(f"it is in use: {error}") from error
+        raise Busy(f"it is in use: {error}") from error
     except (NoLoopDevice, NotABlockDevice) as error:
         raise BackendFailed(str(error)) from error
 

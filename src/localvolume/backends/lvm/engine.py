@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from localvolume.backends.model import BackendFailed, NotThisVolume
+from localvolume.backends.model import BackendFailed, Busy, NotThisVolume
 from localvolume.config.pools import LvmConfig
 from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.host.lvm.gate import GatedLvm
@@ -97,7 +97,7 @@ class Engine:
         """Remove the same volume, unless `check` raises for it as it is now.
 
         `keep_blocks`: LVM must not discard what is freed. Does nothing if the volume is gone.
-        Raises NotThisVolume, BackendFailed (in use), HasSnapshots, and what `check` raises.
+        Raises NotThisVolume, Busy, HasSnapshots, and what `check` raises.
         """
         volumes = self.lvm.volumes(volume.group)
         found = next((one for one in volumes if one.name == volume.name), None)
@@ -109,7 +109,7 @@ class Engine:
         if found.kind == "pool":
             raise NotThisVolume(f"{found.full_name} is a thin pool: it is left alone")
         if found.open:
-            raise BackendFailed(f"{found.full_name} is in use")
+            raise Busy(f"{found.full_name} is in use")
         if found.suspended:
             self.lvm.refresh(found)
         if found.active and found.kind != "snapshot":

@@ -65,6 +65,8 @@ def fields_of(record: Record, *, size_bytes: int | None = None) -> dict[str, str
         "uid": str(record.uid),
         "gid": str(record.gid),
         "on-removal": on_removal,
+        **({"driver": record.driver} if record.driver else {}),
+        **({"request": record.request} if record.request else {}),
     }
 
 
@@ -112,6 +114,8 @@ def read_entry(volume: LogicalVolume) -> Entry:
         sparse=volume.kind == "thin",
         overwrite=on_removal == "overwrite",
         discard=on_removal == "discard",
+        driver=fields.get("driver", ""),
+        request=fields.get("request", ""),
     )
     if ZEROED in fields:
         _number(fields, ZEROED)

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from localvolume.backends.capacity import capacity
+from localvolume.backends.fstools import open_device
 from localvolume.backends.lvm import growing, making, removal
 from localvolume.backends.lvm import snapshots as lvmsnapshots
 from localvolume.backends.lvm.engine import gated, is_down
@@ -35,6 +36,7 @@ from localvolume.backends.model import (
     PoolReport,
     Progress,
     Record,
+    Source,
     Usage,
     as_offered,
 )
@@ -43,9 +45,12 @@ from localvolume.config.pools import PoolConfig
 from localvolume.host.lvm.commands import device_path
 from localvolume.host.mount.mounts import MountTable, read_mount_table
 from localvolume.host.process.commandsync import Run
+from localvolume.host.syscalls import closed_after
 from localvolume.volumes.lvtags import decode
 
 __all__ = ["LvmStore", "Snapshot"]
+
+R = TypeVar("R")
 
 _BRINGING_UP_SECONDS: Final = 4.0
 """How long one look spends on activating volumes that somebody has deactivated."""
@@ -157,6 +162,23 @@ class LvmStore:
             if size_bytes <= entry.record.size_bytes:
                 return entry.record
             return growing.grow(self.tools, seen, entry, size_bytes, self._session.take)
+
+    def use(self, record: Record, act: Callable[[Source], R]) -> R:
+        """Make a complete volume usable, and do `act` with it while nothing else is done with it.
+
+        `act` raises nothing. Raises NotThisVolume for a volume that is not complete or is removed.
+        """
+        with self._session.using(record.name) as seen:
+            entry = _living(seen, record)
+            volume = self.tools.active(entry.volume)
+            with closed_after(open_device(volume.path, volume.device)) as fd:
+                known = entry.record
+                return act(Source(record=known, fd=fd, device=volume.path, fs_type=fs_of(known)))
+
+    def usage(self, record: Record) -> Usage | None:
+        """What a volume holds now; None if nothing measures it."""
+        with self._session.using() as seen:
+            return _usage(_living(seen, record), read_mount_table())
 
     def adopt(self, name: str, directory: str, **fields: Any) -> Record:
         """Always raises: no older provisioner that we replace made `local` volumes of LVM's."""

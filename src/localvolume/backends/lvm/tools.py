@@ -10,7 +10,7 @@ from typing import Protocol
 from localvolume.backends.lvm.engine import Engine
 from localvolume.backends.lvm.view import NoPool, View, view_of
 from localvolume.backends.lvm.zeroing import Zeroing
-from localvolume.backends.model import BackendFailed, Impossible, NoSpace
+from localvolume.backends.model import BackendFailed, Busy, Impossible, NoSpace
 from localvolume.backends.pool.root import PoolUnusable
 from localvolume.config.pools import PoolConfig
 from localvolume.host.block.blockdev import InUse, NotABlockDevice
@@ -56,6 +56,6 @@ def translated(pool: str) -> Iterator[None]:
     except (BadName, BadTag) as error:
         raise Impossible(f"the pool {pool}: {error}") from error
     except (VolumeInUse, InUse) as error:
-        raise BackendFailed(f"the pool {pool}: it is in use: {error}") from error
+        raise Busy(f"the pool {pool}: it is in use: {error}") from error
     except (LvmFailed, BadReport, NoPool, PoolUnusable, NotABlockDevice, OSError) as error:
         raise BackendFailed(f"the pool {pool}: {error}") from error

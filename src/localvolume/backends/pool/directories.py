@@ -13,7 +13,16 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
-from localvolume.backends.model import OURS, BackendFailed, Lost, NotThisVolume, Record
+from localvolume.backends.model import (
+    OURS,
+    Backend,
+    BackendFailed,
+    Busy,
+    Lost,
+    NotThisVolume,
+    Record,
+    Source,
+)
 from localvolume.backends.pool.layout import MAKING, TRASH, check_directory, parents_of
 from localvolume.host.mount.inuse import users_of
 from localvolume.host.syscalls import closed_after
@@ -95,6 +104,13 @@ class InPlace:
         """Never any: the path is the volume's own."""
         return []
 
+    @contextmanager
+    def ready(self: Backend, pool: int, path: str, record: Record) -> Iterator[Source]:
+        """The volume's directory, limited as the record says."""
+        self.attach(pool, path, record)
+        with in_place(pool, record, self.identity) as fd:
+            yield Source(record=record, fd=fd)
+
     def host_path(self, host_dir: str, pool_id: str, record: Record) -> str:
         """The volume's directory, as the host sees it."""
         return f"{host_dir.rstrip('/')}/{record.directory}"
@@ -123,8 +139,8 @@ def put_into_place(pool: int, record: Record, identify: Identify) -> None:
 def to_trash(pool: int, path: str, record: Record, identify: Identify) -> None:
     """Move a volume into the trash as `record.trash`, in one step; may be repeated.
 
-    `path` is where this process sees the pool, without links. Raises NotThisVolume, BackendFailed
-    while something is mounted in it or it is mounted elsewhere (a pod's mount), OSError.
+    `path` is where this process sees the pool, without links. Raises NotThisVolume, Busy while
+    something is mounted in it or it is mounted elsewhere (a pod's mount), OSError.
     """
     check_directory(record.directory)
     _refuse_users(pool, path, record, identify)
@@ -175,7 +191,7 @@ def _refuse_users(pool: int, path: str, record: Record, identify: Identify) -> N
     place = record.directory
     with suppress(FileNotFoundError), the_volume(pool, place, record, identify) as fd:
         if users := users_of(fd, f"{path.rstrip('/')}/{place}"):
-            raise BackendFailed(f"{place} is in use: {users[0]}")
+            raise Busy(f"{place} is in use: {users[0]}")
 
 
 def _refuse_content(pool: int, path: str, record: Record, identify: Identify) -> None:

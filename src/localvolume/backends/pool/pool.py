@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.model import (
@@ -18,6 +18,7 @@ from localvolume.backends.model import (
     PoolReport,
     Progress,
     Record,
+    Source,
     Usage,
     as_offered,
 )
@@ -34,6 +35,8 @@ from localvolume.host.mount.mounts import Mount, read_mount_table
 from localvolume.host.tree.entries import device_number
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 _ATTACHED: Final = ("made", "offered")
 """The states of volumes that must be usable."""
@@ -248,6 +251,23 @@ class PoolStore:
             grown = replace(grown, size_bytes=size_bytes)
             using.records.write(grown)
             return grown
+
+    def use(self, record: Record, act: Callable[[Source], R]) -> R:
+        """Make a complete volume usable, and do `act` with it while nothing else is done with it.
+
+        `act` raises nothing. Raises NotThisVolume for a volume that is not complete or is removed.
+        """
+        with self._session.doing(record.name) as (using, known):
+            known = _living(record, known)
+            root = using.root
+            with self._of(known).ready(root.pool, root.path, known) as source:
+                return act(source)
+
+    def usage(self, record: Record) -> Usage | None:
+        """What a volume holds now; None if nothing measures it."""
+        with self._session.using() as using:
+            root = using.root
+            return self._of(record).usage(root.pool, root.path, [record]).get(record.name)
 
     def adopt(self, name: str, directory: str, **fields: Any) -> Record:
         """Record a volume that an older provisioner made: it is `offered`.

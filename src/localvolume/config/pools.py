@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from localvolume.config.provisioner import DYNAMIC_PROVISIONER as DYNAMIC_PROVISIONER
+from localvolume.config.provisioner import OURS
 
 GROUP_NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_+.][A-Za-z0-9_+.-]{0,126}")
 """What a volume group may be called (lvm(8), "Valid names")."""
@@ -105,7 +106,9 @@ class PoolConfig:
 
     def serves(self, class_name: str, provisioner: str) -> bool:
         """Whether volumes of that class may be made here."""
-        return provisioner == self.provisioner and (not self.classes or class_name in self.classes)
+        ours = self.provisioner == DYNAMIC_PROVISIONER and provisioner in OURS
+        named = not self.classes or class_name in self.classes
+        return named and (ours or provisioner == self.provisioner)
 
 
 def name_of(prefix: str, directory: str) -> str:

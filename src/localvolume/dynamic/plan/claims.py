@@ -7,10 +7,8 @@ They follow the external-provisioner contract (sig-storage-lib-external-provisio
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from localvolume.backends.capacity import is_full, most_bytes, most_of
-from localvolume.backends.model import Record, grown_to
-from localvolume.config.foreign.openebs import limit_bytes
 from localvolume.dynamic.classes.parameters import read_claim
 from localvolume.dynamic.model import (
     Action,
@@ -24,11 +22,11 @@ from localvolume.dynamic.model import (
     Publish,
     Reject,
     TellGrown,
-    Wish,
 )
-from localvolume.dynamic.plan.paths import Unsafe, conflicts, directory_of, owner_of
+from localvolume.dynamic.plan.paths import Unsafe, directory_of, owner_of
+from localvolume.dynamic.plan.placing import Placing, choose, growth, is_for, place
 from localvolume.dynamic.plan.records import most_advanced_last, never_published
-from localvolume.dynamic.plan.world import Found, World, begun_bytes, mode_of, pool_of, rounded
+from localvolume.dynamic.plan.world import Found, World, mode_of, pool_of
 from localvolume.kube.cache import key_of
 from localvolume.kube.objects import PersistentVolumeClaim
 from localvolume.volumes import claims
@@ -191,56 +189,11 @@ def others_turn(world: World, claim: Claim) -> Action | None:
 
 
 def to_be_made(world: World, claim: Claim) -> Action:
-    class_facts = world.class_of(claim)
-    size = claims.requested_bytes(claim) or 0
-    most = most_bytes(size, *_limits(class_facts, size))
-    whys: list[str] = []
-    fitting: list[Pool] = []
-    for pool in world.facts.pools:
-        if not is_for(pool, class_facts):
-            continue
-        why = unfit(pool, class_facts, claim)
-        if not why and is_counted(pool, class_facts):
-            why = _lack(world, class_facts, pool, most)
-        if why:
-            whys.append(f"pool {pool.config.name}: {why}")
-        else:
-            fitting.append(pool)
-    if not fitting:
-        text = "; ".join(whys) or _why_no_pool(world, class_facts)
-        return _give_back(claim, f"node {_node(world)}: {text}")
-    best = max(fitting, key=lambda pool: (_fits(world, class_facts, pool), pool.config.name))
-    return _make(world, claim, class_facts, best, size)
-
-
-def _fits(world: World, class_facts: ClassFacts, pool: Pool) -> int:
-    return world.fits(pool, class_facts.wish.option_class)
-
-
-def _lack(world: World, class_facts: ClassFacts, pool: Pool, most: int) -> str:
-    """Why the pool has too little capacity for a volume of `most` bytes, "" if it has enough."""
-    capacity, needed = world.capacity[pool.config.name], rounded(pool, most)
-    fits = _fits(world, class_facts, pool)
-    if capacity < needed:
-        return f"{quantity(capacity)} of room left{_shared(pool)}, {quantity(most)} asked for"
-    if fits < needed:
-        return (
-            f"{quantity(capacity)} of room left, of which LVM makes no volume larger than"
-            f" {quantity(max(0, fits))}, {quantity(most)} asked for"
-        )
-    return ""
-
-
-def _shared(pool: Pool) -> str:
-    """Names the pools that share the capacity, if any do."""
-    names = ", ".join(f"pool {name}" for name in pool.beside.names)
-    return f" on the filesystem that it shares with {names}" if names else ""
-
-
-def _why_no_pool(world: World, class_facts: ClassFacts) -> str:
-    refusals = world.facts.refusals.get(class_facts.object.provisioner, {})
-    refusal = refusals.get(class_facts.name) or refusals.get("")
-    return refusal or f"no pool of class {class_facts.name} is configured"
+    class_facts, size = world.class_of(claim), claims.requested_bytes(claim) or 0
+    pool = choose(world, class_facts, mode_of(claim), size)
+    if isinstance(pool, str):
+        return _give_back(claim, f"node {_node(world)}: {pool}")
+    return _make(world, claim, class_facts, pool, size)
 
 
 def _make(world: World, claim: Claim, class_facts: ClassFacts, pool: Pool, size: int) -> Action:
@@ -257,131 +210,13 @@ def _make(world: World, claim: Claim, class_facts: ClassFacts, pool: Pool, size:
             "a hostPath volume takes no mount options, and the class has some: ask for volumeType "
             "local",
         )
-    if config.backend in ("image", "lvm"):
-        directory = ""
-    elif conflict := conflicts(directory, world.places_in(config.name)):
-        return _reject(claim, f"its directory {directory!r} {conflict}")
-    soft, hard = _limits(class_facts, size)
-    world.take(config.name, rounded(pool, most_bytes(size, soft, hard)), directory)
-    record = Record(
-        name=key,
-        backend=config.backend,
-        state="making",
-        directory=directory,
-        size_bytes=size,
-        class_name=class_facts.name,
-        claim=key_of(claim),
-        claim_uid=claim.metadata.uid,
-        volume_mode=mode_of(claim),
-        fs_type=wish.fs_type,
-        mode=owner.mode,
-        uid=owner.uid,
-        gid=owner.gid,
-        enforced=is_enforced(pool, class_facts),
-        soft_bytes=soft,
-        hard_bytes=hard,
-        sparse=config.sparse,
-        overwrite=wish.overwrite,
-        discard=wish.discard,
-        option_class=wish.option_class,
-    )
+    placed = place(world, pool, class_facts, Placing(key, size, mode_of(claim), directory, owner))
+    if isinstance(placed, str):
+        return _reject(claim, placed)
+    record = replace(placed, claim=key_of(claim), claim_uid=claim.metadata.uid)
     return Make(
         key=key, reason=f"pool {config.name} has room", claim=claim, pool=config, record=record
     )
-
-
-def is_for(pool: Pool, class_facts: ClassFacts) -> bool:
-    """Whether the pool is one that the class may use, whatever state it is in."""
-    config, wish = pool.config, class_facts.wish
-    return (
-        config.serves(class_facts.name, class_facts.object.provisioner)
-        and (not wish.pools or not wish.pools.isdisjoint((config.name, config.of)))
-        and (not wish.host_dirs or config.host_dir in wish.host_dirs)
-        and _is_device_class(pool, wish)
-    )
-
-
-def _is_device_class(pool: Pool, wish: Wish) -> bool:
-    """Whether TopoLVM's parameter, or the lack of it, means the pool."""
-    config, lvm = pool.config, pool.config.lvm
-    if wish.device_class:
-        return lvm is not None and wish.device_class in (config.name, config.of)
-    if lvm is None:
-        return wish.device_class is None
-    named = wish.device_class is None and bool(wish.pools)
-    return named or not lvm.by_name_only
-
-
-def is_enforced(pool: Pool, class_facts: ClassFacts) -> bool:
-    """Whether the size of such a volume is to be enforced; that of a logical volume always is."""
-    if pool.config.backend == "lvm":
-        return True
-    if class_facts.wish.enforce is None:
-        return pool.config.enforce
-    return class_facts.wish.enforce
-
-
-def is_counted(pool: Pool, class_facts: ClassFacts) -> bool:
-    """Whether capacity is accounted for. Where sizes mean nothing, as with the tools we replace, a
-    claim for more than there is must be served, as they did."""
-    return pool.config.flavor == "native" or is_enforced(pool, class_facts)
-
-
-def unfit(pool: Pool, class_facts: ClassFacts, claim: Claim | None) -> str:
-    """Why the pool cannot serve the class now (or this claim of it), or ""."""
-    report, wish = pool.report, class_facts.wish
-    if wrong := report.problem or report.unwell or pool.beside.unknown:
-        return wrong
-    if is_enforced(pool, class_facts) and not report.abilities.enforce:
-        return why_unenforced(pool)
-    if wish.fs_type and pool.config.backend not in _MAKE_BLOCK:
-        return f"fsType {wish.fs_type} needs the backend image or lvm"
-    if wish.discard and pool.config.backend != "lvm":
-        return "onRemoval discard needs the backend lvm"
-    if wish.option_class and not _has_option_class(pool, wish.option_class):
-        return f"there is no lvcreate-option-class {wish.option_class}"
-    if wish.overwrite and not report.abilities.overwrite:
-        return "content cannot be overwritten there: only ext4 and xfs write over what was"
-    if claim is None:
-        return ""
-    return _unfit_mode(pool, mode_of(claim))
-
-
-def _unfit_mode(pool: Pool, mode: str) -> str:
-    able, backend = pool.report.abilities, pool.config.backend
-    if mode == "Block" and not able.block:
-        if backend in _MAKE_BLOCK:
-            return f"no Block volumes can be made there: {able.why_not}"
-        return f"the backend {backend} makes no Block volumes; {' and '.join(_MAKE_BLOCK)} do"
-    if mode == "Filesystem" and not able.filesystem:
-        return f"no filesystems can be made there: {able.why_not}"
-    return ""
-
-
-_MAKE_BLOCK = ("image", "lvm")
-"""The backends that make devices."""
-
-
-def why_unenforced(pool: Pool) -> str:
-    """Why the pool cannot enforce sizes, with what would help."""
-    why = f"sizes cannot be enforced: {pool.report.abilities.why_not}"
-    return f"{why}{_OTHERWISE}" if pool.config.backend == "directory" else why
-
-
-_OTHERWISE = ". Or say enforce: none, of the pool or in the class, where no size must be enforced"
-
-
-def _has_option_class(pool: Pool, name: str) -> bool:
-    lvm = pool.config.lvm
-    return lvm is not None and name in dict(lvm.option_classes)
-
-
-def _limits(class_facts: ClassFacts, size: int) -> tuple[int | None, int | None]:
-    """The soft and hard limit, in bytes, if the class wants others than the size."""
-    if class_facts.wish.quota_graces is None:
-        return None, None
-    soft, hard = (limit_bytes(size, grace) for grace in class_facts.wish.quota_graces)
-    return soft, hard
 
 
 def _node(world: World) -> str:
@@ -451,23 +286,15 @@ def _resized(world: World, key: str, size: int) -> bool:
 
 def _grow(world: World, claim: Claim, found: Found, asked: int) -> Action:
     pool, record = found
-    key = record.name
-    if why := pool.report.problem or pool.report.unwell or pool.beside.unknown:
-        return _cannot_grow(claim, f"pool {pool.config.name}: {why}")
-    more = rounded(pool, most_of(grown_to(record, asked))) - most_of(record)
-    if not is_full(pool.report):
-        # An attempt that ended early has it already: the capacity that is left lacks it.
-        more = max(0, more - begun_bytes(pool, key))
-    left = world.capacity[pool.config.name]
-    if (record.enforced or pool.config.flavor == "native") and left < more:
-        text = f"{quantity(left)} of room left{_shared(pool)}, {quantity(more)} needed"
-        return _cannot_grow(claim, f"pool {pool.config.name}: {text}")
+    more = growth(world, found, asked)
+    if isinstance(more, str):
+        return _cannot_grow(claim, f"pool {pool.config.name}: {more}")
     world.take(pool.config.name, more)
     return Grow(
-        key=key,
+        key=record.name,
         reason=f"the claim asks for {quantity(asked)}",
         claim=claim,
-        volume=world.facts.volumes[key],
+        volume=world.facts.volumes[record.name],
         pool=pool.config,
         record=record,
         size_bytes=asked,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from localvolume.dynamic.model import ClassFacts, Pool
-from localvolume.dynamic.plan.claims import is_enforced, is_for, unfit, why_unenforced
+from localvolume.dynamic.plan.placing import is_enforced, is_for, unfit, why_unenforced
 
 
 def inabilities(pools: Sequence[Pool], classes: Iterable[ClassFacts]) -> Mapping[str, str]:

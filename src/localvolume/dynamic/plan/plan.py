@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from localvolume.dynamic.model import Action, Ask, ClassFacts, Facts, Hold, Keep, Plan, Pool
-from localvolume.dynamic.plan.claims import is_counted, is_for, judge_claim, unfit
+from localvolume.dynamic.plan.claims import judge_claim
+from localvolume.dynamic.plan.placing import is_counted, is_for, unfit
 from localvolume.dynamic.plan.records import judge_record, judge_spares
 from localvolume.dynamic.plan.volumes import judge_volume
 from localvolume.dynamic.plan.world import World

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from localvolume.backends.model import Record
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.act import Acts
+from localvolume.dynamic.called import Calls
 from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.dynamic.model import Facts, TakeAway
 from localvolume.dynamic.pools import Pools
@@ -55,6 +56,7 @@ class Ground:
             options=PublishingOptions,
             saw_volume=lambda _: None,
             saw_claim=lambda _: None,
+            calls=Calls(self.pools, lambda: None, {}),
         )
         action = TakeAway(key=self.made.name, reason="nobody", pool=self.pool, record=self.made)
         facts = Facts(

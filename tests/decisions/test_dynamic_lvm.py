@@ -15,8 +15,8 @@ from localvolume.backends.lvm.record import ZEROED, fields_of, is_begun
 from localvolume.backends.lvm.view import report_of, view_of
 from localvolume.backends.model import Abilities
 from localvolume.config.pools import DYNAMIC_PROVISIONER, LvmConfig, PoolConfig
-from localvolume.dynamic.act import persistent_volume
 from localvolume.dynamic.classes.parameters import read_class
+from localvolume.dynamic.manifest import persistent_volume
 from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.dynamic.model import (
     ClassFacts,

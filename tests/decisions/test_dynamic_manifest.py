@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localvolume.config.pools import DYNAMIC_PROVISIONER
-from localvolume.dynamic.act import persistent_volume
+from localvolume.dynamic.manifest import persistent_volume
 from localvolume.dynamic.model import ClassFacts, SourceType
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts, PublishingOptions

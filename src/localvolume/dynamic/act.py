@@ -16,25 +16,29 @@ from localvolume.backends.model import BackendFailed, NoSpace, Record
 from localvolume.backends.store import Store
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic import patches
+from localvolume.dynamic.called import Calls
+from localvolume.dynamic.calls import Volume
 from localvolume.dynamic.classes.parameters import read_claim
+from localvolume.dynamic.manifest import persistent_volume
 from localvolume.dynamic.metrics import SOURCE, DynamicMetrics
 from localvolume.dynamic.model import (
     Action,
     Ask,
-    ClassFacts,
     Delete,
     Facts,
     GiveBack,
     Grow,
+    GrowCalled,
     Make,
+    MakeCalled,
     MarkReleased,
     Publish,
     Purge,
     Reject,
     Remember,
+    RemoveCalled,
     Retire,
     Secure,
-    SourceType,
     TakeAway,
     TellGrown,
 )
@@ -48,16 +52,13 @@ from localvolume.kube.errors import AlreadyThere, NotThere
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
-from localvolume.volumes import claims, growing, marks
+from localvolume.volumes import claims, growing
 from localvolume.volumes.capacity import quantity
-from localvolume.volumes.manifest import NodeFacts, PublishingOptions
+from localvolume.volumes.manifest import PublishingOptions
 from localvolume.volumes.objects import is_finalized
 from localvolume.volumes.patches import secured, without_finalizer
 
 log = logging.getLogger(__name__)
-
-KUTTI_BY = "kuttiproject.org/provisionedBy"
-OPENEBS_TYPE = "openebs.io/cas-type"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -76,6 +77,7 @@ class Acts:
     options: Callable[[], PublishingOptions]
     saw_volume: Callable[[PersistentVolume], object]
     saw_claim: Callable[[PersistentVolumeClaim], object]
+    calls: Calls
     written_now: Callable[[], float] = time.time
 
     def stop(self) -> None:
@@ -119,6 +121,18 @@ class Acts:
                 await self._retire(action)
             case Purge():
                 await self._purge(action)
+            case MakeCalled():
+                await self._make_called(action)
+            case GrowCalled():
+                grown = await self.pools.call(
+                    action.pool,
+                    action.key,
+                    lambda store: store.grow(action.record, action.size_bytes),
+                )
+                log.info("grown to %s", quantity(grown.size_bytes), extra=log_fields(action))
+                self.calls.answer(action.key, Volume(record=grown, pool=action.pool.name))
+            case RemoveCalled():
+                await self._remove_called(action)
 
     # --- making --------------------------------------------------------------------------------
 
@@ -241,6 +255,30 @@ class Acts:
                 raise Superseded(f"{action.record.name} is wanted after all")
         await self._take_back(action.pool, action.record)
         log.info("taken away: %s", action.reason, extra=log_fields(action))
+
+    # --- calls ---------------------------------------------------------------------------------
+
+    async def _make_called(self, action: MakeCalled) -> None:
+        record, pool = action.record, action.pool
+        try:
+            made = await self.pools.call(pool, action.key, lambda store: store.make(record))
+        except NoSpace:
+            await self._take_back(pool, record)
+            raise
+        # From the answer on, a tenant may have the volume.
+        made = await self._offered(pool, made, "")
+        log.info("made %s for a call", quantity(made.size_bytes), extra=log_fields(action))
+        self.calls.answer(action.key, Volume(record=made, pool=pool.name))
+
+    async def _remove_called(self, action: RemoveCalled) -> None:
+        record, pool = action.record, action.pool
+        await self.live.held_by_nobody(action.key)
+        if record.state == "offered":
+            await self.pools.call(pool, action.key, lambda store: store.retire(record))
+        else:
+            await self._take_back(pool, record)
+        log.info("removed as a call asks", extra=log_fields(action))
+        self.calls.answer(action.key, None)
 
     # --- growing -------------------------------------------------------------------------------
 
@@ -392,85 +430,3 @@ def log_fields(action: Action) -> dict[str, str]:
     if pool is not None:
         about["pool"] = pool.name
     return about
-
-
-# --- the object --------------------------------------------------------------------------------
-
-
-def persistent_volume(
-    record: Record,
-    *,
-    claim: PersistentVolumeClaim,
-    class_facts: ClassFacts,
-    pool: PoolConfig,
-    pool_id: str,
-    host_path: str,
-    source: SourceType,
-    node: NodeFacts,
-    options: PublishingOptions,
-) -> dict[str, Any]:
-    """Returns the object to create (Kubernetes API, core/v1), pre-bound to the claim.
-
-    A `hostPath` is of type Directory: local-path's `DirectoryOrCreate` would hide that a disk is
-    not mounted.
-    """
-    provisioner = class_facts.object.provisioner
-    labels = {key: node.labels[key] for key in options.node_labels if key in node.labels}
-    labels |= options.labels
-    labels[marks.NODE_LABEL] = marks.node_key(node.name)
-    annotations = {
-        marks.PROVISIONED_BY_ANNOTATION: provisioner,
-        marks.POOL_ANNOTATION: f"{pool.name}/{pool_id}",
-    }
-    _as_they_did(pool, provisioner, node, labels, annotations)
-    spec: dict[str, Any] = {
-        "capacity": {"storage": quantity(record.size_bytes)},
-        "accessModes": list(claim.spec.access_modes),
-        "persistentVolumeReclaimPolicy": class_facts.object.reclaim_policy or "Delete",
-        "storageClassName": class_facts.name,
-        "volumeMode": record.volume_mode,
-        "claimRef": claims.reference(claim),
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [_term(class_facts, node)]}},
-    }
-    if class_facts.object.mount_options:
-        spec["mountOptions"] = list(class_facts.object.mount_options)
-    if source == "hostPath":
-        spec["hostPath"] = {"path": host_path, "type": "Directory"}
-    else:
-        spec["local"] = {"path": host_path}
-        if record.backend in ("image", "lvm") and record.volume_mode == "Filesystem":
-            spec["local"]["fsType"] = record.fs_type or "ext4"
-    metadata = {
-        "name": record.name,
-        "labels": labels,
-        "annotations": annotations,
-        "finalizers": [marks.FINALIZER],
-    }
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}
-
-
-def _term(class_facts: ClassFacts, node: NodeFacts) -> dict[str, Any]:
-    return {
-        "matchExpressions": [
-            {"key": key, "operator": "In", "values": [node.labels[key]]}
-            for key in class_facts.wish.affinity_keys
-        ]
-    }
-
-
-def _as_they_did(
-    pool: PoolConfig,
-    provisioner: str,
-    node: NodeFacts,
-    labels: dict[str, str],
-    annotations: dict[str, str],
-) -> None:
-    """Add what the replaced provisioner must find on a volume if somebody goes back to it."""
-    match pool.flavor:
-        case "kutti":
-            annotations[KUTTI_BY] = provisioner
-            annotations[marks.KUTTI_NODE_ANNOTATION] = node.name
-        case "local-path":
-            annotations[marks.LOCAL_PATH_NODE_ANNOTATION] = node.name
-        case "openebs":
-            labels[OPENEBS_TYPE] = "local-hostpath"

@@ -140,3 +140,7 @@ class Volumes(Protocol):
     def problems(self, name: str) -> Sequence[tuple[str, str]]:
         """What health says is wrong with the volume: reasons (CamelCase) with their sentences."""
         ...
+
+    def storage_problems(self) -> Sequence[tuple[str, str]]:
+        """What is wrong with the pools of this node, in the same form."""
+        ...

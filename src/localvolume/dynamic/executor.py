@@ -13,19 +13,24 @@ from dataclasses import dataclass, replace
 
 from localvolume.backends.model import BackendFailed, Busy, GoesOn, Impossible, Record
 from localvolume.dynamic.act import Acts, log_fields
+from localvolume.dynamic.called import refusal_of
 from localvolume.dynamic.model import (
     Action,
+    AnswerCall,
     Ask,
     Delete,
     Facts,
     Grow,
+    GrowCalled,
     Hold,
     Keep,
     Make,
+    MakeCalled,
     Plan,
     Publish,
     Purge,
     Reject,
+    RemoveCalled,
     Retire,
 )
 from localvolume.dynamic.paces import DynamicPaces
@@ -82,7 +87,9 @@ class Executor:
             match planned.action:
                 case Make() | Publish() as action:
                     yield action.pool.name, action.record
-                case Grow() as action:
+                case MakeCalled() as action:
+                    yield action.pool.name, action.record
+                case Grow() | GrowCalled() as action:
                     yield action.pool.name, replace(action.record, size_bytes=action.size_bytes)
 
     def begin(self, plan: Plan, facts: Facts) -> None:
@@ -96,6 +103,8 @@ class Executor:
                 case Keep():
                     self._said.pop(action.key, None)
                     self._runner.forget(action.key)
+                case AnswerCall():
+                    self._acts.calls.answer_as(action)
                 case _:
                     self._said.pop(action.key, None)
                     self._runner.offer(action.key, _Planned(action, facts, self._users_changed))
@@ -120,6 +129,7 @@ class Executor:
         """Let acts under way come to an end; a purge ends between two files."""
         self._acts.stop()
         await self._runner.stop()
+        self._acts.calls.end()
 
     def _ended(self, key: str, planned: _Planned, wait: float | None) -> None:
         if wait is None and isinstance(planned.action, Ask):
@@ -135,6 +145,10 @@ class Executor:
         """Say what failed; returns after how many seconds it is tried again."""
         action = planned.action
         failing.note = error
+        if isinstance(action, MakeCalled | GrowCalled | RemoveCalled):
+            log.warning("%s: %s", key, error, extra=log_fields(action))
+            self._acts.calls.refuse(key, refusal_of(error))
+            return 0.0
         match error:
             case Superseded() | LookAgain() | NotThere():
                 log.debug("%s: %s", key, error)

@@ -9,6 +9,7 @@ from typing import Literal
 from localvolume.backends.capacity import NOBODY, Beside
 from localvolume.backends.model import PoolReport, Record
 from localvolume.config.pools import PoolConfig
+from localvolume.dynamic.calls import Refused, Wanted
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.periods import NO_TIME, Moment, Witnessed
@@ -67,6 +68,38 @@ class ClassFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What a CSI call asks for, until it is answered. `key` is the volume's name."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateCall(Call):
+    """Make a volume. `class_facts` are of a class with the call's parameters, and no name.
+
+    `request` is what the call asks for in one line: two calls with the same are the same.
+    """
+
+    wanted: Wanted
+    class_facts: ClassFacts
+    request: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveCall(Call):
+    """Remove a volume that a call made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowCall(Call):
+    """Let a volume have at least `size_bytes`, and at most `limit_bytes` if that is not 0."""
+
+    size_bytes: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """A configured pool, its last report, and what others on its filesystem do to its capacity."""
 
@@ -102,6 +135,8 @@ class Facts:
     named: Collection[str] = ()
     """Names of PersistentVolumes that the API server itself returned a short while ago and that may
     lie here, whether or not they are in `volumes`."""
+    calls: Sequence[Call] = ()
+    """The CSI calls that wait for an answer, one for each name."""
     promised: Sequence[tuple[str, Record]] = ()
     """Volumes being made or grown, with the pool's name: the pool's records may not say so yet."""
     busy: Collection[str] = ()
@@ -251,6 +286,40 @@ class Purge(Action):
 
     pool: PoolConfig
     record: Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MakeCalled(Action):
+    """Make the volume that a call asks for, or complete it, and answer the call."""
+
+    pool: PoolConfig
+    record: Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowCalled(Action):
+    """Grow the volume as a call asks, and answer the call."""
+
+    pool: PoolConfig
+    record: Record
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveCalled(Action):
+    """Move the volume to the trash, or take it away if nobody was told of it; answer the call."""
+
+    pool: PoolConfig
+    record: Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerCall(Action):
+    """Answer the call: with the volume, with a refusal, or (both None) that there is nothing."""
+
+    pool: PoolConfig | None = None
+    record: Record | None = None
+    refusal: Refused | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from localvolume.backends.model import Record
+from localvolume.dynamic.calls import InUse
 from localvolume.dynamic.plan.volumes import never_bound
 from localvolume.kube.client import Client
 from localvolume.kube.errors import NotThere
@@ -98,6 +99,15 @@ class Live:
         if claim is not None and not never_bound(live, claim):
             raise Superseded(f"the claim of {name} is still there")
         return live
+
+    async def held_by_nobody(self, name: str) -> None:
+        """Raises InUse if a PersistentVolume of that name has a claim, and ApiError."""
+        try:
+            live = await self.client.get(PERSISTENT_VOLUMES, name)
+        except NotThere:
+            return
+        if is_held_by_claim(live) or await self._claim_of(live) is not None:
+            raise InUse(f"the PersistentVolume {name} has a claim")
 
     async def _claim_of(self, live: PersistentVolume) -> PersistentVolumeClaim | None:
         """The claim that the volume names, if it still exists, whatever the phase says."""

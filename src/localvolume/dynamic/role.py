@@ -15,6 +15,7 @@ from localvolume.backends.model import PoolReport, Record
 from localvolume.config.model import Configuration, Served
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.act import Acts
+from localvolume.dynamic.called import SERVED, Calls
 from localvolume.dynamic.capacityrole import CapacityRole
 from localvolume.dynamic.classes.parameters import facts_of_class
 from localvolume.dynamic.executor import Executor
@@ -132,6 +133,8 @@ class DynamicRole:
     configuration: Configuration
     paces: DynamicPaces
     clock: Clock
+    driver: bool = False
+    """Whether this agent serves the CSI driver, and so the claims whose classes name it."""
 
     def __post_init__(self) -> None:
         self._witness = Witness()
@@ -144,6 +147,7 @@ class DynamicRole:
             self._is_elsewhere,
             self.paces.unwanted,
         )
+        self.calls = Calls(self._pools, self.changed, self.volumes.items)
         self._acts = acts = Acts(
             client=self.client,
             events=self.events,
@@ -154,6 +158,7 @@ class DynamicRole:
             options=self._options,
             saw_volume=self.volumes.apply_own_write,
             saw_claim=self.claims.apply_own_write,
+            calls=self.calls,
             written_now=self._latest,
         )
         self._executor = Executor(acts, wake=self.changed, paces=self.paces)
@@ -215,6 +220,7 @@ class DynamicRole:
 
     async def _look(self) -> float:
         """Returns in how many seconds to look again. Raises CannotLook, Hung, OSError."""
+        self.calls.looking()
         node = node_facts(self.node_name, self.nodes.items.get(self.node_name))
         if isinstance(node, str):
             self.capacities.update(None)
@@ -228,7 +234,8 @@ class DynamicRole:
         busy, promised = set(self._executor.busy), self._promised()
         pools = await self._pools.look()
         self.pools = {pool.config.name: (pool.config, pool.report) for pool in pools}
-        served = {one.provisioner: one for one in (_NATIVE, *configuration.served)}
+        own = (_NATIVE, SERVED) if self.driver else (_NATIVE,)
+        served = {one.provisioner: one for one in (*own, *configuration.served)}
         classes, foreign = self._read_classes(served)
         absent, gone, again = self._live.unwanted()
         now = self._now()
@@ -245,6 +252,7 @@ class DynamicRole:
             gone=gone,
             absent=absent,
             named=self._live.named(),
+            calls=self.calls.waiting(),
             promised=list({**promised, **self._promised()}.values()),
             busy=busy | set(self._executor.busy),
             now=now,
@@ -252,6 +260,7 @@ class DynamicRole:
                 marks_of(self._own_volumes().values()), now, self.clock.steady()
             ),
         )
+        self.calls.seen(facts)
         made = plan(facts)
         self._tell(pools, facts, made)
         capacities = [

@@ -118,6 +118,8 @@ def begun(world: World, claim: Claim) -> Action | None:
     if pool.report.problem:
         reason = f"it was begun in pool {pool.config.name}: {pool.report.problem}"
         return Hold(key=_key(claim), reason=reason, claim=claim, event="ProvisioningFailed")
+    if record.request:
+        return _keep(claim, "a CSI call made its volume: external-provisioner serves it")
     if record.claim_uid != claim.metadata.uid:
         return _reject(claim, "the pool has a volume of that name that is another claim's")
     match record.state:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from localvolume.dynamic.model import Action, Ask, ClassFacts, Facts, Hold, Keep, Plan, Pool
+from localvolume.dynamic.plan.called import judge_call
 from localvolume.dynamic.plan.claims import judge_claim
 from localvolume.dynamic.plan.placing import is_counted, is_for, unfit
 from localvolume.dynamic.plan.records import judge_record, judge_spares
@@ -18,8 +19,8 @@ UNCOUNTED = 1 << 60
 
 
 def plan(facts: Facts) -> Plan:
-    """Returns one action for each name that a claim, PersistentVolume or record has, without those
-    that are under way (`busy`). Older claims are served first.
+    """Returns one action for each name that a claim, PersistentVolume, record or call has, without
+    those that are under way (`busy`). Older claims are served first, and calls last.
     """
     world = World(facts)
     actions: dict[str, Action] = {}
@@ -43,6 +44,9 @@ def plan(facts: Facts) -> Plan:
         idle = isinstance(action, Ask | Hold | Keep)
         if idle and (spare := judge_spares(world, name)) is not None:
             actions[name] = spare
+    for call in facts.calls:
+        if call.key not in facts.busy:
+            actions[call.key] = judge_call(world, call)
     chosen = [actions[name] for name in sorted(actions) if name not in facts.busy]
     return Plan(
         chosen, capacity_of_classes(world), largest_of_classes(world), unfit_of_classes(world)

@@ -40,6 +40,8 @@ def judge_record(world: World, found: Found) -> Action:
     if record.state == "removed":
         reason = "its PersistentVolume is gone"
         return Purge(key=record.name, reason=reason, pool=pool.config, record=record)
+    if record.request:
+        return Keep(key=record.name, reason="a CSI call made it, and a CSI call removes it")
     if record.adopted or (record.state == "offered" and record.volume_uid):
         return Hold(key=record.name, reason=ORPHAN)
     if record.name in world.facts.named:

@@ -110,6 +110,14 @@ def not_ours(world: World, volume: Volume) -> Action | None:
     return None
 
 
+def called(world: World, volume: Volume) -> Action | None:
+    if pool_of(volume) is None and any(
+        record.request for _, record in world.records_of(volume.metadata.name)
+    ):
+        return _keep(volume, "external-provisioner made it by a CSI call, and removes it so")
+    return None
+
+
 def other_pool(world: World, volume: Volume) -> Action | None:
     """The pool it was made in must be there, and be that very one."""
     said = pool_of(volume)
@@ -327,6 +335,7 @@ def as_it_should_be(_world: World, volume: Volume) -> Action:
 
 _RULES: tuple[Callable[[World, Volume], Action | None], ...] = (
     not_ours,
+    called,
     other_pool,
     other_volume,
     to_be_remembered,

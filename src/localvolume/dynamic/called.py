@@ -1,0 +1,319 @@
+"""The CSI calls that wait for the role, and what else CSI does with the volumes of this node.
+
+A call that changes something waits for the role's next look, as an event would: the plan decides
+about it together with all claims, from the same facts and the same room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from localvolume.backends.model import (
+    Busy,
+    Impossible,
+    NoSpace,
+    NotThisVolume,
+    Record,
+    Source,
+    Usage,
+)
+from localvolume.config.model import Served
+from localvolume.config.pools import PoolConfig
+from localvolume.config.provisioner import CSI_DRIVER
+from localvolume.dynamic.calls import (
+    InUse,
+    NoRoom,
+    NotNow,
+    Refused,
+    Room,
+    Unknown,
+    Volume,
+    Wanted,
+    Wrong,
+)
+from localvolume.dynamic.classes.parameters import CSI_FS_TYPE, facts_of_class
+from localvolume.dynamic.model import (
+    AnswerCall,
+    Call,
+    ClassFacts,
+    CreateCall,
+    Facts,
+    GrowCall,
+    RemoveCall,
+)
+from localvolume.dynamic.plan.called import room_of
+from localvolume.dynamic.plan.world import World
+from localvolume.dynamic.pools import Pools
+from localvolume.kube.objects import Meta, PersistentVolume, StorageClass
+from localvolume.volumes import marks
+from localvolume.volumes.manifest import NodeFacts
+
+log = logging.getLogger(__name__)
+
+SERVED: Final = Served(CSI_DRIVER, "native")
+
+LOOK_SECONDS: Final = 30.0
+"""How long a call waits for a look that it needs: it is repeated, and pools may hang."""
+
+R = TypeVar("R")
+Future = asyncio.Future[Volume | None]
+
+
+def refusal_of(error: Exception) -> Refused:
+    """What the caller must do about a failure."""
+    match error:
+        case Refused():
+            return error
+        case NoSpace():
+            return NoRoom(str(error))
+        case Impossible():
+            return Wrong(str(error))
+        case Busy():
+            return InUse(str(error))
+        case NotThisVolume():
+            return Unknown(str(error))
+        case _:
+            return NotNow(str(error) or type(error).__name__)
+
+
+@dataclass(eq=False)
+class Calls:
+    """The volumes of this node as CSI calls see them: see ``calls.Volumes``.
+
+    `wake` makes the role look; `volumes` are the PersistentVolumes of this node by name.
+    """
+
+    pools: Pools
+    wake: Callable[[], object]
+    volumes: Mapping[str, PersistentVolume]
+    _waiting: dict[str, tuple[Call, Future]] = field(default_factory=dict)
+    _facts: Facts | None = None
+    _begun: int = 0
+    """How many looks have begun, and the number of the last one that ended."""
+    _ended: int = 0
+    _looked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    # --- for the role --------------------------------------------------------------------------
+
+    def waiting(self) -> Sequence[Call]:
+        """The calls that have no answer yet."""
+        return [call for call, _ in self._waiting.values()]
+
+    def looking(self) -> None:
+        """Told when a look begins."""
+        self._begun += 1
+
+    def seen(self, facts: Facts) -> None:
+        """Told of each look, once its facts are known."""
+        self._facts = facts
+        self._ended = self._begun
+        self._looked.set()
+        self._looked = asyncio.Event()
+
+    def answer(self, name: str, volume: Volume | None) -> None:
+        """Answer the call that waits for that volume, if one still does."""
+        _, future = self._waiting.pop(name, (None, None))
+        if future is not None and not future.done():
+            future.set_result(volume)
+
+    def answer_as(self, action: AnswerCall) -> None:
+        """Answer the call as the plan says."""
+        if action.refusal is not None:
+            self.refuse(action.key, action.refusal)
+        elif action.record is None or action.pool is None:
+            self.answer(action.key, None)
+        else:
+            self.answer(action.key, Volume(record=action.record, pool=action.pool.name))
+
+    def refuse(self, name: str, why: Refused) -> None:
+        """Refuse the call that waits for that volume, if one still does."""
+        _, future = self._waiting.pop(name, (None, None))
+        if future is not None and not future.done():
+            future.set_exception(why)
+
+    def end(self) -> None:
+        """Refuse all calls: the agent ends."""
+        for name in list(self._waiting):
+            self.refuse(name, NotNow("the agent ends"))
+
+    # --- calls that change something -----------------------------------------------------------
+
+    async def create(self, wanted: Wanted) -> Volume:
+        """Make the volume, or find it made."""
+        class_facts = _class_of(wanted.parameters, wanted.fs_type)
+        call = CreateCall(
+            key=wanted.name, wanted=wanted, class_facts=class_facts, request=_request_of(wanted)
+        )
+        return _there(await self._ask(call), wanted.name)
+
+    async def remove(self, name: str) -> None:
+        """Remove a volume that a call made; does nothing if there is none."""
+        await self._ask(RemoveCall(key=name))
+
+    async def grow(self, name: str, size_bytes: int, limit_bytes: int = 0) -> Volume:
+        """Let the volume have at least that many bytes."""
+        call = GrowCall(key=name, size_bytes=size_bytes, limit_bytes=limit_bytes)
+        return _there(await self._ask(call), name)
+
+    async def _ask(self, call: Call) -> Volume | None:
+        waits = self._waiting.get(call.key)
+        if waits is None:
+            future: Future = asyncio.get_running_loop().create_future()
+            # The caller may be gone by the time that it is answered.
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+            waits = self._waiting[call.key] = call, future
+            self.wake()
+        elif waits[0] != call:
+            raise NotNow(f"another call for {call.key} is not answered yet")
+        return await asyncio.shield(waits[1])
+
+    # --- calls that look or mount --------------------------------------------------------------
+
+    def node(self) -> NodeFacts:
+        """This node."""
+        return self._known().node
+
+    def all(self) -> Sequence[Volume]:
+        """The volumes as of the last look, in the order of their names."""
+        found = [
+            Volume(record=record, pool=pool.config.name)
+            for pool in self._known().pools
+            for record in pool.report.records.values()
+            if _is_complete(record)
+        ]
+        return sorted(found, key=lambda one: one.record.name)
+
+    async def find(self, name: str) -> Volume | None:
+        """The volume, or None if there is none even after another look."""
+        found = self._find(name) if self._facts is not None else None
+        if found is None:
+            await self._look()
+            found = self._find(name)
+        return found
+
+    async def use(self, volume: Volume, act: Callable[[Source], R]) -> R:
+        """Make the volume usable and do `act` in a thread, with nothing else done to it."""
+
+        def outcome(source: Source) -> tuple[R | None, Exception | None]:
+            # What `act` raises is not what its pool has to say.
+            try:
+                return act(source), None
+            except Exception as error:  # noqa: BLE001 - raised again below
+                return None, error
+
+        record, pool = volume.record, self._pool_of(volume)
+        try:
+            result, error = await self.pools.call(
+                pool, record.name, lambda store: store.use(record, outcome)
+            )
+        except Exception as failure:
+            raise refusal_of(failure) from failure
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]
+
+    async def usage(self, volume: Volume) -> Usage | None:
+        """What the volume holds now; None if nothing measures it."""
+        record, pool = volume.record, self._pool_of(volume)
+        try:
+            return await self.pools.call(pool, record.name, lambda store: store.usage(record))
+        except Exception as failure:
+            raise refusal_of(failure) from failure
+
+    def room(
+        self,
+        parameters: Mapping[str, str],
+        volume_mode: Literal["Filesystem", "Block"],
+        fs_type: str,
+    ) -> Room:
+        """What there is for volumes of such a class."""
+        class_facts = _class_of(parameters, fs_type)
+        if class_facts.problem:
+            raise Wrong(class_facts.problem)
+        return room_of(World(self._known()), class_facts, volume_mode)
+
+    def problems(self, name: str) -> Sequence[tuple[str, str]]:
+        """What health says is wrong with the volume."""
+        volume = self.volumes.get(name)
+        said = volume.metadata.annotations.get(marks.HEALTH_ANNOTATION, "") if volume else ""
+        reason, _, sentence = said.partition(": ")
+        return [(reason, sentence)] if reason else []
+
+    def storage_problems(self) -> Sequence[tuple[str, str]]:
+        """What is wrong with the pools of this node."""
+        found = []
+        for pool in self._known().pools:
+            name, report = pool.config.name, pool.report
+            if report.problem and not report.taken:
+                found.append(("PoolUnreachable", f"pool {name}: {report.problem}"))
+            elif wrong := report.unwell or report.thin_health:
+                found.append(("PoolDegraded", f"pool {name}: {wrong}"))
+        return found
+
+    def _find(self, name: str) -> Volume | None:
+        for pool in self._known().pools:
+            record = pool.report.records.get(name)
+            if record is not None and _is_complete(record):
+                return Volume(record=record, pool=pool.config.name)
+        for pool in self._known().pools:
+            if pool.report.problem or name in pool.report.unreadable:
+                why = pool.report.problem or pool.report.unreadable[name]
+                raise NotNow(f"it may be in pool {pool.config.name}: {why}")
+        return None
+
+    def _known(self) -> Facts:
+        if self._facts is None:
+            raise NotNow("the volumes of this node are not known yet")
+        return self._facts
+
+    async def _look(self) -> None:
+        """Wait for a look that begins after this."""
+        # One that is under way may have seen the pools already.
+        wanted = self._begun + 1
+        self.wake()
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                while self._ended < wanted:
+                    await self._looked.wait()
+        except TimeoutError:
+            raise NotNow("the volumes of this node could not be looked at in time") from None
+
+    def _pool_of(self, volume: Volume) -> PoolConfig:
+        for pool in self._known().pools:
+            if pool.config.name == volume.pool:
+                return pool.config
+        raise NotNow(f"pool {volume.pool} is not configured any more")
+
+
+def _is_complete(record: Record) -> bool:
+    return record.driver == CSI_DRIVER and record.state == "offered"
+
+
+def _there(volume: Volume | None, name: str) -> Volume:
+    if volume is None:
+        raise Unknown(f"there is no volume {name} here")
+    return volume
+
+
+def _class_of(parameters: Mapping[str, str], fs_type: str) -> ClassFacts:
+    """A class of these parameters: a call names none."""
+    said = dict(parameters)
+    if fs_type:
+        said[CSI_FS_TYPE] = fs_type
+    found = StorageClass(metadata=Meta(), provisioner=CSI_DRIVER, parameters=said)
+    return facts_of_class(found, SERVED)
+
+
+def _request_of(wanted: Wanted) -> str:
+    """What the call asks for, in one line that fits into a tag of LVM's."""
+    said = msgspec.json.encode([wanted.fs_type, dict(wanted.parameters)], order="sorted")
+    digest = hashlib.sha256(said).hexdigest()[:16]
+    limit = f"-{wanted.limit_bytes}" if wanted.limit_bytes else ""
+    return f"{wanted.volume_mode} of {wanted.size_bytes}{limit} bytes, parameters {digest}"

@@ -1,0 +1,226 @@
+"""The rules for CSI calls: what each that waits is answered, or what is done for it first. Pure.
+
+A call that makes a volume is idempotent by the volume's name: the record has what was asked for. A
+volume of a claim is found by calls, and it is grown and removed as its claim says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from localvolume.config.provisioner import CSI_DRIVER
+from localvolume.dynamic.calls import (
+    Differs,
+    InUse,
+    NoRoom,
+    NotNow,
+    OutOfRange,
+    Refused,
+    Room,
+    Unknown,
+    Wrong,
+)
+from localvolume.dynamic.model import (
+    Action,
+    AnswerCall,
+    Call,
+    ClassFacts,
+    CreateCall,
+    GrowCall,
+    GrowCalled,
+    MakeCalled,
+    RemoveCalled,
+)
+from localvolume.dynamic.plan.paths import Unsafe, owner_of
+from localvolume.dynamic.plan.placing import (
+    Placing,
+    VolumeMode,
+    choose,
+    growth,
+    is_for,
+    place,
+    unfit,
+)
+from localvolume.dynamic.plan.world import Found, World, rounded
+from localvolume.kube.objects import Meta, PersistentVolumeClaim
+from localvolume.volumes.capacity import quantity
+from localvolume.volumes.objects import is_held_by_claim
+
+_DEFAULT_KEYS = ("kubernetes.io/hostname",)
+
+
+def judge_call(world: World, call: Call) -> Action:
+    """The one action that a call asks for."""
+    try:
+        found = _found(world, call.key)
+        match call:
+            case CreateCall():
+                return _create(world, call, found)
+            case GrowCall():
+                return _grow(world, call, found)
+            case _:
+                return _remove(world, call, found)
+    except Refused as refusal:
+        return AnswerCall(key=call.key, reason=str(refusal), refusal=refusal)
+
+
+def _found(world: World, name: str) -> Found | None:
+    """The volume of that name. Raises NotNow if what is known of it is not enough."""
+    for pool in world.facts.pools:
+        if why := pool.report.unreadable.get(name):
+            raise NotNow(f"pool {pool.config.name} has a record of it that cannot be read: {why}")
+    found = world.records_of(name)
+    if len(found) > 1:
+        raise NotNow("two pools have a record of it")
+    if found and found[0].pool.report.problem:
+        raise NotNow(f"pool {found[0].pool.config.name}: {found[0].pool.report.problem}")
+    if not found:
+        for pool in world.facts.pools:
+            if pool.report.problem:
+                # It may lie there: neither another one nor its absence may be promised.
+                raise NotNow(f"pool {pool.config.name}: {pool.report.problem}")
+    return found[0] if found else None
+
+
+def _answer(found: Found, reason: str) -> AnswerCall:
+    name = found.record.name
+    return AnswerCall(key=name, reason=reason, pool=found.pool.config, record=found.record)
+
+
+# --- making ------------------------------------------------------------------------------------
+
+
+def _create(world: World, call: CreateCall, found: Found | None) -> Action:
+    if found is not None:
+        return _made(call, found)
+    if call.key in world.facts.volumes:
+        raise NotNow("a PersistentVolume has its name, and no pool of this node has its volume")
+    if call.class_facts.problem:
+        raise Wrong(call.class_facts.problem)
+    _check_wish(call.class_facts)
+    wanted, class_facts = call.wanted, call.class_facts
+    for pool in world.facts.pools:
+        if pool.report.taken and is_for(pool, class_facts):
+            raise NotNow(f"pool {pool.config.name}: {pool.report.problem}")
+    chosen = choose(world, class_facts, wanted.volume_mode, wanted.size_bytes)
+    if isinstance(chosen, str):
+        raise NoRoom(f"node {world.facts.node.name}: {chosen}")
+    size = rounded(chosen, wanted.size_bytes)
+    if 0 < wanted.limit_bytes < size:
+        raise OutOfRange(
+            f"the volume would have {quantity(size)}, and may have {quantity(wanted.limit_bytes)}"
+        )
+    # No claim is known here: only what needs none can be rendered.
+    nobodys = PersistentVolumeClaim(metadata=Meta(name=call.key))
+    try:
+        owner = owner_of(class_facts.wish, nobodys, call.key)
+    except Unsafe as unsafe:
+        raise Wrong(str(unsafe)) from unsafe
+    placing = Placing(call.key, wanted.size_bytes, wanted.volume_mode, call.key, owner)
+    record = place(world, chosen, class_facts, placing)
+    if isinstance(record, str):
+        raise Wrong(record)
+    return MakeCalled(
+        key=call.key,
+        reason=f"pool {chosen.config.name} has room",
+        pool=chosen.config,
+        record=replace(record, request=call.request),
+    )
+
+
+def _made(call: CreateCall, found: Found) -> Action:
+    record, wanted = found.record, call.wanted
+    if record.driver != CSI_DRIVER:
+        raise Differs("a volume that is not the CSI driver's has its name")
+    if record.state == "removed":
+        raise NotNow("the volume that had its name is being removed")
+    if record.request and record.request != call.request:
+        raise Differs(f"it was made by a call that asked for {record.request}")
+    if not record.request and (
+        (record.size_bytes < wanted.size_bytes) or record.volume_mode != wanted.volume_mode
+    ):
+        raise Differs("it was made for a claim that asked for something else")
+    if record.request and record.state != "offered":
+        return MakeCalled(
+            key=call.key,
+            reason="it was begun, and its call has no answer",
+            pool=found.pool.config,
+            record=record,
+        )
+    if record.state != "offered":
+        raise NotNow("it is being made for its claim")
+    return _answer(found, "it is made")
+
+
+def _check_wish(class_facts: ClassFacts) -> None:
+    """Raises Wrong for what only a claim can have."""
+    wish = class_facts.wish
+    if wish.directory:
+        raise Wrong("parameter pathPattern needs a claim, which a call does not name")
+    if wish.affinity_keys != _DEFAULT_KEYS:
+        raise Wrong("parameter nodeAffinityKey is not served by calls: the topology is the node's")
+    if wish.undo_seconds:
+        raise Wrong("parameter undoPeriod is not served by calls: a call removes at once")
+
+
+# --- growing -----------------------------------------------------------------------------------
+
+
+def _grow(world: World, call: GrowCall, found: Found | None) -> Action:
+    if found is None or found.record.driver != CSI_DRIVER or found.record.state != "offered":
+        raise Unknown(f"there is no volume {call.key} here")
+    record, limit = found.record, call.limit_bytes
+    if 0 < limit < max(record.size_bytes, rounded(found.pool, call.size_bytes)):
+        raise OutOfRange(f"it has {quantity(record.size_bytes)}, and grows by whole units")
+    if record.size_bytes >= call.size_bytes:
+        return _answer(found, "it has that size")
+    if not record.request:
+        raise NotNow("it grows as its claim asks for, and has not yet")
+    more = growth(world, found, call.size_bytes)
+    if isinstance(more, str):
+        raise NoRoom(f"pool {found.pool.config.name}: {more}")
+    world.take(found.pool.config.name, more)
+    return GrowCalled(
+        key=call.key,
+        reason=f"a call asks for {quantity(call.size_bytes)}",
+        pool=found.pool.config,
+        record=record,
+        size_bytes=call.size_bytes,
+    )
+
+
+# --- removing ----------------------------------------------------------------------------------
+
+
+def _remove(world: World, call: Call, found: Found | None) -> Action:
+    if found is None or found.record.state == "removed":
+        return AnswerCall(key=call.key, reason="there is no volume of that name")
+    record = found.record
+    if record.driver != CSI_DRIVER:
+        raise Wrong("a volume that is not the CSI driver's has that name")
+    if not record.request:
+        raise InUse("it was made for a claim, and is removed once that and its volume are deleted")
+    volume = world.facts.volumes.get(call.key)
+    if volume is not None and is_held_by_claim(volume):
+        raise InUse("a claim has it")
+    return RemoveCalled(
+        key=call.key, reason="a call removes it", pool=found.pool.config, record=record
+    )
+
+
+# --- room --------------------------------------------------------------------------------------
+
+
+def room_of(world: World, class_facts: ClassFacts, mode: VolumeMode) -> Room:
+    """The room in the pools that volumes of that class and mode may be made in."""
+    places: dict[str, int] = {}
+    largest = 0
+    for pool in world.facts.pools:
+        if not is_for(pool, class_facts) or unfit(pool, class_facts, mode):
+            continue
+        # Pools on one filesystem share one capacity.
+        where = pool.report.filesystem or f"pool {pool.config.name}"
+        has = max(0, world.capacity[pool.config.name])
+        places[where] = max(has, places.get(where, 0))
+        largest = max(largest, world.fits(pool, class_facts.wish.option_class))
+    return Room(sum(places.values()), largest)

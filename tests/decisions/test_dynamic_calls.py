@@ -1,0 +1,352 @@
+"""What a CSI call is answered, or what is done for it first: never a volume that is somebody's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from localvolume.backends.model import Record
+from localvolume.config.provisioner import CSI_DRIVER
+from localvolume.dynamic.calls import (
+    Differs,
+    InUse,
+    NoRoom,
+    NotNow,
+    OutOfRange,
+    Refused,
+    Room,
+    Unknown,
+    Wanted,
+    Wrong,
+)
+from localvolume.dynamic.model import (
+    AnswerCall,
+    Call,
+    CreateCall,
+    GrowCall,
+    GrowCalled,
+    Keep,
+    Make,
+    MakeCalled,
+    Publish,
+    Purge,
+    RemoveCall,
+    RemoveCalled,
+)
+from localvolume.dynamic.plan.called import room_of
+from localvolume.dynamic.plan.world import World
+from localvolume.volumes.capacity import GIB, MIB
+from tests.decisions.support_dynamic import (
+    Thing,
+    a,
+    action,
+    claim,
+    facts,
+    lvm_pool,
+    planned,
+    pool,
+    record,
+    storage_class,
+    volume,
+)
+
+NAME = "pvc-1"
+ASKED = "Filesystem of 1073741824 bytes"
+
+
+def create(size: int = GIB, *, limit: int = 0, name: str = NAME, **changes: Any) -> CreateCall:
+    """A call for a volume; `request` and `problem` are the call's, the rest is the class's wish."""
+    request, problem = changes.pop("request", ASKED), changes.pop("problem", "")
+    mode = changes.pop("mode", "Filesystem")
+    return CreateCall(
+        key=name,
+        wanted=Wanted(name=name, size_bytes=size, limit_bytes=limit, volume_mode=mode),
+        class_facts=storage_class("", CSI_DRIVER, problem=problem, **changes),
+        request=request,
+    )
+
+
+def grow(size: int, limit: int = 0) -> GrowCall:
+    return GrowCall(key=NAME, size_bytes=size, limit_bytes=limit)
+
+
+REMOVE = RemoveCall(key=NAME)
+
+
+def called(state: str = "offered", **changes: Any) -> Record:
+    """A volume that a call made."""
+    nobodys = {"claim": "", "claim_uid": "", "volume_uid": "", "class_name": ""}
+    return record(1, state, **(nobodys | {"driver": CSI_DRIVER, "request": ASKED} | changes))
+
+
+def claimed(state: str = "offered", **changes: Any) -> Record:
+    """A volume of the driver's that was made for a claim."""
+    return record(1, state, **({"driver": CSI_DRIVER} | changes))
+
+
+def judged(call: Call, *things: Thing) -> Any:
+    return action(*things, name=call.key, calls=[call])
+
+
+def refused(kind: type[Refused], call: Call, *things: Thing) -> str:
+    answer = a(AnswerCall, judged(call, *things))
+    assert type(answer.refusal) is kind, answer
+    return answer.reason
+
+
+# --- making ------------------------------------------------------------------------------------
+
+
+def test_a_volume_is_made_in_the_pool_with_the_most_room() -> None:
+    made = a(MakeCalled, judged(create(), pool(), pool(name="large", room=200 * GIB)))
+    assert made.pool.name == "large"
+    assert (made.record.name, made.record.directory, made.record.size_bytes) == (NAME, NAME, GIB)
+    assert (made.record.driver, made.record.request) == (CSI_DRIVER, ASKED)
+    assert (made.record.claim, made.record.claim_uid) == ("", "")
+
+
+def test_what_is_made_for_a_call_is_missing_to_others() -> None:
+    names = [create(60 * GIB, name=name) for name in ("pvc-1", "pvc-2")]
+    found = planned(pool(), calls=names)
+    assert isinstance(found["pvc-1"], MakeCalled)
+    assert isinstance(a(AnswerCall, found["pvc-2"]).refusal, NoRoom)
+
+
+def test_claims_are_served_before_calls() -> None:
+    found = planned(pool(), claim(2, size="60Gi"), calls=[create(60 * GIB)])
+    assert isinstance(found["pvc-2"], Make)
+    assert isinstance(a(AnswerCall, found["pvc-1"]).refusal, NoRoom)
+
+
+def test_no_room_says_which_pool_lacks_it() -> None:
+    assert "pool fast: 100Gi of room left" in refused(NoRoom, create(101 * GIB), pool())
+
+
+def test_a_size_that_would_be_too_large_is_out_of_range() -> None:
+    asked, unit = create(GIB + 1, limit=GIB + MIB), lvm_pool()
+    assert "may have" in refused(OutOfRange, asked, unit)
+    fits = create(GIB + 1, limit=GIB + 4 * MIB)
+    assert isinstance(judged(fits, unit), MakeCalled)
+
+
+@pytest.mark.parametrize(
+    ("wish", "why"),
+    [
+        ({"problem": "parameter x is not known"}, "parameter x is not known"),
+        ({"directory": "{{ .PVC.Namespace }}"}, "pathPattern needs a claim"),
+        ({"affinity_keys": ("zone",)}, "nodeAffinityKey"),
+        ({"undo_seconds": 60.0}, "undoPeriod"),
+        ({"uid": "{{ .PVC.Annotations.owner }}"}, "owner"),
+    ],
+)
+def test_what_only_a_claim_can_have_is_refused(wish: dict[str, Any], why: str) -> None:
+    assert why in refused(Wrong, create(**wish), pool())
+
+
+def test_no_undo_is_asked_for_by_zero() -> None:
+    assert isinstance(judged(create(undo_seconds=0.0), pool()), MakeCalled)
+
+
+def test_a_repeated_call_gets_its_volume() -> None:
+    answer = a(AnswerCall, judged(create(), pool(called())))
+    assert answer.refusal is None
+    assert (answer.record, answer.pool and answer.pool.name) == (called(), "fast")
+
+
+@pytest.mark.parametrize("state", ["making", "made"])
+def test_what_a_call_began_is_completed_as_it_was_begun(state: str) -> None:
+    made = a(MakeCalled, judged(create(), pool(called(state))))
+    assert made.record == called(state)
+
+
+@pytest.mark.parametrize("state", ["making", "made", "offered"])
+def test_another_request_by_that_name_differs(state: str) -> None:
+    begun = pool(called(state))
+    assert ASKED in refused(Differs, create(request="something else"), begun)
+
+
+def test_a_volume_that_is_not_the_drivers_is_never_found() -> None:
+    assert "not the CSI driver's" in refused(Differs, create(), pool(record()))
+    assert "not the CSI driver's" in refused(Wrong, REMOVE, pool(record()))
+    refused(Unknown, grow(GIB), pool(record()))
+
+
+def test_a_claims_volume_is_found_if_it_has_what_is_asked_for() -> None:
+    assert a(AnswerCall, judged(create(), pool(claimed()))).record == claimed()
+    refused(Differs, create(2 * GIB), pool(claimed()))
+    refused(Differs, create(mode="Block"), pool(claimed()))
+
+
+def test_one_that_is_made_for_its_claim_is_waited_for() -> None:
+    refused(NotNow, create(), pool(claimed("making")))
+
+
+def test_one_that_is_being_removed_is_waited_for() -> None:
+    gone = called("removed", trash="pvc-1.00000000")
+    refused(NotNow, create(), pool(gone))
+
+
+def test_a_name_that_a_persistentvolume_has_is_not_taken() -> None:
+    assert "no pool of this node has its volume" in refused(NotNow, create(), volume(), pool())
+
+
+@pytest.mark.parametrize("call", [create(), REMOVE, grow(GIB)])
+def test_nothing_is_promised_while_it_may_lie_in_a_pool_that_is_away(call: Call) -> None:
+    away = pool(name="away", problem="it is not mounted")
+    assert "it is not mounted" in refused(NotNow, call, pool(), away)
+
+
+@pytest.mark.parametrize("call", [create(), REMOVE, grow(GIB)])
+def test_a_record_that_cannot_be_read_is_left_alone(call: Call) -> None:
+    damaged = pool(unreadable={NAME: "it is no JSON"})
+    assert "it is no JSON" in refused(NotNow, call, damaged)
+
+
+@pytest.mark.parametrize("call", [create(), REMOVE, grow(GIB)])
+def test_two_records_are_for_people(call: Call) -> None:
+    refused(NotNow, call, pool(called()), pool(called(), name="other"))
+
+
+def test_a_pool_that_another_agent_has_is_waited_for() -> None:
+    taken = pool(name="taken", problem="another agent has it", taken=True)
+    assert "another agent has it" in refused(NotNow, create(), pool(), taken)
+
+
+def test_what_is_under_way_is_answered_later() -> None:
+    assert not planned(pool(), calls=[create()], busy={NAME})
+
+
+# --- growing -----------------------------------------------------------------------------------
+
+
+def test_it_grows_where_there_is_room() -> None:
+    grown = a(GrowCalled, judged(grow(3 * GIB), pool(called())))
+    assert (grown.size_bytes, grown.record, grown.pool.name) == (3 * GIB, called(), "fast")
+
+
+def test_it_does_not_grow_where_there_is_not() -> None:
+    assert "2Gi needed" in refused(NoRoom, grow(3 * GIB), pool(called(), room=2 * GIB - 1))
+
+
+@pytest.mark.parametrize("size", [1, GIB])
+def test_one_that_is_large_enough_is_answered(size: int) -> None:
+    assert a(AnswerCall, judged(grow(size), pool(called()))).record == called()
+
+
+def test_a_claims_volume_grows_as_its_claim_asks() -> None:
+    assert a(AnswerCall, judged(grow(GIB), pool(claimed()))).record == claimed()
+    assert "as its claim asks" in refused(NotNow, grow(2 * GIB), pool(claimed()))
+
+
+@pytest.mark.parametrize(("size", "limit"), [(1, GIB - 1), (3 * GIB, 3 * GIB - 1)])
+def test_a_limit_that_cannot_be_kept_is_out_of_range(size: int, limit: int) -> None:
+    refused(OutOfRange, grow(size, limit), pool(called()))
+
+
+def test_what_grew_is_missing_to_others() -> None:
+    other = replace(called(), name="pvc-2", directory="pvc-2")
+    calls = [grow(60 * GIB), GrowCall(key="pvc-2", size_bytes=60 * GIB, limit_bytes=0)]
+    found = planned(pool(called(), other), calls=calls)
+    assert isinstance(found["pvc-1"], GrowCalled)
+    assert isinstance(a(AnswerCall, found["pvc-2"]).refusal, NoRoom)
+
+
+@pytest.mark.parametrize("state", ["making", "made", "removed"])
+def test_an_incomplete_volume_does_not_grow(state: str) -> None:
+    gone = called(state, trash="pvc-1.00000000" if state == "removed" else "")
+    refused(Unknown, grow(3 * GIB), pool(gone))
+
+
+# --- removing ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["making", "made", "offered"])
+def test_what_a_call_made_a_call_removes(state: str) -> None:
+    removed = a(RemoveCalled, judged(REMOVE, pool(called(state))))
+    assert (removed.record, removed.pool.name) == (called(state), "fast")
+
+
+def test_one_that_is_not_there_is_gone() -> None:
+    gone = called("removed", trash="pvc-1.00000000")
+    for things in ([pool()], [pool(gone)]):
+        answer = a(AnswerCall, judged(REMOVE, *things))
+        assert (answer.record, answer.refusal) == (None, None)
+
+
+@pytest.mark.parametrize("state", ["making", "made", "offered"])
+def test_a_claims_volume_is_not_removed_by_a_call(state: str) -> None:
+    assert "made for a claim" in refused(InUse, REMOVE, pool(claimed(state)))
+
+
+def test_one_that_a_claim_has_is_not_removed() -> None:
+    stock = volume(pool=None, provisioner=CSI_DRIVER)
+    assert "a claim has it" in refused(InUse, REMOVE, stock, pool(called()))
+    released = volume(pool=None, provisioner=CSI_DRIVER, phase="Released")
+    assert isinstance(judged(REMOVE, released, pool(called())), RemoveCalled)
+
+
+# --- beside claims -----------------------------------------------------------------------------
+
+SERVED: dict[str, Any] = {"provisioners": {CSI_DRIVER}}
+
+
+@pytest.mark.parametrize("state", ["making", "made", "offered"])
+def test_no_judgement_of_claims_touches_what_a_call_made(state: str) -> None:
+    nobodys = {"gone": {""}, "absent": {NAME}}
+    a(Keep, action(pool(called(state)), **nobodys))
+    csi = storage_class(provisioner=CSI_DRIVER)
+    waiting = claim(provisioner=CSI_DRIVER)
+    assert "CSI call" in a(Keep, action(waiting, csi, pool(called(state)), **SERVED)).reason
+
+
+def test_what_a_call_removed_is_purged() -> None:
+    gone = called("removed", trash="pvc-1.00000000")
+    assert a(Purge, action(pool(gone))).record == gone
+
+
+@pytest.mark.parametrize("phase", ["Bound", "Released"])
+def test_the_volume_of_a_stock_provisioner_is_left_to_it(phase: str) -> None:
+    stock = volume(pool=None, provisioner=CSI_DRIVER, phase=phase, finalizers=())
+    kept = a(Keep, action(stock, pool(called()), **SERVED))
+    assert "external-provisioner" in kept.reason
+
+
+def test_a_claim_of_the_driver_gets_the_same_volume_under_its_name() -> None:
+    csi, waiting = storage_class(provisioner=CSI_DRIVER), claim(provisioner=CSI_DRIVER)
+    made = a(Make, action(waiting, csi, pool(), **SERVED))
+    assert (made.record.driver, made.record.request) == (CSI_DRIVER, "")
+    a(
+        Publish,
+        action(waiting, csi, pool(made.record.__class__(**_complete(made.record))), **SERVED),
+    )
+
+
+def _complete(found: Record) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in Record.__slots__} | {"state": "made"}
+
+
+def test_without_the_driver_such_a_claim_is_left_alone() -> None:
+    csi, waiting = storage_class(provisioner=CSI_DRIVER), claim(provisioner=CSI_DRIVER)
+    a(Keep, action(waiting, csi, pool()))
+
+
+# --- room --------------------------------------------------------------------------------------
+
+
+def room(*pools: Any, mode: Any = "Filesystem", **wish: Any) -> Room:
+    return room_of(World(facts(*pools)), storage_class("", CSI_DRIVER, **wish), mode)
+
+
+def test_room_is_that_of_the_pools_that_fit() -> None:
+    both = pool(), pool(name="two", room=50 * GIB)
+    assert room(*both) == Room(150 * GIB, 100 * GIB)
+    assert room(*both, pools=frozenset({"two"})) == Room(50 * GIB, 50 * GIB)
+    assert room(*both, mode="Block") == Room(0, 0)
+    assert room(pool(problem="away")) == Room(0, 0)
+
+
+def test_pools_on_one_filesystem_share_their_room() -> None:
+    shared = pool(filesystem="8:1"), pool(name="two", filesystem="8:1")
+    assert room(*shared).available_bytes == 100 * GIB

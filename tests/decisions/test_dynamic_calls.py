@@ -294,8 +294,7 @@ SERVED: dict[str, Any] = {"provisioners": {CSI_DRIVER}}
 
 @pytest.mark.parametrize("state", ["making", "made", "offered"])
 def test_no_judgement_of_claims_touches_what_a_call_made(state: str) -> None:
-    nobodys = {"gone": {""}, "absent": {NAME}}
-    a(Keep, action(pool(called(state)), **nobodys))
+    a(Keep, action(pool(called(state)), gone={""}, absent={NAME}))
     csi = storage_class(provisioner=CSI_DRIVER)
     waiting = claim(provisioner=CSI_DRIVER)
     assert "CSI call" in a(Keep, action(waiting, csi, pool(called(state)), **SERVED)).reason
@@ -317,14 +316,8 @@ def test_a_claim_of_the_driver_gets_the_same_volume_under_its_name() -> None:
     csi, waiting = storage_class(provisioner=CSI_DRIVER), claim(provisioner=CSI_DRIVER)
     made = a(Make, action(waiting, csi, pool(), **SERVED))
     assert (made.record.driver, made.record.request) == (CSI_DRIVER, "")
-    a(
-        Publish,
-        action(waiting, csi, pool(made.record.__class__(**_complete(made.record))), **SERVED),
-    )
-
-
-def _complete(found: Record) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in Record.__slots__} | {"state": "made"}
+    complete = pool(replace(made.record, state="made"))
+    a(Publish, action(waiting, csi, complete, **SERVED))
 
 
 def test_without_the_driver_such_a_claim_is_left_alone() -> None:

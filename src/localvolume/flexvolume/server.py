@@ -12,7 +12,6 @@ import fcntl
 import logging
 import os
 import socket
-import stat
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from http import HTTPStatus
 from typing import Final, NoReturn
 
 from localvolume.flexvolume.protocol import BadCall
+from localvolume.host.unixsockets import ANSWERED, bound, in_the_way, inode_at
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,6 @@ WAIT_SECONDS: Final = 0.5
 """How often a socket that another process serves is looked at."""
 
 _HEAD_BYTES: Final = 16 << 10
-_BACKLOG: Final = 128
 _TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json"
 _PEER: Final = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
@@ -101,7 +100,7 @@ class Server:
             server = await asyncio.start_unix_server(
                 self._connected, sock=listening, limit=_HEAD_BYTES
             )
-            inode = os.stat(self.path, follow_symlinks=False).st_ino
+            inode = inode_at(self.path)
             self.serving.set()
             log.info("serving FlexVolume at %s", self.path)
             try:
@@ -110,7 +109,7 @@ class Server:
                 self.serving.clear()
                 server.close()
                 with contextlib.suppress(OSError):
-                    if os.stat(self.path, follow_symlinks=False).st_ino == inode:
+                    if inode_at(self.path) == inode:
                         os.unlink(self.path)
                 if self._talks:
                     await asyncio.wait(self._talks)
@@ -148,17 +147,17 @@ class Server:
             os.close(lock)
 
     async def _listen(self) -> socket.socket:
-        """Returns a listening socket at the path; waits while something is `_in_the_way`."""
+        """Returns a listening socket at the path; waits while something is `in_the_way`."""
         said = ""
         while True:
             try:
-                reason = _in_the_way(self.path)
+                reason = in_the_way(self.path)
                 if not reason:
-                    listening = _bound(self.path)
+                    listening = bound(self.path)
                     self.problem = ""
                     return listening
                 # elastic's daemon does not know our lock: wait until it ends.
-                answers = reason == _ANSWERED
+                answers = reason == ANSWERED
                 self.problem = "" if answers else f"{self.path} {reason}"
                 said = await self._wait(said, f"{self.path} {reason}")
             except OSError as error:
@@ -264,45 +263,3 @@ def _uid_of(writer: asyncio.StreamWriter) -> int:
     found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     uid: int = _PEER.unpack(found)[1]
     return uid
-
-
-_ANSWERED: Final = "is served by another process"
-
-
-def _in_the_way(path: str) -> str:
-    """Why no socket can be put there now, "" if one can. Raises OSError."""
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return ""
-    if not stat.S_ISSOCK(mode):
-        return "is no socket: remove it, or name another place"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
-        try:
-            probe.connect(path)
-        except (ConnectionRefusedError, FileNotFoundError):
-            return ""
-        except BlockingIOError:
-            return _ANSWERED
-    return _ANSWERED
-
-
-def _bound(path: str) -> socket.socket:
-    """A socket that listens at that path, replacing what lay there; never with another mode."""
-    directory, _, name = path.rpartition("/")
-    temporary = f"{directory}/.{name[:40]}.{os.getpid()}"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listening.bind(temporary)
-        os.chmod(temporary, 0o600)
-        listening.listen(_BACKLOG)
-        os.rename(temporary, path)
-    except BaseException:
-        listening.close()
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    listening.setblocking(False)
-    return listening

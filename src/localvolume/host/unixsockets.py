@@ -1,0 +1,60 @@
+"""Unix sockets at a path: what lies there already, and how one is put there complete."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from typing import Final
+
+BACKLOG: Final = 128
+
+ANSWERED: Final = "is served by another process"
+
+
+def in_the_way(path: str) -> str:
+    """Why no socket can be put there now, "" if one can. Raises OSError."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return ""
+    if not stat.S_ISSOCK(mode):
+        return "is no socket: remove it, or name another place"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return ""
+        except BlockingIOError:
+            return ANSWERED
+    return ANSWERED
+
+
+def bound(path: str) -> socket.socket:
+    """A socket that listens at that path, replacing what lay there; never with another mode."""
+    directory, _, name = path.rpartition("/")
+    temporary = f"{directory}/.{name[:40]}.{os.getpid()}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.bind(temporary)
+        os.chmod(temporary, 0o600)
+        listening.listen(BACKLOG)
+        os.rename(temporary, path)
+    except BaseException:
+        listening.close()
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    listening.setblocking(False)
+    return listening
+
+
+def inode_at(path: str) -> int:
+    """The number of what lies there; 0 if nothing does. Raises OSError."""
+    try:
+        return os.stat(path, follow_symlinks=False).st_ino
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,1 @@
+"""gRPC on unix sockets: the messages of CSI, errors as statuses, and the server."""

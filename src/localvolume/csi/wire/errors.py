@@ -6,7 +6,9 @@ from typing import ClassVar, Final
 
 from grpclib.const import Status
 
+from localvolume.backends.model import BackendFailed
 from localvolume.dynamic import calls
+from localvolume.host.process.workers import Hung
 
 
 class CallFailed(Exception):
@@ -79,6 +81,9 @@ _OF_REFUSED: Final[dict[type[calls.Refused], type[CallFailed]]] = {
     calls.NotNow: Unavailable,
 }
 
+EXPECTED: Final = (CallFailed, calls.Refused, BackendFailed, Hung, OSError)
+"""What a call may raise without a mistake of ours."""
+
 
 def failure_of(error: BaseException) -> CallFailed:
     """What the caller is told of an error.
@@ -94,4 +99,6 @@ def failure_of(error: BaseException) -> CallFailed:
             (failed for refused, failed in _OF_REFUSED.items() if isinstance(error, refused)),
             Unavailable,
         )
-    return made(str(error) or type(error).__name__)
+    text = str(error) or type(error).__name__
+    # A path that is no UTF-8 has characters that gRPC cannot send.
+    return made(text.encode(errors="backslashreplace").decode())

@@ -1,0 +1,229 @@
+"""A gRPC server on a unix socket, with every RPC of CSI 1.13 and of the kubelet's registration.
+
+One without a handler is UNIMPLEMENTED. grpclib itself would answer it without a content type, which
+grpc-go takes for UNKNOWN, and callers take that to be final.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+from weakref import WeakSet
+
+from google.protobuf.message import DecodeError
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.exceptions import GRPCError
+from grpclib.protocol import H2Protocol
+from grpclib.server import Server as GrpcServer
+from grpclib.server import Stream
+
+from localvolume.csi.wire import messages
+from localvolume.csi.wire.descriptors import Signature
+from localvolume.csi.wire.errors import (
+    EXPECTED,
+    Aborted,
+    CallFailed,
+    InvalidArgument,
+    Unimplemented,
+    failure_of,
+)
+from localvolume.csi.wire.underway import UnderWay, key_of
+from localvolume.host.unixsockets import ANSWERED, bound, in_the_way, inode_at
+
+log = logging.getLogger(__name__)
+
+END_SECONDS: Final = 5.0
+"""How long a server, when it ends, waits for calls under way."""
+
+Handle = Callable[[Any], Awaitable[Any]]
+"""Takes a request and returns its response. Raises CallFailed or `dynamic.calls.Refused`."""
+
+Counted = Callable[[str, str, float], None]
+"""Is told of each call that ended: the method, the status as grpc-go writes it, and the seconds."""
+
+
+class Server:
+    """Serves `handlers`, by the name of their RPC, at the path of a socket.
+
+    `ensure` puts the socket there. It may be called again at any time: then it does so only if the
+    socket is gone, or another process left its own there and does not serve it any more.
+    """
+
+    def __init__(self, path: str, handlers: Mapping[str, Handle], counted: Counted) -> None:
+        self.path: Final = path
+        self._counted: Final = counted
+        self._under_way: Final = UnderWay()
+        self._mapping: Final = {
+            signature.path: self._handler(rpc, signature, handlers.get(rpc))
+            for rpcs in messages.SERVICES.values()
+            for rpc, signature in rpcs.items()
+        }
+        self._server: _Listening | None = None
+        self._answering: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._inode = 0
+        self._said = ""
+
+    @property
+    def ours(self) -> bool:
+        """Whether the socket at the path is ours. Raises OSError."""
+        return self._server is not None and inode_at(self.path) == self._inode
+
+    async def ensure(self) -> None:
+        """Listen at the path if nobody does. Raises OSError if that cannot be.
+
+        The first time, another process is replaced: it is of an agent that this one follows.
+        Later, the other one is the newer.
+        """
+        if self.ours:
+            return
+        reason = in_the_way(self.path)
+        if reason and reason != ANSWERED:
+            raise OSError(errno.EEXIST, reason, self.path)
+        if reason and self._server is not None:
+            self._say(f"{self.path} {reason}: it is the newer one, and this one leaves it alone")
+            return
+        await self._listen()
+        self._say(f"serving {self.path}")
+
+    async def renew(self) -> None:
+        """Put a new socket in the place of ours, for those who wait for one to appear."""
+        if self.ours:
+            await self._listen()
+
+    async def close(self) -> None:
+        """Remove the socket if it is ours, let calls under way end, and answer them."""
+        if self._server is None:
+            return
+        with contextlib.suppress(OSError):
+            if self.ours:
+                os.unlink(self.path)
+        await self._under_way.end(END_SECONDS)
+        if self._answering:
+            await asyncio.wait(set(self._answering), timeout=END_SECONDS)
+        await self._server.end()
+        self._server = None
+
+    async def _listen(self) -> None:
+        listening = bound(self.path)
+        inode = inode_at(self.path)
+        server = _Listening(self)
+        await server.start(sock=listening)
+        before, self._server, self._inode = self._server, server, inode
+        if before is not None:
+            await before.end()
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            log.info("%s", text)
+        self._said = text
+
+    # --- the calls -----------------------------------------------------------------------------
+
+    def __mapping__(self) -> dict[str, Handler]:
+        """What grpclib asks a service for."""
+        return self._mapping
+
+    def _handler(self, rpc: str, signature: Signature, handle: Handle | None) -> Handler:
+        response_type = getattr(messages, signature.response)
+
+        def ended(failed: CallFailed | None, began: float) -> None:
+            status = failed.status if failed else Status.OK
+            self._counted(signature.path, code(status), time.monotonic() - began)
+
+        async def work(request: Any) -> Any:
+            began = time.monotonic()
+            try:
+                if handle is None:
+                    raise Unimplemented("this driver does not serve it")  # noqa: TRY301
+                response = await handle(request)
+                if not isinstance(response, response_type):
+                    raise TypeError(f"answered with a {type(response).__name__}")  # noqa: TRY301
+            except Exception as error:
+                failed = failure_of(error)
+                _tell(rpc, request, failed, error)
+                ended(failed, began)
+                raise failed from error
+            ended(None, began)
+            return response
+
+        async def answer(stream: Stream[Any, Any]) -> None:
+            if (task := asyncio.current_task()) is not None:
+                self._answering.add(task)
+            try:
+                request = await _received(stream)
+                try:
+                    call = self._under_way.begin(rpc, request, work)
+                except Aborted as failed:
+                    _tell(rpc, request, failed, failed)
+                    ended(failed, time.monotonic())
+                    raise
+                response = await call.result()
+            except CallFailed as failed:
+                raise GRPCError(failed.status, str(failed)) from None
+            await stream.send_message(response)
+
+        return Handler(
+            answer,
+            Cardinality.UNARY_STREAM if signature.streamed else Cardinality.UNARY_UNARY,
+            getattr(messages, signature.request),
+            response_type,
+        )
+
+
+class _Listening(GrpcServer):
+    """grpclib's server, which does not close the connections that it has."""
+
+    def __init__(self, handlers: Server) -> None:
+        super().__init__([handlers])
+        self._protocols: WeakSet[H2Protocol] = WeakSet()
+
+    def _protocol_factory(self) -> H2Protocol:
+        protocol = super()._protocol_factory()
+        self._protocols.add(protocol)
+        return protocol
+
+    async def end(self) -> None:
+        """Listen no more, and close all connections. Callers are told UNAVAILABLE."""
+        self.close()
+        for protocol in list(self._protocols):
+            protocol.processor.close("this agent ends")
+        # A client that does not take its last answer must not hold us up.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await self.wait_closed()
+
+
+def _tell(rpc: str, request: Any, failed: CallFailed, error: Exception) -> None:
+    """Log the failure. No field of the request but its key is shown: others may be secret."""
+    expected = isinstance(error, EXPECTED)
+    log.log(
+        logging.WARNING if expected else logging.ERROR,
+        "%s %s: %s: %s",
+        rpc,
+        key_of(rpc, request),
+        code(failed.status),
+        failed,
+        exc_info=None if expected else error,
+    )
+
+
+async def _received(stream: Stream[Any, Any]) -> Any:
+    """The request, which must be received even to be refused. Raises InvalidArgument."""
+    try:
+        request = await stream.recv_message()
+    except DecodeError as error:
+        raise InvalidArgument(f"the request cannot be read: {error}") from error
+    if request is None:
+        raise InvalidArgument("the call has no request")
+    return request
+
+
+def code(status: Status) -> str:
+    """A status as grpc-go writes it, and with it the metrics of sidecars."""
+    return "OK" if status is Status.OK else status.name.title().replace("_", "")

@@ -10,6 +10,7 @@ from docsite.markdown import Missing, code, page, table, text
 from docsite.source import SOURCE
 from localvolume.agent.metrics import AgentMetrics
 from localvolume.controller.metrics import ControllerMetrics
+from localvolume.csi.metrics import CsiMetrics
 from localvolume.disks.role import DisksMetrics
 from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.flexvolume.collecting import CollectorMetrics
@@ -22,6 +23,7 @@ TABLES: Mapping[type[Metrics], str] = {
     AgentMetrics: "Agent: the process",
     StaticMetrics: "Agent: static volumes",
     DynamicMetrics: "Agent: volumes made for claims",
+    CsiMetrics: "Agent: CSI",
     FlexMetrics: "Agent: FlexVolume",
     CollectorMetrics: "Agent: what FlexVolume removes",
     HealthMetrics: "Agent: health",
@@ -37,7 +39,7 @@ _INTRODUCTION = """\
 Agent and controller serve them at `--listen-address`, path `/metrics`, to everyone or to
 [who may read them](../security.md#who-may-read-the-metrics). Names that begin with
 `local_volume_provisioner_`, `local_volume_node_cleanup_` or `controller_` are those of the tools
-that are replaced, with their labels and buckets; `localvolume_` are ours. Beside them are
+that are replaced, with their labels and buckets; `csi_operations_seconds` is that of CSI's sidecars; `localvolume_` are ours. Beside them are
 `process_…` and `python_…`, as every Python program has them.
 
 A gauge tells the truth of the whole node after every look. A counter with `_total` also has

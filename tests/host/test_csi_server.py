@@ -208,9 +208,9 @@ async def test_what_is_no_socket_is_left_alone(path: Path) -> None:
 async def test_a_socket_that_vanished_is_made_again(path: Path) -> None:
     async with serving(path, {"Probe": ready}) as server:
         path.unlink()
-        assert not server.ours
+        assert not server.is_ours()
         await server.ensure()
-        assert server.ours
+        assert server.is_ours()
         assert (await call(path, "Probe")).ready.value
 
 
@@ -222,7 +222,7 @@ async def test_the_newer_server_has_the_socket_until_it_is_gone(path: Path) -> N
         async with serving(path, {"Probe": ready}):
             await old.ensure()
             await old.renew()
-            assert not old.ours
+            assert not old.is_ours()
             assert (await call(path, "Probe")).ready.value
         assert not path.exists()
         await old.ensure()

@@ -25,6 +25,8 @@ class AgentOptions(AgentEnvironment):
     metrics_certificate: str | None = None
     """The directory of the TLS certificate; None: no TLS, and everyone may read the metrics."""
     claims_in_metrics: bool = False
+    csi: bool = False
+    """Whether the CSI driver is served; the kubelet's directory is needed for that."""
     discovery_period: float | None = None
     config_sync_period: float | None = None
     vanished_grace: float = GRACE_SECONDS

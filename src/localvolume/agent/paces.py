@@ -9,6 +9,7 @@ from localvolume.kube.client import WATCH_GRACE_SECONDS, WATCH_SECONDS
 from localvolume.static.paces import StaticPaces
 
 if TYPE_CHECKING:
+    from localvolume.csi.paces import CsiPaces
     from localvolume.dynamic.paces import DynamicPaces
     from localvolume.flexvolume.paces import FlexPaces
 
@@ -23,6 +24,7 @@ class Paces:
     static: StaticPaces = field(default_factory=StaticPaces)
     dynamic: DynamicPaces | None = None
     flexvolume: FlexPaces | None = None
+    csi: CsiPaces | None = None
 
     disks_recheck: float = 30.0
     """How long after a change of their plan disks are looked at again: the change may only mean

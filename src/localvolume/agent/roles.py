@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from localvolume.agent.options import AgentOptions
 from localvolume.agent.shared import Shared, Wake
 from localvolume.config.model import Configuration
 from localvolume.kube.backoff import Backoff
@@ -44,7 +45,7 @@ class Roles:
             role = self._begun.get(name)
             if role is not None:
                 role.reconfigure(configuration)
-            elif wanted(configuration):
+            elif wanted(self._shared.options, configuration):
                 role = begin(self._shared, self._tasks, configuration)
                 self._begun[name] = role
                 self._tasks.create_task(role.run())
@@ -113,6 +114,7 @@ def _dynamic(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configurat
     shared.loops["dynamic"] = role.loop
     shared.problems.append(lambda: role.problems)
     shared.pools = lambda: role.pools
+    shared.calls = role.calls
     tasks.create_task(claims.run())
     tasks.create_task(published.run())
     return role
@@ -192,14 +194,43 @@ def _health(shared: Shared, _: asyncio.TaskGroup, configuration: Configuration) 
     return role
 
 
+def _csi(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
+    from localvolume.csi.controller import ControllerService
+    from localvolume.csi.metrics import CsiMetrics
+    from localvolume.csi.node import NodeService
+    from localvolume.csi.paces import CsiPaces
+    from localvolume.csi.role import CsiRole
+
+    options, volumes, kubelet = shared.options, shared.calls, shared.options.kubelet_directory
+    if volumes is None or kubelet is None:
+        raise ValueError("the CSI driver needs the role of the pools and the kubelet's directory")
+    role = CsiRole(
+        volumes=volumes,
+        services=(ControllerService(volumes), NodeService(volumes, kubelet, shared.workers)),
+        events=shared.events,
+        workers=shared.workers,
+        metrics=CsiMetrics(shared.registry),
+        node_name=options.node_name,
+        kubelet_directory=kubelet,
+        paces=options.paces.csi or CsiPaces(),
+    )
+    shared.wakes.node.append(role.changed)
+    shared.loops["csi"] = role.loop
+    shared.problems.append(lambda: role.problems)
+    return role
+
+
 Begin = Callable[[Shared, asyncio.TaskGroup, Configuration], Role]
 
-_ROLES: Final[dict[str, tuple[Callable[[Configuration], bool], Begin]]] = {
-    "taint": (lambda now: now.remove_node_not_ready_taint, _taint),
-    "dynamic": (lambda now: bool(now.pools or now.served), _dynamic),
-    "flexvolume": (lambda now: now.flexvolume is not None, _flexvolume),
-    "disks": (lambda now: now.disks is not None, _disks),
-    "health": (lambda _: True, _health),
+Wanted = Callable[[AgentOptions, Configuration], bool]
+
+_ROLES: Final[dict[str, tuple[Wanted, Begin]]] = {
+    "taint": (lambda _, now: now.remove_node_not_ready_taint, _taint),
+    "dynamic": (lambda given, now: bool(now.pools or now.served or given.csi), _dynamic),
+    "csi": (lambda given, _: given.csi, _csi),
+    "flexvolume": (lambda _, now: now.flexvolume is not None, _flexvolume),
+    "disks": (lambda _, now: now.disks is not None, _disks),
+    "health": (lambda *_: True, _health),
 }
 """In the order in which they get a new configuration."""
 

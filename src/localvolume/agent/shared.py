@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry
 
 from localvolume.agent.options import AgentOptions
+from localvolume.dynamic.calls import Volumes
 from localvolume.health.plan.paths import Pools
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
@@ -72,6 +73,8 @@ class Shared:
     """Makes the static role look again."""
     pools: Callable[[], Pools] = dict
     """The pools as of the last look; set by the role that has them."""
+    calls: Volumes | None = None
+    """What CSI calls can do with the volumes; set by the role that has the pools."""
 
     @property
     def own(self) -> str:

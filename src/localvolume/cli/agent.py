@@ -14,9 +14,10 @@ from localvolume.agent.paces import Paces
 from localvolume.cli.logs import add_log_arguments, set_up
 from localvolume.cli.process import run_process
 from localvolume.config.environment import AgentEnvironment, EnvironmentInvalid
-from localvolume.config.flags.agent import AGENT_FLAGS, FLEXVOLUME_DRIVER, POOL_FLAGS
+from localvolume.config.flags.agent import AGENT_FLAGS, CSI, FLEXVOLUME_DRIVER, POOL_FLAGS
 from localvolume.config.flags.table import add_flags, values
 from localvolume.config.sources import Others
+from localvolume.config.variables import KUBELET_DIR
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +37,13 @@ def run(
         for problem in invalid.problems:
             print(f"localvolume agent: {problem}", file=sys.stderr)
         return 2
+    if arguments.csi and environment.kubelet_directory is None:
+        print(
+            f"localvolume agent: {CSI.name} needs the kubelet's directory, "
+            f"and {KUBELET_DIR} says that there is none",
+            file=sys.stderr,
+        )
+        return 2
     options = AgentOptions(
         **asdict(environment),
         config_directory=arguments.config,
@@ -43,6 +51,7 @@ def run(
         metrics_path=arguments.metrics_path,
         metrics_certificate=arguments.metrics_certificate,
         claims_in_metrics=arguments.claims_in_metrics,
+        csi=arguments.csi,
         discovery_period=arguments.discovery_period,
         config_sync_period=arguments.config_sync_period,
         vanished_grace=arguments.vanished_grace,

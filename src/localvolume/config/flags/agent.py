@@ -27,6 +27,10 @@ FLEXVOLUME_DRIVER: Final = Flag(
     "--flexvolume-driver", "KIND",
     "serve FlexVolume as elastic's daemon did: lvm or bindmount (also DRIVER_KIND)",
 )  # fmt: skip
+CSI: Final = Flag(
+    "--csi", "",
+    "serve the CSI driver csi.localvolume.dev, and register it with the kubelet of KUBELET_DIR",
+)  # fmt: skip
 POOL_FLAGS: Final = (
     Flag("--local-path-config", "PATH",
          "local-path's config.json, or the directory of its mounted ConfigMap: make volumes "
@@ -53,6 +57,7 @@ AGENT_FLAGS: Final = (
          "read the configuration at least this often (default: when it changes)", parse_period),
     FLEXVOLUME_DRIVER,
     *POOL_FLAGS,
+    CSI,
     CONFIG,
     Flag("--vanished-grace", "DURATION",
          "how long a volume that no claim ever used may be missing before its "

@@ -69,18 +69,17 @@ class Server:
         self._inode = 0
         self._said = ""
 
-    @property
-    def ours(self) -> bool:
+    def is_ours(self) -> bool:
         """Whether the socket at the path is ours. Raises OSError."""
         return self._server is not None and inode_at(self.path) == self._inode
 
     async def ensure(self) -> None:
-        """Listen at the path if nobody does. Raises OSError if that cannot be.
+        """Listen at the path if nobody does. Raises OSError.
 
         The first time, another process is replaced: it is of an agent that this one follows.
         Later, the other one is the newer.
         """
-        if self.ours:
+        if self.is_ours():
             return
         reason = in_the_way(self.path)
         if reason and reason != ANSWERED:
@@ -93,7 +92,7 @@ class Server:
 
     async def renew(self) -> None:
         """Put a new socket in the place of ours, for those who wait for one to appear."""
-        if self.ours:
+        if self.is_ours():
             await self._listen()
 
     async def close(self) -> None:
@@ -101,7 +100,7 @@ class Server:
         if self._server is None:
             return
         with contextlib.suppress(OSError):
-            if self.ours:
+            if self.is_ours():
                 os.unlink(self.path)
         await self._under_way.end(END_SECONDS)
         if self._answering:

@@ -39,8 +39,9 @@ _INTRODUCTION = """\
 Agent and controller serve them at `--listen-address`, path `/metrics`, to everyone or to
 [who may read them](../security.md#who-may-read-the-metrics). Names that begin with
 `local_volume_provisioner_`, `local_volume_node_cleanup_` or `controller_` are those of the tools
-that are replaced, with their labels and buckets; `csi_operations_seconds` is that of CSI's sidecars; `localvolume_` are ours. Beside them are
-`process_…` and `python_…`, as every Python program has them.
+that are replaced, with their labels and buckets; `csi_` are those of CSI's sidecars;
+`localvolume_` are ours. Beside them are `process_…` and `python_…`, as every Python program has
+them.
 
 A gauge tells the truth of the whole node after every look. A counter with `_total` also has
 `…_created`. The label `claim` is empty unless the agent has

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.csi.wire import messages
 from localvolume.csi.wire.server import Handle
-from localvolume.dynamic.calls import NotNow, Volumes
+from localvolume.dynamic.calls import NotNow
+from localvolume.volumes.manifest import NodeFacts
 
 _SERVICES: Final = ("CONTROLLER_SERVICE", "VOLUME_ACCESSIBILITY_CONSTRAINTS")
+
+
+class KnowsNode(Protocol):
+    """What of `dynamic.calls.Volumes` says whether calls can be served."""
+
+    def node(self) -> NodeFacts:
+        """This node; raises NotNow until it is known."""
+        ...
 
 
 class IdentityService:
     """Answers whoever wants to know the driver; sidecars ask it first."""
 
-    def __init__(self, volumes: Volumes) -> None:
+    def __init__(self, volumes: KnowsNode) -> None:
         self._volumes: Final = volumes
         self.handlers: Final[Mapping[str, Handle]] = {
             "GetPluginInfo": self._info,
@@ -42,7 +51,7 @@ class IdentityService:
         return messages.ProbeResponse(ready=messages.BoolValue(value=is_ready(self._volumes)))
 
 
-def is_ready(volumes: Volumes) -> bool:
+def is_ready(volumes: KnowsNode) -> bool:
     """Whether the node and its volumes are known, so that calls can be served."""
     try:
         volumes.node()

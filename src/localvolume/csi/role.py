@@ -17,12 +17,11 @@ from typing import Final, Protocol
 
 from localvolume.config.model import Configuration
 from localvolume.config.provisioner import CSI_DRIVER
-from localvolume.csi.identity import IdentityService, is_ready
+from localvolume.csi.identity import IdentityService, KnowsNode, is_ready
 from localvolume.csi.metrics import CsiMetrics
 from localvolume.csi.paces import CsiPaces
 from localvolume.csi.registration import RegistrationService
 from localvolume.csi.wire.server import Handle, Server
-from localvolume.dynamic.calls import Volumes
 from localvolume.host.inotify import DirectoryWatcher
 from localvolume.host.process.workers import Workers
 from localvolume.kube.backoff import Backoff
@@ -52,7 +51,7 @@ class CsiRole:
     `kubelet_directory` is the kubelet's, at the path that the kubelet itself knows it by.
     """
 
-    volumes: Volumes
+    volumes: KnowsNode
     services: Iterable[Service]
     events: EventRecorder
     workers: Workers

@@ -1,0 +1,154 @@
+"""What the requests to the Controller service ask for, and what is wrong with them: pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from localvolume.backends.pool.layout import fault_of_volume_name
+from localvolume.csi.capabilities import Kind, kind_of
+from localvolume.csi.wire.errors import Aborted, InvalidArgument, OutOfRange
+from localvolume.dynamic.calls import Wanted
+from localvolume.volumes.capacity import GIB
+from localvolume.volumes.manifest import NodeFacts
+from localvolume.volumes.marks import HOSTNAME_LABEL
+
+DEFAULT_BYTES: Final = GIB
+"""The size of a volume whose request names none. Claims always name one, so only calls by hand do
+not: every filesystem that we make fits in it, and a small pool has it."""
+
+_METADATA: Final = frozenset(
+    {
+        "csi.storage.k8s.io/pvc/name",
+        "csi.storage.k8s.io/pvc/namespace",
+        "csi.storage.k8s.io/pv/name",
+    }
+)
+"""Parameters that external-provisioner adds with --extra-create-metadata: nobody set them."""
+
+_FS_TYPES: Final = ("fsType", "csi.storage.k8s.io/fstype")
+
+_LONGEST_HANDLE: Final = 80
+_MADE_HANDLE: Final = re.compile(r"csi-[0-9a-f]{40}")
+_LVM_RESERVES: Final = ("snapshot", "pvmove")
+
+_AFTER: Final = "after:"
+
+
+def handle_of(name: str) -> str:
+    """The handle of the volume that is asked for by that name, and the name of its record.
+
+    A name that every backend can take is the handle itself; any other is replaced by its digest.
+    LVM doubles each "-", and has its group's name before it. Names that look like a digest are
+    replaced too, so that two names never have the same handle.
+    """
+    fits = (
+        fault_of_volume_name(name) is None
+        and len(name) + name.count("-") <= _LONGEST_HANDLE
+        and not name.startswith(_LVM_RESERVES)
+        and not _MADE_HANDLE.fullmatch(name)
+    )
+    return name if fits else f"csi-{hashlib.sha256(name.encode()).hexdigest()[:40]}"
+
+
+def handle_in(request: Any) -> str | None:
+    """The handle that the request names; None if no volume can have it.
+
+    Raises InvalidArgument if it names none.
+    """
+    if not request.volume_id:
+        raise InvalidArgument("volume_id is missing")
+    return request.volume_id if fault_of_volume_name(request.volume_id) is None else None
+
+
+def wanted(request: Any) -> Wanted:
+    """The volume that a CreateVolumeRequest asks for. Raises InvalidArgument and OutOfRange."""
+    if not request.name:
+        raise InvalidArgument("name is missing")
+    kind = kind_of(request.volume_capabilities)
+    if request.HasField("volume_content_source"):
+        raise InvalidArgument(
+            "volume_content_source is not served: this driver has no snapshots and clones yet"
+        )
+    if names := ", ".join(sorted(request.mutable_parameters)):
+        raise InvalidArgument(f"mutable parameters are not served yet: {names}")
+    parameters = parameters_of(request)
+    if request.HasField("capacity_range"):
+        size, limit = sizes(request.capacity_range)
+    else:
+        size, limit = 0, 0
+    if not size:
+        size = min(DEFAULT_BYTES, limit) if limit else DEFAULT_BYTES
+    return Wanted(
+        name=handle_of(request.name),
+        size_bytes=size,
+        limit_bytes=limit,
+        volume_mode=kind.volume_mode,
+        fs_type=fs_type_of(kind, parameters),
+        parameters=parameters,
+    )
+
+
+def parameters_of(request: Any) -> dict[str, str]:
+    """The parameters that the StorageClass has."""
+    return {key: text for key, text in request.parameters.items() if key not in _METADATA}
+
+
+def fs_type_of(kind: Kind, parameters: Mapping[str, str]) -> str:
+    """The filesystem that both ask for, "" for none. Raises InvalidArgument if they differ."""
+    if kind.volume_mode == "Block":
+        return ""
+    named = {text for key in _FS_TYPES if (text := parameters.get(key, ""))}
+    both = sorted(named | {kind.fs_type} - {""})
+    if len(both) > 1:
+        raise InvalidArgument(
+            f"the parameters and the fs_type of the capabilities differ: {' and '.join(both)}"
+        )
+    return "".join(both)
+
+
+def sizes(capacity_range: Any) -> tuple[int, int]:
+    """The least and the most bytes, 0 for none. Raises InvalidArgument and OutOfRange."""
+    required, limit = capacity_range.required_bytes, capacity_range.limit_bytes
+    if required < 0 or limit < 0:
+        raise InvalidArgument("capacity_range has a negative size")
+    if not required and not limit:
+        raise InvalidArgument("capacity_range has neither required_bytes nor limit_bytes")
+    if limit and required > limit:
+        raise OutOfRange(f"required_bytes {required} is more than limit_bytes {limit}")
+    return required, limit
+
+
+def topology_of(node: NodeFacts) -> dict[str, dict[str, str]]:
+    """Where a volume of this node can be used, as a Topology."""
+    return {"segments": {HOSTNAME_LABEL: node.hostname}}
+
+
+def is_here(topology: Any, node: NodeFacts) -> bool:
+    """Whether the topology is this node's."""
+    return dict(topology.segments) == topology_of(node)["segments"]
+
+
+def may_be_here(requirement: Any, node: NodeFacts) -> bool:
+    """Whether a volume on this node meets the TopologyRequirement; what is preferred is no must."""
+    return not requirement.requisite or any(is_here(one, node) for one in requirement.requisite)
+
+
+def page(names: Sequence[str], request: Any) -> tuple[list[str], str]:
+    """The names that the request asks for, of names in order, and the token for the rest.
+
+    A token says after which name to go on, so a page neither repeats nor misses a volume when
+    others come and go. Raises InvalidArgument and Aborted.
+    """
+    most, token = request.max_entries, request.starting_token
+    if most < 0:
+        raise InvalidArgument("max_entries is negative")
+    after = token.removeprefix(_AFTER)
+    if token and (after == token or not after):
+        raise Aborted("starting_token is none of this driver's: begin again without one")
+    left = [name for name in names if name > after]
+    if not most or len(left) <= most:
+        return left, ""
+    return left[:most], f"{_AFTER}{left[most - 1]}"

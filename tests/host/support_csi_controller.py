@@ -1,0 +1,161 @@
+"""The Controller service on a real socket, over volumes that are records without disks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import pytest
+from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError
+
+from localvolume.backends.model import Record, Source, Usage
+from localvolume.csi.controller import ControllerService
+from localvolume.csi.wire import messages
+from localvolume.csi.wire.server import Server
+from localvolume.dynamic.calls import (
+    Differs,
+    InUse,
+    NoRoom,
+    OutOfRange,
+    Room,
+    Unknown,
+    Volume,
+    Wanted,
+    Wrong,
+)
+from localvolume.volumes.capacity import GIB, MIB
+from localvolume.volumes.manifest import NodeFacts
+
+R = TypeVar("R")
+
+UNIT = MIB
+"""Volumes have a multiple of this many bytes."""
+
+
+class Records:
+    """Volumes of one pool of 10 GiB, as `dynamic.calls.Volumes` has them, by the calls' names."""
+
+    def __init__(self) -> None:
+        self.facts: NodeFacts | Exception = NodeFacts("node-1", "uid-1", "host-1")
+        self.known: dict[str, Record] = {}
+        self.wanted: dict[str, Wanted] = {}
+        self.used: set[str] = set()
+        self.wrong: dict[str, list[tuple[str, str]]] = {}
+        self.asked: list[tuple[Mapping[str, str], str, str]] = []
+
+    def node(self) -> NodeFacts:
+        if isinstance(self.facts, Exception):
+            raise self.facts
+        return self.facts
+
+    def all(self) -> Sequence[Volume]:
+        return [Volume(record=self.known[name], pool="p") for name in sorted(self.known)]
+
+    async def find(self, name: str) -> Volume | None:
+        record = self.known.get(name)
+        return None if record is None else Volume(record=record, pool="p")
+
+    async def create(self, wanted: Wanted) -> Volume:
+        if self.wanted.setdefault(wanted.name, wanted) != wanted:
+            raise Differs(f"volume {wanted.name} was asked for in other words")
+        if wanted.name not in self.known:
+            if unknown := sorted(wanted.parameters.keys() - {"pool", "fsType"}):
+                raise Wrong(f"parameter {unknown[0]} is not known")
+            self.known[wanted.name] = Record(
+                name=wanted.name,
+                backend="image",
+                state="offered",
+                directory="",
+                size_bytes=self._sized(wanted.size_bytes, wanted.limit_bytes),
+                volume_mode=wanted.volume_mode,
+                fs_type=wanted.fs_type,
+            )
+        return Volume(record=self.known[wanted.name], pool="p")
+
+    async def remove(self, name: str) -> None:
+        if name in self.used:
+            raise InUse(f"volume {name} is in use")
+        self.known.pop(name, None)
+        self.wanted.pop(name, None)
+
+    async def grow(self, name: str, size_bytes: int, limit_bytes: int = 0) -> Volume:
+        if name not in self.known:
+            raise Unknown(f"there is no volume {name}")
+        record = self.known[name]
+        size = max(record.size_bytes, size_bytes)
+        if limit_bytes and size > limit_bytes:
+            raise OutOfRange(f"volume {name} has {size} bytes")
+        if size > record.size_bytes:
+            size = self._sized(size, limit_bytes, record.size_bytes)
+        self.known[name] = replace(record, size_bytes=size)
+        return Volume(record=self.known[name], pool="p")
+
+    async def use(self, volume: Volume, act: Callable[[Source], R]) -> R:
+        raise Unknown("these volumes have no disks")
+
+    async def usage(self, volume: Volume) -> Usage | None:
+        return None
+
+    def room(
+        self,
+        parameters: Mapping[str, str],
+        volume_mode: Literal["Filesystem", "Block"],
+        fs_type: str,
+    ) -> Room:
+        self.asked.append((parameters, volume_mode, fs_type))
+        if "nonsense" in parameters:
+            raise Wrong("parameter nonsense is not known")
+        return Room(self._left(), min(self._left(), 8 * GIB))
+
+    def problems(self, name: str) -> Sequence[tuple[str, str]]:
+        return self.wrong.get(name, [])
+
+    def _left(self) -> int:
+        return 10 * GIB - sum(one.size_bytes for one in self.known.values())
+
+    def _sized(self, least: int, most: int, has: int = 0) -> int:
+        size = -(-least // UNIT) * UNIT
+        if most and size > most:
+            raise OutOfRange(f"sizes are multiples of {UNIT}")
+        if size - has > self._left():
+            raise NoRoom(f"{self._left()} bytes are left")
+        return size
+
+
+class Caller:
+    """Calls the Controller service over its socket."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def __call__(self, rpc: str, **fields: Any) -> Any:
+        signature = messages.SERVICES["csi.v1.Controller"][rpc]
+        request = getattr(messages, signature.request)
+        response = getattr(messages, signature.response)
+        method = UnaryUnaryMethod[Any, Any](self._channel, signature.path, request, response)
+        return await method(request(**fields))
+
+    async def refused(self, rpc: str, **fields: Any) -> tuple[Status, str]:
+        """The status and the text of a call that must fail."""
+        with pytest.raises(GRPCError) as caught:
+            await self(rpc, **fields)
+        return caught.value.status, caught.value.message or ""
+
+
+@asynccontextmanager
+async def controller(volumes: Records, directory: Path) -> AsyncIterator[Caller]:
+    """The service for these volumes, served on a socket in the directory."""
+    path = str(directory / "csi.sock")
+    server = Server(path, ControllerService(volumes).handlers, lambda *_: None)
+    await server.ensure()
+    channel = Channel(path=path)
+    try:
+        yield Caller(channel)
+    finally:
+        channel.close()
+        await server.close()

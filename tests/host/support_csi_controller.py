@@ -115,6 +115,9 @@ class Records:
     def problems(self, name: str) -> Sequence[tuple[str, str]]:
         return self.wrong.get(name, [])
 
+    def storage_problems(self) -> Sequence[tuple[str, str]]:
+        return []
+
     def _left(self) -> int:
         return 10 * GIB - sum(one.size_bytes for one in self.known.values())
 

@@ -287,7 +287,8 @@ async def test_what_a_volume_does_not_have_is_not_confirmed(
 async def test_malformed_capabilities_are_refused(call: Caller) -> None:
     await make(call)
 
-    for wrong in ([], [{"mount": {}}]):
+    wrongs: tuple[list[Any], ...] = ([], [{"mount": {}}])
+    for wrong in wrongs:
         status, _ = await call.refused(
             "ValidateVolumeCapabilities", volume_id="v", volume_capabilities=wrong
         )

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from docsite.source import SOURCE
+from localvolume.csi.wire import messages
 
 SILENT = frozenset(
     {
@@ -26,6 +27,7 @@ SILENT = frozenset(
 NOT_REASONS = frozenset(
     {
         "BadCall",
+        "BoolValue",
         "ConfigMap",
         "DaemonSet",
         "DeviceGone",
@@ -35,8 +37,10 @@ NOT_REASONS = frozenset(
         "NotFound",
         "PersistentVolume",
         "PersistentVolumeClaim",
+        "PoolDegraded",
         "PoolFilling",
         "PoolFull",
+        "PoolUnreachable",
         "ReadOnly",
         "ReadWriteOnce",
         "ReadWriteOncePod",
@@ -59,7 +63,12 @@ def found() -> set[str]:
     for path in SOURCE.rglob("*.py"):
         if path.relative_to(SOURCE).parts[0] not in SILENT:
             reasons |= set(_of(ast.parse(path.read_text())))
-    return reasons - NOT_REASONS
+    return reasons - NOT_REASONS - _calls()
+
+
+def _calls() -> set[str]:
+    """The names of the calls of CSI and the kubelet's registration."""
+    return {rpc for rpcs in messages.SERVICES.values() for rpc in rpcs}
 
 
 def _of(tree: ast.AST) -> Iterator[str]:

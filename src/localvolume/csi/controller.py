@@ -141,9 +141,7 @@ class ControllerService:
                 f"volume {name} has volume mode {volume.record.volume_mode}, which is not what "
                 "volume_capability says"
             )
-        # Where only a limit is asked for, it is large enough as it is.
-        least = size or volume.record.size_bytes
-        grown = await self._volumes.grow(volume.record.name, least, limit)
+        grown = await self._volumes.grow(volume.record.name, size, limit)
         # The agent grows the filesystem too, also while it is mounted: the node has nothing to do.
         return messages.ControllerExpandVolumeResponse(
             capacity_bytes=grown.record.size_bytes, node_expansion_required=False

@@ -93,7 +93,9 @@ def most_bytes(size_bytes: int, *limits: int | None) -> int:
 
 
 def most_of(record: Record) -> int:
-    """What the volume of a record may come to hold."""
+    """What the volume of a record may come to hold; what a snapshot holds never becomes more."""
+    if record.snapshot_of:
+        return record.holds_bytes
     return most_bytes(record.size_bytes, record.soft_bytes, record.hard_bytes)
 
 

@@ -86,6 +86,14 @@ class Record:
     request: str = ""
     """What a CSI call asked for when it made the volume; "" for one that was made for a claim. Only
     a call removes such a volume."""
+    snapshot_of: str = ""
+    """The volume that it is a snapshot of. A snapshot is a volume that nobody uses or writes to."""
+    made_from: str = ""
+    """The snapshot or volume whose content it was made with."""
+    cut_at: int = 0
+    """When a snapshot was cut, in nanoseconds since 1970; 0 until it is."""
+    holds_bytes: int = 0
+    """The most that a snapshot takes of its pool, whatever becomes of its volume."""
     trash: str = ""
     """Its name in the trash, once removed."""
 
@@ -129,6 +137,8 @@ class Abilities:
     filesystem: bool = True
     overwrite: bool = True
     """Whether new data is written over the old, as a class may demand at the end."""
+    no_copies: str = "its backend makes no snapshots or clones"
+    """Why no snapshots and clones can be made, "" if they can: at once, without copying data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +186,12 @@ class PoolReport:
     dormant: Mapping[str, Record] = field(default_factory=dict)
     """Its records, if there is a `problem`. Nothing is done with them, but what they stand for is
     subtracted from the capacity of the other pools on its filesystem."""
+
+    @property
+    def no_copies_now(self) -> str:
+        """Why no snapshot or clone can be made there now, "" if one can."""
+        return self.problem or self.unwell or self.abilities.no_copies
+
     uncounted: str = ""
     """Why nobody can tell what it has promised there; "" if that is known."""
 
@@ -257,6 +273,17 @@ class Backend(Protocol):
         """
         ...
 
+    def copy(self, pool: int, path: str, record: Record, origin: Record) -> Record:
+        """As `make`, with the content that `origin` has at one moment of the call.
+
+        `origin` is a complete volume of the pool, in use or not, or a snapshot. A record with
+        `snapshot_of` becomes a snapshot: nobody can write to it, and the returned record says when
+        it was cut and how much it holds. Any other becomes a volume with an identity of its own
+        (a filesystem's UUID), of `record.size_bytes`, which are no fewer than the origin's; the
+        owner and mode of its root stay. Raises as `make`, and Impossible where `abilities` say so.
+        """
+        ...
+
     def unmake(self, pool: int, path: str, record: Record) -> None:
         """Take away all that `make` may have left, complete or not, if anything."""
         ...
@@ -311,6 +338,11 @@ class Backend(Protocol):
     def is_untouched(self, pool: int, path: str, record: Record) -> bool:
         """Whether it is certain that nobody ever wrote to the volume; False if unknown."""
         ...
+
+
+def has_content_of(record: Record) -> str:
+    """The name of the volume or snapshot whose content it is made with, "" for an empty one."""
+    return record.snapshot_of or record.made_from
 
 
 def grown_to(record: Record, size_bytes: int) -> Record:

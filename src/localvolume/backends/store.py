@@ -52,6 +52,10 @@ class Store(Protocol):
         """Make a volume, or complete what a crash left half made: it is `made`."""
         ...
 
+    def copy(self, record: Record, origin: Record) -> Record:
+        """As `make`, with the content of another complete volume or snapshot of this pool."""
+        ...
+
     def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
         """Record that a PersistentVolume is asked for, before it is; later also record its UID, and
         the claim that the volume was `given` to since it was made."""

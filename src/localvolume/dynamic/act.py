@@ -259,9 +259,13 @@ class Acts:
     # --- calls ---------------------------------------------------------------------------------
 
     async def _make_called(self, action: MakeCalled) -> None:
-        record, pool = action.record, action.pool
+        record, pool, origin = action.record, action.pool, action.origin
+
+        def make(store: Store) -> Record:
+            return store.make(record) if origin is None else store.copy(record, origin)
+
         try:
-            made = await self.pools.call(pool, action.key, lambda store: store.make(record))
+            made = await self.pools.call(pool, action.key, make)
         except NoSpace:
             await self._take_back(pool, record)
             raise
@@ -272,7 +276,8 @@ class Acts:
 
     async def _remove_called(self, action: RemoveCalled) -> None:
         record, pool = action.record, action.pool
-        await self.live.held_by_nobody(action.key)
+        if not record.snapshot_of:
+            await self.live.held_by_nobody(action.key)
         if record.state == "offered":
             await self.pools.call(pool, action.key, lambda store: store.retire(record))
         else:

@@ -47,6 +47,7 @@ from localvolume.dynamic.model import (
     Facts,
     GrowCall,
     RemoveCall,
+    SnapshotCall,
 )
 from localvolume.dynamic.plan.called import room_of
 from localvolume.dynamic.plan.world import World
@@ -157,6 +158,14 @@ class Calls:
         """Remove a volume that a call made; does nothing if there is none."""
         await self._ask(RemoveCall(key=name))
 
+    async def snapshot(self, name: str, source: str) -> Volume:
+        """Cut a snapshot of the volume, or find it cut."""
+        return _there(await self._ask(SnapshotCall(key=name, source=source)), name)
+
+    async def remove_snapshot(self, name: str) -> None:
+        """Remove a snapshot; does nothing if there is none."""
+        await self._ask(RemoveCall(key=name, snapshot=True))
+
     async def grow(self, name: str, size_bytes: int, limit_bytes: int = 0) -> Volume:
         """Let the volume have at least that many bytes."""
         call = GrowCall(key=name, size_bytes=size_bytes, limit_bytes=limit_bytes)
@@ -182,21 +191,34 @@ class Calls:
 
     def all(self) -> Sequence[Volume]:
         """The volumes as of the last look, in the order of their names."""
+        return self._all(snapshots=False)
+
+    def snapshots(self) -> Sequence[Volume]:
+        """The snapshots as of the last look, in the order of their names."""
+        return self._all(snapshots=True)
+
+    def _all(self, *, snapshots: bool) -> Sequence[Volume]:
         found = [
             Volume(record=record, pool=pool.config.name)
             for pool in self._known().pools
             for record in pool.report.records.values()
-            if _is_complete(record)
+            if _is_complete(record, snapshots)
         ]
         return sorted(found, key=lambda one: one.record.name)
 
     async def find(self, name: str) -> Volume | None:
         """The volume, or None if there is none even after another look."""
-        found = self._find(name) if self._facts is not None else None
-        if found is None:
-            await self._look()
-            found = self._find(name)
-        return found
+        return await self._find_or_look(name, snapshot=False)
+
+    async def find_snapshot(self, name: str) -> Volume | None:
+        """The snapshot, or None if there is none even after another look."""
+        return await self._find_or_look(name, snapshot=True)
+
+    async def _find_or_look(self, name: str, *, snapshot: bool) -> Volume | None:
+        if self._facts is not None and (known := self._complete(name, snapshot)) is not None:
+            return known
+        await self._look()
+        return self._find(name, snapshot)
 
     async def use(self, volume: Volume, act: Callable[[Source], R]) -> R:
         """Make the volume usable and do `act` in a thread, with nothing else done to it."""
@@ -257,11 +279,16 @@ class Calls:
                 found.append(("PoolDegraded", f"pool {name}: {wrong}"))
         return found
 
-    def _find(self, name: str) -> Volume | None:
+    def _complete(self, name: str, snapshot: bool) -> Volume | None:
         for pool in self._known().pools:
             record = pool.report.records.get(name)
-            if record is not None and _is_complete(record):
+            if record is not None and _is_complete(record, snapshot):
                 return Volume(record=record, pool=pool.config.name)
+        return None
+
+    def _find(self, name: str, snapshot: bool) -> Volume | None:
+        if (found := self._complete(name, snapshot)) is not None:
+            return found
         for pool in self._known().pools:
             if pool.report.problem or name in pool.report.unreadable:
                 why = pool.report.problem or pool.report.unreadable[name]
@@ -292,8 +319,9 @@ class Calls:
         raise NotNow(f"pool {volume.pool} is not configured any more")
 
 
-def _is_complete(record: Record) -> bool:
-    return record.driver == CSI_DRIVER and record.state == "offered"
+def _is_complete(record: Record, snapshot: bool) -> bool:
+    ours = record.driver == CSI_DRIVER and record.state == "offered"
+    return ours and bool(record.snapshot_of) == snapshot
 
 
 def _there(volume: Volume | None, name: str) -> Volume:
@@ -316,4 +344,5 @@ def _request_of(wanted: Wanted) -> str:
     said = msgspec.json.encode([wanted.fs_type, dict(wanted.parameters)], order="sorted")
     digest = hashlib.sha256(said).hexdigest()[:16]
     limit = f"-{wanted.limit_bytes}" if wanted.limit_bytes else ""
-    return f"{wanted.volume_mode} of {wanted.size_bytes}{limit} bytes, parameters {digest}"
+    source = f", content of {wanted.source}" if wanted.source else ""
+    return f"{wanted.volume_mode} of {wanted.size_bytes}{limit} bytes, parameters {digest}{source}"

@@ -38,6 +38,8 @@ class Wanted:
     volume_mode: Literal["Filesystem", "Block"] = "Filesystem"
     fs_type: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    """The handle of the snapshot or volume whose content it is to have; "": it is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,26 @@ class Volumes(Protocol):
 
         Raises InUse, and Wrong for a volume that a claim has.
         """
+        ...
+
+    async def snapshot(self, name: str, source: str) -> Volume:
+        """Cut a snapshot of the volume `source` under that name, or find it cut.
+
+        Raises Unknown if there is no such volume, Differs if the name has a snapshot of another,
+        Wrong where the volume's backend cannot, NoRoom and NotNow.
+        """
+        ...
+
+    def snapshots(self) -> Sequence[Volume]:
+        """The snapshots as of the last look, in the order of their names: `record.snapshot_of`."""
+        ...
+
+    async def find_snapshot(self, name: str) -> Volume | None:
+        """The snapshot, or None if there is none even after another look."""
+        ...
+
+    async def remove_snapshot(self, name: str) -> None:
+        """Remove a snapshot; does nothing if there is none."""
         ...
 
     async def grow(self, name: str, size_bytes: int, limit_bytes: int = 0) -> Volume:

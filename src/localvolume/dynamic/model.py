@@ -87,8 +87,17 @@ class CreateCall(Call):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotCall(Call):
+    """Cut a snapshot of the volume `source`."""
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveCall(Call):
-    """Remove a volume that a call made."""
+    """Remove a volume that a call made, or a snapshot."""
+
+    snapshot: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +303,8 @@ class MakeCalled(Action):
 
     pool: PoolConfig
     record: Record
+    origin: Record | None = None
+    """The volume or snapshot whose content it has; None: it is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -264,6 +264,10 @@ class BtrfsBackend(directories.InPlace):
             commit(fd)
         return replace(record, inode=identity)
 
+    def copy(self, pool: int, path: str, record: Record, origin: Record) -> Record:
+        """Always raises, as `abilities` say."""
+        raise Impossible(self.abilities(pool, path).no_copies)
+
     def unmake(self, pool: int, path: str, record: Record) -> None:
         with _readable(pool) as fd:
             with opened(fd, f"{OURS}/{MAKING}") as making:

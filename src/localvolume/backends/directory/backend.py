@@ -36,6 +36,11 @@ _NO_SUCH_QUOTA: Final = frozenset(
 )
 
 
+NO_COPIES: Final = (
+    "a directory has no content of one moment: use the backend btrfs, or image on xfs or btrfs"
+)
+
+
 class DirectoryBackend(directories.InPlace):
     """One directory for each volume. Its size is enforced by a project quota, or not at all."""
 
@@ -67,6 +72,7 @@ class DirectoryBackend(directories.InPlace):
             enforce=why_not is None,
             why_not=why_not or "",
             overwrite=can_overwrite(pool),
+            no_copies=NO_COPIES,
         )
 
     def make(self, pool: int, path: str, record: Record) -> Record:
@@ -91,6 +97,10 @@ class DirectoryBackend(directories.InPlace):
                 os.fchmod(fd, record.mode)
                 os.fsync(fd)
                 return replace(record, inode=self.identity(fd))
+
+    def copy(self, pool: int, path: str, record: Record, origin: Record) -> Record:
+        """Always raises: a directory cannot be copied at one moment while it is used."""
+        raise Impossible(NO_COPIES)
 
     def unmake(self, pool: int, path: str, record: Record) -> None:
         """Remove it from where it was made, if it is empty, and free its quota."""

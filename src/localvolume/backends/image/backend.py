@@ -139,6 +139,10 @@ class ImageBackend:
                 raise Impossible("the pool's filesystem reserves no room: use sparse") from error
             raise
 
+    def copy(self, pool: int, path: str, record: Record, origin: Record) -> Record:
+        """Always raises, as `abilities` say."""
+        raise Impossible(self.abilities(pool, path).no_copies)
+
     def unmake(self, pool: int, path: str, record: Record) -> None:
         """Take away the image, its loop device and its link, as far as they are there."""
         name = image_name(record)

@@ -144,6 +144,10 @@ class LvmStore:
         with self._session.using(record.name) as seen:
             return making.make(self.tools, seen, record, self._session.take)
 
+    def copy(self, record: Record, origin: Record) -> Record:
+        """Always raises, as `look` says."""
+        raise Impossible(_abilities().no_copies)
+
     def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
         """Record that a PersistentVolume is asked for, before it is; later also record its UID, and
         the claim that the volume was `given` to since it was made."""

@@ -20,6 +20,9 @@ from localvolume.backends.pool.layout import (
 )
 from localvolume.backends.pool.session import OpenPool
 
+MakeContent = Callable[[int, str, Record], Record]
+"""Makes a volume: the pool's descriptor, its path and the record; returns it completed."""
+
 
 def is_placed(record: Record) -> bool:
     """Whether it is a directory of its own below the pool, which the pool puts into place."""
@@ -76,14 +79,17 @@ def _check_place(using: OpenPool, directory: str, others: Mapping[str, Record]) 
         raise NotThisVolume(f"{directory} is there already, and no volume here explains it")
 
 
-def complete(using: OpenPool, backend: Backend, record: Record) -> Record:
-    """Make what was begun, put it into its place and record that; raises as `begin`."""
+def complete(using: OpenPool, backend: Backend, record: Record, make: MakeContent) -> Record:
+    """Make what was begun, put it into its place and record that; raises as `begin`.
+
+    `make` is the backend's `make`, or its `copy` with an origin.
+    """
     pool, path = using.root.pool, using.root.path
     if not is_placed(record):
-        record = backend.make(pool, path, record)
+        record = make(pool, path, record)
     elif not is_in_place(pool, record, backend.identity):
         try:
-            record = backend.make(pool, path, record)
+            record = make(pool, path, record)
         except ProjectTaken:
             # The next attempt gets another project.
             unmake(using, backend, record)

@@ -7,12 +7,13 @@ import os
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.model import (
     Backend,
     BackendFailed,
+    Impossible,
     Lost,
     NotThisVolume,
     PoolReport,
@@ -24,7 +25,15 @@ from localvolume.backends.model import (
 )
 from localvolume.backends.pool import directories
 from localvolume.backends.pool.layout import check_directory, overlapping, trash_name
-from localvolume.backends.pool.making import begin, complete, is_begun, take_away, tidy, unmake
+from localvolume.backends.pool.making import (
+    MakeContent,
+    begin,
+    complete,
+    is_begun,
+    take_away,
+    tidy,
+    unmake,
+)
 from localvolume.backends.pool.orphans import orphans
 from localvolume.backends.pool.records import read_records
 from localvolume.backends.pool.root import DIRECTORY, PoolTaken
@@ -37,9 +46,6 @@ from localvolume.host.tree.entries import device_number
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
-
-_ATTACHED: Final = ("made", "offered")
-"""The states of volumes that must be usable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +188,7 @@ class PoolStore:
         }
 
     def _astray(self, using: OpenPool, records: Mapping[str, Record]) -> list[str]:
-        made = [one for one in records.values() if one.state in _ATTACHED and not one.adopted]
+        made = [one for one in records.values() if _is_attached(one) and not one.adopted]
         return self._backend.astray(using.root.pool, using.root.path, made) if made else []
 
     def _of(self, record: Record) -> Backend:
@@ -197,12 +203,12 @@ class PoolStore:
         failed = {}
         with self._session.using() as using:
             for name, seen in using.records.all().items():
-                if seen.state not in _ATTACHED:
+                if not _is_attached(seen):
                     continue
                 try:
                     # With the current record: the volume may have grown since it was seen.
                     with self._session.alone(using, name) as known:
-                        if known is not None and known.state in _ATTACHED:
+                        if known is not None and _is_attached(known):
                             self._of(known).attach(using.root.pool, using.root.path, known)
                 except (BackendFailed, OSError) as error:
                     failed[name] = str(error)
@@ -217,18 +223,39 @@ class PoolStore:
         something else lies in its place, NoSpace, Impossible.
         """
         with self._session.doing(record.name) as (using, known):
-            if known is not None and known.state == "making" and not is_begun(known, record):
-                unmake(using, self._backend, known)
-                known = None
-            if known is None:
-                known = begin(using, self._backend, record)
-            elif known.state == "removed":
-                raise NotThisVolume(f"{record.name} was removed, and is not purged yet")
-            elif known.claim_uid != record.claim_uid:
-                raise NotThisVolume(f"{record.name} was made for another claim")
-            made = complete(using, self._backend, known) if known.state == "making" else known
+            return self._make(using, known, record, self._backend.make)
+
+    def copy(self, record: Record, origin: Record) -> Record:
+        """As `make`, with the content of another complete volume or snapshot of this pool."""
+        with (
+            self._session.doing(record.name) as (using, known),
+            self._session.alone(using, origin.name) as source,
+        ):
+            source = _living(origin, source)
+            if source.adopted:
+                raise Impossible(f"{source.name} is an older provisioner's: it is not copied")
+
+            def copy(pool: int, path: str, begun: Record) -> Record:
+                return self._backend.copy(pool, path, begun, source)
+
+            return self._make(using, known, record, copy)
+
+    def _make(
+        self, using: OpenPool, known: Record | None, record: Record, make: MakeContent
+    ) -> Record:
+        if known is not None and known.state == "making" and not is_begun(known, record):
+            unmake(using, self._backend, known)
+            known = None
+        if known is None:
+            known = begin(using, self._backend, record)
+        elif known.state == "removed":
+            raise NotThisVolume(f"{record.name} was removed, and is not purged yet")
+        elif known.claim_uid != record.claim_uid:
+            raise NotThisVolume(f"{record.name} was made for another claim")
+        made = complete(using, self._backend, known, make) if known.state == "making" else known
+        if not made.snapshot_of:
             self._backend.attach(using.root.pool, using.root.path, made)
-            return made
+        return made
 
     def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
         """Record that a PersistentVolume is asked for, before it is; later also record its UID, and
@@ -259,6 +286,8 @@ class PoolStore:
         """
         with self._session.doing(record.name) as (using, known):
             known = _living(record, known)
+            if known.snapshot_of:
+                raise NotThisVolume(f"{record.name} is a snapshot: nobody uses it")
             root = using.root
             with self._of(known).ready(root.pool, root.path, known) as source:
                 return act(source)
@@ -365,6 +394,11 @@ class PoolStore:
                 if not self._backend.is_untouched(pool, path, known):
                     raise NotThisVolume(f"{known.name} may hold data: it is not taken away")
             take_away(using, self._backend, known)
+
+
+def _is_attached(record: Record) -> bool:
+    """Whether it must be usable: nobody uses a snapshot."""
+    return record.state in ("made", "offered") and not record.snapshot_of
 
 
 def _living(record: Record, known: Record | None) -> Record:

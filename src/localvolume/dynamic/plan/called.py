@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from localvolume.backends.capacity import most_of
+from localvolume.backends.model import Record, has_content_of
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import (
     Differs,
@@ -18,6 +20,7 @@ from localvolume.dynamic.calls import (
     Refused,
     Room,
     Unknown,
+    Wanted,
     Wrong,
 )
 from localvolume.dynamic.model import (
@@ -29,7 +32,10 @@ from localvolume.dynamic.model import (
     GrowCall,
     GrowCalled,
     MakeCalled,
+    Pool,
+    RemoveCall,
     RemoveCalled,
+    SnapshotCall,
 )
 from localvolume.dynamic.plan.paths import Unsafe, owner_of
 from localvolume.dynamic.plan.placing import (
@@ -56,10 +62,14 @@ def judge_call(world: World, call: Call) -> Action:
         match call:
             case CreateCall():
                 return _create(world, call, found)
+            case SnapshotCall():
+                return _snapshot(world, call, found)
             case GrowCall():
                 return _grow(world, call, found)
-            case _:
+            case RemoveCall():
                 return _remove(world, call, found)
+            case _:
+                raise NotImplementedError(call)
     except Refused as refusal:
         return AnswerCall(key=call.key, reason=str(refusal), refusal=refusal)
 
@@ -102,7 +112,14 @@ def _create(world: World, call: CreateCall, found: Found | None) -> Action:
     for pool in world.facts.pools:
         if pool.report.taken and is_for(pool, class_facts):
             raise NotNow(f"pool {pool.config.name}: {pool.report.problem}")
-    chosen = choose(world, class_facts, wanted.volume_mode, wanted.size_bytes)
+    origin = _origin(world, wanted) if wanted.source else None
+    chosen = choose(
+        world,
+        class_facts,
+        wanted.volume_mode,
+        wanted.size_bytes,
+        only=origin.pool.config.name if origin else "",
+    )
     if isinstance(chosen, str):
         raise NoRoom(f"node {world.facts.node.name}: {chosen}")
     size = rounded(chosen, wanted.size_bytes)
@@ -120,12 +137,26 @@ def _create(world: World, call: CreateCall, found: Found | None) -> Action:
     record = place(world, chosen, class_facts, placing)
     if isinstance(record, str):
         raise Wrong(record)
+    record = replace(record, request=call.request)
+    if origin is not None:
+        record = with_content_of(origin.record, record)
     return MakeCalled(
         key=call.key,
         reason=f"pool {chosen.config.name} has room",
         pool=chosen.config,
-        record=replace(record, request=call.request),
+        record=record,
+        origin=origin.record if origin else None,
     )
+
+
+def _origin(world: World, wanted: Wanted) -> Found:
+    """The volume or snapshot whose content is wanted, in the one pool that can have the copy."""
+    origin = _found(world, wanted.source)
+    if origin is None or origin.record.driver != CSI_DRIVER or origin.record.state != "offered":
+        raise Unknown(f"there is no volume or snapshot {wanted.source} here")
+    if why := uncopied(origin, wanted.volume_mode, wanted.size_bytes):
+        raise Wrong(why)
+    return origin
 
 
 def _made(call: CreateCall, found: Found) -> Action:
@@ -134,6 +165,8 @@ def _made(call: CreateCall, found: Found) -> Action:
         raise Differs("a volume that is not the CSI driver's has its name")
     if record.state == "removed":
         raise NotNow("the volume that had its name is being removed")
+    if record.snapshot_of:
+        raise Differs("a snapshot has that name")
     if record.request and record.request != call.request:
         raise Differs(f"it was made by a call that asked for {record.request}")
     if not record.request and (
@@ -141,15 +174,28 @@ def _made(call: CreateCall, found: Found) -> Action:
     ):
         raise Differs("it was made for a claim that asked for something else")
     if record.request and record.state != "offered":
-        return MakeCalled(
-            key=call.key,
-            reason="it was begun, and its call has no answer",
-            pool=found.pool.config,
-            record=record,
-        )
+        return _completed(found)
     if record.state != "offered":
         raise NotNow("it is being made for its claim")
     return _answer(found, "it is made")
+
+
+def _completed(found: Found) -> Action:
+    """Go on with what a call began."""
+    pool, record = found
+    origin = None
+    if record.state == "making" and (name := has_content_of(record)):
+        there = pool.report.records.get(name)
+        if there is None or there.state != "offered":
+            raise Unknown(f"{name}, whose content it is to have, is not there any more")
+        origin = there
+    return MakeCalled(
+        key=record.name,
+        reason="it was begun, and its call has no answer",
+        pool=pool.config,
+        record=record,
+        origin=origin,
+    )
 
 
 def _check_wish(class_facts: ClassFacts) -> None:
@@ -163,11 +209,110 @@ def _check_wish(class_facts: ClassFacts) -> None:
         raise Wrong("parameter undoPeriod is not served by calls: a call removes at once")
 
 
+# --- snapshots ---------------------------------------------------------------------------------
+
+
+def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
+    if found is not None:
+        record = found.record
+        if record.snapshot_of != call.source:
+            raise Differs("a volume, or a snapshot of another one, has that name")
+        if record.state == "removed":
+            raise NotNow("the snapshot that had its name is being removed")
+        return _answer(found, "it is cut") if record.state == "offered" else _completed(found)
+    origin = _found(world, call.source)
+    if (
+        origin is None
+        or origin.record.driver != CSI_DRIVER
+        or origin.record.snapshot_of
+        or origin.record.state != "offered"
+    ):
+        raise Unknown(f"there is no volume {call.source} here")
+    pool, of = origin
+    if pool.report.no_copies_now:
+        raise Wrong(f"pool {pool.config.name}: {pool.report.no_copies_now}")
+    most = _may_hold(pool, of)
+    if (left := world.capacity[pool.config.name]) < most:
+        raise NoRoom(
+            f"pool {pool.config.name}: {quantity(left)} of room left, and the snapshot may come to"
+            f" hold {quantity(most)}"
+        )
+    world.take(pool.config.name, most)
+    return MakeCalled(
+        key=call.key,
+        reason=f"a call asks for a snapshot of {call.source}",
+        pool=pool.config,
+        record=snapshot_record(of, call.key, most),
+        origin=of,
+    )
+
+
+def _may_hold(pool: Pool, origin: Record) -> int:
+    """The most that a snapshot of a volume can take of its pool, in bytes."""
+    usage = pool.report.usage.get(origin.name)
+    used = usage.used_bytes if usage is not None else None
+    return most_of(origin) if used is None else min(most_of(origin), used)
+
+
+def snapshot_record(origin: Record, name: str, holds_bytes: int) -> Record:
+    """The record of a snapshot that is to be cut."""
+    return replace(
+        origin,
+        name=name,
+        state="making",
+        directory=name if origin.directory else "",
+        inode=0,
+        project=0,
+        claim="",
+        claim_uid="",
+        given=(),
+        volume_uid="",
+        request=f"snapshot of {origin.name}",
+        snapshot_of=origin.name,
+        made_from="",
+        cut_at=0,
+        holds_bytes=holds_bytes,
+        trash="",
+    )
+
+
+def with_content_of(origin: Record, record: Record) -> Record:
+    """The record of a volume that has the content of another, and so its filesystem."""
+    return replace(
+        record,
+        made_from=origin.name,
+        fs_type=origin.fs_type,
+        mode=origin.mode,
+        uid=origin.uid,
+        gid=origin.gid,
+    )
+
+
+def uncopied(origin: Found, mode: VolumeMode, size_bytes: int) -> str:
+    """Why no volume of that mode and size can have the content of `origin`, "" if one can."""
+    pool, record = origin
+    if pool.report.no_copies_now:
+        return f"pool {pool.config.name}: {pool.report.no_copies_now}"
+    if record.volume_mode != mode:
+        return f"{record.name} is of volumeMode {record.volume_mode}, and {mode} is asked for"
+    if size_bytes < record.size_bytes:
+        return (
+            f"{record.name} has {quantity(record.size_bytes)}, and a volume with its content needs"
+            f" as much: {quantity(size_bytes)} is asked for"
+        )
+    return ""
+
+
 # --- growing -----------------------------------------------------------------------------------
 
 
 def _grow(world: World, call: GrowCall, found: Found | None) -> Action:
-    if found is None or found.record.driver != CSI_DRIVER or found.record.state != "offered":
+    if (
+        found is None
+        or found.record.driver != CSI_DRIVER
+        or found.record.snapshot_of
+        or found.record.state != "offered"
+    ):
         raise Unknown(f"there is no volume {call.key} here")
     record, limit = found.record, call.limit_bytes
     if 0 < limit < max(record.size_bytes, rounded(found.pool, call.size_bytes)):
@@ -192,10 +337,13 @@ def _grow(world: World, call: GrowCall, found: Found | None) -> Action:
 # --- removing ----------------------------------------------------------------------------------
 
 
-def _remove(world: World, call: Call, found: Found | None) -> Action:
+def _remove(world: World, call: RemoveCall, found: Found | None) -> Action:
     if found is None or found.record.state == "removed":
         return AnswerCall(key=call.key, reason="there is no volume of that name")
     record = found.record
+    if bool(record.snapshot_of) != call.snapshot:
+        # Neither kind is removed by a call for the other: it is as if it were not there.
+        return AnswerCall(key=call.key, reason="what has that name is of the other kind")
     if record.driver != CSI_DRIVER:
         raise Wrong("a volume that is not the CSI driver's has that name")
     if not record.request:

@@ -28,13 +28,18 @@ class Placing:
     owner: Owner
 
 
-def choose(world: World, class_facts: ClassFacts, mode: VolumeMode, size: int) -> Pool | str:
-    """The pool with the most room of those that fit; or why none does."""
+def choose(
+    world: World, class_facts: ClassFacts, mode: VolumeMode, size: int, *, only: str = ""
+) -> Pool | str:
+    """The pool with the most room of those that fit; or why none does.
+
+    `only` is the name of the one pool that has the content that is wanted.
+    """
     most = most_bytes(size, *_limits(class_facts, size))
     whys: list[str] = []
     fitting: list[Pool] = []
     for pool in world.facts.pools:
-        if not is_for(pool, class_facts):
+        if only not in ("", pool.config.name) or not is_for(pool, class_facts):
             continue
         why = unfit(pool, class_facts, mode)
         if not why and is_counted(pool, class_facts):
@@ -44,6 +49,8 @@ def choose(world: World, class_facts: ClassFacts, mode: VolumeMode, size: int) -
         else:
             fitting.append(pool)
     if not fitting:
+        if only and not whys:
+            return f"its content is in pool {only}, which is not for the class"
         return "; ".join(whys) or _why_no_pool(world, class_facts)
     return max(fitting, key=lambda pool: (_fits(world, class_facts, pool), pool.config.name))
 

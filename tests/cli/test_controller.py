@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.cli.main import main
-from localvolume.config.pools import DYNAMIC_PROVISIONER
+from localvolume.config.provisioner import OURS
 from localvolume_lab.controlplane import ControlPlane, RequestFailed
 from localvolume_lab.controlplane.ports import free_ports
 from tests.cluster.support_controller import LEASES
@@ -85,6 +85,7 @@ def test_sigterm_ends_it_quickly_and_gives_the_lease_up(
         process.wait()
         control_plane.request("DELETE", f"{LEASES}/{unique}")
         # With it there, the scheduler would ask for room that no test of others publishes.
-        with contextlib.suppress(RequestFailed):
-            control_plane.request("DELETE", f"{DRIVERS}/{DYNAMIC_PROVISIONER}")
+        for name in OURS:
+            with contextlib.suppress(RequestFailed):
+                control_plane.request("DELETE", f"{DRIVERS}/{name}")
     assert "Traceback" not in log.read_text()

@@ -15,14 +15,14 @@ from localvolume.controller.controller import Controller, ControllerOptions, Lea
 from localvolume.controller.leading import Pace
 from localvolume.controller.model import Policy
 from localvolume.kube.events import QUEUE
-from localvolume.volumes.marks import DYNAMIC_PROVISIONER, FLEX_DRIVER
+from localvolume.volumes.marks import FLEX_DRIVER, OURS
 from localvolume.volumes.periods import Clock
 from localvolume_lab.controlplane import ControlPlane, RequestFailed
 from localvolume_lab.controlplane.ports import free_ports
 from tests.cluster.support_endpoints import http, metric, samples
 from tests.cluster.support_objects import pause
 from tests.cluster.support_thread import LoopThread
-from tests.suite.api import CLAIMS, EVENTS, MERGE, NODES, VOLUMES
+from tests.suite.api import CLAIMS, DRIVERS, EVENTS, MERGE, NODES, VOLUMES
 from tests.suite.names import FINALIZER, HOSTNAME, NODE_LABEL, PROVISIONED_BY
 from tests.suite.until import until
 
@@ -125,7 +125,7 @@ class Ground:
                     frozenset(classes),
                     claim_delay,
                     return_period,
-                    frozenset({DYNAMIC_PROVISIONER, *provisioners}),
+                    OURS.union(provisioners),
                     frozenset({FLEX_DRIVER, *flex_drivers}),
                 ),
                 pace=Pace(lost=lost, resync=resync, nowhere=nowhere),
@@ -140,8 +140,9 @@ class Ground:
             )
         )
         self.adopt(f"{LEASES}/{self.lease}")
-        # While it is there, the scheduler asks for published room in every test.
-        self.adopt(f"/apis/storage.k8s.io/v1/csidrivers/{DYNAMIC_PROVISIONER}")
+        # While one is there, the scheduler asks for published room in every test.
+        for name in OURS:
+            self.adopt(f"{DRIVERS}/{name}")
         if wait:
             self.until(lambda: self.metric("localvolume_leader"), lambda value: value == 1)
             self.until(lambda: self.http("/ready"), lambda got: got == (200, "ok, leading\n"))

@@ -1,4 +1,4 @@
-"""The CSIDriver object that makes the scheduler heed published room: made, and left alone."""
+"""The CSIDriver objects, by which the scheduler heeds room and the kubelet mounts: made, kept."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from localvolume.controller.controller import keeping_driver
+from localvolume.controller.drivers import MANIFESTS, keeping
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.election.lease import NotLeading
-from localvolume.volumes.marks import DYNAMIC_PROVISIONER
+from localvolume.volumes.marks import CSI_DRIVER, DYNAMIC_PROVISIONER, OURS
 from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_controller import Ground
 from tests.faults.support_proxy import Order, Proxy
@@ -26,26 +26,62 @@ PATH = f"{DRIVERS}/{DYNAMIC_PROVISIONER}"
 
 @pytest.fixture(autouse=True)
 def none_yet(ground: Ground) -> None:
-    with contextlib.suppress(RequestFailed):
-        ground.plane.request("DELETE", PATH)
+    for name in OURS:
+        with contextlib.suppress(RequestFailed):
+            ground.plane.request("DELETE", f"{DRIVERS}/{name}")
 
 
-def driver(ground: Ground) -> dict[str, Any] | None:
-    return ground.get(DRIVERS, DYNAMIC_PROVISIONER)
+def driver(ground: Ground, name: str = DYNAMIC_PROVISIONER) -> dict[str, Any] | None:
+    return ground.get(DRIVERS, name)
 
 
-def test_it_is_made(ground: Ground) -> None:
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_it_is_made(ground: Ground, name: str) -> None:
     ground.start(resync=1.0)
-    found = ground.until(lambda: driver(ground), bool) or {}
+    found = ground.until(lambda: driver(ground, name), bool) or {}
     spec = found["spec"]
     assert spec["storageCapacity"] is True
     assert spec["attachRequired"] is False
     assert spec["volumeLifecycleModes"] == ["Persistent"]
     # And again, where somebody took it away.
-    ground.plane.request("DELETE", PATH)
-    again = ground.until(lambda: driver(ground), bool) or {}
+    ground.plane.request("DELETE", f"{DRIVERS}/{name}")
+    again = ground.until(lambda: driver(ground, name), bool) or {}
     assert again["metadata"]["uid"] != found["metadata"]["uid"]
     assert not [line for line in ground.log() if "WARNING" in line and "CSIDriver" in line]
+
+
+def test_what_the_kubelet_is_told(ground: Ground) -> None:
+    ground.start()
+    found = ground.until(lambda: driver(ground, CSI_DRIVER), bool) or {}
+    spec = found["spec"]
+    assert spec["podInfoOnMount"] is True
+    assert spec["fsGroupPolicy"] == "File"
+    assert spec["seLinuxMount"] is False
+    assert spec["requiresRepublish"] is False
+
+
+def test_somebodys_csi_driver_is_left_alone_and_all_that_is_wrong_is_said(ground: Ground) -> None:
+    spec = {"volumeLifecycleModes": ["Ephemeral"], "seLinuxMount": True}
+    body = {"metadata": {"name": CSI_DRIVER}, "spec": spec}
+    made = ground.plane.request("POST", DRIVERS, body)
+    ground.start(resync=0.2)
+    ground.until(lambda: ground.logged(f"somebody's CSIDriver {CSI_DRIVER}"), bool)
+    ground.until(lambda: driver(ground), bool)  # nor does it hold the other one up
+    ground.settle()
+    assert driver(ground, CSI_DRIVER) == made
+    (said,) = [line for line in ground.log() if "somebody's CSIDriver" in line]
+    for text in ("storageCapacity: true", "attachRequired: false", "seLinuxMount: true"):
+        assert text in said
+    assert "volumeLifecycleModes" in said
+
+
+def test_one_that_is_as_ours_but_somebodys_is_no_problem(ground: Ground) -> None:
+    spec = {"attachRequired": False, "storageCapacity": True, "fsGroupPolicy": "None"}
+    ground.plane.request("POST", DRIVERS, {"metadata": {"name": CSI_DRIVER}, "spec": spec})
+    ground.start(resync=0.2)
+    ground.until(lambda: driver(ground), bool)
+    ground.settle()
+    assert not [line for line in ground.log() if "somebody's CSIDriver" in line]
 
 
 @pytest.mark.parametrize("capacity", [True, False])
@@ -69,10 +105,12 @@ def test_what_it_may_not_do_is_said_once(ground: Ground, proxy: Proxy, verb: str
     order = Order("answer", (verb,), "csidrivers", status=403, reason="Forbidden")
     proxy.orders.append(order)
     ground.start(resync=0.2, kubeconfig=proxy.kubeconfig)
-    ground.until(lambda: order.met, lambda met: met >= 3)
+    ground.until(lambda: order.met, lambda met: met >= 6)
     ground.settle()
     assert ground.http("/ready") == (200, "ok, leading\n")
-    assert len([line for line in ground.log() if "there may be no CSIDriver" in line]) == 1
+    for name in OURS:
+        text = f"there may be no CSIDriver {name}"
+        assert len([line for line in ground.log() if text in line]) == 1
     assert driver(ground) is None
     proxy.orders.clear()
     ground.until(lambda: driver(ground), bool)
@@ -91,9 +129,9 @@ async def test_a_doubt_about_leading_is_waited_out(ground: Ground) -> None:
     access = find_access(str(ground.plane.kubeconfig))
     ground.adopt(PATH)
     async with Client(access, user_agent="test", before_write=check) as client:
-        keeping = asyncio.create_task(keeping_driver(client, 0.2).run())
-        await until_async(lambda: driver(ground) is not None or keeping.done(), every=0.1)
-        assert not keeping.done()
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
+        task = asyncio.create_task(keeping(client, MANIFESTS[0], 0.2).run())
+        await until_async(lambda: driver(ground) is not None or task.done(), every=0.1)
+        assert not task.done()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
     assert asked >= 2

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from localvolume.controller.plan.capacity import REFUSED_SECONDS
-from localvolume.volumes.marks import DYNAMIC_PROVISIONER, node_key
+from localvolume.volumes.marks import DYNAMIC_PROVISIONER, OURS, node_key
 from localvolume.volumes.moments import written
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_routing import Routing, seconds_until
@@ -46,8 +46,10 @@ def _refused_for_room(routing: Routing, class_name: str, *nodes: str) -> bool:
     return heeds
 
 
-def test_the_node_that_the_scheduler_chose(ground: Ground, routing: Routing) -> None:
+@pytest.mark.parametrize("driver", sorted(OURS))
+def test_the_node_that_the_scheduler_chose(ground: Ground, driver: str) -> None:
     """E01; and it heeds the room that is published: the CSIDriver is there."""
+    routing = Routing(ground, driver)
     small, large = ground.node("small"), ground.node("large")
     cls = routing.storage_class()
     routing.capacity(cls, small, "1Gi")
@@ -60,7 +62,7 @@ def test_the_node_that_the_scheduler_chose(ground: Ground, routing: Routing) -> 
     routing.pod(claim, small, large)
     routing.routed(claim, large)
     assert routing.notes(claim)[SELECTED] == large
-    assert routing.notes(claim)[PROVISIONER] == DYNAMIC_PROVISIONER
+    assert routing.notes(claim)[PROVISIONER] == driver
     routed = "localvolume_routed_claims_total"
     ground.until(lambda: ground.metric(routed, result="routed") or 0, lambda n: n >= 1)
     assert not ground.events(claim)

@@ -270,6 +270,6 @@ def test_ours_is_served_always_and_elastics_where_it_is_named() -> None:
     assert policy.flex_drivers == {OURS}
     policy = read(f"--dynamic-provisioners={ELASTIC},rancher.io/local-path")
     assert policy.flex_drivers == BOTH
-    assert policy.provisioners == {marks.DYNAMIC_PROVISIONER, "rancher.io/local-path"}
+    assert policy.provisioners == marks.OURS | {"rancher.io/local-path"}
     assert policy.makers == policy.provisioners | BOTH
     assert read(f"--dynamic-provisioners={OURS}") == read()

@@ -10,7 +10,7 @@ from localvolume.cli.controller import options_of
 from localvolume.config.flags.controller import CONTROLLER_FLAGS
 from localvolume.config.flags.table import add_flags
 from localvolume.controller.model import Policy
-from tests.decisions.support_routing import OURS
+from localvolume.volumes.marks import OURS
 from tests.suite.names import KUTTI, LOCAL_PATH, OPENEBS
 
 
@@ -22,14 +22,14 @@ def read(*words: str) -> Policy:
 
 def test_none_but_ours_unless_said() -> None:
     """Whatever it replaces may be running still."""
-    assert read().provisioners == {OURS}
+    assert read().provisioners == OURS == {"csi.localvolume.dev", "dynamic.localvolume.dev"}
 
 
 def test_those_that_are_named() -> None:
     policy = read(
         f"--dynamic-provisioners={LOCAL_PATH}, {OPENEBS},", "--dynamic-provisioners", KUTTI
     )
-    assert policy.provisioners == {OURS, LOCAL_PATH, OPENEBS, KUTTI}
+    assert policy.provisioners == OURS | {LOCAL_PATH, OPENEBS, KUTTI}
 
 
 @pytest.mark.parametrize("name", ["a b", "example.com/", "/x", "a/b/c", "x" * 64, "Ex_ample/x"])

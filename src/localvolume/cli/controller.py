@@ -16,7 +16,7 @@ from localvolume.config.flags.controller import (
     lease_namespace,
 )
 from localvolume.config.flags.table import add_flags
-from localvolume.config.provisioner import DYNAMIC_PROVISIONER
+from localvolume.config.provisioner import OURS
 from localvolume.controller.controller import Controller, ControllerOptions, LeaseOptions
 from localvolume.controller.leading import Pace
 from localvolume.controller.model import Policy
@@ -39,10 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def options_of(given: argparse.Namespace, environ: Mapping[str, str]) -> ControllerOptions:
-    """The options from the flags; our own provisioner is always served. Raises FlagsInvalid."""
+    """The options from the flags; our own provisioners are always served. Raises FlagsInvalid."""
     namespace = lease_namespace(given, environ)
     check_together(given)
-    provisioners = {DYNAMIC_PROVISIONER, *given.dynamic_provisioners}
+    provisioners = {*OURS, *given.dynamic_provisioners}
     return ControllerOptions(
         policy=Policy(
             delete_classes=frozenset(given.storageclass_names),

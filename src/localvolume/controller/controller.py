@@ -16,24 +16,21 @@ from localvolume.config.variables import MY_NAMESPACE
 from localvolume.controller.caches.cluster import Cluster
 from localvolume.controller.caches.demand import Demand
 from localvolume.controller.claims import Routes
+from localvolume.controller.drivers import MANIFESTS, keeping
 from localvolume.controller.flexvolume import FlexVolumes
 from localvolume.controller.leading import Leading, Means, Pace
 from localvolume.controller.metrics import ControllerMetrics
 from localvolume.controller.model import Policy
 from localvolume.controller.volumes.role import Role
 from localvolume.kube.access.auth import find_access
-from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client
-from localvolume.kube.election.lease import Election, NotLeading, new_identity
-from localvolume.kube.errors import AlreadyThere, ApiError, NotThere, TellTheAdministrator
+from localvolume.kube.election.lease import Election, new_identity
+from localvolume.kube.errors import ApiError, TellTheAdministrator
 from localvolume.kube.events import QUEUE, EventRecorder
 from localvolume.kube.kinds import Kind
-from localvolume.kube.objects import KubeObject, Trimmed
 from localvolume.process.endpoints import serving
 from localvolume.process.guard import Secured
 from localvolume.process.memory import give_back_once_started
-from localvolume.reconcile.loop import CannotLook, Loop
-from localvolume.volumes.marks import DYNAMIC_PROVISIONER
 from localvolume.volumes.periods import Clock
 
 log = logging.getLogger(__name__)
@@ -170,7 +167,8 @@ class Controller:
                 tasks.create_task(events.run())
                 for role in self._leading.values():
                     tasks.create_task(role.run())
-                tasks.create_task(keeping_driver(client, self._options.pace.resync).run())
+                for manifest in MANIFESTS:
+                    tasks.create_task(keeping(client, manifest, self._options.pace.resync).run())
         finally:
             self._leading = {}
             self._metrics.leading(False)
@@ -210,78 +208,3 @@ class Controller:
             for name, role in self._leading.items()
             if role.behind > STUCK_SECONDS
         }
-
-
-# --- the CSIDriver object ----------------------------------------------------------------------
-#
-# Without it, the scheduler ignores the capacities that we publish. No driver of that name runs:
-# volumes are of the type `local`, and nothing is attached or mounted through it.
-
-FIRST_WAIT: Final = 1.0
-LONGEST_WAIT: Final = 60.0
-
-
-class DriverSpec(Trimmed, frozen=True, kw_only=True):
-    storage_capacity: bool | None = None
-
-
-class Driver(KubeObject, frozen=True, kw_only=True):
-    """storage.k8s.io/v1 CSIDriver, with only the field that makes the scheduler heed capacities."""
-
-    spec: DriverSpec = DriverSpec()
-
-
-DRIVERS: Final = Kind("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False, Driver)
-
-MANIFEST: Final[dict[str, Any]] = {
-    "metadata": {"name": DYNAMIC_PROVISIONER},
-    "spec": {
-        "attachRequired": False,
-        "podInfoOnMount": False,
-        "storageCapacity": True,
-        "volumeLifecycleModes": ["Persistent"],
-    },
-}
-
-
-def keeping_driver(client: Client, period: float) -> Loop:
-    """A loop that ensures it at once and every `period` seconds, and says once what is wrong."""
-    backoff = Backoff(FIRST_WAIT, LONGEST_WAIT)
-
-    async def look() -> float:
-        try:
-            text = await ensure_driver(client)
-        except NotLeading:
-            return backoff.next()  # either this ends now, or leadership is proved again
-        except ApiError as error:
-            refused = isinstance(error, TellTheAdministrator)
-            wait = min(period, LONGEST_WAIT) if refused else backoff.next()
-            text = f"there may be no CSIDriver {DYNAMIC_PROVISIONER}: {error}"
-            raise CannotLook(text, wait) from error
-        backoff.reset()
-        if text:
-            raise CannotLook(text, period)
-        return period
-
-    return Loop("CSIDriver", look)
-
-
-async def ensure_driver(client: Client) -> str:
-    """Create it if it does not exist; never change it. Returns what is wrong, "" if nothing.
-
-    Raises ApiError.
-    """
-    try:
-        driver = await client.get(DRIVERS, DYNAMIC_PROVISIONER)
-    except NotThere:
-        try:
-            driver = await client.create(DRIVERS, MANIFEST)
-            log.info("created the CSIDriver %s", DYNAMIC_PROVISIONER)
-        except AlreadyThere:
-            driver = await client.get(DRIVERS, DYNAMIC_PROVISIONER)
-    if driver.spec.storage_capacity:
-        return ""
-    return (
-        f"somebody's CSIDriver {DYNAMIC_PROVISIONER} does not have storageCapacity: true: "
-        "the scheduler does not heed how much room nodes have"
-    )

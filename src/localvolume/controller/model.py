@@ -23,7 +23,7 @@ class Policy:
     delete_classes: frozenset[str] = frozenset()
     claim_delay: float = 60.0
     return_period: float = 86400.0
-    provisioners: frozenset[str] = frozenset({marks.DYNAMIC_PROVISIONER})
+    provisioners: frozenset[str] = marks.OURS
     flex_drivers: frozenset[str] = frozenset({marks.FLEX_DRIVER})
 
     @property

@@ -192,6 +192,14 @@ class FlexVolumeSource(Trimmed, frozen=True, kw_only=True):
             _empty(self, "options", NO_STRINGS)
 
 
+class CSISource(Trimmed, frozen=True, kw_only=True):
+    """`volume_handle` is the driver's name for the volume."""
+
+    driver: str = ""
+    volume_handle: str = ""
+    fs_type: str | None = None
+
+
 class ClaimRef(Trimmed, frozen=True, kw_only=True):
     namespace: str = ""
     name: str = ""
@@ -208,6 +216,7 @@ class PVSpec(Trimmed, frozen=True, kw_only=True):
     local: LocalSource | None = None
     host_path: HostPathSource | None = None
     flex_volume: FlexVolumeSource | None = None
+    csi: CSISource | None = None
     claim_ref: ClaimRef | None = None
     node_affinity: VolumeNodeAffinity | None = None
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 
+from localvolume.config.provisioner import CSI_DRIVER as CSI_DRIVER
 from localvolume.config.provisioner import DYNAMIC_PROVISIONER as DYNAMIC_PROVISIONER
+from localvolume.config.provisioner import OURS as OURS
 
 NODE_LABEL = "localvolume.dev/node"
 """The node that the object belongs to. Agents list and watch by this label only."""

@@ -86,10 +86,13 @@ def path_of(volume: PersistentVolume) -> str:
 def is_dynamic(volume: PersistentVolume) -> bool:
     """Whether it was made for a claim, by us or by an older provisioner of that kind.
 
-    False for FlexVolume: there, the driver makes the volume when it is first mounted.
+    False for FlexVolume: there, the driver makes the volume when it is first mounted. True for all
+    volumes of our CSI driver: it serves none that an administrator prepared.
     """
     if is_flexvolume(volume):
         return False
+    if is_csi(volume):
+        return True
     annotations = volume.metadata.annotations
     provisioner = annotations.get(marks.PROVISIONED_BY_ANNOTATION, "")
     return marks.POOL_ANNOTATION in annotations or bool(
@@ -100,6 +103,11 @@ def is_dynamic(volume: PersistentVolume) -> bool:
 def is_flexvolume(volume: PersistentVolume) -> bool:
     """Whether the kubelet mounts it through a driver's client. Other roles leave it alone."""
     return volume.spec.flex_volume is not None
+
+
+def is_csi(volume: PersistentVolume) -> bool:
+    """Whether pods use it through our CSI driver: its path is in its pool's record, not here."""
+    return volume.spec.csi is not None and volume.spec.csi.driver == marks.CSI_DRIVER
 
 
 def recorded_identity(volume: PersistentVolume) -> Identity | None:

@@ -18,7 +18,7 @@ from localvolume.config.flags.listening import (
     parse_listen_address,
 )
 from localvolume.config.flags.table import Flag
-from localvolume.config.provisioner import DYNAMIC_PROVISIONER
+from localvolume.config.provisioner import CSI_DRIVER, DYNAMIC_PROVISIONER
 from localvolume.config.syntax import names
 from localvolume.config.syntax.durations import BadDuration, parse_duration, parse_period
 from localvolume.config.variables import MY_NAMESPACE
@@ -108,7 +108,8 @@ CONTROLLER_FLAGS: Final = (
          "provisioners that are replaced, like rancher.io/local-path: their claims are routed "
          "to nodes (those of volumes.k8s.elastic.co/elastic-local get FlexVolume volumes) and "
          "their PersistentVolumes are adopted; stop the old ones first; may be given several times "
-         f"(default: none; {DYNAMIC_PROVISIONER} and localvolume.dev/flexvolume always are served)",
+         f"(default: none; {DYNAMIC_PROVISIONER}, {CSI_DRIVER} and localvolume.dev/flexvolume "
+         "always are served)",
          _names("provisioner", _fault_of_provisioner), repeated=True),
     Flag("--pvc-deletion-delay", "DURATION",
          "how long a node must be missing before the claims on its volumes are deleted",

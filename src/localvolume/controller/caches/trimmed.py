@@ -16,6 +16,7 @@ from localvolume.controller.plan.capacity import SHUT
 from localvolume.kube.kinds import Kind
 from localvolume.kube.objects import (
     NO_STRINGS,
+    CSISource,
     FlexVolumeSource,
     HostPathSource,
     LocalSource,
@@ -43,6 +44,7 @@ _ANNOTATIONS: Final = frozenset(
 _POOL: Final = (marks.POOL_ANNOTATION, "")
 _LOCAL: Final = LocalSource()
 _HOST_PATH: Final = HostPathSource()
+_CSI: Final = CSISource(driver=marks.CSI_DRIVER)
 _FLEX: Final = {driver: FlexVolumeSource(driver=driver) for driver in marks.FLEX_DRIVERS}
 
 # A node's volumes have equal annotations until they are claimed. Clearing this costs only memory.
@@ -86,11 +88,12 @@ class VolumeMeta(Meta, frozen=True, kw_only=True):
 
 class VolumeSpec(PVSpec, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
-        # Decisions depend on whether it is local; only its agent needs to know the path.
+        # Decisions depend on the kind alone; only its agent needs to know where it is.
         local = None if self.local is None else _LOCAL
         host_path = None if self.host_path is None else _HOST_PATH
         flex = None if self.flex_volume is None else _FLEX.get(self.flex_volume.driver)
-        put(self, local=local, host_path=host_path, flex_volume=flex)
+        csi = _CSI if self.csi is not None and self.csi.driver == marks.CSI_DRIVER else None
+        put(self, local=local, host_path=host_path, flex_volume=flex, csi=csi)
         put(self, capacity=NO_STRINGS, access_modes=(), mount_options=())
         super().__post_init__()
 

@@ -6,15 +6,16 @@ from collections.abc import Collection
 
 from localvolume.kube.objects import PersistentVolume
 from localvolume.volumes import marks
+from localvolume.volumes.objects import is_csi
 
 
 def is_on_a_disk(volume: PersistentVolume) -> bool:
-    """Whether it is a directory or a device of a node: `local`, `hostPath` (from local-path), or a
-    FlexVolume (from elastic)."""
+    """Whether it is a directory or a device of a node: `local`, `hostPath` (from local-path), a
+    FlexVolume (from elastic), or a volume of our CSI driver."""
     spec = volume.spec
     if spec.flex_volume is not None:
         return spec.flex_volume.driver in marks.FLEX_DRIVERS
-    return spec.local is not None or spec.host_path is not None
+    return spec.local is not None or spec.host_path is not None or is_csi(volume)
 
 
 def provisioner_of(volume: PersistentVolume) -> str:
@@ -25,7 +26,7 @@ def provisioner_of(volume: PersistentVolume) -> str:
 def is_static(volume: PersistentVolume) -> bool:
     """Prepared, not made for a claim: no pool annotation, and its provisioner is static or none."""
     provisioner = provisioner_of(volume)
-    made = marks.POOL_ANNOTATION in volume.metadata.annotations
+    made = is_csi(volume) or marks.POOL_ANNOTATION in volume.metadata.annotations
     return not made and (not provisioner or marks.is_of_static_provisioner(provisioner))
 
 
@@ -35,7 +36,7 @@ def is_dynamic(volume: PersistentVolume, provisioners: Collection[str]) -> bool:
         return False
     if volume.spec.flex_volume is not None:
         return volume.spec.flex_volume.driver in provisioners
-    return (
+    return is_csi(volume) or (
         marks.POOL_ANNOTATION in volume.metadata.annotations
         or provisioner_of(volume) in provisioners
     )

@@ -12,6 +12,7 @@ from localvolume.config.pools import LvmConfig, PoolConfig
 from localvolume.health.model import Image, Location
 from localvolume.health.plan.paths import Pools, location_of, thin_of, well_placed
 from localvolume.kube.objects import (
+    CSISource,
     FlexVolumeSource,
     HostPathSource,
     LocalSource,
@@ -178,3 +179,68 @@ def test_what_flexvolume_makes_when_it_is_mounted_may_be_absent() -> None:
     assert (found.path, found.kind, found.may_be_absent) == ("/mnt/elastic/pv", "directory", True)
     assert location_of(one, Configuration(), {}) is None
     assert location_of(one, Configuration(flexvolume=FlexVolumeConfig(driver="empty")), {}) is None
+
+
+# --- volumes of our CSI driver -------------------------------------------------------------------
+
+MADE = Record(
+    name="handle", size_bytes=1, state="offered", backend="directory", directory="ns/one", inode=17
+)
+
+
+def csi(pool: str = "p/id", handle: str = "handle", driver: str = marks.CSI_DRIVER) -> Any:
+    return pooled("", pool, csi=CSISource(driver=driver, volume_handle=handle))
+
+
+def test_a_csi_volume_is_looked_at_where_a_local_one_of_its_record_would_be() -> None:
+    record = replace(MADE, name="pv")
+    for config, path, extra in (
+        (POOL, "/mnt/pool/ns/one", {}),
+        (IMAGES, "/run/localvolume/id/pv", {"backend": "image", "directory": ""}),
+        (LVM, "/dev/vg/pv", {"backend": "lvm", "directory": ""}),
+    ):
+        known = pools(config, id="id", records={"pv": replace(record, **extra)})  # type: ignore[arg-type]
+        local = location_of(pooled(path), Configuration(), known)
+        assert local is not None
+        assert location_of(csi(handle="pv"), Configuration(), known) == local
+
+
+def test_its_handle_is_its_records_name_whoever_named_the_object() -> None:
+    """external-provisioner may call its object otherwise, and never says in which pool it lies."""
+    other = {"q": (replace(POOL, name="q", mount_dir="/pools/q"), PoolReport(name="q"))}
+    known = {**other, **pools(POOL, id="id", records={"handle": MADE})}
+    found = location_of(csi(pool=""), Configuration(), known)
+    assert found is not None
+    assert (found.path, found.pool) == ("/pools/p/ns/one", "p")
+    # In two pools: nobody can tell which it is.
+    twice = {**known, "q": (other["q"][0], PoolReport(name="q", records={"handle": MADE}))}
+    assert location_of(csi(pool=""), Configuration(), twice) is None
+
+
+def test_a_pool_that_cannot_be_read_still_says_where_its_csi_volumes_are() -> None:
+    lost = {"problem": "nothing is mounted there"}
+    for config, path, report in (
+        (POOL, "/pools/p/ns/one", {"dormant": {"handle": MADE}}),
+        (IMAGES, "/run/localvolume/id/handle", {}),
+        (LVM, "/dev/vg/handle", {}),
+    ):
+        found = location_of(csi(), Configuration(), pools(config, **lost, **report))
+        assert found is not None
+        assert found.path == path
+
+
+def test_a_csi_volume_that_no_record_explains_is_nowhere() -> None:
+    assert location_of(csi(), Configuration(), pools(POOL)) is None
+    assert location_of(csi(pool=""), Configuration(), pools(LVM)) is None
+    assert location_of(csi(pool="other/id"), Configuration(), pools(LVM)) is None
+    known = pools(POOL, records={"handle": replace(MADE, directory="../x")})
+    assert location_of(csi(), Configuration(), known) is None
+    for handle in ("", "..", "a/b", "../../sda"):
+        for config in (IMAGES, LVM):
+            found = location_of(csi(handle=handle), Configuration(), pools(config, id="id"))
+            assert found is None
+
+
+def test_a_volume_of_another_csi_driver_is_nowhere() -> None:
+    known = pools(POOL, id="id", records={"handle": MADE, "pv": replace(MADE, name="pv")})
+    assert location_of(csi(driver="ebs.csi.aws.com"), Configuration(), known) is None

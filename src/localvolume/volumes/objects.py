@@ -110,6 +110,16 @@ def is_csi(volume: PersistentVolume) -> bool:
     return volume.spec.csi is not None and volume.spec.csi.driver == marks.CSI_DRIVER
 
 
+def record_name_of(volume: PersistentVolume) -> str:
+    """The name of its record in its pool: the handle of a volume of our CSI driver, else its own.
+
+    Both are the same, unless another provisioner made the object.
+    """
+    if volume.spec.csi is not None and is_csi(volume):
+        return volume.spec.csi.volume_handle
+    return volume.metadata.name
+
+
 def recorded_identity(volume: PersistentVolume) -> Identity | None:
     """The identity recorded when it was published. Raises ValueError if it is unreadable."""
     return from_annotation(volume.metadata.annotations.get(marks.IDENTITY_ANNOTATION))

@@ -14,7 +14,14 @@ from localvolume.kube.podmounts import PodMounts
 from localvolume.volumes import marks
 from localvolume.volumes.hostdirs import misplaced
 from localvolume.volumes.identity import is_within
-from localvolume.volumes.objects import is_flexvolume, is_static, path_of, recorded_identity
+from localvolume.volumes.objects import (
+    is_csi,
+    is_flexvolume,
+    is_static,
+    path_of,
+    record_name_of,
+    recorded_identity,
+)
 
 if TYPE_CHECKING:
     # An agent without pools must not have to import the code for pools.
@@ -106,17 +113,19 @@ def _of_flexvolume(volume: PersistentVolume, config: FlexVolumeConfig | None) ->
 
 
 def _of_pool(volume: PersistentVolume, pools: Pools) -> Location | None:
-    source = volume.spec.local or volume.spec.host_path
     found = _pool_of(volume, pools)
-    if source is None or found is None:
+    if found is None:
         return None
     config, report = found
+    record = _record_of(volume, report)
+    path = _csi_path(volume, config, report, record) if is_csi(volume) else _own_path(volume)
+    if not path:
+        return None
     if config.backend == "lvm":
-        return Location(path=source.path, kind="device", written=True, pool=config.name)
+        return Location(path=path, kind="device", written=True, pool=config.name)
     if config.backend == "image":
-        record = report.records.get(volume.metadata.name)
         return Location(
-            path=source.path,
+            path=path,
             kind="device",
             below=config.mount_dir,
             written=True,
@@ -124,8 +133,8 @@ def _of_pool(volume: PersistentVolume, pools: Pools) -> Location | None:
             pool=config.name,
             image=_image_of(config, record),
         )
-    inside = posixpath.relpath(source.path, config.host_dir)
-    if not is_within(posixpath.normpath(source.path), config.host_dir):
+    inside = posixpath.relpath(path, config.host_dir)
+    if not is_within(posixpath.normpath(path), config.host_dir):
         return None
     return Location(
         path=posixpath.join(config.mount_dir, inside),
@@ -135,6 +144,42 @@ def _of_pool(volume: PersistentVolume, pools: Pools) -> Location | None:
         takes_space=True,
         pool=config.name,
     )
+
+
+def _own_path(volume: PersistentVolume) -> str:
+    """The path on the host that the object names, "" for none."""
+    source = volume.spec.local or volume.spec.host_path
+    return source.path if source is not None else ""
+
+
+def _csi_path(
+    volume: PersistentVolume, config: PoolConfig, report: PoolReport, record: Record | None
+) -> str:
+    """Where on the host a volume of our CSI driver is, "" if that is not known.
+
+    It is where a `local` PersistentVolume of the same record would say. A device's path follows
+    from names alone, so that it is missed even where the pool cannot be read.
+    """
+    from localvolume.backends.image.links import LINKS, one_name
+
+    name = record_name_of(volume)
+    if not one_name(name):
+        return ""
+    if config.backend == "lvm":
+        return f"/dev/{config.lvm.group}/{name}" if config.lvm is not None else ""
+    if config.backend == "image":
+        said = volume.metadata.annotations.get(marks.POOL_ANNOTATION, "").rpartition("/")[2]
+        pool_id = report.id or said
+        return f"{LINKS}/{pool_id}/{name}" if one_name(pool_id) else ""
+    if record is None or not record.directory:
+        return ""
+    return f"{config.host_dir.rstrip('/')}/{record.directory}"
+
+
+def _record_of(volume: PersistentVolume, report: PoolReport) -> Record | None:
+    """Its record, also where the pool has a problem; None if it is not known."""
+    name = record_name_of(volume)
+    return report.records.get(name) or report.dormant.get(name)
 
 
 def _image_of(config: PoolConfig, record: Record | None) -> Image | None:
@@ -148,14 +193,15 @@ def _image_of(config: PoolConfig, record: Record | None) -> Image | None:
 
 
 def _pool_of(volume: PersistentVolume, pools: Pools) -> tuple[PoolConfig, PoolReport] | None:
-    """The pool that the volume names; for one of an older provisioner, the pool that it lies in."""
+    """The pool that the volume names; else the one that has its record, for CSI, or the one that it
+    lies in, for an older provisioner."""
     named = volume.metadata.annotations.get(marks.POOL_ANNOTATION)
     if named is not None:
         return pools.get(named.rpartition("/")[0])
-    source = volume.spec.local or volume.spec.host_path
-    if source is None:
-        return None
-    path = posixpath.normpath(source.path)
+    if is_csi(volume):
+        having = [pool for pool in pools.values() if _record_of(volume, pool[1]) is not None]
+        return having[0] if len(having) == 1 else None
+    path = posixpath.normpath(_own_path(volume) or "/")
     return next(
         (pool for pool in pools.values() if pool[0].host_dir and is_within(path, pool[0].host_dir)),
         None,

@@ -22,6 +22,7 @@ from tests.suite.names import FINALIZER, HOSTNAME, NODE_LABEL
 
 NOW = 1_800_000_000.0
 DYNAMIC = "dynamic.localvolume.dev"
+CSI = "csi.localvolume.dev"
 
 
 def ago(seconds: float) -> str:
@@ -278,7 +279,7 @@ def facts(
         "jobs": known["jobs"],
         "leases": [],
         "events": known["events"],
-        "driver": True,
+        "drivers": frozenset({DYNAMIC, CSI}),
         "consumers": used_by if consumers else None,
         "selector": "part-of=us",
         "unknown": dict(without or {}),

@@ -398,7 +398,7 @@ def test_room_that_cannot_be_read_is_not_taken_for_none() -> None:
 
 def test_the_chain_says_what_room_there_is() -> None:
     it = claim(cls="made", **ASKED)
-    known = facts(it, MADE, room("made", "10Gi"), driver=False)
+    known = facts(it, MADE, room("made", "10Gi"), drivers=frozenset())
     chain = dict(why_claim(known, it).chain)
     assert chain["Asks for"] == "1Gi, ReadWriteOnce, Filesystem"
     assert chain["Room"] == "n1: 10Gi, at most 10Gi in one"

@@ -28,8 +28,8 @@ def problems_of_pools(
 
     `classes` are the cluster's StorageClasses; without any, only the pool itself is judged.
     """
-    native = Served(marks.DYNAMIC_PROVISIONER, "native")
-    by_provisioner = {one.provisioner: one for one in (native, *served)}
+    native = [Served(name, "native") for name in marks.OURS]
+    by_provisioner = {one.provisioner: one for one in (*native, *served)}
     known = [
         facts_of_class(one, by_provisioner[one.provisioner])
         for one in classes

@@ -33,6 +33,7 @@ from localvolume.kube.listing import listed
 from localvolume.kube.objects import PersistentVolume
 from localvolume.volumes import marks
 from localvolume.volumes.capacity import quantity
+from localvolume.volumes.objects import record_name_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,9 +92,10 @@ async def _listed(kubeconfig: str | None, kind: Kind[T]) -> list[T]:
 
 
 def _volumes(kubeconfig: str | None) -> dict[str, PersistentVolume]:
-    """All PersistentVolumes, labelled or not: one of ours may have lost its label."""
+    """All PersistentVolumes, by their records' names, labelled or not: one of ours may have lost
+    its label."""
     found = asyncio.run(_listed(kubeconfig, PERSISTENT_VOLUMES))
-    return {volume.metadata.name: volume for volume in found}
+    return {record_name_of(volume): volume for volume in found}
 
 
 def _print(found: list[Orphan]) -> None:

@@ -25,6 +25,7 @@ from localvolume.volumes import marks
 from localvolume.volumes.objects import (
     ever_claimed,
     is_being_deleted,
+    is_csi,
     is_finalized,
     is_static,
     phase_of,
@@ -125,7 +126,9 @@ async def _rows(arguments: argparse.Namespace, look_again: float, patch: Patch) 
         for name in without_any:
             await _must_exist(client, name)
         if arguments.dry_run:
-            return [_decided(volume) or _Row(volume, "would remove") for volume in found]
+            return [
+                _decided(volume) or _Row(volume, "would remove", _note(volume)) for volume in found
+            ]
         rows: dict[int, _Row] = {}
         remaining = iter(enumerate(found))
 
@@ -188,6 +191,11 @@ def _decided(volume: PersistentVolume) -> _Row | None:
     return None
 
 
+def _note(volume: PersistentVolume) -> str:
+    """What going back means for the volume, if it goes on in another way than it did."""
+    return "no pod can start with it unless agents with --csi run" if is_csi(volume) else ""
+
+
 async def _free(client: Client, volume: PersistentVolume, patch: Patch) -> _Row:
     """Removes the finalizer from exactly the object that was seen; looks again if it changed."""
     backoff, error = Backoff(), ApiError("not tried")
@@ -197,7 +205,7 @@ async def _free(client: Client, volume: PersistentVolume, patch: Patch) -> _Row:
                 return row
             free = patch(volume)
             volume = await client.patch(PERSISTENT_VOLUMES, volume.metadata.name, free)
-            return _Row(volume, "removed")
+            return _Row(volume, "removed", _note(volume))
         except NotThere:
             return _Row(volume, "gone", "it was deleted meanwhile")
         except LookAgain as conflict:

@@ -21,7 +21,7 @@ from localvolume.kube.objects import (
 )
 from localvolume.kube.workloads import Job, Lease, Pod
 from localvolume.volumes import affinity, claims, marks
-from localvolume.volumes.objects import is_dynamic, is_on_node
+from localvolume.volumes.objects import is_csi, is_dynamic, is_on_node
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 """The provisioner of classes with prepared volumes."""
@@ -50,8 +50,10 @@ class Facts:
     jobs: Sequence[Job] | None = None
     leases: Sequence[Lease] | None = None
     events: Sequence[SeenEvent] | None = None
-    driver: bool | None = None
-    """Whether our provisioner's CSIDriver exists, which makes the scheduler check capacity."""
+    drivers: frozenset[str] | None = None
+    """Which of our provisioners have their CSIDriver, which makes the scheduler check capacity."""
+    registered: frozenset[str] | None = None
+    """The nodes with whose kubelet our CSI driver is registered; None also if nothing uses it."""
     consumers: Sequence[Pod] | None = None
     """Pods of a claim's namespace, if one claim is asked about."""
     selector: str = ""
@@ -67,7 +69,7 @@ class Facts:
     @cached_property
     def provisioners(self) -> frozenset[str]:
         """The provisioners that we make volumes for: our own, and those that our objects name."""
-        found = {marks.DYNAMIC_PROVISIONER, *marks.FLEX_DRIVERS}
+        found = {*marks.OURS, *marks.FLEX_DRIVERS}
         for volume in (self.volumes or {}).values():
             if marks.NODE_LABEL in volume.metadata.labels and is_dynamic(volume):
                 found.add(provisioner_of(volume))
@@ -87,6 +89,7 @@ class Facts:
             or marks.is_of_static_provisioner(provisioner)
             or provisioner in self.provisioners
             or (source is not None and source.driver in marks.FLEX_DRIVERS)
+            or is_csi(volume)
         )
 
     @cached_property

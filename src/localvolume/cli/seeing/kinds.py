@@ -59,6 +59,32 @@ class SeenNode(Node, frozen=True, kw_only=True):
     status: NodeStatus = NodeStatus()
 
 
+class NodeDriver(Trimmed, frozen=True, kw_only=True):
+    """A CSI driver that is registered with a node's kubelet."""
+
+    name: str = ""
+
+
+if TYPE_CHECKING:
+    NodeDrivers = tuple[NodeDriver, ...]
+else:
+    NodeDrivers = tuple[NodeDriver, ...] | None
+
+
+class CSINodeSpec(Trimmed, frozen=True, kw_only=True):
+    drivers: NodeDrivers = ()
+
+    def __post_init__(self) -> None:
+        if not self.drivers:
+            force_setattr(self, "drivers", ())
+
+
+class CSINode(KubeObject, frozen=True, kw_only=True):
+    """storage.k8s.io/v1; the kubelet of the node of its name writes it."""
+
+    spec: CSINodeSpec = CSINodeSpec()
+
+
 class DaemonSetStatus(Trimmed, frozen=True, kw_only=True):
     """How many pods there should be, and how many are ready."""
 
@@ -71,5 +97,6 @@ class DaemonSet(KubeObject, frozen=True, kw_only=True):
 
 
 EVENTS = Kind("", "v1", "events", "Event", True, SeenEvent)
+CSI_NODES = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, CSINode)
 NODES = Kind("", "v1", "nodes", "Node", False, SeenNode)
 DAEMON_SETS = Kind("apps", "v1", "daemonsets", "DaemonSet", True, DaemonSet)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from localvolume.cli.seeing import csi
 from localvolume.cli.seeing.facts import Facts
-from localvolume.cli.seeing.kinds import DAEMON_SETS, EVENTS, NODES
+from localvolume.cli.seeing.kinds import CSI_NODES, DAEMON_SETS, EVENTS, NODES, CSINode
 from localvolume.config.flags.controller import DEFAULT_LEASE_NAME
 from localvolume.config.flags.table import KUBECONFIG, Flag
 from localvolume.kube.access.auth import Access, find_access
@@ -70,15 +71,18 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
             unknown[what] = str(error)
             return None
 
-    async def driver() -> bool | None:
-        try:
-            await client.get(CSI_DRIVERS, marks.DYNAMIC_PROVISIONER)
-        except NotThere:
-            return False
-        except ApiError as error:
-            unknown["csidrivers"] = str(error)
-            return None
-        return True
+    async def drivers() -> frozenset[str] | None:
+        found = set()
+        for name in sorted(marks.OURS):
+            try:
+                await client.get(CSI_DRIVERS, name)
+            except NotThere:
+                continue
+            except ApiError as error:
+                unknown["csidrivers"] = str(error)
+                return None
+            found.add(name)
+        return frozenset(found)
 
     async def events() -> list[Any] | None:
         about = ("PersistentVolume", "PersistentVolumeClaim", "Node")
@@ -107,9 +111,12 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
         jobs = begin(maybe("jobs", JOBS, list, label_selector=ours))
         leases = begin(maybe("leases", LEASES, list, field_selector=lease))
         seen = begin(events())
-        has_driver = begin(driver())
+        has_drivers = begin(drivers())
     if not any(one.result() is not None for one in (nodes, volumes, claims, classes)):
         raise errors[0]
+    registered = None
+    if csi.in_use((volumes.result() or {}).values(), (classes.result() or {}).values()):
+        registered = await maybe("csinodes", CSI_NODES, _registered)
     return Facts(
         now=time.time(),
         nodes=nodes.result(),
@@ -122,7 +129,8 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
         jobs=jobs.result(),
         leases=leases.result(),
         events=seen.result(),
-        driver=has_driver.result(),
+        drivers=has_drivers.result(),
+        registered=registered,
         selector=selector,
         namespace=namespace,
         unknown=dict(sorted(unknown.items())),
@@ -142,6 +150,14 @@ async def with_consumers(client: Client, facts: Facts, namespace: str) -> Facts:
 
 def _by_name(items: list[T]) -> dict[str, T]:
     return {item.metadata.name: item for item in items}
+
+
+def _registered(items: list[CSINode]) -> frozenset[str]:
+    return frozenset(
+        item.metadata.name
+        for item in items
+        if any(driver.name == marks.CSI_DRIVER for driver in item.spec.drivers)
+    )
 
 
 def _by_key(items: list[T]) -> dict[str, T]:

@@ -118,7 +118,7 @@ def _of_pool(volume: PersistentVolume, pools: Pools) -> Location | None:
         return None
     config, report = found
     record = _record_of(volume, report)
-    path = _csi_path(volume, config, report, record) if is_csi(volume) else _own_path(volume)
+    path = host_path_of(volume, config, report)
     if not path:
         return None
     if config.backend == "lvm":
@@ -146,16 +146,21 @@ def _of_pool(volume: PersistentVolume, pools: Pools) -> Location | None:
     )
 
 
+def host_path_of(volume: PersistentVolume, config: PoolConfig, report: PoolReport) -> str:
+    """Where on the host a volume of that pool is, "" if that is not known."""
+    if is_csi(volume):
+        return _csi_path(volume, config, report)
+    return _own_path(volume)
+
+
 def _own_path(volume: PersistentVolume) -> str:
     """The path on the host that the object names, "" for none."""
     source = volume.spec.local or volume.spec.host_path
     return source.path if source is not None else ""
 
 
-def _csi_path(
-    volume: PersistentVolume, config: PoolConfig, report: PoolReport, record: Record | None
-) -> str:
-    """Where on the host a volume of our CSI driver is, "" if that is not known.
+def _csi_path(volume: PersistentVolume, config: PoolConfig, report: PoolReport) -> str:
+    """The same for a volume of our CSI driver, whose object names no path.
 
     It is where a `local` PersistentVolume of the same record would say. A device's path follows
     from names alone, so that it is missed even where the pool cannot be read.
@@ -171,6 +176,7 @@ def _csi_path(
         said = volume.metadata.annotations.get(marks.POOL_ANNOTATION, "").rpartition("/")[2]
         pool_id = report.id or said
         return f"{LINKS}/{pool_id}/{name}" if one_name(pool_id) else ""
+    record = _record_of(volume, report)
     if record is None or not record.directory:
         return ""
     return f"{config.host_dir.rstrip('/')}/{record.directory}"

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from localvolume.cli.seeing.facts import Facts
-from localvolume.cli.seeing.kinds import DAEMON_SETS, EVENTS, NODES
+from localvolume.cli.seeing.kinds import CSI_NODES, DAEMON_SETS, EVENTS, NODES
 from localvolume.config.flags.controller import DEFAULT_LEASE_NAME
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
@@ -58,6 +58,7 @@ class Reader:
             (STORAGE_CLASSES, "", "", ""),
             (CSI_DRIVERS, "", "", ""),
             (NODES, "", "", ""),
+            (CSI_NODES, "", "", ""),
             (STORAGE_CAPACITIES, "", of_node, ""),
             (PODS, there, ours, ""),
             (DAEMON_SETS, there, ours, ""),
@@ -66,6 +67,8 @@ class Reader:
             (LEASES, "", "", f"metadata.name={DEFAULT_LEASE_NAME}"),
             (JOBS, "", of_node, ""),
         ):
+            if kind is CSI_NODES and facts.registered is None:
+                continue  # nothing uses our driver, or they could not be read before either
             found = await self._all(kind, namespace, selector, fields)
             if found is None:
                 continue
@@ -74,7 +77,7 @@ class Reader:
             if kind is CLAIMS:
                 found = [one for one in found if self._is_of_ours(one, held)]
             if kind is CSI_DRIVERS:
-                found = [one for one in found if _name(one) == marks.DYNAMIC_PROVISIONER]
+                found = [one for one in found if _name(one) in marks.OURS]
             if kind is STORAGE_CLASSES:
                 found = [one for one in found if facts.is_our_class(_name(one))]
             yield kind.plural, found

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from localvolume.config.provisioner import CSI_DRIVER
+
 Object = Mapping[str, Any]
 
 _META: Final = (
@@ -49,6 +51,10 @@ def trimmed(kind: str, thing: Object) -> dict[str, Any]:
     if kind == "nodes":
         made["spec"] = _only(thing.get("spec") or {}, _NODE_SPEC)
         made["status"] = _only(thing.get("status") or {}, _NODE_STATUS)
+    if kind == "csinodes":
+        # What other drivers call the node, and how many volumes they allow, is not ours to show.
+        drivers = (thing.get("spec") or {}).get("drivers") or ()
+        made["spec"] = {"drivers": [one for one in drivers if one.get("name") == CSI_DRIVER]}
     if kind == "pods":
         made["spec"] = _pod(thing.get("spec") or {})
     if kind in ("daemonsets", "deployments", "jobs"):

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from localvolume.cli.seeing import csi
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts, is_from_us, moment
 from localvolume.cli.seeing.status import growth
 from localvolume.cli.seeing.status.states import STATES, agent_of, is_ready, jobs_of, state_of
@@ -19,7 +20,7 @@ from localvolume.volumes import claims as claim_words
 from localvolume.volumes import marks
 from localvolume.volumes.capacity import bytes_of
 from localvolume.volumes.moments import written
-from localvolume.volumes.objects import is_being_deleted, path_of
+from localvolume.volumes.objects import is_being_deleted, is_csi, path_of
 
 # Problems that somebody should look at, worst first, each with its object and what to do: pure.
 
@@ -47,6 +48,7 @@ def problems(
     """Each with `severity` (error, warning), `about`, `node`, `text` and `do`; errors first."""
     found = [
         *_of_namespaces(facts),
+        *_of_driver(facts, volumes, claims),
         *(problem for name in nodes for problem in _of_node(facts, name)),
         *(problem for volume in volumes for problem in _of_volume(facts, volume)),
         *(problem for claim in claims for problem in _of_claim(facts, claim)),
@@ -72,6 +74,27 @@ def _of_namespaces(facts: Facts) -> Iterator[dict[str, Any]]:
             "--release-namespace says where ours are"
         )
         yield _problem("warning", "agents", "", text, do)
+
+
+def _of_driver(
+    facts: Facts,
+    volumes: Sequence[PersistentVolume],
+    claims: Sequence[PersistentVolumeClaim],
+) -> Iterator[dict[str, Any]]:
+    """What keeps pods from using volumes of our CSI driver."""
+    served = [one for one in volumes if is_csi(one)]
+    waiting = [one for one in claims if claim_words.provisioner_of(one) == marks.CSI_DRIVER]
+    if not served and not waiting:
+        return
+    if text := csi.without_driver(facts):
+        do = "see that the controller runs: it makes it"
+        yield _problem("error", f"csidriver/{marks.CSI_DRIVER}", "", text, do)
+    used = {facts.node_of(one) for one in served} | {facts.node_of_claim(one) for one in waiting}
+    for node in sorted(used):
+        exists = facts.nodes is None or node in facts.nodes
+        if exists and (text := csi.unregistered(facts, node)):
+            do = f"{csi.SWITCH_ON}; until then no pod starts with such a volume"
+            yield _problem("error", f"csinode/{node}", node, text, do)
 
 
 def _of_node(facts: Facts, name: str) -> Iterator[dict[str, Any]]:
@@ -288,6 +311,7 @@ def volume_shape(facts: Facts, volume: PersistentVolume) -> Shape:
         "volumeMode": spec.volume_mode or "Filesystem",
         "reclaimPolicy": spec.persistent_volume_reclaim_policy,
         "path": path_of(volume) or (spec.host_path.path if spec.host_path else ""),
+        "csi": is_csi(volume),
         "claim": f"{ref.namespace}/{ref.name}" if ref else "",
         "identity": meta.annotations.get(marks.IDENTITY_ANNOTATION, ""),
         "pool": meta.annotations.get(marks.POOL_ANNOTATION, "").partition("/")[0],

@@ -175,7 +175,7 @@ def _print_volumes(volumes: Sequence[Shape] | None, now: float, unknown: Shape) 
                 size(one["capacityBytes"]),
                 one["claim"],
                 age(now, one["created"]),
-                one["path"],
+                "through CSI" if one["csi"] else one["path"],
                 one["identity"],
             )
             for one in volumes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts, recency
 from localvolume.cli.seeing.kinds import SeenEvent
@@ -10,6 +11,7 @@ from localvolume.cli.seeing.status import growth
 from localvolume.cli.seeing.status.states import state_of
 from localvolume.cli.seeing.why.claimchain import chain, class_object, consumers, is_for_first_pod
 from localvolume.cli.seeing.why.explanation import Explanation, Verdict
+from localvolume.cli.seeing.why.hands import unmountable
 from localvolume.cli.seeing.why.made import flex, made, waits_for_pod
 from localvolume.cli.seeing.why.volume import why_volume
 from localvolume.config.syntax.readers import did_you_mean
@@ -21,7 +23,7 @@ from localvolume.kube.objects import (
 )
 from localvolume.volumes import affinity, claims
 from localvolume.volumes.capacity import bytes_of, quantity
-from localvolume.volumes.objects import is_being_deleted, phase_of
+from localvolume.volumes.objects import is_being_deleted, is_csi, phase_of
 
 Claim = PersistentVolumeClaim
 
@@ -77,6 +79,9 @@ def bound(facts: Facts, claim: Claim) -> Verdict | None:
         of = why_volume(facts, volume).verdict
         text = f"it is bound to {name}, and of that: {of.text}"
         return Verdict(code=f"bound-{state.word}", text=text, then=of.then, who=of.who)
+    if is_csi(volume) and (found := unmountable(facts, facts.node_of(volume))):
+        text = f"it is bound to {name}, and no pod can begin to use it: {found.text}"
+        return replace(found, text=text)
     text = f"it is bound to {name}, and nothing is wrong that is known"
     return Verdict(code="bound", text=text, then=f"pods that use it run on {facts.node_of(volume)}")
 

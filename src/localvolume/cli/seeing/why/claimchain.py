@@ -64,9 +64,9 @@ def _capacity(facts: Facts, claim: Claim, class_: StorageClass) -> list[tuple[st
     if len(offers) > len(texts):
         texts.append(f"and {len(offers) - len(texts)} more")
     found = [("Room", "; ".join(texts) or "no node publishes any for this class")]
-    if facts.driver is False and class_.provisioner == marks.DYNAMIC_PROVISIONER:
-        text = f"there is no CSIDriver {marks.DYNAMIC_PROVISIONER}: the scheduler heeds no room"
-        found.append(("Scheduler", text))
+    name = class_.provisioner
+    if facts.drivers is not None and name in marks.OURS - facts.drivers:
+        found.append(("Scheduler", f"there is no CSIDriver {name}: the scheduler heeds no room"))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from localvolume.cli.seeing.csi import SWITCH_ON, unregistered, without_driver
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.status.states import HOLDING, VANISHED, agent_of, last_word
 from localvolume.cli.seeing.why.explanation import Verdict
@@ -37,6 +38,17 @@ def nobody_there(facts: Facts, volume: Volume, so: str) -> Verdict | None:
     text = f"{so}: the agent of {node} is {agent.state}: {agent.why}"
     then = "the agent does it as soon as it runs"
     return Verdict(code="no-agent", text=text, then=then, who=f"you: get the agent of {node} going")
+
+
+def unmountable(facts: Facts, node: str) -> Verdict | None:
+    """The verdict if pods on the node cannot begin to use volumes of our CSI driver."""
+    if text := without_driver(facts):
+        then = "pods that have it go on, and new ones start once it is there"
+        return Verdict(code="no-driver", text=text, then=then, who=controller_or_you(facts))
+    if text := unregistered(facts, node):
+        then = "pods start there once the kubelet knows it"
+        return Verdict(code="not-registered", text=text, then=then, who=f"you: {SWITCH_ON}")
+    return None
 
 
 def controller_or_you(facts: Facts) -> str:

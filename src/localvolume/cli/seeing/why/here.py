@@ -21,6 +21,7 @@ from localvolume.config.model import Configuration, ConfigurationInvalid
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.model import Pool
 from localvolume.dynamic.plan.orphans import orphans_of
+from localvolume.health.plan.paths import host_path_of
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
 from localvolume.kube.podmounts import PodMounts
@@ -157,7 +158,7 @@ def _of_pool(facts: Facts, path: str, config: PoolConfig, wrong: str | None) -> 
         verdict = Verdict(code="pool-problem", text=text, then=then, who=who)
         return Explanation(about=path, verdict=verdict, chain=head)
     for volume in (facts.volumes or {}).values():
-        where = volume.spec.local.path if volume.spec.local else ""
+        where = host_path_of(volume, config, pool.report)
         if where and where != config.host_dir and is_within(path, where):
             of = why_volume(facts, volume)
             text = f"it is {volume.metadata.name} of the pool {config.name}: {of.verdict.text}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from localvolume.cli.seeing.csi import SWITCH_ON
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts
 from localvolume.cli.seeing.kinds import SeenEvent
 from localvolume.cli.seeing.status.states import agent_of
 from localvolume.cli.seeing.why.claimchain import class_object, consumers, is_for_first_pod
 from localvolume.cli.seeing.why.explanation import Verdict
-from localvolume.cli.seeing.why.hands import controller_or_you
+from localvolume.cli.seeing.why.hands import controller_or_you, unmountable
 from localvolume.controller.plan.capacity import allows, offers_for, why_none
 from localvolume.controller.plan.claims import Facts as RoutingFacts
 from localvolume.controller.plan.claims import (
@@ -58,7 +59,7 @@ def made(facts: Facts, claim: Claim) -> Verdict | None:
         return None
     if reason := fault_of(claim):
         return _refused(reason)
-    if class_.provisioner == marks.DYNAMIC_PROVISIONER:
+    if class_.provisioner in marks.OURS:
         wish = read_class(class_, flavor="native")
         if isinstance(wish, list):
             return _refused(f"class {class_.metadata.name}: {'; '.join(wish)}")
@@ -66,7 +67,26 @@ def made(facts: Facts, claim: Claim) -> Verdict | None:
     if name in (facts.volumes or {}):
         text = f"its volume {name} is made, and is being bound"
         return Verdict(code="binding", text=text, then="it becomes Bound", who="Kubernetes")
-    return _routed(facts, claim, class_)
+    found = _routed(facts, claim, class_)
+    if class_.provisioner != marks.CSI_DRIVER or found.code not in _UNEXPLAINED:
+        return found
+    return _without_csi(facts, claim) or found
+
+
+_UNEXPLAINED = frozenset({"no-pool", "making", "waits", "unschedulable"})
+"""Verdicts behind which agents may be that do not serve CSI at all."""
+
+
+def _without_csi(facts: Facts, claim: Claim) -> Verdict | None:
+    """The verdict if the claim's node, or every node, lacks the driver of its class."""
+    node = facts.node_of_claim(claim)
+    if node:
+        return unmountable(facts, node)
+    if facts.registered is None or facts.registered:
+        return None
+    text = f"no CSINode names {marks.CSI_DRIVER}: no agent is registered with its kubelet"
+    then = "it gets its volume once agents serve its class"
+    return Verdict(code="not-registered", text=text, then=then, who=f"you: {SWITCH_ON}")
 
 
 def _routed(facts: Facts, claim: Claim, class_: StorageClass) -> Verdict:

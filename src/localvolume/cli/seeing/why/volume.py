@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.status.states import agent_of, jobs_of, state_of
 from localvolume.cli.seeing.why.explanation import Explanation, Verdict
-from localvolume.cli.seeing.why.hands import agent_note, controller_or_you, held, nobody_there
+from localvolume.cli.seeing.why.hands import (
+    agent_note,
+    controller_or_you,
+    held,
+    nobody_there,
+    unmountable,
+)
 from localvolume.cli.seeing.words import age
 from localvolume.config.syntax.durations import BadDuration, parse_duration
 from localvolume.controller.model import Adopt, Policy
@@ -22,6 +29,7 @@ from localvolume.volumes.objects import (
     claim_of,
     ever_claimed,
     is_being_deleted,
+    is_csi,
     is_dynamic,
     is_finalized,
     is_flexvolume,
@@ -179,6 +187,9 @@ def left_alone(facts: Facts, volume: Volume) -> Verdict | None:
 def bound(facts: Facts, volume: Volume) -> Verdict | None:
     if phase_of(volume) != "Bound":
         return None
+    if is_csi(volume) and (found := unmountable(facts, facts.node_of(volume))):
+        text = f"the claim {claim_name(volume)} has it, and no pod can begin to use it"
+        return replace(found, text=f"{text}: {found.text}")
     text = f"the claim {claim_name(volume)} has it, and nothing is wrong that is known"
     policy = volume.spec.persistent_volume_reclaim_policy
     ends = {"Delete": "what it holds is removed", "Retain": "it stays with its data"}
@@ -260,7 +271,7 @@ def _class_facts(facts: Facts, volume: Volume) -> ClassFacts | None:
     found = facts.classes.get(name)
     if found is None or found.provisioner not in facts.provisioners:
         return None
-    if found.provisioner == marks.DYNAMIC_PROVISIONER:
+    if found.provisioner in marks.OURS:
         wish = read_class(found, flavor="native")
         if isinstance(wish, list):
             return ClassFacts(object=found, problem="; ".join(wish))
@@ -292,7 +303,7 @@ def chain(facts: Facts, volume: Volume) -> list[tuple[str, str]]:
             f"{kind}, {spec.volume_mode or 'Filesystem'}, {spec.capacity.get('storage', '?')}",
         ),
         ("Class", f"{spec.storage_class_name or 'none'}{exists}"),
-        ("Path", path_of(volume) or "it is not of the kind local"),
+        *_source(facts, volume, node),
         ("Node", _node(facts, node)),
         ("Affinity", controller.named(volume) if affinity.required_terms(volume) else "none"),
         ("Agent", f"{agent.state}{': ' if agent.why else ''}{agent.why}"),
@@ -315,6 +326,19 @@ def chain(facts: Facts, volume: Volume) -> list[tuple[str, str]]:
     ]
     found += [("Job", f"{j.name}: {j.state} {j.reason}".rstrip()) for j in jobs_of(facts, volume)]
     return found + [("Unknown", f"{what}: {why}") for what, why in facts.unknown.items()]
+
+
+def _source(facts: Facts, volume: Volume, node: str) -> list[tuple[str, str]]:
+    """Where pods get it from."""
+    if volume.spec.csi is None or not is_csi(volume):
+        return [("Path", path_of(volume) or "it is not of the kind local")]
+    found = [
+        ("CSI", f"{volume.spec.csi.driver}, handle {volume.spec.csi.volume_handle}"),
+        ("Path", "its pool's record has it, on the node"),
+    ]
+    if facts.registered is not None and node:
+        found.append(("Registered", "yes" if node in facts.registered else "no"))
+    return found
 
 
 def _node(facts: Facts, name: str) -> str:

@@ -1,0 +1,200 @@
+"""Volumes of our CSI driver in the commands for people, on a real control plane."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localvolume.cli.main import main
+from localvolume.volumes.marks import CSI_DRIVER
+from localvolume_lab.controlplane import ControlPlane, RequestFailed
+from tests.cluster.support_dynamic import DynamicLab
+from tests.cluster.support_objects import Objects
+from tests.cluster.support_seeing import Seeing
+from tests.suite.api import CLAIMS, CLASSES, DRIVERS, MERGE, VOLUMES
+from tests.suite.names import FINALIZER, HOSTNAME, NODE_LABEL, POOL, PROVISIONED_BY
+from tests.suite.until import until
+
+pytestmark = pytest.mark.needs("controlplane")
+
+CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
+OTHER = "other.example.com"
+
+
+@pytest.fixture
+def seeing(control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]) -> Seeing:
+    return Seeing(control_plane, capsys)
+
+
+@pytest.fixture
+def driver(control_plane: ControlPlane) -> Iterator[str]:
+    """The path of the CSIDriver, which is there; it goes with the test."""
+    path = f"{DRIVERS}/{CSI_DRIVER}"
+    body = {"metadata": {"name": CSI_DRIVER}, "spec": {"attachRequired": False}}
+    with contextlib.suppress(RequestFailed):
+        control_plane.request("DELETE", path)
+    control_plane.request("POST", DRIVERS, body)
+    yield path
+    with contextlib.suppress(RequestFailed):
+        control_plane.request("DELETE", path)
+
+
+def made(objects: Objects, name: str, node: str, cls: str, **more: Any) -> str:
+    """A PersistentVolume as an agent of that node makes it."""
+    term = {"key": HOSTNAME, "operator": "In", "values": [node]}
+    body = {
+        "metadata": {
+            "name": name,
+            "labels": {NODE_LABEL: node},
+            "annotations": {PROVISIONED_BY: CSI_DRIVER, POOL: "fast/id"},
+            "finalizers": [FINALIZER],
+        },
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": cls,
+            "persistentVolumeReclaimPolicy": "Delete",
+            "csi": {"driver": CSI_DRIVER, "volumeHandle": name, "fsType": "ext4", **more},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+        },
+    }
+    objects.make(VOLUMES, body)
+    return name
+
+
+def claimed(objects: Objects, name: str, cls: str, volume: str) -> None:
+    body = {
+        "metadata": {"name": name},
+        "spec": {
+            "storageClassName": cls,
+            "volumeName": volume,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    objects.make(CLAIMS, body)
+    in_phase(objects, f"{CLAIMS}/{name}", "Bound")
+
+
+def in_phase(objects: Objects, path: str, phase: str) -> None:
+    until(lambda: objects.get(path)["status"].get("phase"), lambda found: found == phase)
+
+
+def register(objects: Objects, node: str, *drivers: str) -> None:
+    """What the node's kubelet writes once these are registered with it."""
+    own = [{"name": one, "nodeID": f"id-of-{one}", "topologyKeys": [HOSTNAME]} for one in drivers]
+    names = {one["metadata"]["name"] for one in objects.get(CSI_NODES)["items"]}
+    if node not in names:
+        objects.make(CSI_NODES, {"metadata": {"name": node}, "spec": {"drivers": own}})
+        return
+    patch = {"spec": {"drivers": own}}
+    objects.plane.request("PATCH", f"{CSI_NODES}/{node}", patch, content_type=MERGE)
+
+
+@pytest.fixture
+def volume(objects: Objects, unique: str) -> Iterator[str]:
+    """A bound volume on a node whose CSINode names another driver."""
+    objects.node(unique)
+    objects.make(CLASSES, {"metadata": {"name": unique}, "provisioner": CSI_DRIVER})
+    name = made(objects, f"{unique}-pv", unique, unique)
+    claimed(objects, unique, unique, name)
+    register(objects, unique, OTHER)
+    yield name
+    with contextlib.suppress(RequestFailed):
+        gone = {"metadata": {"finalizers": None}}
+        objects.plane.request("PATCH", f"{VOLUMES}/{name}", gone, content_type=MERGE)
+
+
+def test_why_no_pod_can_use_it(
+    objects: Objects, seeing: Seeing, unique: str, volume: str, driver: str
+) -> None:
+    for about in (f"pv/{volume}", f"pvc/{unique}"):
+        found = seeing.why(about)
+        assert found["code"] == "not-registered", found
+        assert f"the CSINode {unique} does not name {CSI_DRIVER}" in found["verdict"]
+    problems = seeing.ask("status", "--node", unique, "-o", "json").json["problems"]
+    assert [one["about"] for one in problems] == [f"csinode/{unique}"]
+
+    register(objects, unique, OTHER, CSI_DRIVER)
+    for about in (f"pv/{volume}", f"pvc/{unique}"):
+        assert seeing.why(about)["code"] == "bound"
+    status = seeing.ask("status", "--node", unique, "-o", "json").json
+    assert status["problems"] == []
+    assert [(one["name"], one["csi"]) for one in status["volumes"]] == [(volume, True)]
+
+    objects.plane.request("DELETE", driver)
+    for about in (f"pv/{volume}", f"pvc/{unique}"):
+        assert seeing.why(about)["code"] == "no-driver"
+
+
+def test_the_bundle_has_its_driver_and_its_node(
+    objects: Objects, seeing: Seeing, unique: str, volume: str, driver: str, tmp_path: Path
+) -> None:
+    register(objects, unique, OTHER, CSI_DRIVER)
+    path = tmp_path / "bundle.tar.gz"
+    assert seeing.ask("support-bundle", "--output", str(path)).status == 0
+    with tarfile.open(path) as tar:
+        files = {one.name.partition("/")[2]: tar.extractfile(one) for one in tar.getmembers()}
+        found = {
+            plural: json.load(file)
+            for plural in ("csidrivers", "csinodes", "persistentvolumes")
+            if (file := files[f"objects/{plural}.json"])
+        }
+    assert CSI_DRIVER in {one["metadata"]["name"] for one in found["csidrivers"]}
+    (own,) = [one for one in found["csinodes"] if one["metadata"]["name"] == unique]
+    assert [one["name"] for one in own["spec"]["drivers"]] == [CSI_DRIVER]
+    (kept,) = [one for one in found["persistentvolumes"] if one["metadata"]["name"] == volume]
+    assert kept["spec"]["csi"]["volumeHandle"] == volume
+
+
+def test_undo_and_going_back(objects: Objects, seeing: Seeing, unique: str, volume: str) -> None:
+    objects.plane.request("DELETE", f"{CLAIMS}/{unique}")
+    in_phase(objects, f"{VOLUMES}/{volume}", "Released")
+    said = seeing.ask("undo", volume)
+    assert said.status == 0, said.err
+    assert f"waits for default/{unique}" in said.out
+    assert "uid" not in objects.get(f"{VOLUMES}/{volume}")["spec"]["claimRef"]
+
+    words = ("remove-finalizers", "--node", unique)
+    assert "would remove" in seeing.ask(*words, "--dry-run").out
+    said = seeing.ask(*words)
+    assert said.status == 0, said.err
+    assert "agents with --csi" in said.out
+    assert FINALIZER not in objects.get(f"{VOLUMES}/{volume}")["metadata"].get("finalizers", [])
+
+
+@pytest.mark.needs("root", "loop", "ext4")
+def test_its_record_is_no_orphan_whatever_its_object_is_called(
+    dynamic: DynamicLab, seeing: Seeing
+) -> None:
+    """external-provisioner names the object; only the handle is the record's name."""
+    dynamic.pool()
+    cls = dynamic.storage_class()
+    dynamic.start()
+    local = dynamic.made(dynamic.claim(cls))
+    handle, path = local["metadata"]["name"], dynamic.path_of(local)
+    dynamic.stop()
+    dynamic.plane.request(
+        "PATCH", f"{VOLUMES}/{handle}", {"metadata": {"finalizers": None}}, content_type=MERGE
+    )
+    dynamic.plane.request("DELETE", f"{VOLUMES}/{handle}")
+    place = ("--config", str(dynamic.config_directory), "--node", dynamic.node)
+
+    def asked() -> int:
+        return main(["orphans", *place, "--kubeconfig", str(dynamic.plane.kubeconfig)])
+
+    assert asked() == 1
+    name = f"{dynamic.unique}-other"
+    made(dynamic.objects, name, dynamic.node, cls, volumeHandle=handle)
+    assert asked() == 0
+    found = seeing.why(str(path / "some" / "file"), *place)
+    assert f"it is {name} of the pool" in found["verdict"]
+    dynamic.plane.request(
+        "PATCH", f"{VOLUMES}/{name}", {"metadata": {"finalizers": None}}, content_type=MERGE
+    )

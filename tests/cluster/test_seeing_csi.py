@@ -45,14 +45,15 @@ def driver(control_plane: ControlPlane) -> Iterator[str]:
         control_plane.request("DELETE", path)
 
 
-def made(objects: Objects, name: str, node: str, cls: str, **more: Any) -> str:
-    """A PersistentVolume as an agent of that node makes it."""
+def made(objects: Objects, name: str, node: str, cls: str, handle: str = "") -> str:
+    """A PersistentVolume as an agent of that node makes it; with a handle of its own, as
+    external-provisioner does and the controller labels it."""
     term = {"key": HOSTNAME, "operator": "In", "values": [node]}
     body = {
         "metadata": {
             "name": name,
             "labels": {NODE_LABEL: node},
-            "annotations": {PROVISIONED_BY: CSI_DRIVER, POOL: "fast/id"},
+            "annotations": {PROVISIONED_BY: CSI_DRIVER, **({} if handle else {POOL: "fast/id"})},
             "finalizers": [FINALIZER],
         },
         "spec": {
@@ -60,7 +61,7 @@ def made(objects: Objects, name: str, node: str, cls: str, **more: Any) -> str:
             "accessModes": ["ReadWriteOnce"],
             "storageClassName": cls,
             "persistentVolumeReclaimPolicy": "Delete",
-            "csi": {"driver": CSI_DRIVER, "volumeHandle": name, "fsType": "ext4", **more},
+            "csi": {"driver": CSI_DRIVER, "volumeHandle": handle or name, "fsType": "ext4"},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
         },
     }
@@ -177,7 +178,11 @@ def test_its_record_is_no_orphan_whatever_its_object_is_called(
     dynamic.pool()
     cls = dynamic.storage_class()
     dynamic.start()
-    local = dynamic.made(dynamic.claim(cls))
+    claim = dynamic.claim(cls)
+    local = dynamic.made(claim)
+    dynamic.until(
+        lambda: dynamic.read_claim(claim), lambda one: one and one["spec"].get("volumeName")
+    )
     handle, path = local["metadata"]["name"], dynamic.path_of(local)
     dynamic.stop()
     dynamic.plane.request(
@@ -191,7 +196,7 @@ def test_its_record_is_no_orphan_whatever_its_object_is_called(
 
     assert asked() == 1
     name = f"{dynamic.unique}-other"
-    made(dynamic.objects, name, dynamic.node, cls, volumeHandle=handle)
+    made(dynamic.objects, name, dynamic.node, cls, handle)
     assert asked() == 0
     found = seeing.why(str(path / "some" / "file"), *place)
     assert f"it is {name} of the pool" in found["verdict"]

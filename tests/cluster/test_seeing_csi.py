@@ -7,7 +7,6 @@ import json
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -98,6 +97,12 @@ def register(objects: Objects, node: str, *drivers: str) -> None:
     objects.plane.request("PATCH", f"{CSI_NODES}/{node}", patch, content_type=MERGE)
 
 
+def release(objects: Objects, volume: str) -> None:
+    """Let the object go without its agent."""
+    free = {"metadata": {"finalizers": None}}
+    objects.plane.request("PATCH", f"{VOLUMES}/{volume}", free, content_type=MERGE)
+
+
 @pytest.fixture
 def volume(objects: Objects, unique: str) -> Iterator[str]:
     """A bound volume on a node whose CSINode names another driver."""
@@ -108,8 +113,7 @@ def volume(objects: Objects, unique: str) -> Iterator[str]:
     register(objects, unique, OTHER)
     yield name
     with contextlib.suppress(RequestFailed):
-        gone = {"metadata": {"finalizers": None}}
-        objects.plane.request("PATCH", f"{VOLUMES}/{name}", gone, content_type=MERGE)
+        release(objects, name)
 
 
 def test_why_no_pod_can_use_it(
@@ -185,10 +189,10 @@ def test_its_record_is_no_orphan_whatever_its_object_is_called(
     )
     handle, path = local["metadata"]["name"], dynamic.path_of(local)
     dynamic.stop()
-    dynamic.plane.request(
-        "PATCH", f"{VOLUMES}/{handle}", {"metadata": {"finalizers": None}}, content_type=MERGE
-    )
+    # In this order: to what is being deleted no finalizer is added again.
     dynamic.plane.request("DELETE", f"{VOLUMES}/{handle}")
+    release(dynamic.objects, handle)
+    dynamic.until(lambda: dynamic.volume(handle), lambda one: one is None)
     place = ("--config", str(dynamic.config_directory), "--node", dynamic.node)
 
     def asked() -> int:
@@ -200,6 +204,4 @@ def test_its_record_is_no_orphan_whatever_its_object_is_called(
     assert asked() == 0
     found = seeing.why(str(path / "some" / "file"), *place)
     assert f"it is {name} of the pool" in found["verdict"]
-    dynamic.plane.request(
-        "PATCH", f"{VOLUMES}/{name}", {"metadata": {"finalizers": None}}, content_type=MERGE
-    )
+    release(dynamic.objects, name)

@@ -4,9 +4,14 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from localvolume.cli.judging import problems_of_pools
 from localvolume.cli.main import main
+from localvolume.config.loading import load
+from localvolume.config.provisioner import OURS
+from localvolume.kube.objects import Meta, StorageClass
 from tests.host.support_devices import filesystem, tmpfs
 
 ENFORCED = "sizes cannot be enforced: project quotas are off"
@@ -62,6 +67,22 @@ def test_a_pool_that_can_do_what_it_says(
     config = written(tmp_path, ext4, "  enforce: none")
     assert checked(config, capsys) == "good: 1 pool\n"
     assert planned(config, capsys) == {}
+
+
+@pytest.mark.needs("root", "loop", "ext4")
+@pytest.mark.parametrize("provisioner", sorted(OURS))
+def test_a_class_that_asks_for_more_than_the_pool_can_do(
+    tmp_path: Path, ext4: Path, provisioner: str
+) -> None:
+    """Whichever of our provisioners serves it: both make the same volumes."""
+    config = written(tmp_path, ext4, "  enforce: none", "  backend: directory")
+    pools = load(str(config)).pools
+    asking = StorageClass(
+        metadata=Meta(name="strict"), provisioner=provisioner, parameters={"enforce": "quota"}
+    )
+    assert ENFORCED in problems_of_pools(pools, [asking])["fast"]
+    others = msgspec.structs.replace(asking, provisioner="rancher.io/local-path")
+    assert problems_of_pools(pools, [others]) == {}
 
 
 def test_a_pool_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,13 @@ INSTALLED: list[Given] = [
     (CONTROLLER, "", "persistentvolumeclaims", (), (*READ, "patch")),
     (CONTROLLER, "", "persistentvolumes", (), (*READ, "patch", "delete")),
     (CONTROLLER, "storage.k8s.io", "csidrivers", (), ("create",)),
-    (CONTROLLER, "storage.k8s.io", "csidrivers", ("dynamic.localvolume.dev",), ("get",)),
+    (
+        CONTROLLER,
+        "storage.k8s.io",
+        "csidrivers",
+        ("dynamic.localvolume.dev", "csi.localvolume.dev"),
+        ("get",),
+    ),
     (CONTROLLER, "storage.k8s.io", "csistoragecapacities", (), ("list", "watch")),
     (CONTROLLER, "storage.k8s.io", "storageclasses", (), ("list", "watch")),
     (
@@ -90,6 +96,7 @@ MORE: list[tuple[str, Values, set[Given]]] = [
             (CONTROLLER, "", "persistentvolumes", (), (*READ, "create", "patch", "delete")),
         },
     ),
+    ("CSI", {"csi": {"enabled": True}}, set()),
     (
         "lost nodes",
         {"controller": {"storageClassNames": ["fast-disks"]}},

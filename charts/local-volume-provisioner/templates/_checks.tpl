@@ -21,6 +21,25 @@
 {{- fail (printf "%s needs privileged: true, as what the agent mounts must reach the host" $key) -}}
 {{- end -}}
 {{- end -}}
+{{- $csi := "csi.localvolume.dev" -}}
+{{- if .Values.csi.enabled -}}
+{{- if and (not .Values.privileged) (not .Values.securityContext) -}}
+{{- fail "csi.enabled needs privileged: true, as what the agent mounts must reach the host" -}}
+{{- end -}}
+{{- if not .Values.mountDevVolume -}}
+{{- fail "csi.enabled needs mountDevVolume: true, as devices of volumes are in the host's /dev" -}}
+{{- end -}}
+{{- with .Values.updateStrategy.rollingUpdate -}}
+{{- if not (has (toString (default 0 .maxSurge)) (list "0" "0%")) -}}
+{{- fail "csi.enabled allows no updateStrategy.rollingUpdate.maxSurge: the kubelet refuses a second agent that serves the same driver" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range .Values.dynamicStorageClasses -}}
+{{- if and (eq (default "" .provisioner) $csi) (not $.Values.csi.enabled) -}}
+{{- fail (printf "dynamicStorageClasses: %s has the provisioner %s, which needs csi.enabled: true" .name $csi) -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.replaces.elastic.driver (or .Values.flexvolume (not .Values.privileged)) -}}
 {{- fail "replaces.elastic needs privileged: true, and takes the place of flexvolume: give one of them" -}}
 {{- end -}}

@@ -5,7 +5,7 @@ What the policies know of the configuration, as YAML: they can look nothing up.
 terms of selectors, each with its class; `dynamic`: the classes of volumes made for claims, as one
 regular expression, "" for none; `places`: where those volumes lie, and `groups`: the same as
 regular expressions; `hostPaths`: where they may be of the kind hostPath; `provisioners`: by whom
-they may be said to be made.
+they may be said to be made; `drivers`: the CSI drivers of volumes that agents make.
 */}}
 {{- define "confinement.known" -}}
 {{- $flex := include "confinement.flexDrivers" . | fromYamlArray -}}
@@ -31,9 +31,11 @@ they may be said to be made.
 {{- range (include "provisioner.controllerValues" . | fromYaml).dynamicProvisioners -}}
 {{- if not (has . $flex) }}{{ $provisioners = append $provisioners . }}{{ end -}}
 {{- end -}}
+{{- $drivers := list -}}
+{{- if .Values.csi.enabled }}{{ $drivers = append $drivers "csi.localvolume.dev" }}{{ end -}}
 {{- $classes := list -}}
 {{- range .Values.dynamicStorageClasses -}}
-{{- if has (default "dynamic.localvolume.dev" .provisioner) $provisioners }}{{ $classes = append $classes .name }}{{ end -}}
+{{- if has (default "dynamic.localvolume.dev" .provisioner) (concat $provisioners $drivers) }}{{ $classes = append $classes .name }}{{ end -}}
 {{- end -}}
 {{- /* The agent's own links to the loop devices of images. */ -}}
 {{- $places := list "/run/localvolume/" -}}
@@ -66,7 +68,7 @@ they may be said to be made.
 {{- range concat $classes .Values.confinement.dynamicClasses | uniq }}{{ $patterns = append $patterns (include "confinement.pattern" .) }}{{ end -}}
 {{- $dynamic := "" -}}
 {{- if $patterns }}{{ $dynamic = printf "^(?:%s)$" (join "|" $patterns) }}{{ end -}}
-{{- toYaml (dict "prepared" $prepared "shared" $shared "dynamic" $dynamic "places" (concat $places $hostPaths | uniq) "groups" $groups "hostPaths" $hostPaths "provisioners" (uniq $provisioners)) -}}
+{{- toYaml (dict "prepared" $prepared "shared" $shared "dynamic" $dynamic "places" (concat $places $hostPaths | uniq) "groups" $groups "hostPaths" $hostPaths "provisioners" (uniq $provisioners) "drivers" $drivers) -}}
 {{- end -}}
 
 {{/* A class's name as a regular expression: `*` stands for any characters. */}}

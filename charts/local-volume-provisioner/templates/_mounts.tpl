@@ -40,6 +40,13 @@ mounted once; two directories at one place are refused.
 {{- $wanted = append $wanted (dict "name" "flexvolume-volumes" "host" $root "at" $root "propagation" "HostToContainer") -}}
 {{- end -}}
 {{- end -}}
+{{/*
+Mounts of pods and both sockets of CSI are in it. No directory in it has a mount of its own: that
+would reach the host, and stay there.
+*/}}
+{{- if .Values.csi.enabled -}}
+{{- $wanted = append $wanted (dict "name" "csi-kubelet" "host" .Values.kubeletDir "at" .Values.kubeletDir "propagation" "Bidirectional") -}}
+{{- end -}}
 {{- $wanted = concat $wanted (include "provisioner.replaced" . | fromYaml).mounts -}}
 {{/* Where pods have their mounts: what a pod has mounted still is not cleaned. */}}
 {{- $wanted = append $wanted (dict "name" "localvolume-kubelet" "host" .Values.kubeletDir "at" .Values.kubeletDir "propagation" "HostToContainer" "readOnly" true) -}}

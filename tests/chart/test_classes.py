@@ -68,3 +68,24 @@ def test_annotations_of_classes() -> None:
     assert one(render({"dynamicStorageClasses": [given]}), "StorageClass")["metadata"][
         "annotations"
     ] == {"storageclass.kubernetes.io/is-default-class": "true", "defaultVolumeType": "local"}
+
+
+def test_classes_of_the_csi_driver_are_told_to_the_policy() -> None:
+    """And the driver, which without the value no agent may name."""
+    classes = [{"name": "x", "provisioner": "csi.localvolume.dev"}, {"name": "y"}]
+    objects = render({"csi": {"enabled": True}, "dynamicStorageClasses": classes})
+    assert one(objects, "StorageClass", "x")["provisioner"] == "csi.localvolume.dev"
+    assert known(objects) == {
+        "dynamic": '"^(?:x|y)$"',
+        "provisioners": '["dynamic.localvolume.dev"]',
+        "drivers": '["csi.localvolume.dev"]',
+    }
+    assert known(render())["drivers"] == "[]"
+
+
+def known(objects: list[Object]) -> dict[str, str]:
+    """What the agents' policy of volumes knows of volumes made for claims."""
+    policy = one(objects, "ValidatingAdmissionPolicy", f"{NAME}-volumes")
+    names = ("dynamic", "provisioners", "drivers")
+    variables = policy["spec"]["variables"]
+    return {each["name"]: each["expression"] for each in variables if each["name"] in names}

@@ -154,6 +154,20 @@ def test_flexvolume_elsewhere() -> None:
     assert yaml.safe_load(data["flexvolume"]) == values["flexvolume"]
 
 
+@pytest.mark.parametrize("given", [{}, {"flexvolume": {"driver": "bindmount"}}])
+def test_what_is_mounted_for_csi_reaches_the_host(given: Object) -> None:
+    """One mount of the kubelet's directory, in which pods' mounts and both sockets are. Another one
+    inside of it would reach the host as well, and stay there."""
+    objects = render({"csi": {"enabled": True}, "kubeletDir": "/data/kubelet", **given})
+    found = {at: one for at, one in host_mounts(objects).items() if "kubelet" in one[0]}
+    found.pop("/usr/libexec/kubernetes/kubelet-plugins/volume/exec", None)
+    assert found == {"/data/kubelet": ("/data/kubelet", "", "Bidirectional")}
+    (mount,) = [
+        one for one in agent_of(objects)["volumeMounts"] if one["mountPath"] == "/data/kubelet"
+    ]
+    assert "readOnly" not in mount
+
+
 def test_client_of_the_image_is_installed(full: list[Object]) -> None:
     data = one(full, "ConfigMap", f"{NAME}-config")["data"]
     assert yaml.safe_load(data["flexvolume"]) == {

@@ -80,6 +80,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"controller": {"replica": 1}}, "replica"),
     ({"logFormat": "xml"}, "/logFormat"),
     ({"claimsInMetrics": "yes"}, "/claimsInMetrics"),
+    ({"csi": {"enabled": "yes"}}, "/csi/enabled"),
+    ({"csi": {"enable": True}}, "enable"),
     ({"metrics": {"secured": True}}, "secured"),
     ({"metrics": {"secure": True}}, "metrics.secure needs metrics.secretName"),
     ({"metrics": {"secretName": "ours"}}, "metrics.secretName and serviceMonitor.tlsConfig need"),
@@ -128,6 +130,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"privileged": False, "flexvolume": {"driver": "bindmount"}}, "flexvolume needs privileged"),
     ({"privileged": False, "disks": {"approved": []}}, "disks needs privileged"),
     ({"mountDevVolume": False, "disks": {"approved": []}}, "disks needs mountDevVolume"),
+    ({"privileged": False, "csi": {"enabled": True}}, "csi.enabled needs privileged"),
+    ({"mountDevVolume": False, "csi": {"enabled": True}}, "csi.enabled needs mountDevVolume"),
+    (
+        {"csi": {"enabled": True}, "updateStrategy": {"rollingUpdate": {"maxSurge": "10%"}}},
+        "csi.enabled allows no updateStrategy.rollingUpdate.maxSurge",
+    ),
+    (
+        {"dynamicStorageClasses": [{"name": "x", "provisioner": "csi.localvolume.dev"}]},
+        "x has the provisioner csi.localvolume.dev, which needs csi.enabled",
+    ),
     (
         {"removeNodeNotReadyTaint": True, "provisionerNotReadyNodeTaintKey": ""},
         "removeNodeNotReadyTaint needs provisionerNotReadyNodeTaintKey",

@@ -25,6 +25,7 @@ def terms(*hostnames: str) -> Object:
 ADOPT = "may adopt only a volume whose node affinity is to"
 OFFER = "may offer only volumes with the label"
 RELABEL = "may not give a volume the label"
+CSI = "csi.localvolume.dev"
 
 
 def by(key: str, value: str, operator: str = "In") -> Object:
@@ -58,6 +59,11 @@ def on_volumes(a: Belongings, b: Belongings) -> Iterator[Attempt]:
         (
             "of B, elsewhere than on disks",
             volume(new, own, **spec(own, local=None, nfs={"server": "x", "path": "/"})),
+            "an agent offers directories and devices of its node",
+        ),
+        (
+            "of B, of a CSI driver that is not served",
+            volume(new, own, **spec(own, local=None, csi={"driver": CSI, "volumeHandle": new})),
             "an agent offers directories and devices of its node",
         ),
     ]

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from docsite.markdown import Missing, code, page, table
 from localvolume.config.flags.agent import LOCAL_PATH_PROVISIONER
 from localvolume.config.foreign import kutti, openebs
-from localvolume.config.pools import DYNAMIC_PROVISIONER, Flavor
+from localvolume.config.pools import Flavor
+from localvolume.config.provisioner import CSI_DRIVER, DYNAMIC_PROVISIONER
 from localvolume.dynamic.classes.parameters import READERS
 from localvolume.flexvolume.plan import provision as flexvolume
 from localvolume.volumes.marks import FLEX_DRIVER
@@ -139,7 +140,7 @@ A **template** may hold `{{ .PVName }}`, `{{ .PVC.Name }}`, `{{ .PVC.Namespace }
 `.PVC.Annotations`. What a claim lacks is an error.
 """
 _TITLES: Mapping[Flavor, tuple[str, str]] = {
-    "native": (f"Provisioner `{DYNAMIC_PROVISIONER}`", ""),
+    "native": (f"Provisioners `{DYNAMIC_PROVISIONER}` and `{CSI_DRIVER}`", ""),
     "local-path": (
         f"Provisioner `{LOCAL_PATH_PROVISIONER}`",
         (

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from localvolume.config.provisioner import OURS
 from localvolume_lab.controlplane import ControlPlane
 from localvolume_lab.controlplane.node import KubeletNode, NodeFailed
 from tests.node.support_pods import BUSYBOX, pod_spec
@@ -197,6 +198,6 @@ def readiness(installed: Installed, pod: Object) -> str:
 
 def _remove(made: Installed) -> None:
     made.kubectl("delete", "-f", str(MANIFESTS), "--ignore-not-found", "--timeout=120s")
-    made.kubectl("delete", "csidriver", "dynamic.localvolume.dev", "--ignore-not-found")
+    made.kubectl("delete", "csidriver", *OURS, "--ignore-not-found")
     for volume in [*made.volumes(STATIC), *made.volumes(DYNAMIC)]:
         made.plane.request("DELETE", f"/api/v1/persistentvolumes/{volume['metadata']['name']}")

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from localvolume.volumes.marks import DYNAMIC_PROVISIONER, NODE_LABEL
+from localvolume.config.provisioner import OURS
+from localvolume.volumes.marks import NODE_LABEL
 from localvolume_lab.controlplane import KubectlFailed
 from localvolume_lab.controlplane.node import KubeletNode
 from tests.pages import MIGRATE, REPOSITORY, blocks_of
@@ -36,7 +37,7 @@ def clear_release(node: KubeletNode) -> None:
     kinds = "clusterroles,clusterrolebindings,storageclasses,validatingadmissionpolicies"
     kinds += ",validatingadmissionpolicybindings,priorityclasses"
     kubectl("delete", kinds, "-l", f"app.kubernetes.io/part-of={RELEASE}", "--ignore-not-found")
-    kubectl("delete", "csidriver", DYNAMIC_PROVISIONER, "--ignore-not-found")
+    kubectl("delete", "csidriver", *OURS, "--ignore-not-found")
     # No agent is left that would let them go.
     for volume in kubectl("get", "pv", "-l", NODE_LABEL, "-o", "name").split():
         kubectl("patch", volume, "--type=merge", "-p", '{"metadata": {"finalizers": null}}')

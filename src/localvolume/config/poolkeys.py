@@ -12,7 +12,7 @@ from localvolume.config.directories import directory
 from localvolume.config.lvmkeys import LVM_KEYS, lvm_config
 from localvolume.config.model import ClassConfig
 from localvolume.config.pools import PoolConfig, overlaps
-from localvolume.config.provisioner import DYNAMIC_PROVISIONER
+from localvolume.config.provisioner import CSI_DRIVER, DYNAMIC_PROVISIONER
 from localvolume.config.syntax import document, names
 from localvolume.config.syntax.keytable import Key, Read, read_keys
 from localvolume.config.syntax.readers import (
@@ -33,6 +33,7 @@ _DECIMAL: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?")
 _BYTES: Final = whole_bytes("10Gi")
 _MOST_PROMISED: Final = 100.0
 _MOST_FILES: Final = 10_000_000
+_PROVISIONERS: Final = f"{DYNAMIC_PROVISIONER} and {CSI_DRIVER}"
 
 
 def _class_name(node: Node, place: Place) -> str | None:
@@ -49,7 +50,7 @@ def _classes(node: Node, place: Place) -> tuple[str, ...] | None:
     if len(place.problems) > before or found is None:
         return None
     if not found:
-        place.problem(f"names no class: leave it out for every class of {DYNAMIC_PROVISIONER}")
+        place.problem(f"names no class: leave it out for every class of {_PROVISIONERS}")
         return None
     for name in sorted({name for name in found if found.count(name) > 1}):
         place.problem(f"names {name} twice")
@@ -72,7 +73,7 @@ KEYS: Final = (
     Key("mountDir", "mount_dir", directory, "absolute path", "hostDir",
         "where the agent sees hostDir"),
     Key("classes", "classes", _classes, "list of StorageClass names",
-        f"every class of provisioner {DYNAMIC_PROVISIONER}", "whose volumes are made here"),
+        f"every class of {_PROVISIONERS}", "whose volumes are made here"),
     Key("backend", "backend", one_of("directory", "btrfs", "image", "lvm"),
         "directory, btrfs, image or lvm", "directory",
         "what a volume is: a directory, a btrfs subvolume, a file with a filesystem of its own, or "

@@ -201,6 +201,13 @@ EVENTS: dict[str, Reason] = {
         "The taint stays: the API server refused, or the node has another one of that key.",
         "See to the agent's right to patch Nodes, or remove the taint by hand.",
     ),
+    "CSIRegistrationFailed": Reason(
+        "Warning",
+        "Node",
+        "The kubelet does not take the agent for the CSI driver: pods with its volumes wait. The "
+        "message has the kubelet's words.",
+        "[Look at what it says](../csi.md#when-something-is-wrong); the agent tries again.",
+    ),
     # Lost nodes
     "ReferencedNodeDeleted": Reason(
         "Warning",

@@ -28,7 +28,6 @@ TABLES: Mapping[type[Metrics], str] = {
     CollectorMetrics: "Agent: what FlexVolume removes",
     HealthMetrics: "Agent: health",
     DisksMetrics: "Agent: raw disks",
-    CsiMetrics: "Agent: CSI",
     ControllerMetrics: "Controller",
 }
 """The title of each table's section."""

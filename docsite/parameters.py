@@ -140,7 +140,10 @@ A **template** may hold `{{ .PVName }}`, `{{ .PVC.Name }}`, `{{ .PVC.Namespace }
 `.PVC.Annotations`. What a claim lacks is an error.
 """
 _TITLES: Mapping[Flavor, tuple[str, str]] = {
-    "native": (f"Provisioners `{DYNAMIC_PROVISIONER}` and `{CSI_DRIVER}`", ""),
+    "native": (
+        f"Provisioner `{DYNAMIC_PROVISIONER}`",
+        f"Also `{CSI_DRIVER}`, [whose volumes the agent mounts](../csi.md).",
+    ),
     "local-path": (
         f"Provisioner `{LOCAL_PATH_PROVISIONER}`",
         (

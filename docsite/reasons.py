@@ -28,13 +28,18 @@ NOT_REASONS = frozenset(
     {
         "BadCall",
         "BoolValue",
+        "CSIDriver",
+        "CSIPlugin",
+        "CSIStorageCapacity",
         "ConfigMap",
         "DaemonSet",
         "DeviceGone",
         "FileSystemResizePending",
+        "IOErrors",
         "MemoryPressure",
         "NodeReady",
         "NotFound",
+        "PVName",
         "PersistentVolume",
         "PersistentVolumeClaim",
         "PoolDegraded",
@@ -50,7 +55,7 @@ NOT_REASONS = frozenset(
 )
 """Written like a reason, and none: kinds, access modes, what is found inside messages."""
 
-_COMPOUND = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+")
+_COMPOUND = re.compile(r"(?:[A-Z]{2,}(?=[A-Z][a-z])|[A-Z][a-z]+)(?:[A-Z][a-z]+)+")
 _TYPES = ("Normal", "Warning")
 
 

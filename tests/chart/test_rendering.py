@@ -242,10 +242,10 @@ def test_metrics_name_claims_only_where_that_is_asked_for(full: list[Object]) ->
 
 def test_csi_is_served_only_where_that_is_asked_for(full: list[Object]) -> None:
     for objects in (render(), full):
-        assert "--csi" not in agent_of(objects)["args"]
+        assert not understood(agent_of(objects)["args"]).csi
     surge = {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     agent = agent_of(render({"csi": {"enabled": True}, "updateStrategy": surge}))
-    assert "--csi" in agent["args"]
+    assert understood(agent["args"]).csi
     assert {"name": "KUBELET_DIR", "value": "/var/lib/kubelet"} in agent["env"]
     assert agent["securityContext"]["privileged"] is True
 

@@ -32,7 +32,7 @@ _FS_TYPES: Final = ("fsType", "csi.storage.k8s.io/fstype")
 
 _LONGEST_HANDLE: Final = 80
 _MADE_HANDLE: Final = re.compile(r"csi-[0-9a-f]{40}")
-_LVM_RESERVES: Final = ("snapshot", "pvmove")
+_LVM_RESERVES: Final = re.compile("snapshot|pvmove")
 
 _AFTER: Final = "after:"
 
@@ -47,7 +47,7 @@ def handle_of(name: str) -> str:
     fits = (
         fault_of_volume_name(name) is None
         and len(name) + name.count("-") <= _LONGEST_HANDLE
-        and not name.startswith(_LVM_RESERVES)
+        and not _LVM_RESERVES.match(name)
         and not _MADE_HANDLE.fullmatch(name)
     )
     return name if fits else f"csi-{hashlib.sha256(name.encode()).hexdigest()[:40]}"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from localvolume.backends.model import Record
 from localvolume.config.provisioner import CSI_DRIVER
@@ -27,6 +28,7 @@ from localvolume.dynamic.model import (
     CreateCall,
     GrowCall,
     GrowCalled,
+    Hold,
     Keep,
     Make,
     MakeCalled,
@@ -34,9 +36,12 @@ from localvolume.dynamic.model import (
     Purge,
     RemoveCall,
     RemoveCalled,
+    Retire,
 )
 from localvolume.dynamic.plan.called import room_of
+from localvolume.dynamic.plan.orphans import orphans_of
 from localvolume.dynamic.plan.world import World
+from localvolume.kube.objects import CSISource, PersistentVolume
 from localvolume.volumes.capacity import GIB, MIB
 from tests.decisions.support_dynamic import (
     Thing,
@@ -343,3 +348,33 @@ def test_room_is_that_of_the_pools_that_fit() -> None:
 def test_pools_on_one_filesystem_share_their_room() -> None:
     shared = pool(filesystem="8:1"), pool(name="two", filesystem="8:1")
     assert room(*shared).available_bytes == 100 * GIB
+
+
+# --- its object --------------------------------------------------------------------------------
+
+
+def csi_volume(handle: str, **changes: Any) -> PersistentVolume:
+    made = volume(provisioner=CSI_DRIVER, **changes)
+    source = CSISource(driver=CSI_DRIVER, volume_handle=handle)
+    return structs.replace(made, spec=structs.replace(made.spec, local=None, csi=source))
+
+
+def test_an_object_whose_handle_is_not_its_name_is_left_alone() -> None:
+    """Its deletion would remove the volume of its name, and its pods use another's."""
+    there = pool(claimed(), replace(claimed(), name="pvc-2", directory="pvc-2"))
+    gone = csi_volume("pvc-2", deleted=True, phase="Released")
+    held = a(Hold, action(gone, there, **SERVED))
+    assert "'pvc-2' is not its name" in held.reason
+    a(Retire, action(csi_volume(NAME, deleted=True, phase="Released"), there, **SERVED))
+
+
+def test_a_stock_provisioners_volume_is_known_by_its_handle() -> None:
+    named = replace(called(), name="csi-1", directory="csi-1")
+    stock = csi_volume("csi-1", pool=None, phase="Released", finalizers=())
+    assert "external-provisioner" in a(Keep, action(stock, pool(named), **SERVED)).reason
+
+
+def test_a_snapshot_is_no_orphan() -> None:
+    cut = called(snapshot_of="pvc-9")
+    assert not orphans_of([pool(cut)], {}, [])
+    assert [one.name for one in orphans_of([pool(called())], {}, [])] == [NAME]

@@ -42,7 +42,7 @@ from localvolume.reconcile.loop import CannotLook, Loop
 from localvolume.volumes import marks
 from localvolume.volumes.hostdirs import misplaced
 from localvolume.volumes.manifest import PublishingOptions, node_facts
-from localvolume.volumes.objects import is_dynamic
+from localvolume.volumes.objects import is_dynamic, record_name_of
 from localvolume.volumes.periods import Clock, Moment, Witness
 
 log = logging.getLogger(__name__)
@@ -358,7 +358,8 @@ class DynamicRole:
         self._problems = problems
         self._alerts.tell(pools)
         self._tell_of_usage(pools, facts)
-        orphans = orphans_of(pools, facts.volumes, facts.claims.values())
+        by_record = {record_name_of(one): one for one in facts.volumes.values()}
+        orphans = orphans_of(pools, by_record, facts.claims.values())
         self.metrics.tell(pools, orphans, made.actions, unable)
 
     def _tell_of_usage(self, pools: list[Pool], facts: Facts) -> None:

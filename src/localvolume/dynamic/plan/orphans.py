@@ -31,10 +31,11 @@ def orphans_of(
     claims: Iterable[PersistentVolumeClaim],
 ) -> list[Orphan]:
     """Lists the orphans of all pools that could be read. `volumes` are all PersistentVolumes, by
-    name, and `claims` all claims.
+    the name of their record, and `claims` all claims.
 
     What is being made, published or purged is not an orphan: that ends by itself. Nor is what an
-    older provisioner's PersistentVolume names, although it has no record.
+    older provisioner's PersistentVolume names, although it has no record. Nor is a snapshot, which
+    no PersistentVolume ever names.
     """
     found = []
     served = {claim.metadata.uid for claim in claims if not claim.spec.volume_name}
@@ -54,7 +55,8 @@ def orphans_of(
             if volume not in volumes
         ]
         for record in pool.report.records.values():
-            if record.state != "offered" or _is_named(pool, record, volumes.get(record.name)):
+            named = _is_named(pool, record, volumes.get(record.name))
+            if record.state != "offered" or record.snapshot_of or named:
                 continue
             # Without a UID it may be about to be published for its claim. If that is gone, nothing
             # is on its way, and what may hold data is not taken away.

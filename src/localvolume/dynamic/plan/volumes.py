@@ -35,6 +35,7 @@ from localvolume.volumes.objects import (
     is_finalized,
     is_held_by_claim,
     phase_of,
+    record_name_of,
 )
 
 # Which claims had a volume, as its pool remembers: against an API server that was set back. Pure.
@@ -112,10 +113,18 @@ def not_ours(world: World, volume: Volume) -> Action | None:
 
 def called(world: World, volume: Volume) -> Action | None:
     if pool_of(volume) is None and any(
-        record.request for _, record in world.records_of(volume.metadata.name)
+        record.request for _, record in world.records_of(record_name_of(volume))
     ):
         return _keep(volume, "external-provisioner made it by a CSI call, and removes it so")
     return None
+
+
+def other_handle(_world: World, volume: Volume) -> Action | None:
+    """We give every volume its own name as its handle: with another it would name another's."""
+    name = volume.metadata.name
+    if volume.spec.csi is None or record_name_of(volume) == name:
+        return None
+    return _hold(volume, f"its handle {volume.spec.csi.volume_handle!r} is not its name")
 
 
 def other_pool(world: World, volume: Volume) -> Action | None:
@@ -336,6 +345,7 @@ def as_it_should_be(_world: World, volume: Volume) -> Action:
 _RULES: tuple[Callable[[World, Volume], Action | None], ...] = (
     not_ours,
     called,
+    other_handle,
     other_pool,
     other_volume,
     to_be_remembered,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-_BUILT = frozenset({"controlplane", "kubectl", "kubelet"})
+_BUILT = frozenset({"controlplane", "kubectl", "kubelet", "csi-sanity", "csi-sidecars"})
 
 
 def needs_of(item: pytest.Item) -> list[str]:
@@ -193,6 +193,27 @@ def _controlplane() -> str | None:
 
 
 @functools.cache
+def _csi_tools(*names: str) -> str | None:
+    """Builds those that are not there yet, and says so."""
+    from localvolume_lab.controlplane import ComponentsMissing
+    from tests.suite import csitools
+
+    try:
+        for name in names:
+            csitools.provide(name)
+    except ComponentsMissing as problem:
+        return _go() or f"no {name}: {problem}"
+    return None
+
+
+@functools.cache
+def _csi_sidecars() -> str | None:
+    from tests.suite.csitools import SIDECARS
+
+    return _csi_tools(*SIDECARS)
+
+
+@functools.cache
 def _kubelet() -> str | None:
     """A node of the real control plane that runs pods."""
     from localvolume_lab.controlplane.node import missing as missing_for_node
@@ -281,6 +302,8 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "btrfs": functools.partial(_filesystem, "btrfs"),
     "cni": _cni,
     "controlplane": _controlplane,
+    "csi-sanity": functools.partial(_csi_tools, "csi-sanity"),
+    "csi-sidecars": _csi_sidecars,
     "ext4": functools.partial(_filesystem, "ext4"),
     "flexclient": lambda: None,
     "fuse": _fuse,

@@ -13,6 +13,7 @@ from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import render
 from tests.cluster.support_agent import Lab, lab_for
 from tests.cluster.support_controller import Ground
+from tests.cluster.support_csi import CsiLab, csi_lab_for
 from tests.cluster.support_dynamic import DynamicLab, dynamic_lab_for
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_pods import Kubelet
@@ -42,6 +43,13 @@ def lab(objects: Objects, unique: str, tmp_path: Path) -> Iterator[Lab]:
 def dynamic(objects: Objects, unique: str, tmp_path: Path) -> Iterator[DynamicLab]:
     """The same for volumes that are made for claims: the test adds pools, classes and claims."""
     with dynamic_lab_for(objects, unique, tmp_path) as lab:
+        yield lab
+
+
+@pytest.fixture
+def csi(objects: Objects, unique: str, tmp_path: Path) -> Iterator[CsiLab]:
+    """The same with the kubelet's directory, for an agent that is the CSI driver too."""
+    with csi_lab_for(objects, unique, tmp_path) as lab:
         yield lab
 
 

@@ -180,6 +180,17 @@ def test_an_old_go_is_named_with_the_remedy(machine: Path, monkeypatch: pytest.M
         build.find_go(places=())
 
 
+def test_what_needs_a_newer_go_says_so_itself(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GO_VERSION", "go1.24.1")
+    with pytest.raises(ComponentsMissing) as raised:
+        build.find_go(places=(), need=(1, 26), purpose="csi-sanity")
+    assert "Go 1.26 or newer is needed to build csi-sanity" in str(raised.value)
+    # It has nothing of that kind.
+    assert "KUBEBUILDER_ASSETS" not in str(raised.value)
+
+
 def test_a_newer_go_beside_an_old_one_is_taken(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

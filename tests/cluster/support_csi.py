@@ -1,0 +1,178 @@
+"""A node whose agent serves CSI: pools, the kubelet's directory, the sockets, and csi-sanity."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from localvolume.host.block.blockdev import InUse
+from localvolume.host.loop.attach import Loop, StillInUse, attached, detach
+from localvolume.host.mount.mounts import read_mount_table
+from tests.cluster.support_dynamic import DynamicLab, MadePool
+from tests.cluster.support_objects import Objects
+from tests.cluster.support_program import Program
+from tests.host.support_mounts import MNT_DETACH, umount
+from tests.suite import csitools
+from tests.suite.names import CSI
+from tests.suite.until import until
+
+LINKS = Path("/run/localvolume")
+
+_SANITY_SECONDS = 600
+
+
+class CsiLab(DynamicLab):
+    """A lab whose agent is also the driver: `pool`, then `serve`."""
+
+    def __init__(self, objects: Objects, unique: str, directory: Path) -> None:
+        super().__init__(objects, unique, directory)
+        # Not below pytest's directories, whose paths are too long for a socket's.
+        self.kubelet = Path(tempfile.mkdtemp(prefix="lv-csi-"))
+        for name in ("plugins", "plugins_registry", "pods"):
+            (self.kubelet / name).mkdir()
+        self.socket = self.kubelet / "plugins" / CSI / "csi.sock"
+        self.registration = self.kubelet / "plugins_registry" / f"{CSI}-reg.sock"
+        self.made_pools: list[MadePool] = []
+
+    def csi_pool(self, name: str = "fast", **keys: object) -> MadePool:
+        """A pool as of `pool`, of which nothing is left in the end."""
+        made = self.pool(name, **keys)  # type: ignore[arg-type]
+        self.made_pools.append(made)
+        return made
+
+    def serve(self, *arguments: str) -> Program:
+        """Start the agent, and wait until both of its sockets are there."""
+        program = self.start_process(
+            "--csi", *arguments, variables={"KUBELET_DIR": str(self.kubelet)}
+        )
+        self.until(lambda: self.socket.exists() and self.registration.exists(), bool)
+        return program
+
+    def __exit__(self, *words: object) -> None:
+        try:
+            self.stop()
+            for point in reversed(mounted_below(self.kubelet)):
+                umount(point, MNT_DETACH)
+            for pool in self.made_pools:
+                _release(pool)
+        finally:
+            super().__exit__(*words)
+            shutil.rmtree(self.kubelet)
+
+
+@contextlib.contextmanager
+def csi_lab_for(objects: Objects, unique: str, directory: Path) -> Iterator[CsiLab]:
+    """A lab with its node; everything of it goes in the end."""
+    with CsiLab(objects, unique, directory) as lab:
+        lab.make_node()
+        yield lab
+
+
+def mounted_below(place: Path) -> list[str]:
+    """The mount points at or below a directory, those that lie upon others last."""
+    top = os.path.realpath(place)
+    points = [mount.mount_point for mount in read_mount_table()]
+    return [point for point in points if point == top or point.startswith(f"{top}/")]
+
+
+def _release(pool: MadePool) -> None:
+    """Have the pool's disk free to be unmounted, and /run as before."""
+
+    # udev opens a device that was written to for a moment, and that may be long on a busy machine.
+    def left() -> list[Loop]:
+        for loop in (loops := _loops(pool)):
+            with contextlib.suppress(StillInUse, InUse):
+                detach(loop)
+        return loops
+
+    until(left, lambda loops: not loops)
+    marker = pool.directory / ".localvolume" / "pool.json"
+    if marker.exists():
+        shutil.rmtree(LINKS / json.loads(marker.read_text())["id"], ignore_errors=True)
+    # Others of this machine may have links there.
+    with contextlib.suppress(OSError):
+        LINKS.rmdir()
+
+
+def _loops(pool: MadePool) -> list[Loop]:
+    """The loop devices that stand on files of the pool, also where those are deleted."""
+    return [loop for loop in attached() if _backing(loop).startswith(f"{pool.directory}/")]
+
+
+def _backing(loop: Loop) -> str:
+    """The file that it stands on, "" once it is detached, which an agent may do meanwhile."""
+    with contextlib.suppress(OSError):
+        return Path(f"/sys/block/{os.path.basename(loop.node)}/loop/backing_file").read_text()
+    return ""
+
+
+@dataclass(frozen=True)
+class Sanity:
+    """What csi-sanity found: the cases by name, and why those were skipped or failed."""
+
+    passed: frozenset[str]
+    skipped: Mapping[str, str]
+    failed: Mapping[str, str]
+
+
+def sanity(lab: CsiLab, parameters: Mapping[str, str], *, size: int, grown: int) -> Sanity:
+    """All cases of csi-sanity against the agent's socket, with volumes of that size."""
+    given = lab.directory / "parameters.yaml"
+    given.write_text(json.dumps(dict(parameters)))
+    report = lab.directory / "sanity.xml"
+    where = lab.kubelet / "sanity"
+    where.mkdir()
+    done = subprocess.run(
+        [
+            str(csitools.provide("csi-sanity")),
+            f"--csi.endpoint={lab.socket}",
+            f"--csi.mountdir={where / 'mount'}",
+            f"--csi.stagingdir={where / 'staging'}",
+            f"--csi.testvolumeparameters={given}",
+            f"--csi.testvolumesize={size}",
+            f"--csi.testvolumeexpandsize={grown}",
+            f"--ginkgo.junit-report={report}",
+            "--ginkgo.no-color",
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_SANITY_SECONDS,
+        check=False,
+    )
+    assert report.exists(), f"csi-sanity made no report: {done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return read_report(report)
+
+
+def read_report(path: Path) -> Sanity:
+    """The cases of a JUnit report of csi-sanity; those that its authors do not run are left out."""
+    passed: set[str] = set()
+    skipped: dict[str, str] = {}
+    failed: dict[str, str] = {}
+    for case in ET.parse(path).getroot().iter("testcase"):
+        name = case.get("name", "").removeprefix("[It] ")
+        status = case.get("status", "")
+        if status == "passed":
+            passed.add(name)
+        elif status == "skipped":
+            told = case.find("skipped")
+            skipped[name] = "" if told is None else told.get("message", "")
+        elif status != "pending":
+            failed[name] = _why(case)
+    return Sanity(frozenset(passed), skipped, failed)
+
+
+def _why(case: ET.Element) -> str:
+    return "\n".join(
+        f"{told.get('message', '')} {told.text or ''}".strip()
+        for told in case
+        if told.tag not in ("system-out", "system-err")
+    )

@@ -1,0 +1,114 @@
+"""csi-sanity and the stock sidecars, each at one release, built once outside the tree.
+
+`python -m tests.suite.csitools NAME ...` builds them where they are not there, and prints where
+they are.
+"""
+
+import argparse
+import fcntl
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from localvolume_lab.controlplane.assets import ComponentsMissing, cache_home
+from localvolume_lab.controlplane.build import find_go, to_stderr
+
+_FETCH_SECONDS: Final = 600
+_BUILD_SECONDS: Final = 1800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A command of a Go module, the release that is built, and the oldest Go that builds it."""
+
+    module: str
+    version: str
+    go: tuple[int, int]
+
+
+TOOLS: Final = {
+    "csi-sanity": Tool(
+        module="github.com/kubernetes-csi/csi-test/v5", version="v5.6.0", go=(1, 25)
+    ),
+    "csi-provisioner": Tool(
+        module="github.com/kubernetes-csi/external-provisioner/v6", version="v6.4.0", go=(1, 26)
+    ),
+    "csi-resizer": Tool(
+        module="github.com/kubernetes-csi/external-resizer/v2", version="v2.3.0", go=(1, 26)
+    ),
+}
+SIDECARS: Final = ("csi-provisioner", "csi-resizer")
+
+
+def provide(name: str) -> Path:
+    """The executable, built where it is not there yet.
+
+    With empty Go caches csi-sanity takes half a minute on two cores, and each sidecar minutes.
+    Raises ComponentsMissing without Go, or where it cannot be built.
+    """
+    tool = TOOLS[name]
+    place = cache_home().parent / f"{name}-{tool.version}" / name
+    if place.exists():
+        return place
+    go = find_go(need=tool.go, purpose=name)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with open(place.parent / "lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():
+            to_stderr(f"Building {name} {tool.version} with {go} (minutes the first time)")
+            _build(go, tool, place)
+    return place
+
+
+def _build(go: Path, tool: Tool, place: Path) -> None:
+    # In the module's own directory: it is built of what its go.mod and go.sum say, and `go install`
+    # takes no module that replaces others.
+    wanted = f"{tool.module}@{tool.version}"
+    said = _go(go, ["mod", "download", "-json", wanted], "/", _FETCH_SECONDS)
+    source: dict[str, Any] = json.loads(said)
+    with tempfile.TemporaryDirectory(dir=place.parent) as made:
+        built = Path(made, place.name)
+        command = ["build", "-mod=readonly", "-trimpath", "-ldflags", "-s -w", "-o", str(built)]
+        _go(go, [*command, f"./cmd/{place.name}"], source["Dir"], _BUILD_SECONDS)
+        built.rename(place)
+
+
+def _go(go: Path, words: list[str], directory: str, seconds: float) -> str:
+    environment = {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+        "GOFLAGS": "-buildvcs=false",
+    }
+    try:
+        done = subprocess.run(
+            [str(go), *words],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ComponentsMissing(f"`go {' '.join(words)}` took over {seconds:g} s") from None
+    if done.returncode != 0:
+        raise ComponentsMissing(f"`go {' '.join(words)}` failed: {done.stderr[-1000:].strip()}")
+    return done.stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="+", choices=sorted(TOOLS))
+    for name in parser.parse_args().names:
+        print(provide(name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""CSI volumes on the real node: a pool, the agent as the driver of kubelet, the controller."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from localvolume_lab.controlplane import RequestFailed
+from localvolume_lab.controlplane.node import KubeletNode
+from tests.cluster.support_objects import Objects
+from tests.cluster.support_program import Program
+from tests.node.support_dynamic import Ground, Tenant
+from tests.node.support_pods import pod_spec, pod_until
+from tests.suite.api import CLAIMS, DRIVERS, MERGE, PODS
+from tests.suite.names import CSI
+from tests.suite.units import MIB
+from tests.suite.until import until
+
+Object = dict[str, Any]
+
+CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
+
+
+class CsiGround(Ground):
+    """The agent with `--csi` and the controller; the agent can be killed and started anew."""
+
+    agent: Program
+
+    def start(self) -> None:
+        config = self.directory / "config"
+        config.mkdir()
+        pools = {"images": {"hostDir": str(self.images), "backend": "image"}}
+        (config / "pools").write_text(json.dumps(pools))
+        controller = ["controller", "--lease-name", f"{self.unique}-lease", "--listen-address", ""]
+        self.programs.append(self._program("controller", self._ours(*controller)))
+        self.start_agent()
+
+    def start_agent(self) -> None:
+        """Start it, or start it anew after it was killed."""
+        argv = self._ours("agent", "--csi", "--config", str(self.directory / "config"))
+        argv = self.node.enter([*argv, "--listen-address", ":18080"])
+        self.agent = self._program("agent", argv)
+        self.programs.append(self.agent)
+
+    def kill_agent(self) -> None:
+        """As the kernel does that runs out of memory."""
+        self.agent.kill()
+        self.programs.remove(self.agent)
+
+    def _ours(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "localvolume", *words]
+
+    def _program(self, name: str, argv: list[str]) -> Program:
+        environment = {
+            "KUBECONFIG": str(self.plane.kubeconfig),
+            "KUBELET_DIR": str(self.node.kubelet_root),
+            "MY_NODE_NAME": self.node.name,
+            "MY_NAMESPACE": "default",
+        }
+        return Program(argv, environment, self.directory / f"{name}.log")
+
+    def drivers(self) -> list[Object]:
+        """The drivers that the kubelet has told the cluster of."""
+        try:
+            found = self.plane.request("GET", f"{CSI_NODES}/{self.node.name}")
+        except RequestFailed as error:
+            if error.status == 404:
+                return []
+            raise
+        drivers: list[Object] = found["spec"]["drivers"] or []
+        return drivers
+
+    def driver_mounts(self) -> list[str]:
+        """The mount points on the node that kubelet has had from CSI drivers."""
+        table = self.node.run(["cat", "/proc/self/mountinfo"]).splitlines()
+        points = [line.split()[4] for line in table]
+        return [
+            one for one in points if "/kubernetes.io/csi/" in one or "/kubernetes.io~csi/" in one
+        ]
+
+
+@contextlib.contextmanager
+def csi_ground_on(node: KubeletNode, directory: Path, unique: str) -> Iterator[CsiGround]:
+    """A disk, agent and controller until the end; the objects they made are taken away too."""
+    ground = CsiGround(node, directory, unique)
+    with contextlib.ExitStack() as stack:
+        ground.images.mkdir()
+        image = directory / "images.disk"
+        with image.open("wb") as file:
+            file.truncate(512 * MIB)
+        argv = ["losetup", "--find", "--show", str(image)]
+        done = subprocess.run(argv, check=True, capture_output=True, text=True)
+        device = done.stdout.strip()
+        stack.callback(subprocess.run, ["losetup", "--detach", device], check=True)
+        subprocess.run(["mkfs.ext4", "-q", device], check=True, stdin=subprocess.DEVNULL)
+        node.run(["mount", device, str(ground.images)])
+        stack.callback(node.run, ["umount", "--lazy", str(ground.images)])
+        stack.callback(_forget, ground)
+        stack.callback(ground.stop)
+        ground.start()
+        until(ground.drivers, seconds=150, said=ground.logs)
+        yield ground
+
+
+def _forget(ground: Ground) -> None:
+    capacities = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
+    for one in ground.plane.request("GET", capacities)["items"]:
+        ground.plane.request("DELETE", f"{capacities}/{one['metadata']['name']}")
+    for one in ground.plane.request("GET", DRIVERS)["items"]:
+        if one["metadata"]["name"].endswith(".localvolume.dev"):
+            ground.plane.request("DELETE", f"{DRIVERS}/{one['metadata']['name']}")
+
+
+class CsiTenant(Tenant):
+    """A class of the driver's, its claim, and pods that go on until they are deleted."""
+
+    ground: CsiGround
+
+    def __init__(self, ground: CsiGround, objects: Objects, unique: str) -> None:
+        super().__init__(ground, objects, unique)
+        self._running: list[str] = []
+
+    def csi_class(self, **fields: Any) -> None:
+        self.storage_class(CSI, allowVolumeExpansion=True, **fields)
+
+    def begin(self, **security: Any) -> str:
+        """Start a pod with the claim at /data, and wait until it runs; returns its name."""
+        self._pods += 1
+        name = f"{self.unique}-{self._pods}"
+        place = {"name": "data", "mountPath": "/data"}
+        spec = pod_spec("while sleep 1; do :; done", volumeMounts=[place])
+        spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": self.unique}}]
+        spec["securityContext"] = security
+        self.ground.plane.request("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+        self._running.append(name)
+        try:
+            pod_until(self.objects, name, "Running")
+        except BaseException:
+            sys.stderr.write(self.ground.logs())
+            raise
+        return name
+
+    def within(self, pod: str, script: str) -> str:
+        """What a script says in a running pod."""
+        return self.ground.plane.kubectl("exec", pod, "--", "sh", "-c", script).strip()
+
+    def ask_to_end(self, pod: str) -> None:
+        self.ground.plane.request("DELETE", f"{PODS}/{pod}")
+
+    def ended(self, pod: str) -> None:
+        """Wait until the pod's object is gone: the kubelet has unmounted its volumes by then."""
+        self._running.remove(pod)
+        query = f"{PODS}?fieldSelector=metadata.name={pod}"
+        until(
+            lambda: self.objects.get(query)["items"],
+            lambda items: not items,
+            seconds=150,
+            said=self.ground.logs,
+        )
+
+    def end(self, pod: str) -> None:
+        self.ask_to_end(pod)
+        self.ended(pod)
+
+    def end_all(self) -> None:
+        """Have no pod of a test that failed hold its claim."""
+        for name in self._running:
+            with contextlib.suppress(RequestFailed):
+                self.ground.plane.request("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+
+    def unmounted(self) -> None:
+        """Wait until nothing of the volume is mounted for a pod, nor staged for one."""
+        until(
+            self.ground.driver_mounts,
+            lambda points: not points,
+            seconds=150,
+            said=self.ground.logs,
+        )
+
+    def grow(self, size: str) -> None:
+        self.ground.plane.request(
+            "PATCH",
+            f"{CLAIMS}/{self.unique}",
+            {"spec": {"resources": {"requests": {"storage": size}}}},
+            content_type=MERGE,
+        )

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from localvolume.config.mkfsoptions import mkfs_options
-from localvolume.flexvolume.mountoptions import faults_of
+from localvolume.volumes.mountoptions import faults_of
 from localvolume.kube.objects import FlexVolumeSource
 
 T = TypeVar("T")

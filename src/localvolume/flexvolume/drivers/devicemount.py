@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from localvolume.flexvolume.driver import DriverFailed
-from localvolume.flexvolume.mountoptions import faults_of
+from localvolume.volumes.mountoptions import faults_of
 from localvolume.host.mount.mounts import Mount, MountTable, read_mount_table
 from localvolume.host.process.commands import CommandMissing, CommandTimedOut, Finished
 from localvolume.host.process.commandsync import Run

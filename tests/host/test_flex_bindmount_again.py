@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.flexvolume import mounting
 from localvolume.flexvolume.driver import TAG_POLICY, DriverFailed
 from localvolume.flexvolume.drivers.bindmount import BindDriver
+from localvolume.host.mount import binding
 from localvolume.host.mount.mounts import read_mount_table
 from tests.host.support_mounts import MS_BIND, mount
 from tests.host.test_flex_bindmount import NAME, record, volume
@@ -41,7 +41,7 @@ def test_what_a_pod_still_uses_is_not_unmounted(driver: BindDriver, target: Path
 def test_options_are_given_to_mounts_alone(target: Path) -> None:
     """What was unmounted meanwhile: the directory below it is nobody's to change."""
     with pytest.raises(OSError, match="Invalid argument") as failed:
-        mounting.set_options(str(target), frozenset({"nodev"}), read_only=True)
+        binding.set_options(str(target), frozenset({"nodev"}), read_only=True)
     assert failed.value.filename == str(target)
 
 

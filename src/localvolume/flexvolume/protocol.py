@@ -13,8 +13,8 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from localvolume.config.mkfsoptions import mkfs_options
-from localvolume.volumes.mountoptions import faults_of
 from localvolume.kube.objects import FlexVolumeSource
+from localvolume.volumes.mountoptions import faults_of
 
 T = TypeVar("T")
 

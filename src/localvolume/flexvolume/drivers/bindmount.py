@@ -20,7 +20,6 @@ import msgspec
 
 from localvolume.backends.directory.trash import delete_directory
 from localvolume.backends.model import BackendFailed
-from localvolume.flexvolume import mounting
 from localvolume.flexvolume.driver import (
     MADE,
     MAKING,
@@ -35,6 +34,7 @@ from localvolume.flexvolume.driver import (
 )
 from localvolume.flexvolume.drivers.devicemount import give
 from localvolume.flexvolume.protocol import Refused, check_name
+from localvolume.host.mount import binding
 from localvolume.host.mount.inuse import users_of
 from localvolume.host.mount.mounts import read_mount_table
 from localvolume.host.tree.beneath import LeadsOutside
@@ -133,7 +133,7 @@ class BindDriver:
     def unmount(self, name: str, target: str) -> str:
         try:
             for _ in range(_MOST_STACKED):
-                if not mounting.unmount(target):
+                if not binding.unmount(target):
                     return "successfully removed the volume"
         except OSError as error:
             raise DriverFailed(f"{target} cannot be unmounted: {error.strerror}") from error
@@ -351,7 +351,7 @@ def _options(volume: Volume) -> frozenset[str]:
     if volume.mkfs_options:
         raise DriverFailed("driver bindmount makes no filesystem: it takes no options of mkfs")
     wanted = frozenset(volume.mount_options) - {"rw", "ro", "defaults"}
-    if unknown := wanted - mounting.FLAGS.keys():
+    if unknown := wanted - binding.FLAGS.keys():
         raise DriverFailed(f"driver bindmount cannot mount with {', '.join(sorted(unknown))}")
     return wanted
 
@@ -364,8 +364,8 @@ def _mount_at(fd: int, volume: Volume, options: frozenset[str], target: str) -> 
     if found is not None and not os.path.samestat(os.stat(target), os.fstat(fd)):
         raise DriverFailed(f"something else is mounted at {target} already: {found.source}")
     if found is None:
-        mounting.bind(fd, target)
+        binding.bind(fd, target)
         found = read_mount_table().at(target)
     read_only = volume.read_only or "ro" in volume.mount_options
     if found is None or options or ("ro" in found.options.split(",")) != read_only:
-        mounting.set_options(target, options, read_only=read_only)
+        binding.set_options(target, options, read_only=read_only)

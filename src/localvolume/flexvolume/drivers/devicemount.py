@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from localvolume.flexvolume.driver import DriverFailed
-from localvolume.volumes.mountoptions import faults_of
 from localvolume.host.mount.mounts import Mount, MountTable, read_mount_table
 from localvolume.host.process.commands import CommandMissing, CommandTimedOut, Finished
 from localvolume.host.process.commandsync import Run
 from localvolume.host.tree.entries import device_number
+from localvolume.volumes.mountoptions import faults_of
 
 MOUNT_SECONDS: Final = 120.0
 """Replaying the journal of a large filesystem takes a while."""

@@ -17,7 +17,6 @@ from typing import Any, Final
 from localvolume.config.mkfsoptions import mkfs_options
 from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.config.syntax.readers import did_you_mean, one_line, quoted
-from localvolume.volumes.mountoptions import faults_of
 from localvolume.flexvolume.protocol import MKFS_OPTIONS, MOUNT_OPTIONS, ON_REMOVAL, SIZE, WAYS
 from localvolume.kube.objects import (
     Node,
@@ -27,6 +26,7 @@ from localvolume.kube.objects import (
 )
 from localvolume.volumes import claims, marks
 from localvolume.volumes.manifest import NodeFacts, node_affinity, node_facts
+from localvolume.volumes.mountoptions import faults_of
 from localvolume.volumes.objects import claim_of, is_being_deleted
 
 Claim = PersistentVolumeClaim

@@ -27,6 +27,7 @@ _ATTRIBUTES: Final = {
     "nodiratime": 0x80,
     "relatime": 0x0,
 }
+NODEV: Final = _ATTRIBUTES["nodev"]
 _TIMES: Final = ("noatime", "relatime", "strictatime")
 _ALL_TIMES: Final = 0x70
 
@@ -121,6 +122,11 @@ def on_top_of(below: Mount, wanted: Options) -> Options:
     return Options(inherited | wanted.mount)
 
 
+def without_nodev(wanted: Options) -> Options:
+    """The options for a mount of a device node, which could not be opened with nodev."""
+    return Options(wanted.mount - {"nodev"}, wanted.filesystem, wanted.asked)
+
+
 def differences(found: Mount, wanted: Options, fs_type: str = "") -> str:
     """How a mount differs from what is wanted, in words; "" if it does not.
 
@@ -129,7 +135,8 @@ def differences(found: Mount, wanted: Options, fs_type: str = "") -> str:
     has, needs = shown(found.options), shown(",".join(wanted.mount))
     known = _FILESYSTEM.get(fs_type, {})
     has |= {word for word in found.super_options.split(",") if word in known}
-    needs |= wanted.filesystem
+    # A filesystem goes without `discard`, and says no more of it, where its device has none.
+    needs |= wanted.filesystem - ({"discard"} - has)
     if has == needs:
         return ""
     return f"its options are {_listed(has)}, and {_listed(needs)} are asked for"

@@ -13,7 +13,9 @@ from localvolume.csi.wire.errors import InvalidArgument
 STRING_BYTES: Final = 128
 MAP_BYTES: Final = 4096
 
-_LARGER: Final = frozenset({"target_path", "staging_target_path", "volume_path"})
+_LARGER: Final = frozenset(
+    {"target_path", "staging_target_path", "volume_path", "volume_publish_path"}
+)
 """Paths and the like, which may be longer: the system that opens them has limits of its own."""
 
 _UNREAD: Final = frozenset({"secrets"})

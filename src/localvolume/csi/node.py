@@ -1,0 +1,224 @@
+"""The Node service of CSI: mounts volumes where the kubelet wants them, and looks at them there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from localvolume.backends.model import Source
+from localvolume.csi import capabilities, limits, requests, stats
+from localvolume.csi.healthstatus import volume_health
+from localvolume.csi.staging import act
+from localvolume.csi.staging.act import Asked, Paths
+from localvolume.csi.staging.places import fault_of
+from localvolume.csi.wire import messages
+from localvolume.csi.wire.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+)
+from localvolume.dynamic.calls import Volume, Volumes
+from localvolume.host.process.workers import Workers
+from localvolume.host.syscalls import closed_after
+
+Handler = Callable[[Any], Awaitable[Any]]
+
+SERVED: Final = (
+    "STAGE_UNSTAGE_VOLUME",
+    "GET_VOLUME_STATS",
+    "EXPAND_VOLUME",
+    "SINGLE_NODE_MULTI_WRITER",
+    "GET_VOLUME_HEALTH",
+    "GET_STORAGE_HEALTH",
+)
+UNMOUNT_SECONDS: Final = 120.0
+"""What is still to be written is written first."""
+
+_MODES: Final = messages.VolumeCapability.AccessMode.Mode
+_READ_ONLY_MODE: Final = "SINGLE_NODE_READER_ONLY"
+_UNREACHABLE: Final = frozenset({"PoolUnreachable"})
+_OUR_DIRECTORIES: Final = ("plugins/csi.localvolume.dev", "plugins_registry")
+
+
+class NodeService:
+    """Reads the requests, mounts what `volumes` has, and answers.
+
+    Raises CallFailed, calls.Refused, OSError, Hung.
+    """
+
+    def __init__(self, volumes: Volumes, kubelet_directory: str, workers: Workers) -> None:
+        self._volumes = volumes
+        self._workers = workers
+        kubelet = os.path.realpath(kubelet_directory)
+        self._paths = Paths(kubelet, tuple(f"{kubelet}/{one}" for one in _OUR_DIRECTORIES))
+        self.handlers: Final[Mapping[str, Handler]] = {
+            "NodeGetInfo": self._info,
+            "NodeGetCapabilities": self._capabilities,
+            "NodeStageVolume": self._stage,
+            "NodeUnstageVolume": self._unstage,
+            "NodePublishVolume": self._publish,
+            "NodeUnpublishVolume": self._unpublish,
+            "NodeGetVolumeStats": self._stats,
+            "NodeExpandVolume": self._expand,
+            "NodeGetVolumeHealth": self._health,
+            "NodeGetStorageHealth": self._storage,
+        }
+
+    async def _info(self, _request: Any) -> Any:
+        node = self._volumes.node()
+        return messages.NodeGetInfoResponse(
+            node_id=node.name, accessible_topology=requests.topology_of(node)
+        )
+
+    async def _capabilities(self, _request: Any) -> Any:
+        return messages.NodeGetCapabilitiesResponse(
+            capabilities=[{"rpc": {"type": name}} for name in SERVED]
+        )
+
+    # --- mounting ------------------------------------------------------------------------------
+
+    async def _stage(self, request: Any) -> Any:
+        limits.check(request)
+        name = requests.handle_in(request)
+        path = _path_in(request, "staging_target_path")
+        asked = _asked(request, read_only=False)
+        volume = self._fitting(await self._found(name, request), request)
+        await self._volumes.use(volume, lambda one: act.stage(one, asked, path, self._paths))
+        return messages.NodeStageVolumeResponse()
+
+    async def _publish(self, request: Any) -> Any:
+        limits.check(request)
+        name = requests.handle_in(request)
+        path = _path_in(request, "target_path")
+        asked = _asked(request, read_only=request.readonly)
+        if not request.staging_target_path:
+            raise FailedPrecondition("staging_target_path is missing: stage the volume first")
+        staging = _path_in(request, "staging_target_path")
+        volume = self._fitting(await self._found(name, request), request)
+        await self._volumes.use(
+            volume, lambda one: act.publish(one, asked, staging, path, self._paths)
+        )
+        return messages.NodePublishVolumeResponse()
+
+    async def _unstage(self, request: Any) -> Any:
+        limits.check(request)
+        requests.handle_in(request)
+        path = _path_in(request, "staging_target_path")
+        await self._workers.call(path, UNMOUNT_SECONDS, act.unstage, path, self._paths)
+        return messages.NodeUnstageVolumeResponse()
+
+    async def _unpublish(self, request: Any) -> Any:
+        limits.check(request)
+        requests.handle_in(request)
+        path = _path_in(request, "target_path")
+        await self._workers.call(path, UNMOUNT_SECONDS, act.unpublish, path, self._paths)
+        return messages.NodeUnpublishVolumeResponse()
+
+    # --- what there is -------------------------------------------------------------------------
+
+    async def _stats(self, request: Any) -> Any:
+        limits.check(request)
+        name = requests.handle_in(request)
+        path = _given(request, "volume_path")
+        volume = await self._found(name, request)
+        seen = await self._volumes.use(volume, lambda one: self._seen_at(one, path))
+        if not seen.shared:
+            return messages.NodeGetVolumeStatsResponse(usage=seen.entries)
+        # A directory shares its filesystem with others: what counts is its own limit.
+        usage = await self._volumes.usage(volume)
+        entries = stats.limited(usage) if usage is not None else []
+        return messages.NodeGetVolumeStatsResponse(usage=entries or seen.entries)
+
+    async def _expand(self, request: Any) -> Any:
+        limits.check(request)
+        name = requests.handle_in(request)
+        path = _given(request, "volume_path")
+        volume = await self._found(name, request)
+        size, limit = 0, 0
+        if request.HasField("capacity_range"):
+            size, limit = requests.sizes(request.capacity_range)
+        if volume.record.volume_mode == "Filesystem":
+            await self._volumes.use(volume, lambda one: self._seen_at(one, path))
+        if volume.record.size_bytes < size:
+            volume = await self._volumes.grow(volume.record.name, size, limit)
+        has = volume.record.size_bytes
+        if limit and has > limit:
+            raise OutOfRange(f"the volume has {has} bytes, more than limit_bytes {limit}")
+        return messages.NodeExpandVolumeResponse(capacity_bytes=has)
+
+    async def _health(self, request: Any) -> Any:
+        limits.check(request)
+        volume = await self._found(requests.handle_in(request), request)
+        name = volume.record.name
+        return messages.NodeGetVolumeHealthResponse(
+            volume_health=volume_health(name, self._volumes.problems(name))
+        )
+
+    async def _storage(self, _request: Any) -> Any:
+        return messages.NodeGetStorageHealthResponse(
+            backend_health=_storage_health(self._volumes.storage_problems())
+        )
+
+    async def _found(self, name: str | None, request: Any) -> Volume:
+        volume = None if name is None else await self._volumes.find(name)
+        if volume is None:
+            raise NotFound(f"there is no volume {request.volume_id}")
+        return volume
+
+    def _fitting(self, volume: Volume, request: Any) -> Volume:
+        kind = capabilities.kind_of([request.volume_capability])
+        if why := capabilities.misfit(kind, volume.record):
+            raise FailedPrecondition(f"volume {request.volume_id} cannot be used so: {why}")
+        return volume
+
+    def _seen_at(self, source: Source, path: str) -> stats.Seen:
+        with closed_after(act.mounted_at(source, path, self._paths)) as fd:
+            return stats.seen(source, fd)
+
+
+def _given(request: Any, field: str) -> str:
+    """The path in that field. Raises InvalidArgument if it is empty."""
+    path: str = getattr(request, field)
+    if not path:
+        raise InvalidArgument(f"{field} is missing")
+    return path
+
+
+def _path_in(request: Any, field: str) -> str:
+    """The path in that field, at which something can be mounted. Raises InvalidArgument."""
+    path = _given(request, field)
+    if fault := fault_of(path):
+        raise InvalidArgument(f"{field}: {fault}")
+    return path
+
+
+def _asked(request: Any, *, read_only: bool) -> Asked:
+    """How the volume is to be used. Raises InvalidArgument."""
+    if not request.HasField("volume_capability"):
+        raise InvalidArgument("volume_capability is missing")
+    capability = request.volume_capability
+    kind = capabilities.kind_of([capability])
+    mode: str = _MODES.Name(capability.access_mode.mode)
+    return Asked(
+        block=kind.volume_mode == "Block",
+        mode=mode,
+        flags=tuple(capability.mount.mount_flags),
+        read_only=read_only or mode == _READ_ONLY_MODE,
+    )
+
+
+def _storage_health(problems: Sequence[tuple[str, str]]) -> list[Mapping[str, str]]:
+    """Entries of StorageBackendHealth. A reason occurs once, with its first sentence."""
+    first: dict[str, str] = {}
+    for reason, text in problems:
+        first.setdefault(reason, text)
+    return [
+        {
+            "status": "STORAGE_UNREACHABLE" if reason in _UNREACHABLE else "STORAGE_DEGRADED",
+            "reason": limits.short(reason),
+            "message": limits.short(text),
+        }
+        for reason, text in first.items()
+    ]

@@ -1,4 +1,4 @@
-"""Which mount options a volume may have that the kubelet calls for: one rule for classes, calls and mounts. Pure.
+"""Which mount options a volume may have: one rule for classes, calls and mounts. Pure.
 
 The mount tells whether the kernel knows an option; a directory (bindmount) takes fewer still.
 """

@@ -20,7 +20,6 @@ from localvolume.backends.model import (
     Impossible,
     NoSpace,
     NotThisVolume,
-    Record,
     Source,
     Usage,
 )
@@ -99,6 +98,8 @@ class Calls:
     _begun: int = 0
     """How many looks have begun, and the number of the last one that ended."""
     _ended: int = 0
+    _since: dict[str, tuple[int, Volume | None]] = field(default_factory=dict)
+    """What calls were answered that the last look may not have seen, with the looks begun then."""
     _looked: asyncio.Event = field(default_factory=asyncio.Event)
 
     # --- for the role --------------------------------------------------------------------------
@@ -115,11 +116,16 @@ class Calls:
         """Told of each look, once its facts are known."""
         self._facts = facts
         self._ended = self._begun
+        self._since = {name: told for name, told in self._since.items() if told[0] >= self._ended}
         self._looked.set()
         self._looked = asyncio.Event()
 
     def answer(self, name: str, volume: Volume | None) -> None:
-        """Answer the call that waits for that volume, if one still does."""
+        """Answer the call that has changed that volume; None: there is none any more."""
+        self._since[name] = self._begun, volume
+        self._tell(name, volume)
+
+    def _tell(self, name: str, volume: Volume | None) -> None:
         _, future = self._waiting.pop(name, (None, None))
         if future is not None and not future.done():
             future.set_result(volume)
@@ -129,9 +135,9 @@ class Calls:
         if action.refusal is not None:
             self.refuse(action.key, action.refusal)
         elif action.record is None or action.pool is None:
-            self.answer(action.key, None)
+            self._tell(action.key, None)
         else:
-            self.answer(action.key, Volume(record=action.record, pool=action.pool.name))
+            self._tell(action.key, Volume(record=action.record, pool=action.pool.name))
 
     def refuse(self, name: str, why: Refused) -> None:
         """Refuse the call that waits for that volume, if one still does."""
@@ -190,21 +196,25 @@ class Calls:
         return self._known().node
 
     def all(self) -> Sequence[Volume]:
-        """The volumes as of the last look, in the order of their names."""
+        """The volumes that are known now, in the order of their names."""
         return self._all(snapshots=False)
 
     def snapshots(self) -> Sequence[Volume]:
-        """The snapshots as of the last look, in the order of their names."""
+        """The snapshots that are known now, in the order of their names."""
         return self._all(snapshots=True)
 
     def _all(self, *, snapshots: bool) -> Sequence[Volume]:
-        found = [
-            Volume(record=record, pool=pool.config.name)
+        found = {
+            record.name: Volume(record=record, pool=pool.config.name)
             for pool in self._known().pools
             for record in pool.report.records.values()
-            if _is_complete(record, snapshots)
-        ]
-        return sorted(found, key=lambda one: one.record.name)
+        }
+        for name, (_, volume) in self._since.items():
+            if volume is None:
+                found.pop(name, None)
+            else:
+                found[name] = volume
+        return [found[name] for name in sorted(found) if _is_complete(found[name], snapshots)]
 
     async def find(self, name: str) -> Volume | None:
         """The volume, or None if there is none even after another look."""
@@ -280,11 +290,15 @@ class Calls:
         return found
 
     def _complete(self, name: str, snapshot: bool) -> Volume | None:
-        for pool in self._known().pools:
-            record = pool.report.records.get(name)
-            if record is not None and _is_complete(record, snapshot):
-                return Volume(record=record, pool=pool.config.name)
-        return None
+        found = [
+            Volume(record=pool.report.records[name], pool=pool.config.name)
+            for pool in self._known().pools
+            if name in pool.report.records
+        ]
+        if name in self._since:
+            _, volume = self._since[name]
+            found = [] if volume is None else [volume]
+        return next((one for one in found if _is_complete(one, snapshot)), None)
 
     def _find(self, name: str, snapshot: bool) -> Volume | None:
         if (found := self._complete(name, snapshot)) is not None:
@@ -319,7 +333,8 @@ class Calls:
         raise NotNow(f"pool {volume.pool} is not configured any more")
 
 
-def _is_complete(record: Record, snapshot: bool) -> bool:
+def _is_complete(volume: Volume, snapshot: bool) -> bool:
+    record = volume.record
     ours = record.driver == CSI_DRIVER and record.state == "offered"
     return ours and bool(record.snapshot_of) == snapshot
 

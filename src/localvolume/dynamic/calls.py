@@ -94,7 +94,7 @@ class Volumes(Protocol):
         ...
 
     def all(self) -> Sequence[Volume]:
-        """The volumes as of the last look, in the order of their names."""
+        """The volumes that are known now, in the order of their names."""
         ...
 
     async def find(self, name: str) -> Volume | None:
@@ -124,7 +124,7 @@ class Volumes(Protocol):
         ...
 
     def snapshots(self) -> Sequence[Volume]:
-        """The snapshots as of the last look, in the order of their names: `record.snapshot_of`."""
+        """The snapshots that are known now, in the order of their names."""
         ...
 
     async def find_snapshot(self, name: str) -> Volume | None:

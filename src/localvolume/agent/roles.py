@@ -107,6 +107,7 @@ def _dynamic(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configurat
         configuration=configuration,
         paces=paces,
         clock=options.clock,
+        driver=options.csi,
     )
     for one in (wake, wakes.volumes, wakes.classes, wakes.node, wakes.pod):
         one.append(role.changed)

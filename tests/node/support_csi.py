@@ -92,7 +92,7 @@ def csi_ground_on(node: KubeletNode, directory: Path, unique: str) -> Iterator[C
         ground.images.mkdir()
         image = directory / "images.disk"
         with image.open("wb") as file:
-            file.truncate(512 * MIB)
+            file.truncate(1024 * MIB)
         argv = ["losetup", "--find", "--show", str(image)]
         done = subprocess.run(argv, check=True, capture_output=True, text=True)
         device = done.stdout.strip()

@@ -123,8 +123,13 @@ class Sanity:
     failed: Mapping[str, str]
 
 
-def sanity(lab: CsiLab, parameters: Mapping[str, str], *, size: int, grown: int) -> Sanity:
-    """All cases of csi-sanity against the agent's socket, with volumes of that size."""
+def sanity(
+    lab: CsiLab, parameters: Mapping[str, str], *, access: str, size: int, grown: int
+) -> Sanity:
+    """All cases of csi-sanity against the agent's socket, with volumes of that size.
+
+    `access` is "mount" or "block".
+    """
     given = lab.directory / "parameters.yaml"
     given.write_text(json.dumps(dict(parameters)))
     report = lab.directory / "sanity.xml"
@@ -137,6 +142,7 @@ def sanity(lab: CsiLab, parameters: Mapping[str, str], *, size: int, grown: int)
             f"--csi.mountdir={where / 'mount'}",
             f"--csi.stagingdir={where / 'staging'}",
             f"--csi.testvolumeparameters={given}",
+            f"--csi.testvolumeaccesstype={access}",
             f"--csi.testvolumesize={size}",
             f"--csi.testvolumeexpandsize={grown}",
             f"--ginkgo.junit-report={report}",

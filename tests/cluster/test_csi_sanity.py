@@ -1,9 +1,9 @@
-"""csi-sanity, the CSI authors' own suite, against the agent's socket: once for each backend."""
+"""csi-sanity, the CSI authors' own suite, against the agent's socket: for each backend."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -109,10 +109,11 @@ SKIPPED = {
 
 @dataclass(frozen=True)
 class Kind:
-    """A pool, and the parameters of the StorageClass."""
+    """A pool, the parameters of the StorageClass, and how pods have its volumes."""
 
     pool: dict[str, Any] = field(default_factory=dict)
     parameters: dict[str, str] = field(default_factory=dict)
+    access: Literal["mount", "block"] = "mount"
 
 
 KINDS = [
@@ -122,6 +123,7 @@ KINDS = [
         id="image-xfs",
         marks=pytest.mark.needs("xfs"),
     ),
+    pytest.param(Kind({"backend": "image"}, access="block"), id="image-block"),
     pytest.param(
         Kind({"backend": "btrfs", "fs_type": "btrfs"}),
         id="btrfs",
@@ -135,7 +137,7 @@ KINDS = [
 def test_every_case_passes_that_is_not_left_out_with_a_reason(csi: CsiLab, kind: Kind) -> None:
     pool = csi.csi_pool(size=POOL, **kind.pool)
     csi.serve()
-    found = sanity(csi, kind.parameters, size=SIZE, grown=2 * SIZE)
+    found = sanity(csi, kind.parameters, access=kind.access, size=SIZE, grown=2 * SIZE)
     assert found.failed == {}, csi.log()[-25:]
     expected = {f"{where} {case}" for where, cases in SKIPPED.items() for case in cases}
     assert set(found.skipped) == expected

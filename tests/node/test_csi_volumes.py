@@ -101,7 +101,8 @@ def test_a_claim_grows_under_a_pod(tenant: CsiTenant) -> None:
         seconds=150,
         said=tenant.ground.logs,
     )
-    assert _size(tenant, pod) - before == 128 * MIB
+    # What the filesystem takes for itself grows with it.
+    assert abs((_size(tenant, pod) - before) / (128 * MIB) - 1) < 0.15
     assert tenant.within(pod, "cat /data/file") == "kept"
     tenant.end(pod)
     _gone(tenant)
@@ -114,8 +115,9 @@ def test_the_kubelet_is_restarted_under_a_pod(tenant: CsiTenant) -> None:
     pod = tenant.begin()
     tenant.within(pod, "echo before > /data/file")
     tenant.ground.node.restart_kubelet()
-    assert tenant.within(pod, "cat /data/file") == "before"
+    # The Node may be Ready from before: what the new kubelet starts, it can be asked about.
     second = tenant.begin()
+    assert tenant.within(pod, "cat /data/file") == "before"
     assert tenant.within(second, "cat /data/file && echo after > /data/file") == "before"
     assert tenant.within(pod, "cat /data/file") == "after"
     for one in (pod, second):
@@ -129,6 +131,7 @@ def test_the_agent_dies_under_a_pod(tenant: CsiTenant) -> None:
     tenant.claim()
     pod = tenant.begin()
     tenant.within(pod, "echo before > /data/file")
+    assert tenant.ground.driver_mounts()
     tenant.ground.kill_agent()
     assert tenant.within(pod, "cat /data/file && echo without > /data/file") == "before"
     # Its end needs the driver.

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import stat
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -130,9 +131,10 @@ async def kubelet(tmp_path: Path) -> AsyncIterator[Kubelet]:
         async with Client(access, user_agent="test") as client:
             events = EventRecorder(client, "test", NODE)
             async with events.speaking(60):
-                made = Kubelet(tmp_path / "k", client, events)
-                made.make_directories()
-                yield made
+                with tempfile.TemporaryDirectory() as short:  # a socket's path must be
+                    made = Kubelet(Path(short), client, events)
+                    made.make_directories()
+                    yield made
 
 
 async def test_the_driver_is_served_and_registered(kubelet: Kubelet) -> None:
@@ -262,6 +264,14 @@ async def test_the_agent_that_began_last_has_the_driver(kubelet: Kubelet) -> Non
             assert kubelet.value("localvolume_csi_registered") == 1
         # The newer one has ended, and removed them: the older one serves again.
         await kubelet.asks()
+
+
+async def test_a_path_that_nobody_can_connect_to_is_a_problem(kubelet: Kubelet) -> None:
+    kubelet.directory = kubelet.directory / ("k" * 60)
+    kubelet.make_directories()
+    async with kubelet.role() as role:
+        await until_async(lambda: role.problems.get("csi socket"))
+        assert "is too long for a socket, which may have 107 bytes" in role.problems["csi socket"]
 
 
 async def test_what_is_no_socket_is_a_problem_and_stays(kubelet: Kubelet) -> None:

@@ -7,6 +7,8 @@ import logging
 import os
 import socket
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +48,9 @@ class Work:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "csi.sock"
+def path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as short:  # a socket's path must be
+        yield Path(short) / "csi.sock"
 
 
 def raising(error: Exception) -> dict[str, Handle]:

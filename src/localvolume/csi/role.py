@@ -142,7 +142,7 @@ class CsiRole:
         except OSError as error:
             self._trouble(
                 what,
-                f"{server.path} cannot be served: {error.strerror}; "
+                f"{server.path} cannot be served: {error.strerror or error}; "
                 "the kubelet's directory must be there under its own path, and writable",
             )
             return False

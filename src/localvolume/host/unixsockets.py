@@ -10,11 +10,16 @@ from typing import Final
 
 BACKLOG: Final = 128
 
+MOST_BYTES: Final = 107
+"""The longest path that anybody can connect to (unix(7): sun_path)."""
+
 ANSWERED: Final = "is served by another process"
 
 
 def in_the_way(path: str) -> str:
     """Why no socket can be put there now, "" if one can. Raises OSError."""
+    if len(os.fsencode(path)) > MOST_BYTES:
+        return f"is too long for a socket, which may have {MOST_BYTES} bytes"
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -34,11 +39,13 @@ def in_the_way(path: str) -> str:
 def bound(path: str) -> socket.socket:
     """A socket that listens at that path, replacing what lay there; never with another mode."""
     directory, _, name = path.rpartition("/")
-    temporary = f"{directory}/.{name[:40]}.{os.getpid()}"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary)
+    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    # The path of a socket may have 107 characters: whoever connects needs them all.
+    temporary = f"/proc/self/fd/{fd}/.{name[:40]}.{os.getpid()}"
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
         listening.bind(temporary)
         os.chmod(temporary, 0o600)
         listening.listen(BACKLOG)
@@ -48,6 +55,8 @@ def bound(path: str) -> socket.socket:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    finally:
+        os.close(fd)
     listening.setblocking(False)
     return listening
 

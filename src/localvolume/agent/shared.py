@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
 from localvolume.agent.options import AgentOptions
-from localvolume.dynamic.calls import Volumes
 from localvolume.health.plan.paths import Pools
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client
@@ -18,6 +18,9 @@ from localvolume.kube.objects import Node, PersistentVolume, StorageClass
 from localvolume.kube.ownpod import OwnPod
 from localvolume.reconcile.loop import Loop
 from localvolume.volumes import marks
+
+if TYPE_CHECKING:
+    from localvolume.dynamic.calls import Volumes
 
 
 class Wake(list[Callable[..., object]]):

@@ -45,12 +45,17 @@ async def call(path: Path, rpc: str, timeout: float | None = None, **fields: Any
     """The answer to one call on a connection of its own, as the kubelet does it."""
     channel = Channel(path=str(path))
     try:
-        one = RPCS[rpc]
-        request = getattr(messages, one.request)(**fields)
-        method = UnaryUnaryMethod(channel, one.path, type(request), getattr(messages, one.response))
-        return await method(request, timeout=timeout)
+        return await call_on(channel, rpc, timeout, **fields)
     finally:
         channel.close()
+
+
+async def call_on(channel: Channel, rpc: str, timeout: float | None = None, **fields: Any) -> Any:
+    """The answer to one call on a connection that stays."""
+    one = RPCS[rpc]
+    request = getattr(messages, one.request)(**fields)
+    method = UnaryUnaryMethod(channel, one.path, type(request), getattr(messages, one.response))
+    return await method(request, timeout=timeout)
 
 
 async def status(path: Path, rpc: str, **fields: Any) -> tuple[Status, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grpclib.client import Channel
 from grpclib.const import Status
 
 from localvolume.backends.model import BackendFailed
@@ -21,7 +22,7 @@ from localvolume.csi.wire.errors import CallFailed
 from localvolume.csi.wire.server import Handle, Server
 from localvolume.dynamic import calls
 from localvolume.host.process.workers import Hung
-from tests.host.support_csi_wire import RPCS, Counts, call, serving, status
+from tests.host.support_csi_wire import RPCS, Counts, call, call_on, serving, status
 
 
 class Work:
@@ -143,7 +144,7 @@ async def test_each_error_has_its_status(path: Path, error: Exception, code: Sta
 async def test_texts_are_never_empty_and_may_be_anything(path: Path) -> None:
     for error, text in [
         (RuntimeError(), "RuntimeError"),
-        (OSError(5, "über\nzwei", "/a\udcff"), "[Errno 5] über\nzwei: '/a\\udcff'"),
+        (RuntimeError("über\nzwei: /a\udcff"), "über\nzwei: /a\\udcff"),
     ]:
         async with serving(path, raising(error)):
             assert await status(path, "DeleteVolume") == (Status.UNAVAILABLE, text)
@@ -206,6 +207,17 @@ async def test_what_is_no_socket_is_left_alone(path: Path) -> None:
     with pytest.raises(OSError, match="is no socket"):
         await Server(str(path), {}, Counts()).ensure()
     assert path.read_text() == "mine"
+
+
+async def test_connections_end_with_the_server(path: Path) -> None:
+    channel = Channel(path=str(path))
+    try:
+        async with serving(path, {"Probe": ready}):
+            assert (await call_on(channel, "Probe")).ready.value
+        with pytest.raises(FileNotFoundError):  # it has to connect anew
+            await call_on(channel, "Probe")
+    finally:
+        channel.close()
 
 
 async def test_a_socket_that_vanished_is_made_again(path: Path) -> None:

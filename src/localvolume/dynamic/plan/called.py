@@ -217,8 +217,6 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
         record = found.record
         if record.snapshot_of != call.source:
             raise Differs("a volume, or a snapshot of another one, has that name")
-        if record.state == "removed":
-            raise NotNow("the snapshot that had its name is being removed")
         return _answer(found, "it is cut") if record.state == "offered" else _completed(found)
     origin = _found(world, call.source)
     if (
@@ -236,6 +234,8 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
         raise NoRoom(
             f"pool {pool.config.name}: {quantity(left)} of room left, and the snapshot may come to"
             f" hold {quantity(most)}"
+        if record.state == "removed":
+            raise NotNow("what had its name is being removed")
         )
     world.take(pool.config.name, most)
     return MakeCalled(

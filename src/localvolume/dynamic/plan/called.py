@@ -250,8 +250,10 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
 def _may_hold(pool: Pool, origin: Record) -> int:
     """The most that a snapshot of a volume can take of its pool, in bytes."""
     usage = pool.report.usage.get(origin.name)
-    used = usage.used_bytes if usage is not None else None
-    return most_of(origin) if used is None else min(most_of(origin), used)
+    if usage is None or usage.used_bytes is None:
+        return most_of(origin)
+    # What a filesystem has freed is still in the blocks of its device.
+    return min(most_of(origin), max(usage.used_bytes, usage.taken_bytes or 0))
 
 
 def snapshot_record(origin: Record, name: str, holds_bytes: int) -> Record:

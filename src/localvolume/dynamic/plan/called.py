@@ -279,7 +279,8 @@ def snapshot_record(origin: Record, name: str, holds_bytes: int) -> Record:
 
 
 def with_content_of(origin: Record, record: Record) -> Record:
-    """The record of a volume that has the content of another, and so its filesystem."""
+    """The record of a volume that has the content of another: its filesystem is the same, and what
+    is to be done with the content in the end is done with each copy of it."""
     return replace(
         record,
         made_from=origin.name,
@@ -298,6 +299,8 @@ def uncopied(origin: Found, mode: VolumeMode, size_bytes: int) -> str:
     if record.volume_mode != mode:
         return f"{record.name} is of volumeMode {record.volume_mode}, and {mode} is asked for"
     if size_bytes < record.size_bytes:
+        overwrite=record.overwrite or origin.overwrite,
+        discard=record.discard or origin.discard,
         return (
             f"{record.name} has {quantity(record.size_bytes)}, and a volume with its content needs"
             f" as much: {quantity(size_bytes)} is asked for"

@@ -345,6 +345,20 @@ def has_content_of(record: Record) -> str:
     return record.snapshot_of or record.made_from
 
 
+def outgrew(origin: Record, copy: Record) -> bool:
+    """Whether its origin no longer is as the record of a copy that was begun needs it."""
+    if copy.snapshot_of:
+        return origin.size_bytes != copy.size_bytes
+    return origin.size_bytes > copy.size_bytes
+
+
+def filesystem_of(record: Record) -> str:
+    """The filesystem that it has on a device of its own; "" for a directory or raw blocks."""
+    if record.backend not in ("image", "lvm") or record.volume_mode == "Block":
+        return ""
+    return record.fs_type or "ext4"
+
+
 def grown_to(record: Record, size_bytes: int) -> Record:
     """The record with that size, and with its own limits in proportion, rounded up."""
 

@@ -282,8 +282,11 @@ class Acts:
             await self.pools.call(pool, action.key, lambda store: store.retire(record))
         else:
             await self._take_back(pool, record)
-        log.info("removed as a call asks", extra=log_fields(action))
-        self.calls.answer(action.key, None)
+        log.info("removed for a call", extra=log_fields(action))
+        if action.refusal is None:
+            self.calls.answer(action.key, None)
+        else:
+            self.calls.refuse(action.key, action.refusal)
 
     # --- growing -------------------------------------------------------------------------------
 

@@ -318,10 +318,14 @@ class GrowCalled(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveCalled(Action):
-    """Move the volume to the trash, or take it away if nobody was told of it; answer the call."""
+    """Move the volume to the trash, or take it away if nobody was told of it; answer the call.
+
+    `refusal` is what a call is answered that asked for something else.
+    """
 
     pool: PoolConfig
     record: Record
+    refusal: Refused | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from localvolume.backends.model import (
     Source,
     Usage,
     as_offered,
+    outgrew,
 )
 from localvolume.backends.pool import directories
 from localvolume.backends.pool.layout import check_directory, overlapping, trash_name
@@ -234,6 +235,8 @@ class PoolStore:
             source = _living(origin, source)
             if source.adopted:
                 raise Impossible(f"{source.name} is an older provisioner's: it is not copied")
+            if outgrew(source, record):
+                raise BackendFailed(f"{source.name} has grown meanwhile")
 
             def copy(pool: int, path: str, begun: Record) -> Record:
                 return self._backend.copy(pool, path, begun, source)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from localvolume.backends.capacity import most_of
-from localvolume.backends.model import Record, has_content_of
+from localvolume.backends.model import Record, has_content_of, outgrew
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import (
     Differs,
@@ -181,14 +181,16 @@ def _made(call: CreateCall, found: Found) -> Action:
 
 
 def _completed(found: Found) -> Action:
-    """Go on with what a call began."""
+    """Go on with what a call began, or take it away if that cannot be done any more."""
     pool, record = found
     origin = None
     if record.state == "making" and (name := has_content_of(record)):
-        there = pool.report.records.get(name)
-        if there is None or there.state != "offered":
-            raise Unknown(f"{name}, whose content it is to have, is not there any more")
-        origin = there
+        origin = pool.report.records.get(name)
+        if origin is None or origin.state != "offered" or outgrew(origin, record):
+            why = f"{name}, whose content it was to have, is gone or has grown since it was begun"
+            return RemoveCalled(
+                key=record.name, reason=why, pool=pool.config, record=record, refusal=NotNow(why)
+            )
     return MakeCalled(
         key=record.name,
         reason="it was begun, and its call has no answer",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from localvolume.backends.model import Record
+from localvolume.backends.model import Record, filesystem_of
 from localvolume.csi.wire import messages
 from localvolume.csi.wire.errors import InvalidArgument
 
@@ -57,7 +57,7 @@ def misfit(kind: Kind, record: Record) -> str:
     """Why the volume is not of that kind; "" if it is."""
     if kind.volume_mode != record.volume_mode:
         return f"its volume mode is {record.volume_mode}, not {kind.volume_mode}"
-    if kind.fs_type and kind.fs_type != (has := _fs_type_of(record)):
+    if kind.fs_type and kind.fs_type != (has := filesystem_of(record)):
         return f"it has {has or 'no filesystem of its own'}, not {kind.fs_type}"
     return ""
 
@@ -76,10 +76,3 @@ def _check_had(capability: Any) -> None:
         raise NotHad(f"access mode {name} cannot be had: the volume is on one node")
     if capability.mount.volume_mount_group:
         raise NotHad("volume_mount_group is not served: the kubelet sets a volume's group")
-
-
-def _fs_type_of(record: Record) -> str:
-    """The filesystem that the volume has on a device of its own; "" for a directory."""
-    if record.backend not in ("image", "lvm"):
-        return ""
-    return record.fs_type or "ext4"

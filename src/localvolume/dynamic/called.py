@@ -359,5 +359,6 @@ def _request_of(wanted: Wanted) -> str:
     said = msgspec.json.encode([wanted.fs_type, dict(wanted.parameters)], order="sorted")
     digest = hashlib.sha256(said).hexdigest()[:16]
     limit = f"-{wanted.limit_bytes}" if wanted.limit_bytes else ""
-    source = f", content of {wanted.source}" if wanted.source else ""
+    kind = "snapshot" if wanted.from_snapshot else "volume"
+    source = f", content of {kind} {wanted.source}" if wanted.source else ""
     return f"{wanted.volume_mode} of {wanted.size_bytes}{limit} bytes, parameters {digest}{source}"

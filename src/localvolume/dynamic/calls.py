@@ -28,8 +28,8 @@ class Volume:
 class Wanted:
     """A volume that a call asks for.
 
-    `size_bytes` is the least that it may have and `limit_bytes` the most; 0: no limit. `fs_type` ""
-    is the backend's default. `parameters` are those of the StorageClass.
+    `size_bytes` is the least that it may have (0: as its source) and `limit_bytes` the most (0: no
+    limit). `fs_type` "" is the backend's default. `parameters` are those of the StorageClass.
     """
 
     name: str
@@ -40,6 +40,8 @@ class Wanted:
     parameters: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     """The handle of the snapshot or volume whose content it is to have; "": it is empty."""
+    from_snapshot: bool = False
+    """Whether the source is a snapshot, not a volume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class Volumes(Protocol):
     async def create(self, wanted: Wanted) -> Volume:
         """Make the volume, or find it made.
 
-        Raises Wrong, OutOfRange, Differs, NoRoom and NotNow.
+        Raises Wrong, OutOfRange, Differs, NoRoom and NotNow, and Unknown without its source.
         """
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from localvolume.backends.capacity import most_of
-from localvolume.backends.model import Record, has_content_of, outgrew
+from localvolume.backends.model import Record, filesystem_of, has_content_of, outgrew
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import (
     Differs,
@@ -112,17 +112,13 @@ def _create(world: World, call: CreateCall, found: Found | None) -> Action:
     for pool in world.facts.pools:
         if pool.report.taken and is_for(pool, class_facts):
             raise NotNow(f"pool {pool.config.name}: {pool.report.problem}")
-    origin = _origin(world, wanted) if wanted.source else None
-    chosen = choose(
-        world,
-        class_facts,
-        wanted.volume_mode,
-        wanted.size_bytes,
-        only=origin.pool.config.name if origin else "",
-    )
+    origin = _origin(world, wanted, class_facts) if wanted.source else None
+    asked = max(wanted.size_bytes, origin.record.size_bytes) if origin else wanted.size_bytes
+    only = origin.pool.config.name if origin else ""
+    chosen = choose(world, class_facts, wanted.volume_mode, asked, only=only)
     if isinstance(chosen, str):
         raise NoRoom(f"node {world.facts.node.name}: {chosen}")
-    size = rounded(chosen, wanted.size_bytes)
+    size = rounded(chosen, asked)
     if 0 < wanted.limit_bytes < size:
         raise OutOfRange(
             f"the volume would have {quantity(size)}, and may have {quantity(wanted.limit_bytes)}"
@@ -133,7 +129,7 @@ def _create(world: World, call: CreateCall, found: Found | None) -> Action:
         owner = owner_of(class_facts.wish, nobodys, call.key)
     except Unsafe as unsafe:
         raise Wrong(str(unsafe)) from unsafe
-    placing = Placing(call.key, wanted.size_bytes, wanted.volume_mode, call.key, owner)
+    placing = Placing(call.key, asked, wanted.volume_mode, call.key, owner)
     record = place(world, chosen, class_facts, placing)
     if isinstance(record, str):
         raise Wrong(record)
@@ -149,14 +145,35 @@ def _create(world: World, call: CreateCall, found: Found | None) -> Action:
     )
 
 
-def _origin(world: World, wanted: Wanted) -> Found:
+def _origin(world: World, wanted: Wanted, class_facts: ClassFacts) -> Found:
     """The volume or snapshot whose content is wanted, in the one pool that can have the copy."""
     origin = _found(world, wanted.source)
-    if origin is None or origin.record.driver != CSI_DRIVER or origin.record.state != "offered":
-        raise Unknown(f"there is no volume or snapshot {wanted.source} here")
-    if why := uncopied(origin, wanted.volume_mode, wanted.size_bytes):
+    if origin is None or not _is_source(origin.record, snapshot=wanted.from_snapshot):
+        kind = "snapshot" if wanted.from_snapshot else "volume"
+        raise Unknown(f"there is no {kind} {wanted.source} here")
+    _check_copies(origin.pool)
+    if not is_for(origin.pool, class_facts):
+        raise Wrong(f"{wanted.source} is in pool {origin.pool.config.name}, not one of the class")
+    size = wanted.size_bytes or origin.record.size_bytes
+    if why := too_small(origin, size):
+        raise OutOfRange(why)
+    if why := uncopied(origin, wanted.volume_mode, size, class_facts.wish.fs_type):
         raise Wrong(why)
     return origin
+
+
+def _is_source(record: Record, *, snapshot: bool) -> bool:
+    """Whether calls may have copies of it."""
+    ours = record.driver == CSI_DRIVER and record.state == "offered"
+    return ours and bool(record.snapshot_of) == snapshot
+
+
+def _check_copies(pool: Pool) -> None:
+    """Raises NotNow while, and Wrong where, no snapshot or clone can be made in the pool."""
+    if pool.report.unwell:
+        raise NotNow(f"pool {pool.config.name}: {pool.report.unwell}")
+    if pool.report.no_copies_now:
+        raise Wrong(f"pool {pool.config.name}: {pool.report.no_copies_now}")
 
 
 def _made(call: CreateCall, found: Found) -> Action:
@@ -170,7 +187,9 @@ def _made(call: CreateCall, found: Found) -> Action:
     if record.request and record.request != call.request:
         raise Differs(f"it was made by a call that asked for {record.request}")
     if not record.request and (
-        (record.size_bytes < wanted.size_bytes) or record.volume_mode != wanted.volume_mode
+        record.size_bytes < wanted.size_bytes
+        or record.volume_mode != wanted.volume_mode
+        or record.made_from != wanted.source
     ):
         raise Differs("it was made for a claim that asked for something else")
     if record.request and record.state != "offered":
@@ -217,27 +236,21 @@ def _check_wish(class_facts: ClassFacts) -> None:
 def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
     if found is not None:
         record = found.record
+        if record.state == "removed":
+            raise NotNow("what had its name is being removed")
         if record.snapshot_of != call.source:
             raise Differs("a volume, or a snapshot of another one, has that name")
         return _answer(found, "it is cut") if record.state == "offered" else _completed(found)
     origin = _found(world, call.source)
-    if (
-        origin is None
-        or origin.record.driver != CSI_DRIVER
-        or origin.record.snapshot_of
-        or origin.record.state != "offered"
-    ):
+    if origin is None or not _is_source(origin.record, snapshot=False):
         raise Unknown(f"there is no volume {call.source} here")
     pool, of = origin
-    if pool.report.no_copies_now:
-        raise Wrong(f"pool {pool.config.name}: {pool.report.no_copies_now}")
+    _check_copies(pool)
     most = _may_hold(pool, of)
     if (left := world.capacity[pool.config.name]) < most:
         raise NoRoom(
             f"pool {pool.config.name}: {quantity(left)} of room left, and the snapshot may come to"
             f" hold {quantity(most)}"
-        if record.state == "removed":
-            raise NotNow("what had its name is being removed")
         )
     world.take(pool.config.name, most)
     return MakeCalled(
@@ -286,6 +299,8 @@ def with_content_of(origin: Record, record: Record) -> Record:
     return replace(
         record,
         made_from=origin.name,
+        overwrite=record.overwrite or origin.overwrite,
+        discard=record.discard or origin.discard,
         fs_type=origin.fs_type,
         mode=origin.mode,
         uid=origin.uid,
@@ -293,21 +308,30 @@ def with_content_of(origin: Record, record: Record) -> Record:
     )
 
 
-def uncopied(origin: Found, mode: VolumeMode, size_bytes: int) -> str:
-    """Why no volume of that mode and size can have the content of `origin`, "" if one can."""
+def uncopied(origin: Found, mode: VolumeMode, size_bytes: int, fs_type: str = "") -> str:
+    """Why no volume of that mode and size can have the content of `origin`, "" if one can.
+
+    `fs_type` is the filesystem that its class demands.
+    """
     pool, record = origin
     if pool.report.no_copies_now:
         return f"pool {pool.config.name}: {pool.report.no_copies_now}"
     if record.volume_mode != mode:
         return f"{record.name} is of volumeMode {record.volume_mode}, and {mode} is asked for"
-    if size_bytes < record.size_bytes:
-        overwrite=record.overwrite or origin.overwrite,
-        discard=record.discard or origin.discard,
-        return (
-            f"{record.name} has {quantity(record.size_bytes)}, and a volume with its content needs"
-            f" as much: {quantity(size_bytes)} is asked for"
-        )
-    return ""
+    if mode == "Filesystem" and fs_type and fs_type != (has := filesystem_of(record)):
+        return f"{record.name} has {has or 'no filesystem of its own'}, and {fs_type} is asked for"
+    return too_small(origin, size_bytes)
+
+
+def too_small(origin: Found, size_bytes: int) -> str:
+    """Why a volume of that size cannot have the content of `origin`, "" if it can."""
+    pool, record = origin
+    if rounded(pool, size_bytes) >= record.size_bytes:
+        return ""
+    return (
+        f"{record.name} has {quantity(record.size_bytes)}, and a volume with its content needs"
+        f" as much: {quantity(size_bytes)} is asked for"
+    )
 
 
 # --- growing -----------------------------------------------------------------------------------

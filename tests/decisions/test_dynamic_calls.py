@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from localvolume.backends.model import Record
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import (
     Differs,
@@ -16,16 +15,13 @@ from localvolume.dynamic.calls import (
     NoRoom,
     NotNow,
     OutOfRange,
-    Refused,
     Room,
     Unknown,
-    Wanted,
     Wrong,
 )
 from localvolume.dynamic.model import (
     AnswerCall,
     Call,
-    CreateCall,
     GrowCall,
     GrowCalled,
     Hold,
@@ -44,7 +40,6 @@ from localvolume.dynamic.plan.world import World
 from localvolume.kube.objects import CSISource, PersistentVolume
 from localvolume.volumes.capacity import GIB, MIB
 from tests.decisions.support_dynamic import (
-    Thing,
     a,
     action,
     claim,
@@ -56,21 +51,15 @@ from tests.decisions.support_dynamic import (
     storage_class,
     volume,
 )
-
-NAME = "pvc-1"
-ASKED = "Filesystem of 1073741824 bytes"
-
-
-def create(size: int = GIB, *, limit: int = 0, name: str = NAME, **changes: Any) -> CreateCall:
-    """A call for a volume; `request` and `problem` are the call's, the rest is the class's wish."""
-    request, problem = changes.pop("request", ASKED), changes.pop("problem", "")
-    mode = changes.pop("mode", "Filesystem")
-    return CreateCall(
-        key=name,
-        wanted=Wanted(name=name, size_bytes=size, limit_bytes=limit, volume_mode=mode),
-        class_facts=storage_class("", CSI_DRIVER, problem=problem, **changes),
-        request=request,
-    )
+from tests.decisions.support_dynamic_calls import (
+    ASKED,
+    NAME,
+    called,
+    claimed,
+    create,
+    judged,
+    refused,
+)
 
 
 def grow(size: int, limit: int = 0) -> GrowCall:
@@ -78,27 +67,6 @@ def grow(size: int, limit: int = 0) -> GrowCall:
 
 
 REMOVE = RemoveCall(key=NAME)
-
-
-def called(state: str = "offered", **changes: Any) -> Record:
-    """A volume that a call made."""
-    nobodys = {"claim": "", "claim_uid": "", "volume_uid": "", "class_name": ""}
-    return record(1, state, **(nobodys | {"driver": CSI_DRIVER, "request": ASKED} | changes))
-
-
-def claimed(state: str = "offered", **changes: Any) -> Record:
-    """A volume of the driver's that was made for a claim."""
-    return record(1, state, **({"driver": CSI_DRIVER} | changes))
-
-
-def judged(call: Call, *things: Thing) -> Any:
-    return action(*things, name=call.key, calls=[call])
-
-
-def refused(kind: type[Refused], call: Call, *things: Thing) -> str:
-    answer = a(AnswerCall, judged(call, *things))
-    assert type(answer.refusal) is kind, answer
-    return answer.reason
 
 
 # --- making ------------------------------------------------------------------------------------

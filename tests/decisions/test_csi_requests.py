@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from localvolume.backends.handles import handle_of
 from localvolume.backends.pool.layout import fault_of_volume_name
 from localvolume.csi import requests
 from localvolume.csi.wire import messages
@@ -36,7 +37,7 @@ OTHERS = {"segments": {"kubernetes.io/hostname": "host-2"}}
     "name", [CLAIMS, "v", "a.b-c", "csi-" + "0" * 64, "a" * 80, "csi-" + "0" * 41]
 )
 def test_a_name_that_every_backend_can_take_is_the_handle(name: str) -> None:
-    assert requests.handle_of(name) == name
+    assert handle_of(name) == name
 
 
 @pytest.mark.parametrize(
@@ -56,27 +57,27 @@ def test_a_name_that_every_backend_can_take_is_the_handle(name: str) -> None:
     ],
 )
 def test_any_other_name_has_a_digest_for_a_handle(name: str) -> None:
-    handle = requests.handle_of(name)
+    handle = handle_of(name)
 
     assert handle != name
     assert handle.startswith("csi-")
     assert len(handle) == 44
-    assert handle == requests.handle_of(name)
+    assert handle == handle_of(name)
 
 
 @settings(max_examples=examples(200))
 @given(st.text(min_size=1, max_size=128) | st.from_regex(r"[a-z0-9.-]{1,128}", fullmatch=True))
 def test_every_handle_is_a_name_that_every_backend_can_take(name: str) -> None:
-    handle = requests.handle_of(name)
+    handle = handle_of(name)
 
     assert fault_of_volume_name(handle) is None
     check_names("a-group-of-25-characters", handle)
 
 
 def test_no_two_names_have_the_same_handle() -> None:
-    made = requests.handle_of("With Blanks")
+    made = handle_of("With Blanks")
 
-    assert requests.handle_of(made) != made
+    assert handle_of(made) != made
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from localvolume.backends.handles import handle_of
 from localvolume.backends.pool.layout import fault_of_volume_name
 from localvolume.csi.capabilities import Kind, kind_of
 from localvolume.csi.wire.errors import Aborted, InvalidArgument, OutOfRange
@@ -30,27 +29,7 @@ _METADATA: Final = frozenset(
 
 _FS_TYPES: Final = ("fsType", "csi.storage.k8s.io/fstype")
 
-_LONGEST_HANDLE: Final = 80
-_MADE_HANDLE: Final = re.compile(r"csi-[0-9a-f]{40}")
-_LVM_RESERVES: Final = re.compile("snapshot|pvmove")
-
 _AFTER: Final = "after:"
-
-
-def handle_of(name: str) -> str:
-    """The handle of the volume that is asked for by that name, and the name of its record.
-
-    A name that every backend can take is the handle itself; any other is replaced by its digest.
-    LVM doubles each "-", and has its group's name before it. Names that look like a digest are
-    replaced too, so that two names never have the same handle.
-    """
-    fits = (
-        fault_of_volume_name(name) is None
-        and len(name) + name.count("-") <= _LONGEST_HANDLE
-        and not _LVM_RESERVES.match(name)
-        and not _MADE_HANDLE.fullmatch(name)
-    )
-    return name if fits else f"csi-{hashlib.sha256(name.encode()).hexdigest()[:40]}"
 
 
 def handle_in(request: Any) -> str | None:

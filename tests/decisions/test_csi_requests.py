@@ -13,7 +13,7 @@ from localvolume.backends.handles import handle_of
 from localvolume.backends.pool.layout import fault_of_volume_name
 from localvolume.csi import requests
 from localvolume.csi.wire import messages
-from localvolume.csi.wire.errors import Aborted, CallFailed, InvalidArgument, OutOfRange
+from localvolume.csi.wire.errors import Aborted, CallFailed, InvalidArgument, NotFound, OutOfRange
 from localvolume.host.lvm.commands import check_names
 from localvolume.volumes.capacity import GIB, MIB
 from localvolume.volumes.manifest import NodeFacts
@@ -23,6 +23,10 @@ MOUNT = {"mount": {}, "access_mode": {"mode": "SINGLE_NODE_WRITER"}}
 BLOCK = {"block": {}, "access_mode": {"mode": "SINGLE_NODE_WRITER"}}
 NODE = NodeFacts("node-1", "uid-1", "host-1")
 CLAIMS = "pvc-6b7a0b1c-29e2-4b2f-9f0f-0d3b7d3f7a11"
+
+
+SNAPSHOT = {"snapshot": {"snapshot_id": "s"}}
+VOLUME = {"volume": {"volume_id": "w"}}
 
 
 def create(**fields: Any) -> Any:
@@ -159,14 +163,99 @@ def test_a_block_volume_has_no_filesystem() -> None:
     [
         ({"name": ""}, "name is missing"),
         ({"volume_capabilities": []}, "volume_capabilities is missing"),
-        ({"volume_content_source": {"snapshot": {"snapshot_id": "s"}}}, "no snapshots and clones"),
-        ({"volume_content_source": {"volume": {"volume_id": "v"}}}, "no snapshots and clones"),
+        ({"volume_content_source": {}}, "neither a snapshot nor a volume"),
+        ({"volume_content_source": {"snapshot": {}}}, "snapshot_id is missing"),
+        ({"volume_content_source": {"volume": {}}}, "volume_id is missing"),
         ({"mutable_parameters": {"readOps": "5", "burst": "1"}}, "burst, readOps"),
     ],
 )
 def test_what_is_missing_or_not_served_is_named(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         requests.wanted(create(**fields))
+
+
+@pytest.mark.parametrize(
+    ("content", "source", "from_snapshot"),
+    [(None, "", False), (SNAPSHOT, "s", True), (VOLUME, "w", False)],
+)
+def test_whose_content_it_is_to_have(content: Any, source: str, from_snapshot: bool) -> None:
+    wanted = requests.wanted(create(volume_content_source=content))
+
+    assert (wanted.source, wanted.from_snapshot) == (source, from_snapshot)
+
+
+@pytest.mark.parametrize("content", [SNAPSHOT, VOLUME])
+@pytest.mark.parametrize(
+    ("capacity_range", "size", "limit"),
+    [
+        (None, 0, 0),
+        ({"limit_bytes": 3 * GIB}, 0, 3 * GIB),
+        ({"required_bytes": 5, "limit_bytes": 6}, 5, 6),
+    ],
+)
+def test_without_a_size_it_is_as_large_as_its_source(
+    content: Any, capacity_range: Any, size: int, limit: int
+) -> None:
+    asked = create(volume_content_source=content, capacity_range=capacity_range)
+
+    wanted = requests.wanted(asked)
+
+    assert (wanted.size_bytes, wanted.limit_bytes) == (size, limit)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"snapshot": {"snapshot_id": "../s"}}, "snapshot ../s"),
+        ({"volume": {"volume_id": "W"}}, "volume W"),
+    ],
+)
+def test_a_source_that_nothing_can_be(content: Any, said: str) -> None:
+    with pytest.raises(NotFound, match=said):
+        requests.wanted(create(volume_content_source=content))
+
+
+def snapshot(**fields: Any) -> Any:
+    return messages.CreateSnapshotRequest(**{"name": "s", "source_volume_id": "v"} | fields)
+
+
+def test_a_snapshot_has_its_handle_by_the_same_rule() -> None:
+    named = "snapshot-6b7a0b1c-29e2-4b2f-9f0f-0d3b7d3f7a11"
+
+    wanted = requests.wanted_snapshot(snapshot(name=named))
+
+    assert wanted == requests.WantedSnapshot(handle_of(named), "v")
+    assert wanted.name.startswith("csi-")
+
+
+def test_what_names_the_objects_of_a_snapshot_is_no_parameter() -> None:
+    metadata = {
+        f"csi.storage.k8s.io/{one}": "x"
+        for one in ("volumesnapshot/name", "volumesnapshot/namespace", "volumesnapshotcontent/name")
+    }
+
+    wanted = requests.wanted_snapshot(snapshot(parameters=metadata))
+
+    assert wanted == requests.WantedSnapshot("s", "v")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": ""}, "name is missing"),
+        ({"source_volume_id": ""}, "source_volume_id is missing"),
+        ({"parameters": {"type": "x", "expires": "y"}}, "expires, type"),
+        ({"parameters": {"csi.storage.k8s.io/other": "x"}}, "csi.storage.k8s.io/other"),
+    ],
+)
+def test_what_is_wrong_with_a_snapshots_request_is_named(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        requests.wanted_snapshot(snapshot(**fields))
+
+
+def test_a_snapshot_of_what_no_volume_can_be() -> None:
+    with pytest.raises(NotFound, match=r"volume \.\./v"):
+        requests.wanted_snapshot(snapshot(source_volume_id="../v"))
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,9 @@ R = TypeVar("R")
 UNIT = MIB
 """Volumes have a multiple of this many bytes."""
 
+CUT_AT = 1_800_000_000_123_456_789
+"""When snapshots are cut."""
+
 
 class Records:
     """Volumes of one pool of 10 GiB, as `dynamic.calls.Volumes` has them, by the calls' names."""
@@ -43,7 +46,9 @@ class Records:
     def __init__(self) -> None:
         self.facts: NodeFacts | Exception = NodeFacts("node-1", "uid-1", "host-1")
         self.known: dict[str, Record] = {}
+        self.cut: dict[str, Record] = {}
         self.wanted: dict[str, Wanted] = {}
+        self.no_copies = ""
         self.used: set[str] = set()
         self.wrong: dict[str, list[tuple[str, str]]] = {}
         self.asked: list[tuple[Mapping[str, str], str, str]] = []
@@ -66,14 +71,24 @@ class Records:
         if wanted.name not in self.known:
             if unknown := sorted(wanted.parameters.keys() - {"pool", "fsType"}):
                 raise Wrong(f"parameter {unknown[0]} is not known")
+            least = wanted.size_bytes
+            if wanted.source:
+                sources = self.cut if wanted.from_snapshot else self.known
+                if wanted.source not in sources:
+                    del self.wanted[wanted.name]
+                    raise Unknown(f"{wanted.source} is not there")
+                least = least or sources[wanted.source].size_bytes
+                if least < sources[wanted.source].size_bytes:
+                    raise OutOfRange(f"{wanted.source} is larger")
             self.known[wanted.name] = Record(
                 name=wanted.name,
                 backend="image",
                 state="offered",
                 directory="",
-                size_bytes=self._sized(wanted.size_bytes, wanted.limit_bytes),
+                size_bytes=self._sized(least, wanted.limit_bytes),
                 volume_mode=wanted.volume_mode,
                 fs_type=wanted.fs_type,
+                made_from=wanted.source,
             )
         return Volume(record=self.known[wanted.name], pool="p")
 
@@ -82,6 +97,29 @@ class Records:
             raise InUse(f"volume {name} is in use")
         self.known.pop(name, None)
         self.wanted.pop(name, None)
+
+    async def snapshot(self, name: str, source: str) -> Volume:
+        if self.no_copies:
+            raise Wrong(self.no_copies)
+        known = self.cut.get(name)
+        if known is None:
+            if source not in self.known:
+                raise Unknown(f"there is no volume {source}")
+            known = replace(self.known[source], name=name, snapshot_of=source, cut_at=CUT_AT)
+        if known.snapshot_of != source:
+            raise Differs(f"{name} is a snapshot of {known.snapshot_of}")
+        self.cut[name] = known
+        return Volume(record=known, pool="p")
+
+    def snapshots(self) -> Sequence[Volume]:
+        return [Volume(record=self.cut[name], pool="p") for name in sorted(self.cut)]
+
+    async def find_snapshot(self, name: str) -> Volume | None:
+        record = self.cut.get(name)
+        return None if record is None else Volume(record=record, pool="p")
+
+    async def remove_snapshot(self, name: str) -> None:
+        self.cut.pop(name, None)
 
     async def grow(self, name: str, size_bytes: int, limit_bytes: int = 0) -> Volume:
         if name not in self.known:

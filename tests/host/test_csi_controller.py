@@ -56,6 +56,10 @@ async def test_what_it_can_do_is_said(call: Caller) -> None:
         "SINGLE_NODE_MULTI_WRITER",
         "GET_VOLUME_HEALTH",
         "LIST_VOLUME_HEALTH",
+        "CREATE_DELETE_SNAPSHOT",
+        "LIST_SNAPSHOTS",
+        "GET_SNAPSHOT",
+        "CLONE_VOLUME",
     }
 
 
@@ -64,10 +68,6 @@ async def test_what_it_can_do_is_said(call: Caller) -> None:
     [
         "ControllerPublishVolume",
         "ControllerUnpublishVolume",
-        "CreateSnapshot",
-        "DeleteSnapshot",
-        "ListSnapshots",
-        "GetSnapshot",
         "ControllerModifyVolume",
     ],
 )
@@ -146,7 +146,7 @@ async def test_a_volume_that_has_outgrown_its_request_is_not_passed_off_for_it(
         ({"name": "n" * 129}, Status.INVALID_ARGUMENT),
         ({"parameters": {"nonsense": "1"}}, Status.INVALID_ARGUMENT),
         ({"mutable_parameters": {"readOps": "1"}}, Status.INVALID_ARGUMENT),
-        ({"volume_content_source": {"volume": {"volume_id": "w"}}}, Status.INVALID_ARGUMENT),
+        ({"volume_content_source": {}}, Status.INVALID_ARGUMENT),
         ({"capacity_range": {"required_bytes": 2, "limit_bytes": 1}}, Status.OUT_OF_RANGE),
         ({"capacity_range": {"required_bytes": 1, "limit_bytes": 1}}, Status.OUT_OF_RANGE),
         ({"capacity_range": {"required_bytes": 20 * GIB}}, Status.RESOURCE_EXHAUSTED),

@@ -181,6 +181,7 @@ async def test_identity(kubelet: Kubelet) -> None:
         assert [str(one).split() for one in found] == [
             ["service", "{", "type:", "CONTROLLER_SERVICE", "}"],
             ["service", "{", "type:", "VOLUME_ACCESSIBILITY_CONSTRAINTS", "}"],
+            ["service", "{", "type:", "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS", "}"],
             ["volume_expansion", "{", "type:", "ONLINE", "}"],
         ]
         probe = await call(kubelet.csi, "Probe")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from localvolume.csi import capabilities, limits, requests
+from localvolume.csi import capabilities, limits, requests, snapshots
 from localvolume.csi.capabilities import Kind, NotHad
 from localvolume.csi.healthstatus import volume_health
 from localvolume.csi.wire import messages
@@ -28,6 +28,8 @@ SERVED: Final = (
     "SINGLE_NODE_MULTI_WRITER",
     "GET_VOLUME_HEALTH",
     "LIST_VOLUME_HEALTH",
+    "CLONE_VOLUME",
+    *snapshots.SERVED,
 )
 
 _NOBODYS_CONTEXT: Final = frozenset({"storage.kubernetes.io/csiProvisionerIdentity"})
@@ -50,6 +52,7 @@ class ControllerService:
             "ControllerExpandVolume": self._expand,
             "ControllerGetVolumeHealth": self._health,
             "ControllerListVolumeHealth": self._list_health,
+            **snapshots.SnapshotCalls(volumes).handlers,
         }
 
     async def _capabilities(self, _request: Any) -> Any:
@@ -74,7 +77,11 @@ class ControllerService:
                 f"volume {wanted.name} is there and has {size} bytes, more than limit_bytes "
                 f"{wanted.limit_bytes}"
             )
-        return messages.CreateVolumeResponse(volume=self._told(volume))
+        told = self._told(volume)
+        if wanted.source:
+            # Callers remove a volume again that does not say where its content is from.
+            told.content_source.CopyFrom(request.volume_content_source)
+        return messages.CreateVolumeResponse(volume=told)
 
     async def _delete(self, request: Any) -> Any:
         limits.check(request)

@@ -11,7 +11,11 @@ from localvolume.csi.wire.server import Handle
 from localvolume.dynamic.calls import NotNow
 from localvolume.volumes.manifest import NodeFacts
 
-_SERVICES: Final = ("CONTROLLER_SERVICE", "VOLUME_ACCESSIBILITY_CONSTRAINTS")
+_SERVICES: Final = (
+    "CONTROLLER_SERVICE",
+    "VOLUME_ACCESSIBILITY_CONSTRAINTS",
+    "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS",
+)
 
 
 class KnowsNode(Protocol):

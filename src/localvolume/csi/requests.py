@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from localvolume.backends.handles import handle_of
 from localvolume.backends.pool.layout import fault_of_volume_name
 from localvolume.csi.capabilities import Kind, kind_of
-from localvolume.csi.wire.errors import Aborted, InvalidArgument, OutOfRange
+from localvolume.csi.wire.errors import Aborted, InvalidArgument, NotFound, OutOfRange
 from localvolume.dynamic.calls import Wanted
 from localvolume.volumes.capacity import GIB
 from localvolume.volumes.manifest import NodeFacts
@@ -27,30 +28,47 @@ _METADATA: Final = frozenset(
 )
 """Parameters that external-provisioner adds with --extra-create-metadata: nobody set them."""
 
+_SNAPSHOT_METADATA: Final = frozenset(
+    {
+        "csi.storage.k8s.io/volumesnapshot/name",
+        "csi.storage.k8s.io/volumesnapshot/namespace",
+        "csi.storage.k8s.io/volumesnapshotcontent/name",
+    }
+)
+"""What csi-snapshotter adds likewise."""
+
 _FS_TYPES: Final = ("fsType", "csi.storage.k8s.io/fstype")
 
 _AFTER: Final = "after:"
 
 
-def handle_in(request: Any) -> str | None:
-    """The handle that the request names; None if no volume can have it.
+@dataclass(frozen=True, slots=True)
+class WantedSnapshot:
+    """A snapshot that is asked for: its handle, and that of its volume."""
 
-    Raises InvalidArgument if it names none.
+    name: str
+    source: str
+
+
+def handle_in(request: Any, field: str = "volume_id") -> str | None:
+    """The handle that the message has in that field; None if nothing can have it.
+
+    Raises InvalidArgument if it has none.
     """
-    if not request.volume_id:
-        raise InvalidArgument("volume_id is missing")
-    return request.volume_id if fault_of_volume_name(request.volume_id) is None else None
+    handle: str = getattr(request, field)
+    if not handle:
+        raise InvalidArgument(f"{field} is missing")
+    return handle if fault_of_volume_name(handle) is None else None
 
 
 def wanted(request: Any) -> Wanted:
-    """The volume that a CreateVolumeRequest asks for. Raises InvalidArgument and OutOfRange."""
+    """The volume that a CreateVolumeRequest asks for.
+
+    Raises InvalidArgument, OutOfRange, and NotFound for a source that cannot be there.
+    """
     if not request.name:
         raise InvalidArgument("name is missing")
     kind = kind_of(request.volume_capabilities)
-    if request.HasField("volume_content_source"):
-        raise InvalidArgument(
-            "volume_content_source is not served: this driver has no snapshots and clones yet"
-        )
     if names := ", ".join(sorted(request.mutable_parameters)):
         raise InvalidArgument(f"mutable parameters are not served yet: {names}")
     parameters = parameters_of(request)
@@ -58,7 +76,10 @@ def wanted(request: Any) -> Wanted:
         size, limit = sizes(request.capacity_range)
     else:
         size, limit = 0, 0
-    if not size:
+    source, from_snapshot = "", False
+    if request.HasField("volume_content_source"):
+        source, from_snapshot = _source_in(request.volume_content_source)
+    elif not size:
         size = min(DEFAULT_BYTES, limit) if limit else DEFAULT_BYTES
     return Wanted(
         name=handle_of(request.name),
@@ -67,7 +88,35 @@ def wanted(request: Any) -> Wanted:
         volume_mode=kind.volume_mode,
         fs_type=fs_type_of(kind, parameters),
         parameters=parameters,
+        source=source,
+        from_snapshot=from_snapshot,
     )
+
+
+def _source_in(content_source: Any) -> tuple[str, bool]:
+    """The handle of the source, and whether it is a snapshot."""
+    kind = content_source.WhichOneof("type")
+    if kind is None:
+        raise InvalidArgument("volume_content_source names neither a snapshot nor a volume")
+    source, field = getattr(content_source, kind), f"{kind}_id"
+    if (handle := handle_in(source, field)) is None:
+        raise NotFound(f"there is no {kind} {getattr(source, field)}")
+    return handle, kind == "snapshot"
+
+
+def wanted_snapshot(request: Any) -> WantedSnapshot:
+    """What a CreateSnapshotRequest asks for.
+
+    Raises InvalidArgument, and NotFound for a volume that cannot be there.
+    """
+    if not request.name:
+        raise InvalidArgument("name is missing")
+    source = handle_in(request, "source_volume_id")
+    if names := ", ".join(sorted(request.parameters.keys() - _SNAPSHOT_METADATA)):
+        raise InvalidArgument(f"a snapshot has no parameters: {names}")
+    if source is None:
+        raise NotFound(f"there is no volume {request.source_volume_id}")
+    return WantedSnapshot(handle_of(request.name), source)
 
 
 def parameters_of(request: Any) -> dict[str, str]:

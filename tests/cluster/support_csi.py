@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -12,8 +13,12 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
+from grpclib.client import Channel, UnaryUnaryMethod
+
+from localvolume.csi.wire import messages
 from localvolume.host.block.blockdev import InUse
 from localvolume.host.loop.attach import Loop, StillInUse, attached, detach
 from localvolume.host.mount.mounts import read_mount_table
@@ -57,6 +62,10 @@ class CsiLab(DynamicLab):
         self.until(lambda: self.socket.exists() and self.registration.exists(), bool)
         return program
 
+    def call(self, rpc: str, **fields: Any) -> Any:
+        """The answer of the agent to a call of CSI. Raises GRPCError, and OSError without it."""
+        return asyncio.run(_call(str(self.socket), rpc, fields))
+
     def __exit__(self, *words: object) -> None:
         try:
             self.stop()
@@ -82,6 +91,15 @@ def mounted_below(place: Path) -> list[str]:
     top = os.path.realpath(place)
     points = [mount.mount_point for mount in read_mount_table()]
     return [point for point in points if point == top or point.startswith(f"{top}/")]
+
+
+async def _call(path: str, rpc: str, fields: Mapping[str, Any]) -> Any:
+    signature = next(rpcs[rpc] for rpcs in messages.SERVICES.values() if rpc in rpcs)
+    request = getattr(messages, signature.request)
+    response = getattr(messages, signature.response)
+    async with Channel(path=path) as channel:
+        method = UnaryUnaryMethod[Any, Any](channel, signature.path, request, response)
+        return await method(request(**fields))
 
 
 def _release(pool: MadePool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from localvolume.backends.model import Record
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.act import Acts
 from localvolume.dynamic.called import Calls
+from localvolume.dynamic.calls import NotNow
 from localvolume.dynamic.metrics import DynamicMetrics
-from localvolume.dynamic.model import Facts, TakeAway
+from localvolume.dynamic.model import Action, Facts, RemoveCalled, TakeAway
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live, Superseded
 from localvolume.host.process.workers import Workers
@@ -46,6 +48,10 @@ class Ground:
     made: Record
 
     async def take_away(self) -> None:
+        action = TakeAway(key=self.made.name, reason="nobody", pool=self.pool, record=self.made)
+        await self.do(action, Calls(self.pools, lambda: None, {}))
+
+    async def do(self, action: Action, calls: Calls) -> None:
         acts = Acts(
             client=self.client,
             events=EventRecorder(self.client, "test", NODE),
@@ -56,9 +62,8 @@ class Ground:
             options=PublishingOptions,
             saw_volume=lambda _: None,
             saw_claim=lambda _: None,
-            calls=Calls(self.pools, lambda: None, {}),
+            calls=calls,
         )
-        action = TakeAway(key=self.made.name, reason="nobody", pool=self.pool, record=self.made)
         facts = Facts(
             node=NodeFacts(NODE, "uid", NODE, {}),
             provisioners=frozenset(),
@@ -98,6 +103,20 @@ async def ground(client: Client, tmp_path: Path) -> AsyncIterator[Ground]:
 async def test_what_nobody_wants_is_taken_away(ground: Ground) -> None:
     await ground.delete_claim()
     await ground.take_away()
+    assert await ground.records() == set()
+
+
+async def test_a_call_is_refused_for_which_something_else_is_taken_away(ground: Ground) -> None:
+    calls, why = Calls(ground.pools, lambda: None, {}), NotNow("its source has grown")
+    asked = asyncio.ensure_future(calls.snapshot("pvc-1", "pvc-0"))
+    await asyncio.sleep(0)
+    assert [call.key for call in calls.waiting()] == ["pvc-1"]
+    begun = RemoveCalled(
+        key="pvc-1", reason=str(why), pool=ground.pool, record=ground.made, refusal=why
+    )
+    await ground.do(begun, calls)
+    with pytest.raises(NotNow, match="its source has grown"):
+        await asyncio.wait_for(asked, 10)
     assert await ground.records() == set()
 
 

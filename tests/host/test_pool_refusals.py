@@ -39,6 +39,31 @@ def store(where: Path) -> Iterator[PoolStore]:
         yield store
 
 
+class TestCopies:
+    """The record of a copy is made from what a look found, and the volume may change until then."""
+
+    @pytest.mark.parametrize("copy", [{"snapshot_of": "pvc-1"}, {"made_from": "pvc-1"}])
+    def test_of_a_volume_that_has_grown_meanwhile(
+        self, store: PoolStore, where: Path, copy: dict[str, str]
+    ) -> None:
+        seen = offer(store, store.make(wish()))
+        store.grow(seen, 2 << 20)
+        with pytest.raises(BackendFailed, match="pvc-1 has grown meanwhile"):
+            store.copy(wish("copy", **copy), seen)
+        assert set(tree(where)) == {"pvc-1"}
+        assert set(store.look().records) == {"pvc-1"}
+
+    @pytest.mark.parametrize("end", ["removed", "purged"])
+    def test_of_a_volume_that_is_gone_meanwhile(self, store: PoolStore, end: str) -> None:
+        seen = offer(store, store.make(wish()))
+        gone = store.retire(seen)
+        if end == "purged":
+            store.purge(gone, stop=threading.Event())
+        with pytest.raises(NotThisVolume, match="pvc-1"):
+            store.copy(wish("copy", snapshot_of="pvc-1"), seen)
+        assert "copy" not in store.look().records
+
+
 class TestAnothers:
     def test_a_volume_of_another_claim_is_not_handed_on(self, store: PoolStore) -> None:
         made = store.make(wish())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 
 from localvolume.csi.staging import act
 from localvolume.csi.staging.act import Asked, Paths
-from localvolume.host.mount import binding, detached
+from localvolume.host.mount import binding
+from localvolume.host.syscalls import syscall
 from tests.host.support_csi import SHARED, Disks, Kubelet, kubelet_at
 from tests.host.support_devices import formatted
 from tests.host.support_mounts import MS_BIND, mount
@@ -82,22 +84,21 @@ def _die_at(step: int) -> None:
     """Have this process killed at the n-th change that it is about to make."""
     left = step
 
-    def counted(do: Callable[..., Any]) -> Callable[..., Any]:
-        def instead(*args: Any, **more: Any) -> Any:
-            nonlocal left
+    def look(frame: Any, event: str, called: Any) -> None:
+        nonlocal left
+        code = frame.f_code
+        if event == "c_call":
+            ours = "/localvolume/" in code.co_filename
+            is_change = ours and called.__name__ in ("mkdir", "open", "rmdir", "unlink")
+        else:
+            # What goes to the C library through ctypes is no call of a built-in.
+            is_change = event == "call" and code in (syscall.__code__, binding.unmount.__code__)
+        if is_change:
             left -= 1
             if left < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return do(*args, **more)
 
-        return instead
-
-    for where, name in (
-        *((os, name) for name in ("mkdir", "open", "rmdir", "unlink")),
-        (detached, "syscall"),
-        (binding._libc, "umount2"),
-    ):
-        setattr(where, name, counted(getattr(where, name)))
+    sys.setprofile(look)
 
 
 def entries(kubelet: Kubelet) -> list[str]:

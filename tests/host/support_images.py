@@ -24,7 +24,17 @@ from tests.suite.units import MIB
 
 from .support_devices import command, mounted
 
-__all__ = ["ImagePool", "command", "fill", "image_pool", "killed_at", "mounted", "running"]
+__all__ = [
+    "ImagePool",
+    "command",
+    "copied",
+    "fill",
+    "image_pool",
+    "killed_at",
+    "mounted",
+    "running",
+    "snapshotted",
+]
 
 POOL_ID = "0a0a0a0a-0000-4000-8000-000000000001"
 
@@ -136,6 +146,35 @@ class ImagePool:
         for loop in self.loops():
             detach(loop)
         command("rm", "-rf", self.links)
+
+
+def snapshot_of(origin: Record, name: str = "snap-1", **fields: Any) -> Record:
+    """The record of a snapshot that is to be cut, as a call asks for it."""
+    holds = {"snapshot_of": origin.name, "made_from": "", "holds_bytes": origin.size_bytes}
+    return _with(origin, **{"name": name, "state": "making", "inode": 0, **holds, **fields})
+
+
+def copy_of(origin: Record, name: str = "pvc-2", **fields: Any) -> Record:
+    """The record of a volume that is to be made with the content of another, or of a snapshot."""
+    own = {"snapshot_of": "", "made_from": origin.name, "cut_at": 0, "holds_bytes": 0}
+    return _with(origin, **{"name": name, "state": "making", "inode": 0, **own, **fields})
+
+
+def snapshotted(pool: ImagePool, origin: Record, name: str = "snap-1", **fields: Any) -> Record:
+    """A snapshot, cut and on record."""
+    return _copied(pool, snapshot_of(origin, name, **fields), origin)
+
+
+def copied(pool: ImagePool, name: str, origin: Record, *, mib: float = 0, **fields: Any) -> Record:
+    """A volume with the content of another, made, attached and on record."""
+    size = int(mib * MIB) or origin.size_bytes
+    return _copied(pool, copy_of(origin, name, size_bytes=size, **fields), origin)
+
+
+def _copied(pool: ImagePool, record: Record, origin: Record) -> Record:
+    made = _with(pool.backend.copy(pool.fd, pool.path, record, origin), state="offered")
+    pool.attach(made)
+    return made
 
 
 def _text(path: Path) -> str:

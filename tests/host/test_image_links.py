@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.image.backend import Attachments
+from localvolume.backends.image.attaching import Attachments
 from localvolume.backends.image.links import Links
 from tests.host.support_images import POOL_ID, run_here
 from tests.suite.units import MIB

@@ -115,14 +115,14 @@ def set_open_root(root: int, mode: int, uid: int, gid: int) -> None:
 
 
 @contextmanager
-def mounted_xfs(node: str) -> Iterator[int]:
+def mounted_xfs(node: str, options: Sequence[str] = ()) -> Iterator[int]:
     """Mount the xfs on a device where nobody sees it; yields its root directory, open.
 
-    Raises BackendFailed.
+    `options` are the filesystem's own. Raises BackendFailed.
     """
     with ExitStack() as stack:
         try:
-            root = stack.enter_context(detached_mount(node, "xfs"))
+            root = stack.enter_context(detached_mount(node, "xfs", options))
         except OSError as error:
             hint = "; it takes Linux 5.2" if error.errno == errno.ENOSYS else ""
             raise BackendFailed(f"xfs cannot be mounted: {error.strerror}{hint}") from error

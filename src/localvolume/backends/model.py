@@ -289,7 +289,10 @@ class Backend(Protocol):
         ...
 
     def attach(self, pool: int, path: str, record: Record) -> None:
-        """Make the volume usable after a reboot, if it is not so by itself; idempotent."""
+        """Make the volume usable after a reboot, if it is not so by itself; idempotent.
+
+        Of a snapshot that was made: see to it that nobody can write to it, and no more.
+        """
         ...
 
     def ready(self, pool: int, path: str, record: Record) -> AbstractContextManager[Source]:

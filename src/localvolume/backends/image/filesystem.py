@@ -98,7 +98,7 @@ def _make_ext4(run: Run, fd: int, record: Record) -> None:
     blocks = _first_guess(wanted, ratio, mib)
     for _ in range(_ATTEMPTS):
         _empty(fd, blocks * BLOCK)
-        command(run, ext4_command(_name(fd), ratio, mib, extended), MAKING_SECONDS)
+        command(run, ext4_command(path_of(fd), ratio, mib, extended), MAKING_SECONDS)
         made = ext_super(fd)
         if _fits(made.available, record.size_bytes):
             break
@@ -107,7 +107,7 @@ def _make_ext4(run: Run, fd: int, record: Record) -> None:
         blocks = better if better != blocks else blocks + wanted - made.available
     else:
         raise BackendFailed(f"no ext4 filesystem with {record.size_bytes} bytes of room came out")
-    set_ext4_root_mode(run, _name(fd), record.mode, record.uid, record.gid)
+    set_ext4_root_mode(run, path_of(fd), record.mode, record.uid, record.gid)
 
 
 def _first_guess(wanted: int, ratio: int, journal_mib: int) -> int:
@@ -133,7 +133,7 @@ def _make_xfs(run: Run, fd: int, record: Record, borrow: Borrow) -> None:
     argv += xfs_features(run)
     for _ in range(_ATTEMPTS):
         _empty(fd, blocks * BLOCK)
-        command(run, [*argv, _name(fd)], MAKING_SECONDS)
+        command(run, [*argv, path_of(fd)], MAKING_SECONDS)
         with borrow(fd) as loop, mounted_xfs(loop.node) as root:
             found = os.fstatvfs(root)
             available = found.f_bavail * found.f_frsize // BLOCK
@@ -149,6 +149,6 @@ def _empty(fd: int, size: int) -> None:
     os.ftruncate(fd, size)
 
 
-def _name(fd: int) -> str:
+def path_of(fd: int) -> str:
     """A path to the open file for commands: the file's own may lead elsewhere by then."""
     return f"/proc/{os.getpid()}/fd/{fd}"

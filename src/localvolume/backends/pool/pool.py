@@ -256,8 +256,8 @@ class PoolStore:
         elif known.claim_uid != record.claim_uid:
             raise NotThisVolume(f"{record.name} was made for another claim")
         made = complete(using, self._backend, known, make) if known.state == "making" else known
-        if not made.snapshot_of:
-            self._backend.attach(using.root.pool, using.root.path, made)
+        # Of a snapshot, this sees to it that nobody can write to it.
+        self._backend.attach(using.root.pool, using.root.path, made)
         return made
 
     def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:

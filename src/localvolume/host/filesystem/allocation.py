@@ -3,7 +3,7 @@
 import ctypes
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from localvolume.host.syscalls import failed
 
@@ -12,6 +12,8 @@ _PIECE = 4 << 20
 # Written data is synced and dropped from the cache this often, so that overwriting a large file
 # does not push everybody else's data out of memory.
 _SETTLE = 16 * _PIECE
+# linux/falloc.h
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
 
 
 def allocate(fd: int, start: int, length: int) -> None:
@@ -21,8 +23,12 @@ def allocate(fd: int, start: int, length: int) -> None:
     reserved, even beyond the end of the file: truncate it), EOPNOTSUPP if the filesystem cannot.
     Unlike ``os.posix_fallocate`` it never writes block by block instead.
     """
+    _fallocate(fd, 0, start, length)
+
+
+def _fallocate(fd: int, mode: int, start: int, length: int) -> None:
     while _libc.fallocate(
-        ctypes.c_int(fd), ctypes.c_int(0), ctypes.c_longlong(start), ctypes.c_longlong(length)
+        ctypes.c_int(fd), ctypes.c_int(mode), ctypes.c_longlong(start), ctypes.c_longlong(length)
     ):
         if ctypes.get_errno() != errno.EINTR:
             raise failed()
@@ -50,26 +56,31 @@ def has_data(fd: int) -> bool:
     return next(data_ranges(fd), None) is not None
 
 
-def overwrite(fd: int, told: Callable[[int], None]) -> None:
+def overwrite(fd: int, told: Callable[[int], None], *, free: bool = False) -> None:
     """Write zeros over all data of an open file, and sync; `told` gets each piece's size in bytes.
 
-    What `told` raises ends it early. Raises OSError.
+    With `free`, the file gives back what is overwritten as it goes: zeros over blocks that it
+    shares with other files take new ones. What `told` raises ends it early. Raises OSError.
     """
     zeros = bytes(_PIECE)
-    unsettled = 0
+    unsettled: list[tuple[int, int]] = []
+    count = 0
     # Collect all ranges first: writing turns holes into data.
     for start, end in list(data_ranges(fd)):
         while start < end:
             written = os.pwrite(fd, zeros[: end - start], start)
+            unsettled.append((start, written))
             start += written
-            unsettled += written
-            if unsettled >= _SETTLE:
-                _settle(fd)
-                unsettled = 0
+            count += written
+            if count >= _SETTLE:
+                _settle(fd, unsettled if free else ())
+                unsettled, count = [], 0
             told(written)
-    _settle(fd)
+    _settle(fd, unsettled if free else ())
 
 
-def _settle(fd: int) -> None:
+def _settle(fd: int, freed: Iterable[tuple[int, int]]) -> None:
     os.fdatasync(fd)
+    for start, length in freed:
+        _fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, start, length)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

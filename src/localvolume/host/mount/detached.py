@@ -19,21 +19,22 @@ _CLOEXEC = 1
 _SET_FLAG, _SET_STRING, _CMD_CREATE = 0, 1, 6
 _CLONE = 1
 _EMPTY_PATH = 0x1000
-_NOSUID, _NODEV, _NOEXEC = 2, 4, 8
+_PRIVATE = 2 | 4 | 8  # nosuid, nodev, noexec
 _FROM_EMPTY_PATH, _TO_EMPTY_PATH = 0x4, 0x40
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
-def detached_mount(device: str, fs_type: str) -> Iterator[int]:
+def detached_mount(device: str, fs_type: str, options: Sequence[str] = ()) -> Iterator[int]:
     """Mount a device for writing and yield a descriptor of its root directory.
 
-    Other mounts of it, at the same time, are the same filesystem and harmless. Raises OSError:
-    EBUSY if the device is claimed, EUCLEAN, EINVAL and others if it does not hold that filesystem,
-    ENODEV if the kernel lacks the filesystem, ENOSYS before Linux 5.2.
+    `options` are those of the filesystem ("nouuid"; "ro": not for writing). Other mounts of it, at
+    the same time, are the same filesystem and harmless. Raises OSError: EBUSY if the device is
+    claimed, EUCLEAN, EINVAL and others if it does not hold that filesystem, ENODEV if the kernel
+    lacks the filesystem, ENOSYS before Linux 5.2.
     """
     with (
-        closed_after(open_mount(device, fs_type, _NOSUID | _NODEV | _NOEXEC)) as place,
+        closed_after(open_mount(device, fs_type, _PRIVATE, options)) as place,
         closed_after(os.open(".", _DIRECTORY, dir_fd=place)) as root,
     ):
         yield root

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.backends.capacity import capacity, promised
+from localvolume.backends.capacity import capacity, most_of_cut, promised
 from localvolume.backends.model import PoolReport, Record, Usage
 from localvolume.config.pools import PoolConfig
-from tests.suite.units import GIB
+from tests.suite.units import GIB, MIB
 
 
 def config(**fields: Any) -> PoolConfig:
@@ -201,3 +201,24 @@ def test_more_use_never_makes_more_room(total: int, used: int, size: int, reserv
     less = report(total, total, record("v", size), v=0)
     more = report(total, total - held, record("v", size), v=held)
     assert capacity(known, more) == capacity(known, less)
+
+
+@pytest.mark.parametrize(
+    ("backend", "usage", "most"),
+    [
+        ("btrfs", Usage(used_bytes=100), 100),
+        # What was deleted is still in the blocks of a device, or written and not yet in them.
+        ("lvm", Usage(used_bytes=100, taken_bytes=200), 200),
+        ("lvm", Usage(used_bytes=200, taken_bytes=100), 200),
+        ("btrfs", Usage(used_bytes=2 * GIB), GIB),
+        # Until it is cut, more may be written to a file that has no blocks for it yet.
+        ("image", Usage(used_bytes=50, taken_bytes=100), 100 + 64 * MIB),
+        ("image", Usage(used_bytes=50, taken_bytes=GIB - 100), GIB),
+        ("image", Usage(taken_bytes=100), GIB),
+        ("image", None, GIB),
+    ],
+)
+def test_a_snapshot_may_hold_what_its_volume_does(
+    backend: Any, usage: Usage | None, most: int
+) -> None:
+    assert most_of_cut(record("a", GIB, backend=backend), usage) == most

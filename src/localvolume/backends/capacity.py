@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from localvolume.backends.model import BackendName, PoolReport, Record
+from localvolume.backends.model import BackendName, PoolReport, Record, Usage
 from localvolume.config.pools import PoolConfig
 
 FULL_PERCENT: Final = 95
@@ -15,6 +15,11 @@ Volumes are still removed, which helps: so this is no `problem`, which would sto
 
 _OF_IMAGES = 92
 """The percentage of an image that its volume can hold at least, except for small xfs ones."""
+
+
+_WRITTEN_MEANWHILE = 64 << 20
+"""Bytes that may be written to a volume from a look at it until a snapshot is cut: that is not made
+if it holds more than was found room for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +102,18 @@ def most_of(record: Record) -> int:
     if record.snapshot_of:
         return record.holds_bytes
     return most_bytes(record.size_bytes, record.soft_bytes, record.hard_bytes)
+
+
+def most_of_cut(origin: Record, usage: Usage | None) -> int:
+    """What a snapshot of that volume, cut now, may come to hold."""
+    if usage is None or usage.used_bytes is None:
+        return most_of(origin)
+    # What a filesystem has freed is still in the blocks of its device.
+    holds = max(usage.used_bytes, usage.taken_bytes or 0)
+    if origin.backend == "image":
+        # Its file has no blocks yet for what is written from here on, and no limit but its size.
+        holds += _WRITTEN_MEANWHILE
+    return min(most_of(origin), holds)
 
 
 def promised(report: PoolReport) -> int:

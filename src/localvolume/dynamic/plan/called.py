@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from localvolume.backends.capacity import most_of
+from localvolume.backends.capacity import most_of_cut
 from localvolume.backends.model import Record, filesystem_of, has_content_of, outgrew
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import (
@@ -246,7 +246,7 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
         raise Unknown(f"there is no volume {call.source} here")
     pool, of = origin
     _check_copies(pool)
-    most = _may_hold(pool, of)
+    most = most_of_cut(of, pool.report.usage.get(of.name))
     if (left := world.capacity[pool.config.name]) < most:
         raise NoRoom(
             f"pool {pool.config.name}: {quantity(left)} of room left, and the snapshot may come to"
@@ -260,15 +260,6 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
         record=snapshot_record(of, call.key, most),
         origin=of,
     )
-
-
-def _may_hold(pool: Pool, origin: Record) -> int:
-    """The most that a snapshot of a volume can take of its pool, in bytes."""
-    usage = pool.report.usage.get(origin.name)
-    if usage is None or usage.used_bytes is None:
-        return most_of(origin)
-    # What a filesystem has freed is still in the blocks of its device.
-    return min(most_of(origin), max(usage.used_bytes, usage.taken_bytes or 0))
 
 
 def snapshot_record(origin: Record, name: str, holds_bytes: int) -> Record:

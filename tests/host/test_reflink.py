@@ -40,15 +40,13 @@ def test_shared_bytes_are_those_that_a_write_needs_anew(where: Path) -> None:
         assert reflink.shared_bytes(second.fileno()) == 1250 * 4096
 
 
-def test_what_is_not_looked_at_counts_as_shared(
-    where: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reflink, "_MOST", 1)
-    monkeypatch.setattr(reflink, "_AT_ONCE", 2)
+def test_what_is_not_looked_at_counts_as_shared(where: Path) -> None:
     with (where / "one").open("w+b") as file:
         for number in range(10):
             os.posix_fallocate(file.fileno(), number * 16384, 4096)
-        assert reflink.shared_bytes(file.fileno()) == 8 * 4096
+        for most in (1, 2, 9, 10):
+            shared = reflink.shared_bytes(file.fileno(), most=most)
+            assert shared == (0 if most == 10 else (10 - most) * 4096)
 
 
 def test_a_filesystem_that_does_not_tell_shares_all() -> None:

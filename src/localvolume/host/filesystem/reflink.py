@@ -20,7 +20,7 @@ _SYNC: Final = 1
 _LAST, _SHARED = 0x1, 0x2000
 _AT_ONCE: Final = 1000
 _MOST: Final = 100_000
-"""So many extents are looked at: it takes a moment."""
+"""Looking at so many extents takes a moment."""
 
 _BLOCK: Final = 4096
 _CANNOT: Final = frozenset(
@@ -51,32 +51,33 @@ def can_clone(directory: int) -> bool:
         ):
             os.write(source, b"\1" * _BLOCK)
             clone(copy, source)
-            return _shared(copy, _SYNC) == _BLOCK
+            return _shared(copy, _SYNC, _MOST) == _BLOCK
     except OSError as error:
         if error.errno in _CANNOT:
             return False
         raise
 
 
-def shared_bytes(fd: int) -> int:
+def shared_bytes(fd: int, *, most: int = _MOST) -> int:
     """How many bytes of an open file's blocks other files may have, too.
 
-    Of a file in very many pieces, those that are not looked at count as shared, and of a filesystem
-    that does not tell all do. Raises OSError.
+    At most so many extents are looked at: the others count as shared, and of a filesystem that does
+    not tell all do. Raises OSError.
     """
     try:
-        return _shared(fd, 0)
+        return _shared(fd, 0, most)
     except OSError as error:
         if error.errno in _CANNOT:
             return os.fstat(fd).st_blocks * 512
         raise
 
 
-def _shared(fd: int, flags: int) -> int:
+def _shared(fd: int, flags: int, most: int) -> int:
     shared = alone = seen = start = 0
-    while seen < _MOST:
-        buffer = bytearray(_HEAD.size + _AT_ONCE * _EXTENT.size)
-        _HEAD.pack_into(buffer, 0, start, (1 << 64) - 1 - start, flags, 0, _AT_ONCE, 0)
+    while seen < most:
+        count = min(_AT_ONCE, most - seen)
+        buffer = bytearray(_HEAD.size + count * _EXTENT.size)
+        _HEAD.pack_into(buffer, 0, start, (1 << 64) - 1 - start, flags, 0, count, 0)
         fcntl.ioctl(fd, _FIEMAP, buffer)
         found = _HEAD.unpack_from(buffer)[3]
         for number in range(found):

@@ -211,10 +211,15 @@ def test_more_use_never_makes_more_room(total: int, used: int, size: int, reserv
         ("lvm", Usage(used_bytes=100, taken_bytes=200), 200),
         ("lvm", Usage(used_bytes=200, taken_bytes=100), 200),
         ("btrfs", Usage(used_bytes=2 * GIB), GIB),
+        ("btrfs", Usage(taken_bytes=100), GIB),
         # Until it is cut, more may be written to a file that has no blocks for it yet.
         ("image", Usage(used_bytes=50, taken_bytes=100), 100 + 64 * MIB),
+        ("image", Usage(used_bytes=200, taken_bytes=100), 200 + 64 * MIB),
         ("image", Usage(used_bytes=50, taken_bytes=GIB - 100), GIB),
-        ("image", Usage(taken_bytes=100), GIB),
+        # An xfs that is not mounted does not tell what it holds.
+        ("image", Usage(taken_bytes=100), 100 + 64 * MIB),
+        # A file is larger than its volume, and no larger than that.
+        ("image", Usage(taken_bytes=GIB + 1, outstanding_bytes=2), GIB + 3),
         ("image", None, GIB),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.backends.capacity import capacity, price, promised
+from localvolume.backends.capacity import capacity, most_of_cut, price, promised
 from localvolume.backends.image.measuring import anew
 from localvolume.backends.model import (
     NoSpace,
@@ -19,10 +19,9 @@ from localvolume.host.process.commandsync import Run
 from tests.suite.units import GIB, MIB
 
 from .support_copies import SIZES, available, clean, content_of, made, written
-from .support_devices import filesystem, flush
+from .support_devices import filesystem, flush, formatted
 from .support_images import (
     ImagePool,
-    command,
     copied,
     fill,
     image_pool,
@@ -107,6 +106,30 @@ def test_a_snapshot_that_would_hold_more_than_was_found_room_for_is_not_made(
     assert [path.name for path in pool.images.iterdir()] == ["pvc-1.img"]
 
 
+@pytest.mark.parametrize(
+    ("content", "mib"), [("ext4", 1), ("ext4", 7), ("ext4", 64), ("xfs", 300), ("raw", 1)]
+)
+def test_for_a_snapshot_of_a_full_volume_enough_room_is_asked(
+    pool: ImagePool, content: str, mib: int
+) -> None:
+    origin = made(pool, content, mib=mib)
+    if content == "raw":
+        written(pool, origin, mib)
+    else:
+        with mounted(pool.node(origin)) as where:
+            before = usage_of(pool, origin)
+            # Little of it is in the image yet.
+            (where / "file").write_bytes(os.urandom(min(mib, 80) * MIB // 2))
+            snapshotted(pool, origin, "early", holds_bytes=most_of_cut(origin, before))
+            fill(where)
+            seen = usage_of(pool, origin)
+            snapshotted(pool, origin, "in-use", holds_bytes=most_of_cut(origin, seen))
+    seen = usage_of(pool, origin)
+    cut = snapshotted(pool, origin, "unused", holds_bytes=most_of_cut(origin, seen))
+    again = usage_of(pool, origin, cut)
+    snapshotted(pool, origin, "again", holds_bytes=most_of_cut(origin, again))
+
+
 def report_of(pool: ImagePool, *records: Record) -> PoolReport:
     flush(pool.root)
     usage = pool.backend.usage(pool.fd, pool.path, records)
@@ -172,8 +195,8 @@ def test_a_pool_full_of_promises_has_room_for_all_overwriting(run: Run, piece: i
 
 def overwritten(node: str, piece: int) -> None:
     """Write to all of a device, the way that splits its file into the most pieces."""
-    size = int(command("blockdev", "--getsize64", node))
     with open(node, "r+b", buffering=0) as device:
+        size = device.seek(0, os.SEEK_END)
         for half in (0, 1):
             for start in range(half * MIB, size, 2 * MIB):
                 length = min(MIB, size - start)
@@ -225,7 +248,11 @@ def test_overwriting_what_is_shared_takes_little_room_and_reaches_the_last_copy(
     run: Run,
 ) -> None:
     """Zeros over shared blocks take new ones: they are given back as it goes."""
-    with filesystem("xfs", size=500 * MIB) as where, image_pool(where, run) as pool:
+    with (
+        formatted("xfs", size=500 * MIB) as disk,
+        mounted(disk) as where,
+        image_pool(where, run) as pool,
+    ):
         origin = made(pool, "raw", mib=240, overwrite=True)
         secret = b"a tenant's secret" * 241
         with open(pool.node(origin), "r+b") as device:
@@ -238,7 +265,6 @@ def test_overwriting_what_is_shared_takes_little_room_and_reaches_the_last_copy(
         assert content_of(pool.image(cut)) == before
         pool.purge(pool.retire(cut))
         flush(where)
-        device_of_pool = command("findmnt", "-n", "-o", "SOURCE", where).strip()
-        with open(device_of_pool, "rb") as disk:
-            while piece := disk.read(16 * MIB):
+        with open(disk.path, "rb") as blocks:
+            while piece := blocks.read(16 * MIB):
                 assert secret not in piece

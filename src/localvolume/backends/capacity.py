@@ -106,14 +106,17 @@ def most_of(record: Record) -> int:
 
 def most_of_cut(origin: Record, usage: Usage | None) -> int:
     """What a snapshot of that volume, cut now, may come to hold."""
-    if usage is None or usage.used_bytes is None:
+    used = usage.used_bytes if usage is not None else None
+    taken = usage.taken_bytes if usage is not None else None
+    if origin.backend == "image" and usage is not None and taken is not None:
+        # Its file has no blocks yet for what is written from here on. It is larger than the volume,
+        # and has never more than its size.
+        most = max(most_of(origin), taken + (usage.outstanding_bytes or 0))
+        return min(most, max(used or 0, taken) + _WRITTEN_MEANWHILE)
+    if used is None:
         return most_of(origin)
     # What a filesystem has freed is still in the blocks of its device.
-    holds = max(usage.used_bytes, usage.taken_bytes or 0)
-    if origin.backend == "image":
-        # Its file has no blocks yet for what is written from here on, and no limit but its size.
-        holds += _WRITTEN_MEANWHILE
-    return min(most_of(origin), holds)
+    return min(most_of(origin), max(used, taken or 0))
 
 
 def promised(report: PoolReport) -> int:

@@ -112,6 +112,20 @@ class TestIdentity:
             store.know(())
             assert store.look().problem == ""
 
+    def test_none_is_made_while_a_volume_is_missing(self) -> None:
+        """A call made the volume, so its object does not say in which pool it lies."""
+        with filesystem("ext4") as where:
+            with store_in(where) as store:
+                store.know((), (), {"pvc-1"})
+                assert "no pool has the volume of the handle pvc-1" in problem(store)
+                assert set(os.listdir(where)) == {"lost+found"}
+                store.know(())
+                here = store.look().id
+            # One that is there already is no other's fault.
+            with store_in(where) as store:
+                store.know((), (), {"pvc-1"})
+                assert store.look().id == here
+
     @pytest.mark.parametrize(
         "text",
         [

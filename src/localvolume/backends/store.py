@@ -19,9 +19,15 @@ class Store(Protocol):
     disk says.
     """
 
-    def know(self, known_ids: Collection[str], known_places: Collection[str] = ()) -> None:
-        """Set the pool ids that PersistentVolumes name here, and the locations of those of older
-        provisioners."""
+    def know(
+        self,
+        known_ids: Collection[str],
+        known_places: Collection[str] = (),
+        missing: Collection[str] = (),
+    ) -> None:
+        """Set the pool ids that PersistentVolumes name here, the locations of those of older
+        provisioners, and the volumes that PersistentVolumes are of and no pool of this node is
+        known to have."""
         ...
 
     def open(self) -> str:

@@ -26,6 +26,7 @@ from localvolume.dynamic.plan.world import pool_of, with_neighbours
 from localvolume.host.process.commandsync import on_loop
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.objects import PersistentVolume
+from localvolume.volumes.objects import is_csi, record_name_of
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,8 @@ class Pools:
         """Open what is new or changed and close what is not wanted any more.
 
         `volumes` name the ids of the pools that they were made in: a pool with another id is not
-        the same pool any more.
+        the same pool any more. Those that CSI calls made name none: while no pool is known to have
+        one of them, no pool is made anew.
         """
         wanted = {config.name: config for config in configs}
         for name in list(self._configs):
@@ -99,6 +101,7 @@ class Pools:
             self._purgers.pop(name).close()
         volumes = list(volumes)
         known, places = _ids_by_pool(volumes), places_of_adopted(list(wanted.values()), volumes)
+        missing = _called(volumes) - self._recorded()
         for name, config in wanted.items():
             if name not in self._stores:
                 self._configs[name] = config
@@ -108,7 +111,15 @@ class Pools:
                 if self._ending:
                     self._stops[name].set()
             # Counts each time that the store is opened.
-            self._stores[name].know(known.get(name, set()), places.get(name, set()))
+            self._stores[name].know(known.get(name, set()), places.get(name, set()), missing)
+
+    def _recorded(self) -> set[str]:
+        """The names of all records that the last looks found."""
+        return {
+            record
+            for report in self._reports.values()
+            for record in (*report.records, *report.dormant, *report.unreadable)
+        }
 
     def close(self) -> None:
         """Let other agents have the pools."""
@@ -306,6 +317,11 @@ def _with_unattached(
     if config.host_dir:
         text += f"; where its files were copied here: localvolume restamp {config.host_dir}"
     return replace(report, warnings=(*report.warnings, f"volumes cannot be used: {text}"))
+
+
+def _called(volumes: Iterable[PersistentVolume]) -> set[str]:
+    """The handles of those that a CSI call made."""
+    return {record_name_of(one) for one in volumes if is_csi(one) and pool_of(one) is None}
 
 
 def _ids_by_pool(volumes: Iterable[PersistentVolume]) -> dict[str, set[str]]:

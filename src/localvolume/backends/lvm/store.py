@@ -77,8 +77,13 @@ class LvmStore:
 
     # The pool
 
-    def know(self, known_ids: Collection[str], known_places: Collection[str] = ()) -> None:
-        """Set the pool ids that PersistentVolumes name here."""
+    def know(
+        self,
+        known_ids: Collection[str],
+        known_places: Collection[str] = (),
+        missing: Collection[str] = (),
+    ) -> None:
+        """Set the pool ids that PersistentVolumes name here. A group is never made anew."""
         self._session.known_ids = frozenset(known_ids)
 
     def open(self) -> str:

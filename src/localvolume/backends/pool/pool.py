@@ -125,11 +125,16 @@ class PoolStore:
 
     # The pool
 
-    def know(self, known_ids: Collection[str], known_places: Collection[str] = ()) -> None:
-        """Set the pool ids that PersistentVolumes name here, and the locations of volumes of older
-        provisioners; this counts when the pool is next opened."""
+    def know(
+        self,
+        known_ids: Collection[str],
+        known_places: Collection[str] = (),
+        missing: Collection[str] = (),
+    ) -> None:
+        """See ``Store``; this counts when the pool is next opened."""
         self._session.known_ids = frozenset(known_ids)
         self._session.known_places = frozenset(known_places)
+        self._session.missing = frozenset(missing)
 
     def open(self) -> str:
         """Open, prove and lock the pool, if that is not done yet; returns its id."""

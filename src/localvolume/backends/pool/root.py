@@ -65,12 +65,16 @@ class PoolRoot:
     """
 
     def __init__(
-        self, config: PoolConfig, known_ids: Collection[str], known_places: Collection[str] = ()
+        self,
+        config: PoolConfig,
+        known_ids: Collection[str],
+        known_places: Collection[str] = (),
+        missing: Collection[str] = (),
     ) -> None:
         """Open and prove the pool, or make one if there is none and nobody knows of one.
 
-        `known_places` are where volumes of older provisioners should lie. Raises PoolUnusable,
-        OSError.
+        `known_places` are where volumes of older provisioners should lie, and `missing` are volumes
+        that may lie in any pool. Raises PoolUnusable, OSError.
         """
         with ExitStack() as opening:
             self.pool = os.open(config.mount_dir, DIRECTORY)
@@ -78,7 +82,7 @@ class PoolRoot:
             self.path = os.readlink(f"/proc/self/fd/{self.pool}")
             self.check(config)
             check_owner(self.pool, config.host_dir)
-            marker = _marker(self.pool, config, known_ids, known_places)
+            marker = _marker(self.pool, config, known_ids, known_places, missing)
             self.ours = os.open(OURS, DIRECTORY | os.O_NOFOLLOW, dir_fd=self.pool)
             opening.callback(os.close, self.ours)
             check_owner(self.ours, f"{config.host_dir}/{OURS}")
@@ -194,7 +198,11 @@ def check_owner(fd: int, path: str) -> None:
 
 
 def _marker(
-    pool: int, config: PoolConfig, known_ids: Collection[str], known_places: Collection[str]
+    pool: int,
+    config: PoolConfig,
+    known_ids: Collection[str],
+    known_places: Collection[str],
+    missing: Collection[str],
 ) -> _Marker:
     """Read the pool's marker; write one if there is none and there may be one."""
     marker = _read_marker(pool)
@@ -208,6 +216,11 @@ def _marker(
             raise PoolUnusable(
                 "PersistentVolumes of an older provisioner lie here, and nothing is where they"
                 " should be: its disk is not mounted, or this is another disk"
+            )
+        if missing:
+            raise PoolUnusable(
+                f"there is no pool here, and no pool has the volume of the handle {min(missing)},"
+                " which a PersistentVolume is of: its disk is not mounted, or this is another disk"
             )
         _write_marker(pool, config)
         if (marker := _read_marker(pool)) is None:

@@ -73,7 +73,9 @@ class Session:
         self,
         config: PoolConfig,
         known_ids: Collection[str],
-        open_root: Callable[[PoolConfig, Collection[str], Collection[str]], PoolRoot] = PoolRoot,
+        open_root: Callable[
+            [PoolConfig, Collection[str], Collection[str], Collection[str]], PoolRoot
+        ] = PoolRoot,
         why_not: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._config = config
@@ -83,6 +85,8 @@ class Session:
         self.known_ids = frozenset(known_ids)
         #: Where volumes of older provisioners should lie.
         self.known_places: frozenset[str] = frozenset()
+        #: Volumes that PersistentVolumes are of, and that no pool is known to have.
+        self.missing: frozenset[str] = frozenset()
         # The id that was found here stays the only right one for the life of this process.
         self._seen = ""
         self._lock = threading.Lock()
@@ -146,7 +150,7 @@ class Session:
     def _begin(self) -> OpenPool:
         closings = self._closings
         known_ids = self.known_ids | ({self._seen} if self._seen else set())
-        root = self._open_root(self._config, known_ids, self.known_places)
+        root = self._open_root(self._config, known_ids, self.known_places, self.missing)
         try:
             begun = OpenPool(root)
         except BaseException:

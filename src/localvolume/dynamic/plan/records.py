@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localvolume.backends.model import Record
-from localvolume.dynamic.model import Action, Ask, Hold, Keep, Purge, TakeAway
+from localvolume.backends.model import Record, has_content_of
+from localvolume.dynamic.model import Action, Ask, Hold, Keep, Pool, Purge, TakeAway
 from localvolume.dynamic.plan.world import Found, World, pool_of
 from localvolume.kube.cache import key_of
 
@@ -41,7 +41,7 @@ def judge_record(world: World, found: Found) -> Action:
         reason = "its PersistentVolume is gone"
         return Purge(key=record.name, reason=reason, pool=pool.config, record=record)
     if record.request:
-        return Keep(key=record.name, reason="a CSI call made it, and a CSI call removes it")
+        return _of_call(pool, record)
     if record.adopted or (record.state == "offered" and record.volume_uid):
         return Hold(key=record.name, reason=ORPHAN)
     if record.name in world.facts.named:
@@ -52,6 +52,18 @@ def judge_record(world: World, found: Found) -> Action:
     never = "published" if record.state == "offered" else "offered"
     reason = f"it was never {never}, and its claim is not this node's any more"
     return TakeAway(key=record.name, reason=reason, pool=pool.config, record=record)
+
+
+def _of_call(pool: Pool, record: Record) -> Action:
+    """No call waits for it now: one that does is judged in place of this.
+
+    What was never complete has no caller who knows of it, and perhaps none who will ask again: its
+    claim may be gone. One that is repeated makes it anew.
+    """
+    if record.state == "making" or (record.state == "made" and not has_content_of(record)):
+        reason = "it was begun for a CSI call that had no answer and waits for none"
+        return TakeAway(key=record.name, reason=reason, pool=pool.config, record=record, spare=True)
+    return Keep(key=record.name, reason="a CSI call made it, and a CSI call removes it")
 
 
 def never_published(record: Record) -> bool:

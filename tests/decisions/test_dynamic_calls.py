@@ -33,6 +33,7 @@ from localvolume.dynamic.model import (
     RemoveCall,
     RemoveCalled,
     Retire,
+    TakeAway,
 )
 from localvolume.dynamic.plan.called import room_of
 from localvolume.dynamic.plan.orphans import orphans_of
@@ -162,7 +163,10 @@ def test_one_that_is_being_removed_is_waited_for() -> None:
 
 
 def test_a_name_that_a_persistentvolume_has_is_not_taken() -> None:
-    assert "no pool of this node has its volume" in refused(NotNow, create(), volume(), pool())
+    assert "no pool of this node has it" in refused(NotNow, create(), volume(), pool())
+    # Its pods would get an empty volume in place of the one that is away.
+    other = csi_volume(NAME, number="mine", pool=None)
+    assert "PersistentVolume pvc-mine" in refused(NotNow, create(), other, pool())
 
 
 @pytest.mark.parametrize("call", [create(), REMOVE, grow(GIB)])
@@ -260,17 +264,40 @@ def test_one_that_a_claim_has_is_not_removed() -> None:
     assert isinstance(judged(REMOVE, released, pool(called())), RemoveCalled)
 
 
+def test_one_that_a_claim_has_by_an_object_of_another_name_is_not_removed() -> None:
+    other = csi_volume(NAME, number="mine", pool=None)
+    assert "PersistentVolume pvc-mine" in refused(InUse, REMOVE, other, pool(called()))
+    released = csi_volume(NAME, number="mine", pool=None, phase="Released")
+    removed = a(RemoveCalled, judged(REMOVE, released, pool(called())))
+    # Which is asked for again before anything goes.
+    assert removed.volumes == ("pvc-mine",)
+
+
 # --- beside claims -----------------------------------------------------------------------------
 
 SERVED: dict[str, Any] = {"provisioners": {CSI_DRIVER}}
 
 
-@pytest.mark.parametrize("state", ["making", "made", "offered"])
-def test_no_judgement_of_claims_touches_what_a_call_made(state: str) -> None:
-    a(Keep, action(pool(called(state)), gone={""}, absent={NAME}))
+def test_what_no_call_was_told_of_is_taken_away() -> None:
+    for state in ("making", "made"):
+        taken = a(TakeAway, action(pool(called(state))))
+        assert taken.spare
+        assert taken.record == called(state)
+    # While it is made, its name is busy; and who asks again gets it.
+    assert not planned(pool(called("making")), busy={NAME})
+    assert isinstance(judged(create(), pool(called("making"))), MakeCalled)
+    # A complete copy is not empty: what is not empty is nobody's to take away.
+    a(Keep, action(pool(called("made", made_from="pvc-9"))))
+    a(TakeAway, action(pool(called("making", made_from="pvc-9"))))
+
+
+def test_no_judgement_of_claims_touches_what_a_call_made() -> None:
+    a(Keep, action(pool(called()), gone={""}, absent={NAME}))
     csi = storage_class(provisioner=CSI_DRIVER)
     waiting = claim(provisioner=CSI_DRIVER)
-    assert "CSI call" in a(Keep, action(waiting, csi, pool(called(state)), **SERVED)).reason
+    assert "CSI call" in a(Keep, action(waiting, csi, pool(called()), **SERVED)).reason
+    # Nobody is to wait for what a call only began.
+    a(TakeAway, action(waiting, csi, pool(called("making")), **SERVED))
 
 
 def test_what_a_call_removed_is_purged() -> None:

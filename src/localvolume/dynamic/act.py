@@ -277,7 +277,8 @@ class Acts:
     async def _remove_called(self, action: RemoveCalled) -> None:
         record, pool = action.record, action.pool
         if not record.snapshot_of:
-            await self.live.held_by_nobody(action.key)
+            for name in sorted({action.key, *action.volumes}):
+                await self.live.held_by_nobody(name)
         if record.state == "offered":
             await self.pools.call(pool, action.key, lambda store: store.retire(record))
         else:

@@ -320,12 +320,14 @@ class GrowCalled(Action):
 class RemoveCalled(Action):
     """Move the volume to the trash, or take it away if nobody was told of it; answer the call.
 
-    `refusal` is what a call is answered that asked for something else.
+    `refusal` is what a call is answered that asked for something else. `volumes` are the names of
+    PersistentVolumes that are of it.
     """
 
     pool: PoolConfig
     record: Record
     refusal: Refused | None = None
+    volumes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

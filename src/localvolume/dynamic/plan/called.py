@@ -103,8 +103,11 @@ def _answer(found: Found, reason: str) -> AnswerCall:
 def _create(world: World, call: CreateCall, found: Found | None) -> Action:
     if found is not None:
         return _made(call, found)
-    if call.key in world.facts.volumes:
-        raise NotNow("a PersistentVolume has its name, and no pool of this node has its volume")
+    for volume in world.volumes_of(call.key):
+        raise NotNow(
+            f"PersistentVolume {volume.metadata.name} is of that volume, and no pool of this node"
+            " has it"
+        )
     if call.class_facts.problem:
         raise Wrong(call.class_facts.problem)
     _check_wish(call.class_facts)
@@ -370,11 +373,16 @@ def _remove(world: World, call: RemoveCall, found: Found | None) -> Action:
         raise Wrong("a volume that is not the CSI driver's has that name")
     if not record.request:
         raise InUse("it was made for a claim, and is removed once that and its volume are deleted")
-    volume = world.facts.volumes.get(call.key)
-    if volume is not None and is_held_by_claim(volume):
-        raise InUse("a claim has it")
+    volumes = world.volumes_of(call.key)
+    for volume in volumes:
+        if is_held_by_claim(volume):
+            raise InUse(f"a claim has it, by PersistentVolume {volume.metadata.name}")
     return RemoveCalled(
-        key=call.key, reason="a call removes it", pool=found.pool.config, record=record
+        key=call.key,
+        reason="a call removes it",
+        pool=found.pool.config,
+        record=record,
+        volumes=tuple(volume.metadata.name for volume in volumes),
     )
 
 

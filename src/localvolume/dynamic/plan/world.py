@@ -12,6 +12,7 @@ from localvolume.dynamic.model import ClassFacts, Facts, Pool
 from localvolume.dynamic.plan.paths import relative_place
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, TopologyTerm
 from localvolume.volumes import claims, marks
+from localvolume.volumes.objects import record_name_of
 
 
 class Found(NamedTuple):
@@ -135,6 +136,17 @@ class World:
             return place
         config, directory = place
         return self.pools[config.name], directory
+
+    def volumes_of(self, name: str) -> list[PersistentVolume]:
+        """The PersistentVolumes that have that name or, of our CSI driver, that handle.
+
+        Another provisioner, or a person, names an object as it likes.
+        """
+        return [
+            volume
+            for volume in self.facts.volumes.values()
+            if name in (volume.metadata.name, record_name_of(volume))
+        ]
 
     def class_of(self, claim: PersistentVolumeClaim) -> ClassFacts:
         """The claim's class; call it only after the rule `without_class` returned None."""

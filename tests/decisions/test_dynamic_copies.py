@@ -29,6 +29,7 @@ from localvolume.dynamic.model import (
     RemoveCall,
     RemoveCalled,
     SnapshotCall,
+    TakeAway,
 )
 from localvolume.volumes.capacity import GIB, MIB
 from tests.decisions.support_dynamic import a, action, lv, lvm_pool, planned, pool, record, volume
@@ -433,7 +434,16 @@ def test_a_copy_that_a_claim_has_is_not_removed() -> None:
 # --- beside claims -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", ["making", "made", "offered"])
+@pytest.mark.parametrize("there", [[], [origin()]])
+def test_a_snapshot_that_nobody_waits_for_is_taken_away_before_it_is_complete(
+    there: list[Record],
+) -> None:
+    begun = cut("making")
+    taken = a(TakeAway, action(cow(begun, *there), name=CUT, gone={""}, absent={CUT}))
+    assert taken.record == begun
+
+
+@pytest.mark.parametrize("state", ["made", "offered"])
 @pytest.mark.parametrize("there", [[], [origin()]])
 def test_no_judgement_of_claims_touches_a_snapshot(state: str, there: list[Record]) -> None:
     found = action(cow(cut(state), *there), name=CUT, gone={""}, absent={CUT, "pvc-1"})

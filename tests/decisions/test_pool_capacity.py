@@ -206,13 +206,13 @@ def test_more_use_never_makes_more_room(total: int, used: int, size: int, reserv
 @pytest.mark.parametrize(
     ("backend", "usage", "most"),
     [
-        ("btrfs", Usage(used_bytes=100), 100),
         # What was deleted is still in the blocks of a device, or written and not yet in them.
         ("lvm", Usage(used_bytes=100, taken_bytes=200), 200),
         ("lvm", Usage(used_bytes=200, taken_bytes=100), 200),
         ("btrfs", Usage(used_bytes=2 * GIB), GIB),
         ("btrfs", Usage(taken_bytes=100), GIB),
-        # Until it is cut, more may be written to a file that has no blocks for it yet.
+        # Until it is cut, more may be written to a file that has no blocks for it yet, or counted.
+        ("btrfs", Usage(used_bytes=100), 100 + 64 * MIB),
         ("image", Usage(used_bytes=50, taken_bytes=100), 100 + 64 * MIB),
         ("image", Usage(used_bytes=200, taken_bytes=100), 200 + 64 * MIB),
         ("image", Usage(used_bytes=50, taken_bytes=GIB - 100), GIB),
@@ -227,3 +227,8 @@ def test_a_snapshot_may_hold_what_its_volume_does(
     backend: Any, usage: Usage | None, most: int
 ) -> None:
     assert most_of_cut(record("a", GIB, backend=backend), usage) == most
+
+
+def test_a_snapshot_of_a_volume_without_a_limit_may_hold_more_than_its_size() -> None:
+    origin = record("a", GIB, backend="btrfs", enforced=False)
+    assert most_of_cut(origin, Usage(used_bytes=2 * GIB)) == 2 * GIB + 64 * MIB

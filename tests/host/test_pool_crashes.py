@@ -5,18 +5,14 @@ nothing.
 from __future__ import annotations
 
 import os
-import signal
-import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from localvolume.backends.pool.pool import PoolStore
-from localvolume.host.tree import trees
 from tests.host.support_devices import filesystem
+from tests.host.support_killed import killed
 from tests.host.support_pools import (
     ON_EXT4,
     offer,
@@ -28,50 +24,7 @@ from tests.host.support_pools import (
 
 pytestmark = ON_EXT4
 
-#: Everything by which this code changes a disk; what opens a file to write it is counted by write.
-_CHANGES = ("mkdir", "rename", "rmdir", "unlink", "fchmod", "fchown", "fsync", "write")
-
 ASKED = wish(directory="ns/claim", mode=0o750, uid=7, gid=8)
-
-
-def _count_down(changes: int) -> Callable[[], int]:
-    """Have this process killed before the change after so many; returns how many there were."""
-    seen = 0
-
-    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            nonlocal seen
-            if seen == changes:
-                os.kill(os.getpid(), signal.SIGKILL)
-            seen += 1
-            return real(*args, **kwargs)
-
-        return call
-
-    for name in _CHANGES:
-        setattr(os, name, counted(name, getattr(os, name)))
-    trees._renameat2 = counted("renameat2", trees._renameat2)
-    return lambda: seen
-
-
-def killed(changes: int, deed: Callable[[], None]) -> bool:
-    """Do it in another process, killed before one change; False where it needed no more."""
-    child = os.fork()
-    if not child:
-        try:
-            _count_down(changes)
-            deed()
-        except BaseException:  # noqa: BLE001 - told by the exit code
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        return True
-    assert os.waitstatus_to_exitcode(status) == 0
-    return False
 
 
 def in_pool(where: Path, deed: Callable[[PoolStore], object]) -> Callable[[], None]:

@@ -116,7 +116,11 @@ def most_of_cut(origin: Record, usage: Usage | None) -> int:
     if used is None:
         return most_of(origin)
     # What a filesystem has freed is still in the blocks of its device.
-    return min(most_of(origin), max(used, taken or 0))
+    holds = max(used, taken or 0)
+    if origin.backend == "btrfs":
+        # What is written is counted when it is on disk.
+        holds += _WRITTEN_MEANWHILE
+    return min(most_of(origin), holds) if origin.enforced else holds
 
 
 def promised(report: PoolReport) -> int:

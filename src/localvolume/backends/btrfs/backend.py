@@ -11,159 +11,54 @@
   counted, and `Usage.problem` says so.
 - Content cannot be overwritten: new data never goes where the old is. A class that demands
   overwriting is refused.
+- Snapshots and copies share data with their volume: see `localvolume.backends.btrfs.copying`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
+from localvolume.backends.btrfs.copying import SIMPLE, cut, is_cut
+from localvolume.backends.btrfs.removing import (
+    remove_subvolume,
+    take_away,
+    take_copy_away,
+    wait_until_gone,
+)
 from localvolume.backends.model import (
     OURS,
     Abilities,
     BackendFailed,
     BackendName,
     Impossible,
+    NoSpace,
     NotThisVolume,
     Progress,
     Record,
     Usage,
     grown_to,
+    has_content_of,
 )
 from localvolume.backends.pool import directories
 from localvolume.backends.pool.layout import MAKING
 from localvolume.host.btrfs import limits
 from localvolume.host.btrfs.limits import Held
-from localvolume.host.btrfs.quota import have_counted, read_limit, set_limit
+from localvolume.host.btrfs.quota import Quotas, have_counted, read_limit, set_limit
 from localvolume.host.btrfs.subvolumes import (
     commit,
     create_subvolume,
-    delete_subvolume,
     is_btrfs,
     read_subvolumes,
     subvolume_id,
-    sync_and_clean,
 )
-from localvolume.host.filesystem.inodeflags import unlock, unlock_subvolume
-from localvolume.host.mount.inuse import users_of
+from localvolume.host.filesystem.inodeflags import lock_subvolume, unlock, unlock_subvolume
 from localvolume.host.syscalls import closed_after, fstatfs
-from localvolume.host.tree.beneath import LeadsOutside
-from localvolume.host.tree.deletion import (
-    DeletionIncomplete,
-    DeletionStopped,
-    NestedMount,
-    delete_contents,
-)
 from localvolume.host.tree.trees import opened
-
-# Delete a subvolume with all that a tenant made inside it, and wait until its space is free. A
-# tenant who still has it open may make others inside meanwhile, and limits may be set again.
-
-_PASSES = 10
-_READ_ONLY = frozenset({errno.EROFS, errno.EPERM})
-_CHANGED = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EDQUOT})
-
-
-def remove_subvolume(
-    fd: int,
-    volume: int,
-    identity: int,
-    stop: threading.Event | None = None,
-    progress: Progress | None = None,
-) -> Sequence[int]:
-    """Delete the subvolume open as `volume`, and all inside it; returns the ids of all deleted.
-
-    `fd` is a directory of the same filesystem that stays. Raises BackendFailed, OSError.
-    """
-    # The kernel would remove mounts of it, too, even while they are in use.
-    if users := users_of(volume, os.readlink(f"/proc/self/fd/{volume}")):
-        raise BackendFailed(f"it is in use: {users[0]}")
-    deleted: list[int] = []
-    for attempt in range(_PASSES):
-        if stop is not None and stop.is_set():
-            raise BackendFailed("stopped as asked; the rest is deleted later")
-        subvolumes = read_subvolumes(fd)
-        if identity not in subvolumes.parents:
-            return deleted
-        doomed = [*subvolumes.inside(identity), identity]
-        # A full volume has no space left even to delete something in it.
-        limits.lift(fd, doomed)
-        if attempt:
-            # Only root can make anything more in it, even with it open.
-            with contextlib.suppress(OSError):
-                os.fchmod(volume, 0)
-        try:
-            for one in doomed:
-                delete_subvolume(fd, one)
-                deleted.append(one)
-        except OSError as error:
-            if one != identity and error.errno in _READ_ONLY:
-                # Its parent is read-only or immutable: emptying the whole volume unlocks all that.
-                _empty(volume, stop or threading.Event(), progress)
-            elif error.errno not in _CHANGED:
-                raise BackendFailed(
-                    f"subvolume {one} cannot be deleted: {error.strerror}"
-                ) from error
-    raise BackendFailed("somebody keeps making subvolumes inside it")
-
-
-def take_away(directory: int, name: str) -> int | None:
-    """Delete an empty subvolume that nobody was told of; returns its id, None if there is none.
-
-    Raises NotThisVolume if it is no subvolume, BackendFailed if something is in it, OSError.
-    """
-    try:
-        with opened(directory, name) as volume:
-            identity = subvolume_id(volume)
-        if identity is None:
-            raise NotThisVolume(f"{name} is a directory and not a subvolume")
-        # The kernel refuses this if anything is in it.
-        os.rmdir(name, dir_fd=directory)
-    except FileNotFoundError:
-        return None
-    except (NotADirectoryError, LeadsOutside) as error:
-        raise NotThisVolume(f"{name} is not a subvolume") from error
-    except OSError as error:
-        if error.errno == errno.ENOTEMPTY:
-            raise BackendFailed(f"{name} is not empty: somebody has written to it") from error
-        raise
-    return identity
-
-
-def _empty(volume: int, stop: threading.Event, progress: Progress | None) -> None:
-    unlock_subvolume(volume)
-    try:
-        delete_contents(
-            volume,
-            stop=stop,
-            progress=None if progress is None else lambda done: progress(done.files, done.bytes),
-        )
-    except (NestedMount, DeletionIncomplete, DeletionStopped) as error:
-        raise BackendFailed(f"it cannot be emptied: {error}") from error
-
-
-def wait_until_gone(
-    fd: int, identities: Sequence[int], stop: threading.Event, seconds: float
-) -> None:
-    """Wait at most that long until the kernel has freed deleted subvolumes; forget their groups.
-
-    The kernel does the rest later, and the groups go when the next volume is purged.
-    """
-    if identities:
-        sync_and_clean(fd)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not stop.wait(0.02):
-        if not read_subvolumes(fd).ids.intersection(identities):
-            break
-    limits.forget(fd)
-
 
 # An empty subvolume takes 16 KiB, and each change needs some more for a moment.
 _LEAST_BYTES: Final = 1 << 20
@@ -183,11 +78,22 @@ def limit_of(record: Record) -> int | None:
     most = record.size_bytes if record.hard_bytes is None else record.hard_bytes
     if most < _LEAST_BYTES:
         raise Impossible(f"a btrfs volume needs at least {_LEAST_BYTES} bytes")
-    return most if record.enforced else None
+    # Nobody writes to a snapshot.
+    return most if record.enforced and not record.snapshot_of else None
 
 
-def usage_of(held: Held, most: int | None, free: int) -> Usage:
-    """The usage of a volume with the limit `most`; its pool has `free` bytes left."""
+def usage_of(record: Record, held: Held, most: int | None, free: int, *, shared: bool) -> Usage:
+    """The usage of a volume with the limit `most`; its pool has `free` bytes left.
+
+    `shared`: it may share data with copies. Whatever is shared may have to be written anew.
+    """
+    if record.snapshot_of:
+        return Usage(
+            used_bytes=held.referenced,
+            available_bytes=0,
+            taken_bytes=held.exclusive,
+            outstanding_bytes=0,
+        )
     problem = ""
     if held.inside:
         problem = (
@@ -198,6 +104,8 @@ def usage_of(held: Held, most: int | None, free: int) -> Usage:
         used_bytes=held.referenced,
         available_bytes=free if most is None else min(free, max(0, most - held.referenced)),
         problem=problem,
+        taken_bytes=held.exclusive if shared else None,
+        outstanding_bytes=max(0, most - held.exclusive) if shared and most is not None else None,
     )
 
 
@@ -239,17 +147,16 @@ class BtrfsBackend(directories.InPlace):
                 quotas = have_counted(fd, self._counting_short)
             except OSError as error:
                 return _unable(f"quotas cannot be switched on or read: {error.strerror}")
+        no_copies = SIMPLE if quotas.simple else ""
         if not quotas.consistent:
-            return _unable(_COUNTING)
-        return Abilities(enforce=True, overwrite=False)
+            # Copies wait for that as all volumes do.
+            return replace(_unable(_COUNTING), no_copies=no_copies)
+        return Abilities(enforce=True, overwrite=False, no_copies=no_copies)
 
     def make(self, pool: int, path: str, record: Record) -> Record:
         most = limit_of(record)
         with _readable(pool) as fd:
-            if not is_btrfs(fd):
-                raise Impossible("the pool's filesystem is not btrfs")
-            if not have_counted(fd, self._counting_long).consistent:
-                raise BackendFailed(_COUNTING)
+            self._counted(fd)
             with opened(fd, f"{OURS}/{MAKING}") as making, self._changing:
                 # What a crash left belongs to nobody yet, and may be incomplete.
                 take_away(making, record.name)
@@ -265,23 +172,82 @@ class BtrfsBackend(directories.InPlace):
         return replace(record, inode=identity)
 
     def copy(self, pool: int, path: str, record: Record, origin: Record) -> Record:
-        """Always raises, as `abilities` say."""
-        raise Impossible(self.abilities(pool, path).no_copies)
+        with _readable(pool) as fd:
+            if self._counted(fd).simple:
+                raise Impossible(SIMPLE)
+            with opened(fd, f"{OURS}/{MAKING}") as making:
+                if is_cut(making, record, self.identity):
+                    return record
+                try:
+                    return self._copied(fd, making, record, origin)
+                except BaseException:
+                    with suppress(BackendFailed, OSError):
+                        take_copy_away(fd, making, record.name)
+                    raise
+
+    def _copied(self, fd: int, making: int, record: Record, origin: Record) -> Record:
+        at = cut(fd, making, record, origin, self.identity)
+        with opened(making, record.name) as volume, self._changing:
+            identity = self.identity(volume)
+            set_limit(fd, identity, limit_of(record))
+        # Also counts what it holds.
+        commit(fd)
+        made = replace(record, inode=identity)
+        if not record.snapshot_of:
+            return made
+        groups = self._counted(fd).groups
+        if identity not in groups:
+            raise BackendFailed("what the snapshot holds is not counted")
+        holds = groups[identity].referenced
+        if holds > record.holds_bytes and not record.cut_at:
+            # Otherwise room could be lacking that is promised to others.
+            raise NoSpace(
+                f"{origin.name} was written to meanwhile: the snapshot would hold {holds} bytes,"
+                " and less room was found for it"
+            )
+        return replace(made, cut_at=at, holds_bytes=holds)
+
+    def _counted(self, fd: int) -> Quotas:
+        """The quotas, by which everything is counted. Raises Impossible, BackendFailed, OSError."""
+        if not is_btrfs(fd):
+            raise Impossible("the pool's filesystem is not btrfs")
+        quotas = have_counted(fd, self._counting_long)
+        if not quotas.consistent:
+            raise BackendFailed(_COUNTING)
+        return quotas
 
     def unmake(self, pool: int, path: str, record: Record) -> None:
         with _readable(pool) as fd:
+            if record.snapshot_of:
+                # So that it can be moved from its place, if it has come so far.
+                with (
+                    suppress(FileNotFoundError, NotThisVolume),
+                    directories.the_volume(fd, record.directory, record, self.identity) as volume,
+                ):
+                    unlock_subvolume(volume)
             with opened(fd, f"{OURS}/{MAKING}") as making:
-                removed = take_away(making, record.name)
-            if removed is not None:
+                if has_content_of(record):
+                    removed = take_copy_away(fd, making, record.name)
+                else:
+                    empty = take_away(making, record.name)
+                    removed = [] if empty is None else [empty]
+            if removed:
                 commit(fd)
-                wait_until_gone(fd, [removed], threading.Event(), self._gone_seconds)
+                wait_until_gone(fd, removed, threading.Event(), self._gone_seconds)
 
     def attach(self, pool: int, path: str, record: Record) -> None:
-        """Check that it is there, and set its limit to the record's if it differs."""
+        """Check that it is there, and set its limit to the record's if it differs.
+
+        A snapshot becomes read-only, once and for all.
+        """
         most = limit_of(record)
         with _readable(pool) as fd:
-            with directories.in_place(fd, record, self.identity):
-                pass
+            with directories.in_place(fd, record, self.identity) as volume:
+                if record.snapshot_of:
+                    lock_subvolume(volume)
+            if record.snapshot_of:
+                commit(fd)
+                return
             if read_limit(fd, record.inode) == most:
                 return
             # Somebody changed it, or quotas were off meanwhile.
@@ -314,8 +280,11 @@ class BtrfsBackend(directories.InPlace):
                 held = limits.look(fd, most)
             found = fstatfs(fd)
         free = found.available * found.block_size
+        shared = any(has_content_of(record) for record in records)
         return {
-            record.name: usage_of(held[record.inode], most[record.inode], free)
+            record.name: usage_of(
+                record, held[record.inode], most[record.inode], free, shared=shared
+            )
             for record in records
             if record.inode in held
         }
@@ -360,6 +329,8 @@ class BtrfsBackend(directories.InPlace):
             wait_until_gone(fd, removed, stop, self._gone_seconds)
 
     def is_untouched(self, pool: int, path: str, record: Record) -> bool:
+        if has_content_of(record):
+            return False
         with _readable(pool) as fd:
             return directories.is_empty(fd, record, self.identity)
 
@@ -371,7 +342,9 @@ _COUNTING: Final = (
 
 
 def _unable(why_not: str, *, filesystem: bool = True) -> Abilities:
-    return Abilities(enforce=False, why_not=why_not, filesystem=filesystem, overwrite=False)
+    return Abilities(
+        enforce=False, why_not=why_not, filesystem=filesystem, overwrite=False, no_copies=why_not
+    )
 
 
 @contextmanager

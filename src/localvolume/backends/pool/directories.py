@@ -22,6 +22,7 @@ from localvolume.backends.model import (
     NotThisVolume,
     Record,
     Source,
+    has_content_of,
 )
 from localvolume.backends.pool.layout import MAKING, TRASH, check_directory, parents_of
 from localvolume.host.mount.inuse import users_of
@@ -175,7 +176,7 @@ def back_to_making(pool: int, path: str, record: Record, identify: Identify) -> 
     """Move a volume that nobody has back to where it was made, out of everybody's reach.
 
     `path` is as in `to_trash`. Raises BackendFailed if somebody has it mounted or has written to
-    it, and leaves it where it was then. Raises OSError.
+    it, and leaves it where it was then. A copy was never empty. Raises OSError.
     """
     _refuse_users(pool, path, record, identify)
     _refuse_content(pool, record.directory, record, identify)
@@ -195,6 +196,8 @@ def _refuse_users(pool: int, path: str, record: Record, identify: Identify) -> N
 
 
 def _refuse_content(pool: int, path: str, record: Record, identify: Identify) -> None:
+    if has_content_of(record):
+        return
     with the_volume(pool, path, record, identify) as fd:
         if list_names(fd):
             raise BackendFailed(f"{record.directory} is not empty: somebody has written to it")

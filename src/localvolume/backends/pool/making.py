@@ -31,11 +31,15 @@ def is_placed(record: Record) -> bool:
 
 def is_begun(known: Record, record: Record) -> bool:
     """Whether a half-made volume is the one that is asked for."""
-    return replace(known, inode=0, project=0) == _fresh(record)
+    asked = _fresh(record)
+    if known.cut_at:
+        # What it holds was only known then.
+        asked = replace(asked, holds_bytes=known.holds_bytes)
+    return replace(known, inode=0, project=0, cut_at=0) == asked
 
 
 def _fresh(record: Record) -> Record:
-    return replace(record, state="making", inode=0, project=0, trash="", adopted=False)
+    return replace(record, state="making", inode=0, project=0, cut_at=0, trash="", adopted=False)
 
 
 def begin(using: OpenPool, backend: Backend, record: Record) -> Record:

@@ -34,9 +34,14 @@ _GONE = frozenset({errno.ENOENT, errno.EINVAL, errno.ENOTCONN})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a volume holds: bytes referenced by it and by the `inside` subvolumes that lie in it."""
+    """What a volume holds: bytes referenced by it and by the `inside` subvolumes that lie in it.
+
+    `exclusive` are those that none but one of them references: removing all of them frees at least
+    these.
+    """
 
     referenced: int
+    exclusive: int
     inside: int = 0
 
 
@@ -71,7 +76,8 @@ def look(fd: int, limits: Mapping[int, int | None]) -> dict[int, Held]:
             continue
         family = [one for one in (identity, *below) if one in quotas.groups]
         held = sum(quotas.groups[one].referenced for one in family)
-        found[identity] = Held(referenced=held, inside=len(below))
+        alone = sum(quotas.groups[one].exclusive for one in family)
+        found[identity] = Held(referenced=held, exclusive=alone, inside=len(below))
         most = limits[identity]
         if most is not None:
             _share(fd, quotas, family, most, held)

@@ -27,14 +27,15 @@ _NO_LIMIT = (1 << 64) - 1
 
 _QUOTA_TREE = 8
 _STATUS, _INFO, _LIMIT = 240, 242, 244
-_ON, _RESCAN, _INCONSISTENT = 1, 2, 4
+_ON, _RESCAN, _INCONSISTENT, _SIMPLE = 1, 2, 4, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """What one group holds: the bytes it references, and its limit."""
+    """What one group holds: the bytes it references, those that no other one does, its limit."""
 
     referenced: int
+    exclusive: int
     limit: int | None = None
 
 
@@ -43,10 +44,12 @@ class Quotas:
     """One look at a filesystem's quotas.
 
     `consistent` False: the numbers mean nothing and limits are not kept until everything has been
-    recounted. `counting`: a recount is in progress.
+    recounted. `counting`: a recount is in progress. `simple`: they are simple ones, which charge
+    all data to the subvolume that wrote it, for as long as anything references it.
     """
 
     on: bool
+    simple: bool = False
     consistent: bool = False
     counting: bool = False
     groups: dict[int, Group] = field(default_factory=dict)
@@ -56,17 +59,19 @@ def read_quotas(fd: int) -> Quotas:
     """Read the state and all groups in one go; `on` is False if quotas are off."""
     last = (1 << 64) - 1
     found = Quotas(on=False)
-    sizes: dict[int, int] = {}
+    sizes: dict[int, tuple[int, int]] = {}
     limits: dict[int, int | None] = {}
     try:
         for item in search(fd, _QUOTA_TREE, (0, 0, 0), (last, 0xFF, last)):
             if item.type == _STATUS:
                 flags = struct.unpack_from("<Q", item.data, 16)[0]
                 found.on = bool(flags & _ON)
+                found.simple = bool(flags & _SIMPLE)
                 found.counting = bool(flags & _RESCAN)
                 found.consistent = not flags & (_RESCAN | _INCONSISTENT)
             elif item.type == _INFO:
-                sizes[item.offset] = struct.unpack_from("<2Q", item.data)[1]
+                _, referenced, _, exclusive = struct.unpack_from("<4Q", item.data)
+                sizes[item.offset] = referenced, exclusive
             elif item.type == _LIMIT:
                 limits[item.offset] = _limit_in(item)
     except OSError as error:
@@ -74,8 +79,8 @@ def read_quotas(fd: int) -> Quotas:
             raise
         return Quotas(on=False)
     found.groups = {
-        one: Group(referenced=referenced, limit=limits.get(one))
-        for one, referenced in sizes.items()
+        one: Group(referenced=referenced, exclusive=exclusive, limit=limits.get(one))
+        for one, (referenced, exclusive) in sizes.items()
     }
     return found
 

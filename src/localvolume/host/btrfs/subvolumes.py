@@ -20,6 +20,7 @@ _IOC_SYNC = ioc(0, _MAGIC, 8, 0)
 _IOC_TREE_SEARCH_V2 = ioc(3, _MAGIC, 17, 112)
 _IOC_INO_LOOKUP = ioc(3, _MAGIC, 18, 4096)
 _IOC_WAIT_SYNC = ioc(1, _MAGIC, 22, 8)
+_IOC_SNAP_CREATE_V2 = ioc(1, _MAGIC, 23, 4096)
 _IOC_SUBVOL_CREATE_V2 = ioc(1, _MAGIC, 24, 4096)
 _IOC_START_SYNC = ioc(2, _MAGIC, 24, 8)
 _IOC_SNAP_DESTROY_V2 = ioc(1, _MAGIC, 63, 4096)
@@ -69,12 +70,29 @@ def create_subvolume(directory: int, name: str) -> None:
 
     Its mode is 0777 less the umask. Raises FileExistsError, OSError.
     """
+    fcntl.ioctl(directory, _IOC_SUBVOL_CREATE_V2, _named(name))
+
+
+def snapshot_subvolume(directory: int, name: str, source: int) -> None:
+    """Make a writable subvolume ``name`` in ``directory`` with the content of another one.
+
+    ``source`` is the root directory of that, open for reading. All that was written to it before
+    is in it. Subvolumes inside the source are not: empty directories stand in their places. Raises
+    FileExistsError, OSError.
+    """
+    request = _named(name)
+    struct.pack_into("=q", request, 0, source)
+    fcntl.ioctl(directory, _IOC_SNAP_CREATE_V2, request)
+
+
+def _named(name: str) -> bytearray:
+    """A request that names what is to be made."""
     encoded = os.fsencode(name)
     if name in ("", ".", "..") or b"/" in encoded or len(encoded) > _NAME_MAX:
         raise ValueError(f"not a name: {name!r}")
     request = bytearray(4096)
     request[56 : 56 + len(encoded)] = encoded
-    fcntl.ioctl(directory, _IOC_SUBVOL_CREATE_V2, request)
+    return request
 
 
 def delete_subvolume(fd: int, identity: int) -> None:

@@ -93,9 +93,20 @@ def unlock_subvolume(fd: int) -> None:
     """Make a read-only btrfs snapshot writable if ``fd`` is its root; raises OSError."""
     if os.fstat(fd).st_ino != _SUBVOL_ROOT_INODE:
         return
-    flags = struct.unpack("=Q", fcntl.ioctl(fd, _SUBVOL_GETFLAGS, bytes(8)))[0]
+    flags = _subvolume_flags(fd)
     if flags & _SUBVOL_RDONLY:
         fcntl.ioctl(fd, _SUBVOL_SETFLAGS, struct.pack("=Q", flags & ~_SUBVOL_RDONLY))
+
+
+def lock_subvolume(fd: int) -> None:
+    """Make the btrfs subvolume whose root ``fd`` is read-only, if it is not; raises OSError."""
+    flags = _subvolume_flags(fd)
+    if not flags & _SUBVOL_RDONLY:
+        fcntl.ioctl(fd, _SUBVOL_SETFLAGS, struct.pack("=Q", flags | _SUBVOL_RDONLY))
+
+
+def _subvolume_flags(fd: int) -> int:
+    return int(struct.unpack("=Q", fcntl.ioctl(fd, _SUBVOL_GETFLAGS, bytes(8)))[0])
 
 
 def strip_attributes(fd: int) -> None:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localvolume.backends.capacity import promised
 from localvolume.backends.lvm.record import (
     GROWTH,
     KEPT,
     KIND,
     OF,
-    SNAPSHOT,
     fields_of,
     is_begun,
     kept_fields,
@@ -82,6 +82,7 @@ names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?", fullmatch=True)
     perm=st.integers(0, 0o7777),
     ids=st.tuples(st.integers(0, 2**32 - 2), st.integers(0, 2**32 - 2)),
     wipe=st.sampled_from(["", "overwrite", "discard"]),
+    copied=st.tuples(names, names, st.integers(0, 2**63), st.integers(0, 2**60)),
     extents=st.integers(1, 1 << 20),
 )
 def test_a_record_is_read_as_it_was_written(
@@ -96,6 +97,7 @@ def test_a_record_is_read_as_it_was_written(
     perm: int,
     ids: tuple[int, int],
     wipe: str,
+    copied: tuple[str, str, int, int],
     extents: int,
 ) -> None:
     written = record(
@@ -113,6 +115,10 @@ def test_a_record_is_read_as_it_was_written(
         gid=ids[1],
         overwrite=wipe == "overwrite",
         discard=wipe == "discard",
+        snapshot_of=copied[0],
+        made_from=copied[1],
+        cut_at=copied[2],
+        holds_bytes=copied[3],
     )
     try:
         volume = ours(written, extents * EXTENT)
@@ -244,14 +250,12 @@ def test_a_thin_pool_or_snapshot_that_carries_our_tags_is_left_alone() -> None:
     volumes = [
         thin_pool(tags=encode(fields_of(record("tp")))),
         ours(record("a"), kind="snapshot", origin="x"),
-        tagged("tp2", {OWNER: POOL_OWNER, KIND: SNAPSHOT, OF: "x"}, kind="pool"),
-        tagged("b", {OWNER: POOL_OWNER, KIND: SNAPSHOT, OF: "x"}, kind="other"),
+        tagged("tp2", {OWNER: POOL_OWNER, KIND: "other", OF: "x"}, kind="pool"),
+        tagged("b", {OWNER: POOL_OWNER, KIND: "other", OF: "x"}, kind="other"),
     ]
     seen = view_of(THICK, group(), volumes)
     assert set(seen.unreadable) == {"tp", "tp2", "a", "b"}
     assert not seen.entries
-    assert not seen.snapshots
-    assert not seen.half_snapshots
 
 
 def test_doubled_tags_are_unreadable() -> None:
@@ -313,54 +317,38 @@ def test_striped_volumes_come_in_extents_on_each_disk() -> None:
     assert told(view_of(striped, group(), [thin_pool()])).unit_bytes == EXTENT
 
 
-def test_snapshots() -> None:
-    told = {OWNER: POOL_OWNER, KIND: SNAPSHOT, OF: "a"}
-    volumes = [
-        ours(record("a")),
-        tagged("s1", told, kind="snapshot", origin="a", data_percent=12.5),
-        tagged("s2", told, kind="snapshot", origin="a", data_percent=100.0),
-        tagged("s3", told, kind="snapshot", origin="a", health="invalid"),
-        lv("backup", kind="snapshot", origin="a"),
-    ]
-    seen = view_of(THICK, group(), volumes)
-    assert {name: one.full for name, one in seen.snapshots.items()} == {
-        "s1": False,
-        "s2": True,
-        "s3": True,
-    }
-    # Whoever made them: they would go with their origin.
-    assert seen.on("a") == ["backup", "s1", "s2", "s3"]
-    assert set(seen.entries) == {"a"}
-
-
-def test_the_room_of_a_snapshot_that_is_none_is_told() -> None:
-    """As a killed lvcreate leaves it before it is joined to its origin, or lvremove after."""
-    volumes = [
-        ours(record("a")),
-        tagged("s1", {OWNER: POOL_OWNER, KIND: SNAPSHOT, OF: "a"}),
-        tagged("s2", {OWNER: POOL_OWNER, KIND: SNAPSHOT, OF: "gone"}),
-    ]
-    seen = view_of(THICK, group(), volumes)
-    assert (dict(seen.half_snapshots), list(seen.orphans)) == ({"s1": "a", "s2": "gone"}, ["s2"])
-    assert (set(seen.entries), dict(seen.snapshots), dict(seen.unreadable)) == ({"a"}, {}, {})
-    assert warnings_of(seen) == [
-        "the snapshot s1 of a is half made or removed: do that again",
-        "the snapshot s2 of gone is half made or removed: do that again",
-    ]
-
-
-def test_a_thin_snapshot_is_none_until_it_is_complete() -> None:
-    """A killed lvcreate may leave one that its pool knows nothing of."""
-    half = {OWNER: POOL_OWNER, KIND: SNAPSHOT, OF: "a", "state": "making"}
-    whole = {OWNER: POOL_OWNER, KIND: SNAPSHOT, OF: "a"}
+def test_classic_snapshots_of_others_are_in_the_way_of_their_origin_and_thin_ones_are_not() -> None:
     volumes = [
         thin_pool(),
-        ours(record("a"), kind="thin", pool="tp"),
-        tagged("s1", half, kind="thin", pool="tp", origin="a"),
-        tagged("s2", whole, kind="thin", pool="tp", origin="a"),
+        ours(record("a")),
+        lv("backup", kind="snapshot", origin="a"),
+        lv("other", kind="snapshot", origin="b"),
     ]
-    seen = view_of(THIN, group(), volumes)
-    assert (dict(seen.half_snapshots), set(seen.snapshots)) == ({"s1": "a"}, {"s2"})
+    seen = view_of(THICK, group(), volumes)
+    assert (seen.on("a"), set(seen.entries)) == (["backup"], {"a"})
+    thin = [
+        thin_pool(),
+        ours(record("a"), kind="thin", pool="tp"),
+        lv("backup", kind="thin", pool="tp", origin="a"),
+    ]
+    assert view_of(THIN, group(), thin).on("a") == []
+
+
+def test_a_snapshot_counts_with_what_it_holds_and_a_copy_with_its_size() -> None:
+    snapshot = record("s", snapshot_of="a", cut_at=1, holds_bytes=4 * MIB, sparse=True)
+    copied = record("c", made_from="s", sparse=True)
+    volumes = [
+        thin_pool(),
+        ours(record("a", sparse=True), kind="thin", pool="tp"),
+        # Its volume had begun to grow when it was cut.
+        ours(snapshot, 16 * MIB, kind="thin", pool="tp", origin="a"),
+        ours(copied, kind="thin", pool="tp", origin="s"),
+    ]
+    report = told(view_of(THIN, group(), volumes))
+    assert report.records == {"a": record("a", sparse=True), "s": snapshot, "c": copied}
+    assert promised(report) + report.foreign_bytes == (12 + 4 + 12 + 4) * MIB
+    assert report.usage == {}
+    assert list(report.orphans) == []
 
 
 def test_the_room_of_a_group_and_of_a_thin_pool() -> None:
@@ -373,7 +361,7 @@ def test_the_room_of_a_group_and_of_a_thin_pool() -> None:
         # Extended by a command before a crash: that is promised, and not yet in its record.
         ours(record("a", size_bytes=12 * MIB), 20 * MIB, kind="thin", pool="tp"),
         lv("foreign", 40 * MIB, kind="thin", pool="tp"),
-        tagged("s", {OWNER: POOL_OWNER, KIND: SNAPSHOT, OF: "a"}, kind="thin", pool="tp"),
+        lv("backup", kind="thin", pool="tp", origin="a"),
         lv("elsewhere", kind="thin", pool="other"),
     ]
     report = told(view_of(THIN, group(), volumes))
@@ -409,19 +397,9 @@ def test_people_are_warned_before_a_thin_pool_fills(
 
 
 def test_people_are_warned_of_what_lvm_says_of_ours() -> None:
-    told = {OWNER: POOL_OWNER, KIND: SNAPSHOT, OF: "a"}
-    volumes = [
-        ours(record("a"), health="partial"),
-        lv("foreign", health="partial"),
-        tagged("s1", told, kind="snapshot", origin="a", data_percent=81.0),
-        tagged("s2", told, kind="snapshot", origin="a", data_percent=100.0),
-    ]
+    volumes = [ours(record("a"), health="partial"), lv("foreign", health="partial")]
     found = warnings_of(view_of(THICK, group(), volumes))
-    assert found == [
-        "LVM says of vg/a: partial",
-        "the snapshot s1 is more than 80% full: full, it is lost",
-        "the snapshot s2 is full and of no use any more: remove it",
-    ]
+    assert found == ["LVM says of vg/a: partial"]
 
 
 def test_all_whom_it_was_given_to_fit_into_a_tag() -> None:

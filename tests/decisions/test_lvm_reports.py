@@ -574,8 +574,8 @@ def test_bad_names_are_refused_before_anything_runs(name: str, tmp_path: Path) -
         lambda: lvm.create(name, "one", 1),
         lambda: lvm.create("vg0", "one", 1, thin_pool=name or "-"),
         lambda: lvm.create_pool("vg0", name, None),
-        lambda: lvm.snapshot("vg0", "one", name, size_bytes=None),
-        lambda: lvm.snapshot("vg0", name, "one", size_bytes=None),
+        lambda: lvm.snapshot("vg0", "one", name, active=True),
+        lambda: lvm.snapshot("vg0", name, "one", active=True),
         lambda: lvm.recover(name),
     ):
         with pytest.raises(lvm_module.BadName):

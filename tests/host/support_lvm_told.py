@@ -17,6 +17,7 @@ from localvolume.backends.lvm.record import fields_of
 from localvolume.backends.lvm.store import LvmStore
 from localvolume.backends.model import Record
 from localvolume.config.pools import LvmConfig, PoolConfig
+from localvolume.dynamic.plan.called import snapshot_record
 from localvolume.host.process.commands import Finished
 from localvolume.host.process.commandsync import OUTPUT_LIMIT
 from localvolume.volumes.lvtags import encode
@@ -115,10 +116,12 @@ class ToldLvm:
             return f"0 24576 thin {self.mapped}\n"
         if command == "lvcreate":
             name, tags = _after("--name", words)[0], _after("--addtag", words)
+            if "--snapshot" in words:
+                self._snapshot(where, name, tags, words)
+                return ""
             size = int((_after("--size", words) + _after("--virtualsize", words))[0][:-1])
             thin = {"lv_layout": "thin,sparse", "pool_lv": where} if "--thin" in words else {}
-            snapshot = {"lv_role": "snapshot", "origin": where} if "--snapshot" in words else {}
-            self.has(name, -(-size // self.unit) * self.unit, tags, **thin, **snapshot)
+            self.has(name, -(-size // self.unit) * self.unit, tags, **thin)
         elif command == "lvextend":
             self.rows[where]["lv_size"] = _after("--size", words)[0][:-1]
         elif command == "lvchange":
@@ -129,6 +132,13 @@ class ToldLvm:
             del self.rows[name]
             return f'  Logical volume "{name}" successfully removed.'
         return ""
+
+    def _snapshot(self, origin: str, name: str, tags: Sequence[str], words: list[str]) -> None:
+        thin = {"lv_layout": "thin,sparse", "pool_lv": POOL, "origin": origin}
+        size = int(self.rows[origin]["lv_size"])
+        self.has(name, size, tags, **thin, lv_role="public,snapshot,thinsnapshot")
+        if _after("--setactivationskip", words) == ["y"]:
+            self.down(name)
 
     def _group(self) -> dict[str, str]:
         return {
@@ -192,6 +202,11 @@ def raw(name: str = "pvc-1", **fields: Any) -> Record:
         "volume_mode": "Block",
     }
     return Record(name=name, backend="lvm", directory="", **{**known, **fields})
+
+
+def snapshot(origin: Record, name: str = "s") -> Record:
+    """A snapshot that is to be cut."""
+    return snapshot_record(origin, name, origin.size_bytes)
 
 
 def at_look(lvm: ToldLvm, number: int, act: Callable[[], object]) -> None:

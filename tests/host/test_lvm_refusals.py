@@ -14,7 +14,7 @@ from localvolume.backends.lvm.survey import survey
 from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NotThisVolume
 from localvolume.config.pools import LvmConfig
 from localvolume.host.lvm.commands import BadName
-from tests.host.support_lvm_told import POOL, Told, at_look, raw
+from tests.host.support_lvm_told import POOL, Told, at_look, raw, snapshot
 
 
 def test_a_volume_of_another_claim_is_not_handed_on(thin: Told) -> None:
@@ -137,6 +137,7 @@ def test_an_id_that_is_no_name_of_a_lock(thick: Told, tmp_path: Path) -> None:
 
 def test_names_that_lvm_knows_no_such_of(thin: Told) -> None:
     store, _ = thin
+    origin = store.make(raw())
     with pytest.raises(Impossible) as error:
-        store.snapshot(store.make(raw()), "no name")
+        store.copy(snapshot(origin, "snapshot-1"), origin)
     assert isinstance(error.value.__cause__, BadName)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from localvolume.backends.lvm.record import GROWTH, KIND, OF
 from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NotThisVolume
 from localvolume.host.lvm.commands import Lvm
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, encode
-from tests.host.support_lvm_told import Told, at_look, raw, told_pool
+from tests.host.support_lvm_told import Told, at_look, raw, snapshot, told_pool
 from tests.suite.units import MIB
 
 
@@ -187,8 +188,6 @@ class TestKinds:
         lvm.holds(record, lv_layout="raid,raid1")
         with pytest.raises(Impossible, match="neither linear nor striped"):
             store.grow(record, 20 * MIB)
-        with pytest.raises(Impossible, match="neither thin, linear nor striped"):
-            store.snapshot(record, "s")
         assert list(lvm.rows) == ["pvc-1"]
 
     def test_a_raw_volume_grows_by_just_what_was_zeroed(self, thick: Told) -> None:
@@ -212,16 +211,92 @@ class TestKinds:
             store.purge(gone, stop=threading.Event())
         assert sorted(lvm.rows) == ["pvc-1", "pvc-1.growing"]
 
-    def test_a_snapshot_that_was_taken_is_the_same_when_asked_for_again(self, thick: Told) -> None:
-        store, lvm = thick
-        record = raw(state="offered")
-        lvm.holds(record)
-        taken = store.snapshot(record, "s")
+
+class TestCopies:
+    def test_one_that_is_cut_is_the_same_when_asked_for_again(self, thin: Told) -> None:
+        store, lvm = thin
+        origin = raw(state="offered")
+        lvm.holds(origin)
+        taken = store.copy(snapshot(origin), origin)
+        assert (taken.state, taken.snapshot_of) == ("made", origin.name)
+        assert taken.cut_at > 0
+        store.attach_all()
         lvm.asked.clear()
-        # Its device comes and goes with the volume's.
-        lvm.down("s")
-        assert store.snapshot(record, "s") == taken
+        assert store.copy(snapshot(origin), origin) == taken
+        assert store.look().records["s"] == taken
+        # It never gets a device.
         assert not any("lvcreate" in line or "--activate" in line for line in lvm.asked)
+
+    def test_one_that_was_begun_is_cut_anew(self, thin: Told) -> None:
+        """Nobody was told of it, and nobody knows when its volume was so."""
+        store, lvm = thin
+        origin = raw(state="offered")
+        lvm.holds(origin)
+        lvm.holds(snapshot(origin))
+        before = lvm.rows["s"]["lv_uuid"]
+        assert store.copy(snapshot(origin), origin).state == "made"
+        assert lvm.rows["s"]["lv_uuid"] != before
+
+    def test_what_the_pool_has_under_its_number_goes_before(self, thin: Told) -> None:
+        store, lvm = thin
+        origin = raw(state="offered")
+        lvm.holds(origin)
+        lvm.mapped = "4096 9"
+        assert store.copy(snapshot(origin), origin).holds_bytes == 2 * MIB
+        done = [line.split()[0] for line in lvm.asked]
+        first, second = (at for at, word in enumerate(done) if word == "lvcreate")
+        assert "--snapshot" not in lvm.asked[first]
+        assert "lvremove" in done[first:second]
+        assert "--snapshot" in lvm.asked[second]
+
+    def test_another_s_volume_of_that_name_is_left_alone(self, thin: Told) -> None:
+        store, lvm = thin
+        origin = raw(state="offered")
+        lvm.holds(origin)
+        lvm.has("s")
+        with pytest.raises(NotThisVolume, match="already, and it is not this one"):
+            store.copy(snapshot(origin), origin)
+        lvm.holds(replace(snapshot(origin, "gone"), state="removed"))
+        with pytest.raises(NotThisVolume, match="not purged yet"):
+            store.copy(snapshot(origin, "gone"), origin)
+        lvm.holds(raw("theirs", state="made", claim_uid="other"))
+        with pytest.raises(NotThisVolume, match="for another claim"):
+            store.copy(replace(raw("theirs", claim_uid="mine"), made_from=origin.name), origin)
+        assert not any("lvcreate" in line for line in lvm.asked)
+
+    def test_what_lvm_makes_otherwise_is_not_taken_for_it(self, thin: Told) -> None:
+        store, lvm = thin
+        origin = raw(state="offered")
+        lvm.holds(origin)
+
+        def other(words: list[str]) -> None:
+            if words[0] == "lvs" and "s" in lvm.rows:
+                lvm.rows["s"]["origin"] = "another"
+
+        lvm.before = other
+        with pytest.raises(BackendFailed, match="says that it made a snapshot"):
+            store.copy(snapshot(origin), origin)
+        assert store.look().records["s"].state == "making"
+
+    def test_thick_volumes_have_none(self, thick: Told) -> None:
+        store, lvm = thick
+        origin = raw(state="offered")
+        lvm.holds(origin)
+        assert "use a thin pool" in store.look().abilities.no_copies
+        with pytest.raises(Impossible, match="use a thin pool"):
+            store.copy(snapshot(origin), origin)
+        assert list(lvm.rows) == [origin.name]
+
+    def test_nobody_uses_a_snapshot_and_no_copy_is_taken_for_untouched(self, thin: Told) -> None:
+        store, lvm = thin
+        taken = replace(snapshot(raw(state="offered")), state="offered")
+        copied = replace(raw("c", state="offered"), made_from="s")
+        for one in (taken, copied):
+            lvm.holds(one)
+            with pytest.raises(NotThisVolume, match="may hold data"):
+                store.take_away(one)
+        with pytest.raises(NotThisVolume, match="nobody uses it"):
+            store.use(taken, lambda source: None)
 
 
 def test_what_is_freed_for_a_raw_volume_to_grow_onto_is_not_discarded(thick: Told) -> None:

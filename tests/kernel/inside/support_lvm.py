@@ -150,6 +150,12 @@ def devices(group: str) -> list[str]:
     return [name for name in found if name and name.startswith(prefix)]
 
 
+def classic_snapshot(group: str, origin: str, name: str, size_bytes: int) -> None:
+    """As somebody else makes one of a thick volume, with that room for changes."""
+    size = ("--size", f"{size_bytes}b")
+    command("lvcreate", "--yes", "--snapshot", "--name", name, *size, f"{group}/{origin}")
+
+
 def unknown_to_its_pool(group: str, name: str, pool: str) -> None:
     """Make a thin volume what a killed lvcreate may leave: on record, and its pool has none."""
     volume = f"{group}/{name}"

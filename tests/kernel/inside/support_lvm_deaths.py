@@ -4,12 +4,13 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from localvolume.backends.lvm.store import LvmStore
 from localvolume.backends.model import BackendFailed, PoolReport, Record
+from localvolume.dynamic.plan.called import snapshot_record
 from localvolume.host.lvm.commands import Lvm
 from localvolume.host.lvm.gate import gate_of
 from tests.host.support_devices import mounted
@@ -32,7 +33,8 @@ class Tenant:
 
     record: Record
     written: bytes = field(default=b"", repr=False)
-    snapshots: dict[str, bytes] = field(default_factory=dict)
+    snapshots: dict[str, Record] = field(default_factory=dict)
+    """Those of it, by name, which have what it has."""
 
     @property
     def name(self) -> str:
@@ -165,15 +167,45 @@ class Deaths:
             self.all_zero(tenant.name, had, size_bytes)
 
     def snapshot(self, tenant: Tenant, second: Order | None = None) -> None:
-        record, name = tenant.record, f"snap-{tenant.name}"
-        self.insist(lambda store: store.snapshot(record, name), second)
-        tenant.snapshots[name] = tenant.written
+        origin, name = tenant.record, f"snap-{tenant.name}"
+        wanted = snapshot_record(origin, name, origin.size_bytes)
+
+        def act(store: LvmStore) -> Record:
+            return store.offered(store.copy(wanted, origin))
+
+        tenant.snapshots[name] = self.insist(act, second)
+
+    def clone(self, tenant: Tenant, second: Order | None = None) -> None:
+        """Of a snapshot; it is larger, and has what its tenant wrote until that was cut."""
+        ((_, origin),) = tenant.snapshots.items()
+        size = origin.size_bytes + 4 * MIB
+        asked = replace(origin, name=f"clone-{tenant.name}", state="making", size_bytes=size)
+        asked = replace(asked, snapshot_of="", made_from=origin.name, cut_at=0, holds_bytes=0)
+        made = self.insist(lambda store: store.copy(asked, origin), second)
+        assert (made.state, made.size_bytes) == ("made", size)
+        copied = Tenant(made, tenant.written)
+        self.look_in_on(copied)
+        self.tenants[copied.name] = copied
+        self.check(copied)
+        self.remove(copied)
 
     def unsnapshot(self, tenant: Tenant, second: Order | None = None) -> None:
-        ((name, content),) = tenant.snapshots.items()
-        with mounted(self.node(name)) as where:
-            assert (where / "data").read_bytes() == content * 32, f"{name} is not as it was"
-        self.insist(lambda store: store.remove_snapshot(name), second)
+        ((name, record),) = tenant.snapshots.items()
+        volume = self.lvm.volume(GROUP, name)
+        assert volume is not None
+        self.lvm.activate(volume)
+        self.look_in_on(Tenant(record, tenant.written), name)
+        self.lvm.deactivate(volume)
+
+        def act(store: LvmStore) -> None:
+            report = store.look()
+            if report.problem:
+                # What is not in it may be there all the same.
+                raise BackendFailed(report.problem)
+            if (known := report.records.get(name)) is not None:
+                store.purge(store.retire(known), stop=threading.Event())
+
+        self.insist(act, second)
         tenant.snapshots.clear()
 
     def remove(self, tenant: Tenant, second: Order | None = None) -> None:
@@ -210,6 +242,8 @@ class Deaths:
             f"missing: {sorted(wanted - there.keys())}, "
             f"nobody's: {[there[name] for name in sorted(there.keys() - wanted)]}"
         )
+        for name in snapshots:
+            assert not there[name].active, f"the snapshot {name} has a device"
         for tenant in self.tenants.values():
             volume = there[tenant.name]
             assert volume.active, tenant
@@ -217,8 +251,8 @@ class Deaths:
             if tenant.raw or whom in (None, tenant):
                 self.look_in_on(tenant)
 
-    def look_in_on(self, tenant: Tenant) -> None:
-        node = self.node(tenant.name)
+    def look_in_on(self, tenant: Tenant, name: str = "") -> None:
+        node = self.node(name or tenant.name)
         if tenant.raw:
             assert read(node, 65536) == tenant.written, f"{tenant}: its data is gone"
             return

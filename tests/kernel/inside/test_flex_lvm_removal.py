@@ -17,7 +17,7 @@ from tests.host.support_images import run_here
 from tests.suite.units import MIB
 
 from .support_flex import FlexLvm, gone, volume
-from .support_lvm import unknown_to_its_pool
+from .support_lvm import classic_snapshot, unknown_to_its_pool
 
 FULL = r"Input/output error|No space left|Read-only"
 DATA = b"tenant data! " * 100_000
@@ -63,7 +63,7 @@ def test_purge_takes_just_what_was_listed(flex: FlexLvm) -> None:
     refused("not noted as one to be removed", flex.owned("pvc-1"))
     flex.driver.note("pvc-1", dict(listed.tags))
     assert flex.owned("pvc-1") == listed
-    flex.lvm.snapshot(flex.group, "pvc-1", "shot", size_bytes=8 * MIB)
+    classic_snapshot(flex.group, "pvc-1", "shot", 8 * MIB)
     refused("has snapshots, which would be removed with it")
     command("lvremove", "-qq", "-y", f"{flex.group}/shot")
     flex.lvm.retag(flex.lv("pvc-1"), flex.lv("pvc-1").tags, ())

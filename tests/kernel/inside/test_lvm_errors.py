@@ -43,8 +43,6 @@ def test_no_room(lvm: Lvm, volume_group: str, thin_pool: str, one: LogicalVolume
     with pytest.raises(NoSpaceInGroup):
         lvm.extend(before[-1], 600 * MIB)
     command("lvcreate", "--yes", "--extents", "100%FREE", "--name", "rest", volume_group)
-    with pytest.raises(NoSpaceInGroup):
-        lvm.snapshot(volume_group, "one", "then", size_bytes=EXTENT)
     assert {*lvm.volumes(volume_group)} >= {*before}
 
 
@@ -71,8 +69,9 @@ def test_a_name_that_is_taken(
         lvm.create(volume_group, "one", EXTENT, thin_pool=thin_pool)
     with pytest.raises(NameTaken):
         lvm.create_pool(volume_group, thin_pool, EXTENT)
+    lvm.create(volume_group, "thin", EXTENT, thin_pool=thin_pool)
     with pytest.raises(NameTaken):
-        lvm.snapshot(volume_group, "one", "one", size_bytes=EXTENT)
+        lvm.snapshot(volume_group, "thin", "one", active=True)
 
 
 def test_a_volume_that_is_not_there(lvm: Lvm, volume_group: str) -> None:
@@ -85,7 +84,7 @@ def test_a_volume_that_is_not_there(lvm: Lvm, volume_group: str) -> None:
     with pytest.raises(VolumeMissing):
         lvm.retag(ABSENT, [], ["a"])
     with pytest.raises(VolumeMissing):
-        lvm.snapshot(volume_group, "none", "then", size_bytes=EXTENT)
+        lvm.snapshot(volume_group, "none", "then", active=True)
     with pytest.raises(VolumeMissing):
         lvm.create(volume_group, "one", EXTENT, thin_pool="none")
     lvm.remove(ABSENT)  # as it should be

@@ -19,7 +19,7 @@ from localvolume.host.lvm.commands import LogicalVolume, Lvm, LvmFailed
 from tests.host.support_devices import command
 from tests.suite.chance import SEED, rounds
 
-from .support_lvm import EXTENT, devices
+from .support_lvm import EXTENT, classic_snapshot, devices
 
 
 def found(lvm: Lvm, group: str, name: str) -> LogicalVolume:
@@ -56,7 +56,7 @@ def test_a_group_in_order_is_left_as_it_is(lvm: Lvm, volume_group: str, thin_poo
     lvm.create(volume_group, "one", EXTENT, thin_pool=thin_pool)
     lvm.create(volume_group, "two", EXTENT)
     # With more room than its origin has.
-    lvm.snapshot(volume_group, "two", "then", size_bytes=2 * EXTENT)
+    classic_snapshot(volume_group, "two", "then", 2 * EXTENT)
     before = lvm.volumes(volume_group)
     assert lvm.recover(volume_group) == ()
     command("vgchange", "--activate", "n", volume_group)
@@ -182,7 +182,7 @@ def test_a_classic_snapshot_half_removed(lvm: Lvm, volume_group: str, tmp_path: 
     """LVM makes it a volume of its own first: on record it is, the kernel knows nothing of it."""
     lvm.create(volume_group, "one", EXTENT)
     Path(found(lvm, volume_group, "one").path).write_bytes(b"tenant data")
-    lvm.snapshot(volume_group, "one", "then", size_bytes=EXTENT)
+    classic_snapshot(volume_group, "one", "then", EXTENT)
     backup = tmp_path / "backup"
     command("vgcfgbackup", "--file", str(backup), volume_group)
     text = backup.read_text()

@@ -8,7 +8,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from localvolume.backends.model import BackendFailed, Record
+from localvolume.dynamic.plan.called import snapshot_record, with_content_of
+from localvolume.host.lvm.commands import Lvm
 from localvolume.host.process.commands import Finished
 from tests.host.support_images import run_here
 from tests.suite.units import MIB
@@ -47,10 +51,15 @@ class Lives:
 
     @contextmanager
     def agent(self, run: Dying) -> Iterator[Pool]:
-        lvm = self._pool.store.config.lvm
-        assert lvm is not None
-        locks = Path(self._pool.store.locks)
-        pool = pool_on(self._pool.group, locks, thin_pool=lvm.thin_pool, run=run)
+        config = self._pool.store.config
+        assert config.lvm is not None
+        pool = pool_on(
+            self._pool.group,
+            Path(self._pool.store.locks),
+            thin_pool=config.lvm.thin_pool,
+            run=run,
+            overbook=config.overbook,
+        )
         try:
             yield pool
         finally:
@@ -105,6 +114,43 @@ def test_a_filesystem_survives_death_at_each_step(thin: Pool) -> None:
     lives.until_done(lambda pool: pool.purge(gone))
     assert thin.volume("pvc-1") is None
     assert lives.deaths >= 7
+
+
+@pytest.mark.parametrize("fs", ["ext4", pytest.param("xfs", marks=pytest.mark.soak)])
+def test_copies_survive_death_at_each_step(
+    volume_group: str, lvm: Lvm, tmp_path: Path, fs: str
+) -> None:
+    # An xfs is large, and takes little.
+    lvm.create_pool(volume_group, "pool", 440 * MIB)
+    thin = pool_on(volume_group, tmp_path, thin_pool="pool", overbook=5)
+    lives = Lives(thin)
+    mib, larger = (300, 340) if fs == "xfs" else (12, 24)
+    origin = thin.offer(mib=mib, fs_type=fs)
+    with thin.mounted("pvc-1") as where:
+        (where / "file").write_text("tenant data")
+
+    def readable() -> None:
+        with thin.mounted("pvc-1") as where:
+            assert (where / "file").read_text() == "tenant data"
+
+    lives.check = readable
+    asked = snapshot_record(origin, "s", origin.size_bytes)
+    cut = done(lives.until_done(lambda pool: pool.store.copy(asked, origin)))
+    assert (cut.state, cut.snapshot_of) == ("made", "pvc-1")
+    assert not thin.there("s").active
+    wanted = with_content_of(cut, thin.record("c", larger))
+    copied = done(lives.until_done(lambda pool: pool.store.copy(wanted, cut)))
+    assert (copied.state, copied.size_bytes) == ("made", larger * MIB)
+    with thin.mounted("pvc-1"), thin.mounted("c") as where:
+        assert (where / "file").read_text() == "tenant data"
+        assert os.statvfs(where).f_blocks * 4096 > 0.7 * larger * MIB
+    assert thin.lvm_names() == ["c", "pool", "pvc-1", "s"]
+    gone = done(lives.until_done(lambda pool: pool.store.retire(pool.store.offered(cut))))
+    lives.until_done(lambda pool: pool.purge(gone))
+    lives.until_done(lambda pool: pool.store.take_away(copied))
+    assert thin.lvm_names() == ["pool", "pvc-1"]
+    assert lives.deaths >= 15
+    thin.end()
 
 
 def test_a_raw_volume_survives_death_at_each_step(thick: Pool) -> None:

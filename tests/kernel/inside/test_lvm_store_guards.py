@@ -13,6 +13,7 @@ from localvolume.backends.capacity import capacity
 from localvolume.backends.lvm import removal
 from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NoSpace, NotThisVolume
 from localvolume.backends.pool.survey import survey
+from localvolume.dynamic.plan.called import snapshot_record
 from localvolume.host.lvm.commands import Lvm
 from localvolume.host.process.commands import Finished
 from tests.host.support_devices import command
@@ -100,9 +101,7 @@ def test_foreign_volumes_are_never_touched(thick: Pool) -> None:
         with pytest.raises(NotThisVolume):
             thick.store.grow(record, 64 * MIB)
         with pytest.raises(NotThisVolume):
-            thick.store.snapshot(record, "s")
-        with pytest.raises(NotThisVolume):
-            thick.store.remove_snapshot(name)
+            thick.store.copy(snapshot_record(record, "s", 0), record)
         thick.store.take_away(record)
         thick.store.forget(record)
         thick.purge(record)
@@ -269,8 +268,6 @@ def test_what_is_to_be_spared_is_spared(volume_group: str, tmp_path: Path) -> No
         pool.store.grow(offered, 21 * MIB)
     assert pool.store.look().records["pvc-1"].size_bytes == 12 * MIB
     assert pool.store.grow(offered, 20 * MIB).size_bytes == 20 * MIB
-    with pytest.raises(NoSpace):
-        pool.store.snapshot(offered, "s", 4 * MIB)
     assert pool.lvm_names() == ["pvc-1"]
     pool.end()
 

@@ -39,16 +39,26 @@ _POINTS = {
     "make": deaths_at("lvcreate", "mkfs.ext4", "debugfs", "lvchange-tag"),
     "offer": deaths_at("lvchange-tag"),
     "grow": deaths_at("lvextend", "grow_ext4", "lvchange-tag"),
-    "snapshot": deaths_at("lvcreate"),
-    "unsnapshot": deaths_at("lvremove"),
     "remove": deaths_at("lvchange-tag", "lvchange-down", "zero", "lvremove"),
+}
+#: A copy begins with a volume that is removed, so that the pool has none of its number.
+_CUT = (
+    *deaths_at("lvcreate", "lvremove", "lvchange-tag"),
+    Order("process", "lvcreate", 2, "before"),
+    Order("process", "lvcreate", 2, "after"),
+)
+_POINTS_COPIES = {
+    "make": deaths_at("lvcreate"),
+    "snapshot": _CUT,
+    "clone": (*_CUT, *deaths_at("lvextend", "e2fsck", "tune2fs", "grow_ext4")),
+    "grow": deaths_at("lvextend"),
+    "unsnapshot": deaths_at("lvchange-tag", "lvremove"),
+    "remove": deaths_at("lvremove"),
 }
 _BETWEEN = {
     "make": deaths_at("mkfs.ext4"),
     "offer": deaths_at("lvchange-tag"),
     "grow": deaths_at("grow_ext4"),
-    "snapshot": deaths_at("lvcreate"),
-    "unsnapshot": deaths_at("lvremove"),
     "remove": deaths_at("zero"),
 }
 _POINTS_RAW = {
@@ -74,7 +84,8 @@ _MOSTLY = {
     "grow": (("lvextend", "lvchange-tag", "lvs"), ("grow_ext4",)),
     "grow raw": (("lvcreate", "lvremove", "lvextend", "lvchange-tag"), ("zero",)),
     "remove": (("lvchange-down", "lvchange-tag", "lvchange-up", "lvremove"), ("zero",)),
-    "snapshot": (("lvcreate", "lvs"), ()),
+    "snapshot": (("lvcreate", "lvremove", "lvchange-tag", "lvs"), ()),
+    "clone": (("lvcreate", "lvextend", "e2fsck", "tune2fs", "lvchange-tag"), ("grow_ext4",)),
     "unsnapshot": (("lvremove", "lvchange-down"), ()),
 }
 
@@ -134,15 +145,16 @@ class Draws:
         tenants = list(self._rounds.deaths.tenants.values())
         plain = [one for one in tenants if not one.snapshots]
         snapshotted = [one for one in tenants if one.snapshots]
-        # Classic snapshots keep a volume from growing. All take room: of four volumes of up to 24
-        # MiB and one snapshot there is as much as is needed.
+        # All take room: of four volumes of up to 24 MiB and one snapshot there is as much as is
+        # needed.
         small = [one for one in plain if one.record.size_bytes < 20 * MIB]
         choices: list[tuple[str, list[Any]]] = [
             ("grow", small),
             ("grow", small),
             ("offer", [one for one in tenants if one.record.state == "made"]),
             ("remove", plain),
-            ("snapshot", [] if snapshotted else [one for one in plain if not one.raw]),
+            ("snapshot", plain if self._rounds.deaths.thin_pool and not snapshotted else []),
+            ("clone", snapshotted if len(tenants) < _MOST else []),
             ("unsnapshot", snapshotted),
         ]
         if len(tenants) < _MOST:
@@ -219,6 +231,14 @@ def live(rounds: Rounds, points: Mapping[str, Sequence[Order]], *, raw: bool) ->
             # Nothing is overwritten in a thin volume.
             thin = rounds.deaths.thin_pool and order.what == "zero"
             assert met or thin, f"{order} was never met in {what}"
+
+
+@pytest.mark.soak
+def test_killed_at_each_point_every_copy_is_as_promised_or_gone(
+    group: str, lvm: Lvm, tmp_path: Path
+) -> None:
+    with play(group, lvm, tmp_path, True) as rounds:
+        live(rounds, _POINTS_COPIES, raw=False)
 
 
 @pytest.mark.soak

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from localvolume.backends.model import GoesOn, Record
+from localvolume.dynamic.plan.called import snapshot_record
 from tests.host.support_devices import command
 from tests.suite.units import MIB
 
@@ -98,6 +99,17 @@ def test_what_nobody_knows_of_is_given_to_nobody(thin: Pool, mode: str) -> None:
     left = b"".join(read(thin.node("pvc-new"), MIB, at * MIB) for at in range(12))
     assert FORMER not in left
     assert mode == "Filesystem" or not left.strip(b"\0")
+
+
+def test_a_snapshot_never_has_what_nobody_knows_of(thin: Pool) -> None:
+    number = orphan(thin)
+    beside = thin.store.look().records["pvc-beside"]
+    write(thin.node("pvc-beside"), b"of its own tenant")
+    thin.store.copy(snapshot_record(beside, "s", 0), beside)
+    assert device_number(thin, "s") == number
+    thin.lvm.activate(thin.there("s"))
+    assert read(thin.node("s"), 17) == b"of its own tenant"
+    assert FORMER not in read(thin.node("s"), 4 * MIB)
 
 
 def test_one_that_is_new_is_made_at_once(thin: Pool) -> None:

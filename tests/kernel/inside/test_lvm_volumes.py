@@ -12,7 +12,7 @@ from localvolume.volumes import lvtags
 from tests.host.support_devices import command, mounted
 from tests.suite.units import MIB
 
-from .support_lvm import DISKS, EXTENT
+from .support_lvm import DISKS, EXTENT, classic_snapshot
 
 
 def found(lvm: Lvm, group: str, name: str) -> LogicalVolume:
@@ -87,7 +87,7 @@ def test_a_group_is_told_at_once_as_it_is_in_parts(
     lvm.create(volume_group, "one", EXTENT, tags=["a", "b"])
     lvm.create(volume_group, "two", EXTENT, thin_pool=thin_pool)
     lvm.extend(found(lvm, volume_group, "one"), 3 * EXTENT)
-    lvm.snapshot(volume_group, "one", "then", size_bytes=EXTENT)
+    classic_snapshot(volume_group, "one", "then", EXTENT)
     lvm.deactivate(found(lvm, volume_group, "two"))
     group, volumes = lvm.whole(volume_group)
     assert replace(group, free=None) == lvm.group(volume_group)
@@ -150,7 +150,9 @@ def test_thin_snapshots(lvm: Lvm, volume_group: str, thin_pool: str) -> None:
     lvm.create(volume_group, "one", 8 * MIB, thin_pool=thin_pool)
     one = found(lvm, volume_group, "one")
     Path(one.path).write_bytes(b"as it was")
-    lvm.snapshot(volume_group, "one", "then", size_bytes=None, tags=["t=1"])
+    lvm.snapshot(volume_group, "one", "then", active=True, tags=["t=1"])
+    lvm.snapshot(volume_group, "one", "asleep", active=False)
+    assert not found(lvm, volume_group, "asleep").active
     Path(one.path).write_bytes(b"otherwise")
     then = found(lvm, volume_group, "then")
     assert (then.kind, then.origin, then.pool) == ("thin", "one", thin_pool)
@@ -169,7 +171,7 @@ def test_thin_snapshots(lvm: Lvm, volume_group: str, thin_pool: str) -> None:
 def test_classic_snapshots_go_before_their_origin(lvm: Lvm, volume_group: str) -> None:
     lvm.create(volume_group, "one", 8 * MIB)
     one = found(lvm, volume_group, "one")
-    lvm.snapshot(volume_group, "one", "then", size_bytes=4 * MIB)
+    classic_snapshot(volume_group, "one", "then", 4 * MIB)
     then = found(lvm, volume_group, "then")
     assert (then.kind, then.origin, then.data_percent, then.health) == ("snapshot", "one", 0.0, "")
     assert found(lvm, volume_group, "one").has_snapshots
@@ -236,7 +238,7 @@ def test_a_suspended_volume_is_seen_and_let_go_on(lvm: Lvm, volume_group: str) -
 def test_the_names_of_volumes_that_kubernetes_gives(lvm: Lvm, volume_group: str) -> None:
     for name in ("pvc-7ae0f2f0-1111-4222-8333-944444444444", "x" * 115):
         lvm.create(volume_group, name, EXTENT)
-        lvm.snapshot(volume_group, name, "s", size_bytes=EXTENT)
+        classic_snapshot(volume_group, name, "s", EXTENT)
         lvm.remove(found(lvm, volume_group, "s"))
         lvm.remove(found(lvm, volume_group, name))
 

@@ -39,6 +39,8 @@ _EXT4_LEAST: Final = MIB
 _EXT4_LEAST_WITH_JOURNAL: Final = 9 * MIB
 # An xfs leaves a last allocation group with fewer blocks than this unused.
 _XFS_LEAST_IN_GROUP: Final = 64
+# The UUID of an xfs, in its superblock at the very beginning: its length and its place.
+_XFS_UUID: Final = (16, 32)
 
 
 def check_fs(fs: str, size_bytes: int) -> None:
@@ -112,6 +114,39 @@ def check_filesystem(run: Run, node: str, device: str, fs: str) -> None:
     os.close(fd)
     # Exit status 1: there were errors, and they are corrected.
     command(run, ["e2fsck", "-p", node], CHECKING_SECONDS, good=(0, 1))
+
+
+def renew_identity(run: Run, node: str, device: str, fs: str) -> None:
+    """Give the filesystem of a copy, which nobody uses yet, a UUID of its own.
+
+    What its origin had begun to write is completed before, as after a crash.
+    """
+    _size(node, device)
+    if fs == "ext4":
+        # tune2fs demands a full check. Exit status 1: there were errors, and they are corrected.
+        command(run, ["e2fsck", "-f", "-p", node], CHECKING_SECONDS, good=(0, 1))
+        command(run, ["tune2fs", "-U", "random", node], CHECKING_SECONDS)
+    elif fs == "xfs":
+        # Only the kernel replays a log, and by default it mounts no UUID twice.
+        with mounted_xfs(node, ("nouuid",)):
+            pass
+        before = _xfs_uuid(node)
+        # What xfs_admin does, which is a script for a shell.
+        argv = ["xfs_db", "-x", "-p", "xfs_admin", "-c", "uuid generate", node]
+        done = command(run, argv, CHECKING_SECONDS)
+        if _xfs_uuid(node) == before:
+            # Its exit status is always 0.
+            said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+            raise BackendFailed(f"xfs_db: the UUID stays: {said[-1] if said else ''}")
+    else:
+        raise Impossible(f"logical volumes hold ext4 or xfs, not {fs!r}")
+
+
+def _xfs_uuid(node: str) -> bytes:
+    with closed_after(os.open(node, os.O_RDONLY | os.O_CLOEXEC)) as fd:
+        # What xfs_db wrote may not be what is cached here.
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        return os.pread(fd, *_XFS_UUID)
 
 
 def grow_filesystem(run: Run, node: str, device: str, fs: str) -> None:

@@ -15,16 +15,13 @@ from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, BadTag, decode
 
 KIND: Final = "kind"
-SNAPSHOT: Final = "snapshot"
 GROWTH: Final = "growth"
-"""The values of KIND, which a volume itself does not have: a snapshot of a volume, and zeroed
-space that a volume is about to grow by."""
+"""The one value of KIND, which a volume itself does not have: zeroed space that a volume is about
+to grow by."""
 
 OF: Final = "of"
-"""The volume whose snapshot or growth it is."""
+"""The volume whose growth it is."""
 STATE: Final = "state"
-MAKING: Final = "making"
-"""The value of STATE of a volume or snapshot until it may be relied on."""
 KEPT: Final = "kept"
 """Replaces OWNER: it was a volume of ours, and its PersistentVolume's policy kept it."""
 ZEROED: Final = "zeroed"
@@ -67,6 +64,10 @@ def fields_of(record: Record, *, size_bytes: int | None = None) -> dict[str, str
         "on-removal": on_removal,
         **({"driver": record.driver} if record.driver else {}),
         **({"request": record.request} if record.request else {}),
+        **({"snapshot-of": record.snapshot_of} if record.snapshot_of else {}),
+        **({"made-from": record.made_from} if record.made_from else {}),
+        **({"cut-at": str(record.cut_at)} if record.cut_at else {}),
+        **({"holds": str(record.holds_bytes)} if record.holds_bytes else {}),
     }
 
 
@@ -116,6 +117,10 @@ def read_entry(volume: LogicalVolume) -> Entry:
         discard=on_removal == "discard",
         driver=fields.get("driver", ""),
         request=fields.get("request", ""),
+        snapshot_of=fields.get("snapshot-of", ""),
+        made_from=fields.get("made-from", ""),
+        cut_at=_number(fields, "cut-at") if "cut-at" in fields else 0,
+        holds_bytes=_number(fields, "holds") if "holds" in fields else 0,
     )
     if ZEROED in fields:
         _number(fields, ZEROED)

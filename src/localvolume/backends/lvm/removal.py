@@ -12,7 +12,6 @@ from localvolume.backends.lvm.record import (
     GROWTH,
     KIND,
     OF,
-    SNAPSHOT,
     STATE,
     Entry,
     fields_of,
@@ -20,9 +19,15 @@ from localvolume.backends.lvm.record import (
     kept_fields,
 )
 from localvolume.backends.lvm.tools import Tools
-from localvolume.backends.lvm.view import View
+from localvolume.backends.lvm.view import View, classic_snapshots
 from localvolume.backends.lvm.wiping import wipe
-from localvolume.backends.model import BackendFailed, NotThisVolume, Progress, Record
+from localvolume.backends.model import (
+    BackendFailed,
+    NotThisVolume,
+    Progress,
+    Record,
+    has_content_of,
+)
 from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, BadTag, decode
 
@@ -48,7 +53,7 @@ def remove(
             raise NotThisVolume(
                 f"{found.full_name} is not what was to be removed: it is left alone"
             )
-        refuse_with_snapshots(found.name, [one.name for one in volumes if one.origin == found.name])
+        refuse_with_snapshots(found.name, classic_snapshots(found.name, volumes))
 
     tools.remove(volume, check, keep_blocks=keep_blocks)
 
@@ -120,7 +125,7 @@ def take_away(tools: Tools, seen: View, entry: Entry) -> None:
 def is_untouched(tools: Tools, entry: Entry) -> bool:
     """Whether it is certain that nobody ever wrote to it: an ext4 that was never mounted."""
     record = entry.record
-    if record.volume_mode == "Block":
+    if record.volume_mode == "Block" or has_content_of(record):
         return False
     volume = tools.active(entry.volume)
     return was_never_mounted(volume.path, volume.device, record.fs_type or "ext4")
@@ -146,16 +151,6 @@ def is_growth(name: str) -> Callable[[Fields], bool]:
     """Accepts the space that the volume was about to grow by."""
     wanted = {OWNER: POOL_OWNER, KIND: GROWTH, OF: name}
     return lambda fields: all(fields.get(key) == value for key, value in wanted.items())
-
-
-def is_snapshot(fields: Fields) -> bool:
-    """Whether it is a snapshot of ours."""
-    return fields.get(KIND) == SNAPSHOT
-
-
-def is_snapshot_of(name: str) -> Callable[[Fields], bool]:
-    """Accepts a snapshot of ours, of that volume."""
-    return lambda fields: is_snapshot(fields) and fields.get(OF) == name
 
 
 def drop_growth(tools: Tools, seen: View, name: str) -> None:

@@ -16,8 +16,7 @@ from typing import Any, Final, TypeVar
 
 from localvolume.backends.capacity import capacity
 from localvolume.backends.fstools import open_device
-from localvolume.backends.lvm import growing, making, removal
-from localvolume.backends.lvm import snapshots as lvmsnapshots
+from localvolume.backends.lvm import copying, growing, making, removal
 from localvolume.backends.lvm.engine import gated, is_down
 from localvolume.backends.lvm.filesystem import usage_of
 from localvolume.backends.lvm.making import entry_of, fs_of
@@ -25,7 +24,7 @@ from localvolume.backends.lvm.record import Entry, fields_of
 from localvolume.backends.lvm.removal import in_state
 from localvolume.backends.lvm.tools import Tools, translated
 from localvolume.backends.lvm.turns import LOCKS, Turns
-from localvolume.backends.lvm.view import NoPool, Snapshot, View, report_of
+from localvolume.backends.lvm.view import NoPool, View, report_of
 from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.backends.model import (
     Abilities,
@@ -39,6 +38,7 @@ from localvolume.backends.model import (
     Source,
     Usage,
     as_offered,
+    outgrew,
 )
 from localvolume.backends.pool.root import PoolTaken
 from localvolume.config.pools import PoolConfig
@@ -47,8 +47,6 @@ from localvolume.host.mount.mounts import MountTable, read_mount_table
 from localvolume.host.process.commandsync import Run
 from localvolume.host.syscalls import closed_after
 from localvolume.volumes.lvtags import decode
-
-__all__ = ["LvmStore", "Snapshot"]
 
 R = TypeVar("R")
 
@@ -97,18 +95,13 @@ class LvmStore:
 
     def look(self) -> PoolReport:
         """See what is there; the report's `problem` says what is wrong."""
-        # What is being made or removed right now is not half made.
-        busy = self._session.busy
         try:
             with self._session.using() as seen:
-                busy |= self._session.busy
-                half = seen.half_snapshots.items()
-                seen = replace(seen, half_snapshots={k: v for k, v in half if k not in busy})
                 troubles = self._session.bring_up(seen) if self._attached else []
                 return report_of(
                     self.config.name,
                     seen,
-                    abilities=_abilities(),
+                    abilities=self._abilities(),
                     usage=usage(seen),
                     troubles=troubles,
                 )
@@ -124,7 +117,7 @@ class LvmStore:
         failed = {}
         with self._session.using() as seen:
             for name, entry in seen.entries.items():
-                if entry.record.state in ("made", "offered") and is_down(entry.volume):
+                if _is_attached(entry.record) and is_down(entry.volume):
                     try:
                         self._session.attach(entry)
                     except BackendFailed as error:
@@ -136,6 +129,16 @@ class LvmStore:
         """The path that the PersistentVolume names."""
         with translated(self.config.name):
             return device_path(self.tools.of.group, record.name)
+
+    def _abilities(self) -> Abilities:
+        why_not = "" if shutil.which("mkfs.ext4") else "there is no mkfs.ext4: install e2fsprogs"
+        return Abilities(
+            enforce=True,
+            why_not=why_not,
+            block=True,
+            filesystem=not why_not,
+            no_copies="" if self.tools.of.thin_pool else copying.THICK,
+        )
 
     # A volume's life
 
@@ -150,8 +153,15 @@ class LvmStore:
             return making.make(self.tools, seen, record, self._session.take)
 
     def copy(self, record: Record, origin: Record) -> Record:
-        """Always raises, as `look` says."""
-        raise Impossible(_abilities().no_copies)
+        """As `make`, with the content of another complete volume or snapshot of this pool.
+
+        A snapshot gets no device: nobody can write to it.
+        """
+        with self._session.using(record.name, origin.name) as seen:
+            source = _living(seen, origin)
+            if outgrew(source.record, record):
+                raise BackendFailed(f"{origin.name} has grown meanwhile")
+            return copying.copy(self.tools, seen, record, source, self._session.take)
 
     def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
         """Record that a PersistentVolume is asked for, before it is; later also record its UID, and
@@ -179,6 +189,8 @@ class LvmStore:
         """
         with self._session.using(record.name) as seen:
             entry = _living(seen, record)
+            if entry.record.snapshot_of:
+                raise NotThisVolume(f"{record.name} is a snapshot: nobody uses it")
             volume = self.tools.active(entry.volume)
             with closed_after(open_device(volume.path, volume.device)) as fd:
                 known = entry.record
@@ -254,28 +266,6 @@ class LvmStore:
                 entry = replace(entry, volume=self.tools.again(entry.volume))
             removal.take_away(self.tools, seen, entry)
 
-    # Snapshots
-
-    def snapshot(self, record: Record, name: str, size_bytes: int | None = None) -> Snapshot:
-        """Take a snapshot of a volume as it is now; returns one of that name and volume as it is.
-
-        `size_bytes` is the space of a classic one (of a thick volume), by default as much as it can
-        ever need; a smaller one is lost once that much has changed.
-        """
-        with self._session.using(record.name, name) as seen:
-            entry = _living(seen, record)
-            return lvmsnapshots.make(self.tools, seen, entry, name, size_bytes, self._session.take)
-
-    def snapshots(self) -> list[Snapshot]:
-        """The snapshots that were taken here, by name."""
-        with self._session.using() as seen:
-            return [seen.snapshots[name] for name in sorted(seen.snapshots)]
-
-    def remove_snapshot(self, name: str) -> None:
-        """Remove a snapshot, if it is there. Raises NotThisVolume if it is not ours."""
-        with self._session.using(name) as seen:
-            lvmsnapshots.drop(self.tools, seen, name)
-
 
 def _living(seen: View, record: Record) -> Entry:
     """The complete volume of the record; raises NotThisVolume for any other."""
@@ -286,9 +276,9 @@ def _living(seen: View, record: Record) -> Entry:
     return entry
 
 
-def _abilities() -> Abilities:
-    why_not = "" if shutil.which("mkfs.ext4") else "there is no mkfs.ext4: install e2fsprogs"
-    return Abilities(enforce=True, why_not=why_not, block=True, filesystem=not why_not)
+def _is_attached(record: Record) -> bool:
+    """Whether it must be active: nobody uses a snapshot."""
+    return record.state in ("made", "offered") and not record.snapshot_of
 
 
 class LvmSession:
@@ -307,11 +297,6 @@ class LvmSession:
         self._seen = ""
         self._taking = threading.Lock()
         self._turn = 0
-
-    @property
-    def busy(self) -> frozenset[str]:
-        """The volumes and snapshots that something is being done with."""
-        return self._turns.busy
 
     def close(self) -> None:
         """Release the pool to other agents once everything under way in it has ended."""
@@ -354,7 +339,7 @@ class LvmSession:
         """Activate what somebody has deactivated since; returns sentences about failures."""
         until, failed, busy = time.monotonic() + _BRINGING_UP_SECONDS, [], self._turns.busy
         for name, entry in seen.entries.items():
-            living = entry.record.state in ("made", "offered") and name not in busy
+            living = _is_attached(entry.record) and name not in busy
             if living and is_down(entry.volume) and time.monotonic() < until:
                 try:
                     self.attach(entry)
@@ -406,6 +391,9 @@ def usage(seen: View) -> Mapping[str, Usage]:
 
 
 def _usage(entry: Entry, mounts: MountTable) -> Usage | None:
+    if entry.record.snapshot_of:
+        holds = entry.record.holds_bytes
+        return Usage(used_bytes=holds, available_bytes=0, outstanding_bytes=0)
     volume, fs = entry.volume, fs_of(entry.record)
     # Reading a suspended device would block for as long as it is suspended.
     usable = volume.active and not volume.suspended and volume.device

@@ -14,10 +14,7 @@ from localvolume.backends.lvm.record import (
     GROWTH,
     KEPT,
     KIND,
-    MAKING,
     OF,
-    SNAPSHOT,
-    STATE,
     Entry,
     growth_name,
     read_entry,
@@ -114,21 +111,6 @@ class NoPool(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """A snapshot of ours. `full`: a classic one that has overflowed, and lost what it kept.
-
-    `used_percent` is how much of a classic one's own space is taken, or of a thin one's size.
-    """
-
-    name: str
-    origin: str
-    size_bytes: int
-    thin: bool
-    used_percent: float | None = None
-    full: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """A group and the pool in it, as they are now. `volumes` are all in the group, by name."""
 
@@ -137,9 +119,6 @@ class View:
     pool: LogicalVolume | None
     volumes: Mapping[str, LogicalVolume]
     entries: Mapping[str, Entry] = field(default_factory=dict)
-    snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
-    half_snapshots: Mapping[str, str] = field(default_factory=dict)
-    """Snapshots that LVM was killed at making or removing, with their volumes."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
     growths: Mapping[str, int] = field(default_factory=dict)
     """Bytes that are set aside for a volume to grow by, by its name."""
@@ -153,8 +132,13 @@ class View:
     """How often space had been taken from it when it was read."""
 
     def on(self, name: str) -> list[str]:
-        """The snapshots of that volume, ours or not: they would go or break with it."""
-        return sorted(one.name for one in self.volumes.values() if one.origin == name)
+        """The classic snapshots of that volume, which others have made."""
+        return classic_snapshots(name, self.volumes.values())
+
+
+def classic_snapshots(name: str, volumes: Iterable[LogicalVolume]) -> list[str]:
+    """The snapshots that would go or break with that volume; thin ones are volumes of their own."""
+    return sorted(one.name for one in volumes if one.origin == name and one.kind == "snapshot")
 
 
 def view_of(config: LvmConfig, group: VolumeGroup, volumes: Iterable[LogicalVolume]) -> View:
@@ -189,8 +173,6 @@ def view_of(config: LvmConfig, group: VolumeGroup, volumes: Iterable[LogicalVolu
 
 def _sorted_out(seen: View, config: LvmConfig) -> View:
     entries: dict[str, Entry] = {}
-    snapshots: dict[str, Snapshot] = {}
-    half: dict[str, str] = {}
     growths: list[tuple[str, LogicalVolume]] = []
     unreadable: dict[str, str] = {}
     orphans: list[str] = []
@@ -203,12 +185,6 @@ def _sorted_out(seen: View, config: LvmConfig) -> View:
                 orphans.append(volume.name)
             elif fields.get(OWNER) != POOL_OWNER:
                 continue
-            elif fields.get(KIND) == SNAPSHOT and is_half_snapshot(volume, fields):
-                half[volume.name] = fields.get(OF, "")
-                if half[volume.name] not in seen.volumes:
-                    orphans.append(volume.name)
-            elif fields.get(KIND) == SNAPSHOT:
-                snapshots[volume.name] = snapshot_of(volume)
             elif fields.get(KIND) == GROWTH:
                 growths.append((fields.get(OF, ""), volume))
             else:
@@ -220,14 +196,12 @@ def _sorted_out(seen: View, config: LvmConfig) -> View:
     orphans += [volume.name for name, volume in growths if name not in whose]
     foreign = 0
     if config.thin_pool:
-        # This counts snapshots, too: nobody can tell how much they may still come to hold.
+        # This counts others' snapshots, too: nobody can tell how much they may still come to hold.
         foreign = sum(volume.size_bytes for volume in _here(seen.volumes.values(), config))
         foreign -= sum(entry.record.size_bytes for entry in entries.values())
     return replace(
         seen,
         entries=entries,
-        snapshots=snapshots,
-        half_snapshots=half,
         unreadable=unreadable,
         growths={
             name: volume.size_bytes
@@ -250,32 +224,6 @@ def _entry(volume: LogicalVolume) -> Entry:
     if volume.kind in ("pool", "snapshot"):
         raise BadTag("it has the tags of a volume and is a thin pool or a snapshot")
     return read_entry(volume)
-
-
-def is_half_snapshot(volume: LogicalVolume, fields: Mapping[str, str]) -> bool:
-    """Whether what has the tags of a snapshot is of no use to anybody.
-
-    LVM makes the space of a classic one as a volume of its own first, and then makes that the
-    snapshot; it removes one the other way round. A thin pool may not have been told of a thin one
-    yet: if that were activated later, it would be the volume as it is then.
-    """
-    return (volume.kind == "thick" and not volume.origin) or fields.get(STATE) == MAKING
-
-
-def snapshot_of(volume: LogicalVolume) -> Snapshot:
-    """The report of a snapshot of ours. Raises BadTag if it is none."""
-    thin = volume.kind == "thin"
-    if not thin and volume.kind != "snapshot":
-        raise BadTag("it has the tags of a snapshot and is none")
-    percent = volume.data_percent
-    return Snapshot(
-        name=volume.name,
-        origin=decode(volume.tags).get(OF, ""),
-        size_bytes=volume.size_bytes,
-        thin=thin,
-        used_percent=percent,
-        full=not thin and (volume.health == "invalid" or (percent or 0) >= 100),
-    )
 
 
 # --- reports -------------------------------------------------------------------------------------
@@ -320,7 +268,7 @@ def _with_growths(seen: View, usage: Mapping[str, Usage]) -> Mapping[str, Usage]
     """Add what each volume has beyond its record: LVM gave it that before a growth ended early."""
     found = dict(usage)
     for name, entry in seen.entries.items():
-        if entry.record.state in ("made", "offered"):
+        if entry.record.state in ("made", "offered") and not entry.record.snapshot_of:
             more = entry.volume.size_bytes - entry.record.size_bytes + seen.growths.get(name, 0)
             if more:
                 found[name] = replace(found.get(name, Usage()), begun_bytes=more)
@@ -334,16 +282,9 @@ def warnings_of(seen: View) -> list[str]:
         found += _fullness(f"the data of {seen.pool.full_name}", seen.pool.data_percent)
         found += _fullness(f"the metadata of {seen.pool.full_name}", seen.pool.metadata_percent)
     for name, volume in sorted(seen.volumes.items()):
-        ours = name in seen.entries or name in seen.snapshots or volume is seen.pool
+        ours = name in seen.entries or volume is seen.pool
         if ours and volume.health:
             found.append(f"LVM says of {volume.full_name}: {volume.health}")
-    for name, origin in sorted(seen.half_snapshots.items()):
-        found.append(f"the snapshot {name} of {origin} is half made or removed: do that again")
-    for name, snapshot in sorted(seen.snapshots.items()):
-        if snapshot.full:
-            found.append(f"the snapshot {name} is full and of no use any more: remove it")
-        elif not snapshot.thin and (snapshot.used_percent or 0) >= WARN_PERCENT:
-            found.append(f"the snapshot {name} is more than {WARN_PERCENT}% full: full, it is lost")
     return found
 
 

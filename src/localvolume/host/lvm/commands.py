@@ -196,20 +196,17 @@ class Lvm:
         origin: str,
         name: str,
         *,
-        size_bytes: int | None,
+        active: bool,
         tags: Iterable[str] = (),
     ) -> None:
-        """Make a snapshot of a volume as it is now.
+        """Make a thin snapshot of a thin volume as it is now, a volume of its own.
 
-        `size_bytes` None makes a thin snapshot of a thin volume, writable and active. A size makes
-        a classic one of any other volume, with that room for changes: once full, invalid for good.
+        One that is not `active` has no device, and a host that activates all its volumes leaves it
+        so. Raises NameTaken, VolumeMissing.
         """
         check_names(group, name)
-        argv = ["lvcreate", "--snapshot", "--name", name, "--yes"]
-        if size_bytes is None:
-            argv += ["--setactivationskip", "n"]
-        else:
-            argv += ["--size", sized(size_bytes)]
+        skip = "n" if active else "y"
+        argv = ["lvcreate", "--snapshot", "--name", name, "--yes", "--setactivationskip", skip]
         where = f"{check_name(group)}/{check_name(origin)}"
         self._change([*argv, *_tagged("--addtag", tags), where])
 

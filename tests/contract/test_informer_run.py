@@ -12,7 +12,7 @@ import pytest
 
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client
-from localvolume.kube.informer import Informer
+from localvolume.kube.informer import Informer, unready
 from localvolume.kube.kinds import PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
 from tests.contract.support_kube import (
@@ -304,3 +304,55 @@ async def test_a_refusal_is_an_answer_until_it_is_taken_back(
             await informer.synced.wait()
         assert seen == [(True, False)]
         assert informer.refused is None
+
+
+async def test_waits_without_a_warning_for_a_kind_that_the_cluster_lacks(
+    server: FaultServer, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing = failure(404, "NotFound")
+    server.lists = [missing, missing, answer(listing(7, volume("a", 1))), missing]
+    # Its definition is deleted, and so are all of its objects.
+    server.watches = [missing]
+    changes: list[tuple[str | None, str | None]] = []
+
+    def on_change(old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        changes.append((name_of(old), name_of(new)))
+
+    with caplog.at_level(logging.INFO, logger="localvolume.kube.informer"):
+        async with running(client, on_change=on_change, absent_seconds=0.001) as informer:
+            await informer.answered.wait()
+            assert (informer.absent, informer.refused) == (True, None)
+            assert unready(informer) == {}
+            await until_async(lambda: changes == [(None, "a"), ("a", None)])
+            assert informer.absent
+            assert informer.items == {}
+    assert {record.levelname for record in caplog.records} == {"INFO"}
+    told = [record.getMessage() for record in caplog.records]
+    without = "persistentvolumes: this cluster does not have them"
+    assert told == [without, "persistentvolumes: this cluster has them now", without]
+
+
+async def test_objects_that_are_not_to_be_kept_are_as_if_they_were_not_there(
+    server: FaultServer, client: Client
+) -> None:
+    server.lists = [answer(listing(7, volume("mine", 1), volume("other", 2)))]
+    server.watches = [
+        stream(
+            ("ADDED", volume("another", 8)),
+            ("MODIFIED", volume("mine", 9, labels={"of": "another"})),
+            ("MODIFIED", volume("other", 10, labels={"of": "me"})),
+            then="hold",
+        )
+    ]
+    changes: list[tuple[str | None, str | None]] = []
+
+    def on_change(old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        changes.append((name_of(old), name_of(new)))
+
+    def mine(found: PersistentVolume) -> bool:
+        return found.metadata.labels.get("of", found.metadata.name) in ("me", "mine")
+
+    async with running(client, on_change=on_change, keep=mine) as informer:
+        await until_async(lambda: "other" in informer.items)
+        assert list(informer.items) == ["other"]
+    assert changes == [(None, "mine"), ("mine", None), (None, "other")]

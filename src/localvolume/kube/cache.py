@@ -26,18 +26,24 @@ def key_of(thing: KubeObject) -> str:
 
 
 class Cache(Generic[T]):
-    """`items` holds what the server has reported up to the resourceVersion `version`."""
+    """`items` holds what the server has reported up to the resourceVersion `version`, but for the
+    objects that `keep` denies."""
 
-    def __init__(self, on_change: Callable[[T | None, T | None], None]) -> None:
+    def __init__(
+        self,
+        on_change: Callable[[T | None, T | None], None],
+        keep: Callable[[T], bool] = lambda _: True,
+    ) -> None:
         self.items: Final[dict[str, T]] = {}
         self.version = ""
         self._on_change: Final = on_change
+        self._keep: Final = keep
         # Own writes that the watch has not echoed yet: key to resourceVersion.
         self._ahead: Final[dict[str, int]] = {}
 
     def replace(self, listed: Iterable[T], version: str) -> None:
         """Take in a complete list: what is not in it is gone, except own writes made after it."""
-        fresh = {key_of(item): item for item in listed}
+        fresh = {key_of(item): item for item in listed if self._keep(item)}
         upto = _number(version)
         for key, written in list(self._ahead.items()):
             if written <= upto:
@@ -64,7 +70,7 @@ class Cache(Generic[T]):
         stale = number < written or (ended and number == written)
         if not stale:
             self._ahead.pop(key, None)
-            if type_ == DELETED:
+            if type_ == DELETED or not self._keep(thing):
                 if old is not None:
                     del self.items[key]
                     # The last state, with the finalizers and phase it had when it was deleted.

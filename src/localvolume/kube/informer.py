@@ -6,7 +6,8 @@
          +---- 410: too old to resume, after a backoff -----------+
 
 The informer never gives up. After a failure, a 410, or a watch that ended early it waits, longer
-each time, until a watch has lasted for a while.
+each time, until a watch has lasted for a while. A kind that the cluster may not have is waited for
+without a warning.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, Final, Generic, TypeVar
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.cache import Cache
 from localvolume.kube.client import Client
-from localvolume.kube.errors import ApiError, ListAgain, TellTheAdministrator
+from localvolume.kube.errors import ApiError, ListAgain, NotThere, TellTheAdministrator
 from localvolume.kube.http.wire import BOOKMARK
 from localvolume.kube.kinds import Kind
 from localvolume.kube.objects import KubeObject
@@ -43,7 +44,9 @@ class Informer(Generic[T]):
 
     `on_change` is called in the event loop and must not block: old is None for an added object, new
     is None for one that is gone. The keys of `items` are `name` or `namespace/name`. `last_contact`
-    is the loop's time when the server last sent anything, 0.0 before that.
+    is the loop's time when the server last sent anything, 0.0 before that. Objects that `keep`
+    denies are as if they were not there. With `absent_seconds` the cluster may lack the kind: it
+    is looked for again after that time, and `absent` says whether it is lacking.
     """
 
     client: Client
@@ -53,18 +56,22 @@ class Informer(Generic[T]):
     label_selector: str = ""
     field_selector: str = ""
     on_change: Callable[[T | None, T | None], None]
+    keep: Callable[[T], bool] = lambda _: True
+    absent_seconds: float | None = None
     healthy_seconds: float = HEALTHY_SECONDS
     backoff: Backoff | None = None
 
     def __post_init__(self) -> None:
         self._backoff = self.backoff or Backoff()
-        self._cache: Cache[T] = Cache(self.on_change)
+        self._cache: Cache[T] = Cache(self.on_change, self.keep)
         self._page_limit = PAGE
         self._must_list = True
         self.items: Mapping[str, T] = MappingProxyType(self._cache.items)
         self.synced = asyncio.Event()
         self.answered = asyncio.Event()
-        """Set once a list is complete, or the server has refused a request (see `refused`)."""
+        """Set once a list is complete, or the server has refused a request (see `refused`) or does
+        not have the kind."""
+        self.absent = False
         self.refused: ApiError | None = None
         """Why the server refused the last list or watch, if retrying alone cannot help."""
         self.last_contact = 0.0
@@ -90,6 +97,9 @@ class Informer(Generic[T]):
                 _log.info("listing %s again: %s", self.kind.plural, error)
                 self._must_list = True
             except ApiError as error:
+                if isinstance(error, NotThere) and self.absent_seconds is not None:
+                    await self._wait_for_kind(self.absent_seconds)
+                    continue
                 _log.warning("%s: %s", self.kind.plural, error)
                 if isinstance(error, TellTheAdministrator):
                     self.refused = error
@@ -112,6 +122,15 @@ class Informer(Generic[T]):
         Returns False and ignores it unless it is newer, so a deleted object never comes back.
         """
         return self._cache.write(thing)
+
+    async def _wait_for_kind(self, seconds: float) -> None:
+        """The server does not have the kind, and so no object of it."""
+        if not self.absent:
+            _log.info("%s: this cluster does not have them", self.kind.plural)
+        self.absent = self._must_list = True
+        self._cache.replace((), "")
+        self.answered.set()
+        await asyncio.sleep(seconds * random.uniform(1.0, 1.5))  # noqa: S311 - jitter, no secret
 
     async def _list(self) -> None:
         found: list[T] = []
@@ -137,6 +156,9 @@ class Informer(Generic[T]):
             if not cont:
                 break
         self._page_limit = PAGE
+        if self.absent:
+            _log.info("%s: this cluster has them now", self.kind.plural)
+        self.absent = False
         self._cache.replace(found, page.resource_version)
         self._must_list = False
         self.synced.set()
@@ -173,5 +195,5 @@ def unready(*informers: Informer[Any]) -> dict[str, str]:
     return {
         one.kind.plural: str(one.refused or "not all have been read yet")
         for one in informers
-        if one.refused is not None or not one.synced.is_set()
+        if one.refused is not None or not (one.synced.is_set() or one.absent)
     }

@@ -19,6 +19,7 @@ from localvolume.kube.objects import (
     StorageClass,
 )
 from localvolume.kube.podmounts import PodMounts
+from localvolume.kube.snapshotobjects import VolumeSnapshotClass, VolumeSnapshotContent
 from localvolume.kube.workloads import Job, Lease, Pod
 
 T = TypeVar("T", bound=KubeObject)
@@ -94,3 +95,12 @@ JOBS = Kind("batch", "v1", "jobs", "Job", True, Job)
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
 CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
 EVENTS = Kind("", "v1", "events", "Event", True, EventObject)
+
+# The cluster may not have these: they come with its snapshot-controller.
+_SNAPSHOTS = "snapshot.storage.k8s.io"
+SNAPSHOT_CONTENTS = Kind(
+    _SNAPSHOTS, "v1", "volumesnapshotcontents", "VolumeSnapshotContent", False, VolumeSnapshotContent
+)
+SNAPSHOT_CLASSES = Kind(
+    _SNAPSHOTS, "v1", "volumesnapshotclasses", "VolumeSnapshotClass", False, VolumeSnapshotClass
+)

@@ -99,7 +99,12 @@ EVENTS = Kind("", "v1", "events", "Event", True, EventObject)
 # The cluster may not have these: they come with its snapshot-controller.
 _SNAPSHOTS = "snapshot.storage.k8s.io"
 SNAPSHOT_CONTENTS = Kind(
-    _SNAPSHOTS, "v1", "volumesnapshotcontents", "VolumeSnapshotContent", False, VolumeSnapshotContent
+    _SNAPSHOTS,
+    "v1",
+    "volumesnapshotcontents",
+    "VolumeSnapshotContent",
+    False,
+    VolumeSnapshotContent,
 )
 SNAPSHOT_CLASSES = Kind(
     _SNAPSHOTS, "v1", "volumesnapshotclasses", "VolumeSnapshotClass", False, VolumeSnapshotClass

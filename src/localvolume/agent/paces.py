@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from localvolume.csi.paces import CsiPaces
     from localvolume.dynamic.paces import DynamicPaces
     from localvolume.flexvolume.paces import FlexPaces
+    from localvolume.snapshots.paces import SnapshotPaces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class Paces:
     dynamic: DynamicPaces | None = None
     flexvolume: FlexPaces | None = None
     csi: CsiPaces | None = None
+    snapshots: SnapshotPaces | None = None
 
     disks_recheck: float = 30.0
     """How long after a change of their plan disks are looked at again: the change may only mean

@@ -221,6 +221,28 @@ def _csi(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
     return role
 
 
+def _snapshots(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
+    from localvolume.snapshots.metrics import SnapshotMetrics
+    from localvolume.snapshots.paces import SnapshotPaces
+    from localvolume.snapshots.role import SnapshotRole
+
+    if shared.calls is None:
+        raise ValueError("snapshots need the role of the pools")
+    role = SnapshotRole(
+        client=shared.client,
+        events=shared.events,
+        metrics=SnapshotMetrics(shared.registry),
+        volumes=shared.calls,
+        objects=shared.volumes.items,
+        node_name=shared.options.node_name,
+        paces=shared.options.paces.snapshots or SnapshotPaces(),
+    )
+    shared.wakes.volumes.append(role.changed)
+    shared.loops["snapshots"] = role.loop
+    shared.problems.append(lambda: role.problems)
+    return role
+
+
 Begin = Callable[[Shared, asyncio.TaskGroup, Configuration], Role]
 
 Wanted = Callable[[AgentOptions, Configuration], bool]
@@ -229,6 +251,7 @@ _ROLES: Final[dict[str, tuple[Wanted, Begin]]] = {
     "taint": (lambda _, now: now.remove_node_not_ready_taint, _taint),
     "dynamic": (lambda given, now: bool(now.pools or now.served or given.csi), _dynamic),
     "csi": (lambda given, _: given.csi, _csi),
+    "snapshots": (lambda given, _: given.csi, _snapshots),
     "flexvolume": (lambda _, now: now.flexvolume is not None, _flexvolume),
     "disks": (lambda _, now: now.disks is not None, _disks),
     "health": (lambda *_: True, _health),

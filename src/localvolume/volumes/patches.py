@@ -29,18 +29,18 @@ def secured(volume: PersistentVolume) -> MergePatch:
     return bound_to(volume, finalizers=[*volume.metadata.finalizers, marks.FINALIZER])
 
 
-def without_finalizer(volume: PersistentVolume) -> JsonPatch:
-    """Removes our finalizer and no other, if nothing has changed since.
+def without_finalizer(seen: KubeObject, name: str = marks.FINALIZER) -> JsonPatch:
+    """Removes that finalizer and no other, if nothing has changed since.
 
     Raises ValueError if it is not in the list.
     """
-    meta = volume.metadata
-    position = meta.finalizers.index(marks.FINALIZER)
+    meta = seen.metadata
+    position = meta.finalizers.index(name)
     return JsonPatch(
         [
             {"op": "test", "path": "/metadata/uid", "value": meta.uid},
             {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version},
-            {"op": "test", "path": f"/metadata/finalizers/{position}", "value": marks.FINALIZER},
+            {"op": "test", "path": f"/metadata/finalizers/{position}", "value": name},
             {"op": "remove", "path": f"/metadata/finalizers/{position}"},
         ]
     )

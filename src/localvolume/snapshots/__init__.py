@@ -1,0 +1,1 @@
+"""Snapshots of CSI volumes for VolumeSnapshotContents: what csi-snapshotter would do."""

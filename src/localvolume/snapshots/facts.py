@@ -1,0 +1,46 @@
+"""What the snapshots' role knows of contents, and of the volumes and snapshots on this node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from localvolume.config.provisioner import CSI_DRIVER
+from localvolume.dynamic.calls import Volumes
+from localvolume.kube.objects import PersistentVolume
+from localvolume.kube.snapshotobjects import VolumeSnapshotContent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """`volumes` are the handles of volumes that this node has or is said to have; `snapshots` are
+    those of its snapshots, each with the handle of the volume that it was cut of."""
+
+    node_key: str
+    contents: Mapping[str, VolumeSnapshotContent]
+    volumes: frozenset[str]
+    snapshots: Mapping[str, str]
+
+
+def gather(
+    node_key: str,
+    contents: Mapping[str, VolumeSnapshotContent],
+    objects: Iterable[PersistentVolume],
+    volumes: Volumes,
+) -> Facts:
+    """As of the last look at the pools. Raises calls.NotNow before the first one.
+
+    A volume whose PersistentVolume has this node's label belongs here, even if its pool cannot be
+    looked at: then the call for its snapshot says why it has to wait.
+    """
+    said = {
+        one.spec.csi.volume_handle
+        for one in objects
+        if one.spec.csi is not None and one.spec.csi.driver == CSI_DRIVER
+    }
+    return Facts(
+        node_key=node_key,
+        contents=dict(contents),
+        volumes=frozenset(said | {one.record.name for one in volumes.all()}),
+        snapshots={one.record.name: one.record.snapshot_of for one in volumes.snapshots()},
+    )

@@ -1,0 +1,39 @@
+"""The metrics of snapshots: how the contents of this node stand, and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from localvolume.kube.snapshotobjects import VolumeSnapshotContent
+from localvolume.process.metrics import Metrics, counter, gauge
+from localvolume.volumes.snapshots import is_ready
+
+_STATES = ("waiting", "failed", "ready", "deleting")
+
+
+class SnapshotMetrics(Metrics):
+    """All of them, on one registry."""
+
+    # fmt: off
+    contents = gauge("localvolume_snapshot_contents",
+        "VolumeSnapshotContents of this node: waiting, failed, ready or deleting", "state")
+    failures = counter("localvolume_snapshot_failures_total",
+        "Failed attempts to cut, find or remove a snapshot", "operation")
+    # fmt: on
+
+    def tell(self, contents: Iterable[VolumeSnapshotContent]) -> None:
+        """Tell of all contents of this node, after a look."""
+        counts = dict.fromkeys(_STATES, 0)
+        for content in contents:
+            counts[_state_of(content)] += 1
+        for state, count in counts.items():
+            self.contents.labels(state).set(count)
+
+
+def _state_of(content: VolumeSnapshotContent) -> str:
+    if content.metadata.deletion_timestamp:
+        return "deleting"
+    if is_ready(content):
+        return "ready"
+    failed = content.status is not None and content.status.error is not None
+    return "failed" if failed else "waiting"

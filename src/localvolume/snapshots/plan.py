@@ -1,0 +1,254 @@
+"""The rules for VolumeSnapshotContents: what each needs next on this node, and why. Pure.
+
+They are csi-snapshotter's (pkg/sidecar-controller), but that a node only acts for what is its own,
+and that a snapshot stays as long as another content stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from localvolume.backends.handles import handle_of
+from localvolume.config.provisioner import CSI_DRIVER
+from localvolume.kube.snapshotobjects import VolumeSnapshotClass, VolumeSnapshotContent
+from localvolume.snapshots.facts import Facts
+from localvolume.volumes.snapshots import (
+    BEING_CREATED,
+    BEING_DELETED,
+    FINALIZER,
+    GROUP_ANNOTATION,
+    handle_in_status,
+    is_ready,
+    name_asked_for,
+    owner_of,
+)
+
+_PREFIX = "csi.storage.k8s.io/"
+
+_OF_SIDECAR = frozenset(
+    f"{_PREFIX}{name}"
+    for name in (
+        "snapshotter-secret-name",
+        "snapshotter-secret-namespace",
+        "snapshotter-list-secret-name",
+        "snapshotter-list-secret-namespace",
+        "group-snapshotter-secret-name",
+        "group-snapshotter-secret-namespace",
+        "group-snapshotter-get-secret-name",
+        "group-snapshotter-get-secret-namespace",
+    )
+)
+"""Parameters that csi-snapshotter keeps to itself. This driver needs no secrets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """Something to do for a content."""
+
+    content: VolumeSnapshotContent
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut(Action):
+    """Cut the snapshot `handle` of the volume `source`, or find it cut, and tell the content."""
+
+    handle: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Find(Action):
+    """Tell the content of the snapshot that somebody says is there."""
+
+    handle: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tidy(Action):
+    """Take away the annotation that says that the snapshot is being cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remove(Action):
+    """Remove the snapshot, then let the content go."""
+
+    handle: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetGo(Action):
+    """Let the content go. `by_anyone`: it is no node's, and the agents of all nodes see it."""
+
+    by_anyone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse(Action):
+    """Say on the content why nothing is done for it."""
+
+
+def plan(facts: Facts) -> list[Action]:
+    """At most one action for each content."""
+    judged = (judge(facts, content) for content in facts.contents.values())
+    return [action for action in judged if action is not None]
+
+
+def own_contents(facts: Facts) -> Iterable[VolumeSnapshotContent]:
+    """The contents whose snapshots are, or will be, on this node."""
+    return (one for one in facts.contents.values() if is_served(one) and is_own(facts, one))
+
+
+def judge(facts: Facts, content: VolumeSnapshotContent) -> Action | None:
+    """What the content needs next; None for nothing."""
+    if not is_served(content):
+        return None
+    if not is_own(facts, content):
+        if not owner_of(content) and is_to_go(content) and _has_nothing(content):
+            return _let_go(content, "it is no node's, and nothing of it can be anywhere", True)
+        return None
+    if is_to_go(content):
+        return _going(facts, content)
+    if is_ready(content):
+        if BEING_CREATED in content.metadata.annotations:
+            return Tidy(content=content, reason="its snapshot is cut and told of")
+        return None
+    return _coming(content)
+
+
+def is_served(content: VolumeSnapshotContent) -> bool:
+    """Whether the driver of its snapshot is ours; members of groups are not served."""
+    source, status = content.spec.source, content.status
+    return (
+        content.spec.driver == CSI_DRIVER
+        and bool(source.volume_handle or source.snapshot_handle)
+        and GROUP_ANNOTATION not in content.metadata.annotations
+        and not (status is not None and status.volume_group_snapshot_handle)
+    )
+
+
+def is_own(facts: Facts, content: VolumeSnapshotContent) -> bool:
+    """Whether its snapshot is, or will be, on this node.
+
+    What an agent has written on it counts before what lies here: of a disk that was copied to
+    another node, both nodes have the same volumes.
+    """
+    if owner := owner_of(content):
+        return owner == facts.node_key
+    source = content.spec.source
+    return source.volume_handle in facts.volumes or any(
+        handle in facts.snapshots for handle in _handles_of(content)
+    )
+
+
+def is_to_go(content: VolumeSnapshotContent) -> bool:
+    """Whether the snapshot-controller, or its absence from an unbound content, lets it go."""
+    meta, spec = content.metadata, content.spec
+    if not meta.deletion_timestamp:
+        return False
+    if spec.source.snapshot_handle and not spec.volume_snapshot_ref.uid:
+        return True
+    # Until the status tells of what may have been cut, nobody would remove that.
+    return BEING_CREATED not in meta.annotations and BEING_DELETED in meta.annotations
+
+
+def fault_of_class(content: VolumeSnapshotContent, found: VolumeSnapshotClass | None) -> str:
+    """Why no snapshot can be cut as the content's class says, "" if one can; None: it is gone."""
+    name = content.spec.volume_snapshot_class_name
+    if not name:
+        return "it has no VolumeSnapshotClass"
+    if found is None:
+        return f"there is no VolumeSnapshotClass {name}"
+    if found.driver != CSI_DRIVER:
+        return f"VolumeSnapshotClass {name} is for driver {found.driver}"
+    if unknown := sorted(found.parameters.keys() - _OF_SIDECAR):
+        return f"VolumeSnapshotClass {name} has parameters that are not known: {', '.join(unknown)}"
+    return ""
+
+
+# --- what is to be there -----------------------------------------------------------------------
+
+
+def _coming(content: VolumeSnapshotContent) -> Action:
+    source = content.spec.source
+    if source.snapshot_handle:
+        return Find(
+            content=content,
+            reason="somebody says that its snapshot is there",
+            handle=source.snapshot_handle,
+        )
+    if not content.spec.volume_snapshot_ref.uid:
+        return Refuse(content=content, reason="it names a volume, and is bound to no snapshot")
+    handle, said = handle_of(name_asked_for(content)), handle_in_status(content)
+    if said and said != handle:
+        return Refuse(
+            content=content,
+            reason=f"its status names snapshot {said}, and its own is {handle}",
+        )
+    begun = BEING_CREATED in content.metadata.annotations
+    return Cut(
+        content=content,
+        reason="it was begun, and its status does not tell of it" if begun else "it is asked for",
+        handle=handle,
+        source=source.volume_handle or "",
+    )
+
+
+# --- what is to go -----------------------------------------------------------------------------
+
+
+def _going(facts: Facts, content: VolumeSnapshotContent) -> Action | None:
+    if content.spec.deletion_policy == "Retain":
+        return _let_go(content, "its deletion policy is Retain: the snapshot stays")
+    source, handle = content.spec.source.volume_handle, handle_in_status(content)
+    if not handle and source and content.spec.volume_snapshot_ref.uid:
+        # A cut that failed may have left something.
+        handle = handle_of(name_asked_for(content))
+    if not handle:
+        return _let_go(content, "its status tells of no snapshot")
+    if source and (cut_of := facts.snapshots.get(handle, source)) != source:
+        return Refuse(
+            content=content,
+            reason=f"snapshot {handle} is of volume {cut_of}, and not of its own, {source}",
+        )
+    if others := sorted(_others(facts, content, handle)):
+        return _let_go(content, f"{', '.join(others)} has the same snapshot, which stays")
+    return Remove(content=content, reason="its deletion policy is Delete", handle=handle)
+
+
+def _others(facts: Facts, content: VolumeSnapshotContent, handle: str) -> Iterable[str]:
+    """The names of other contents that stand for the snapshot."""
+    for name, other in facts.contents.items():
+        if (
+            other is not content
+            and is_served(other)
+            and handle in _handles_of(other)
+            and not other.metadata.deletion_timestamp
+        ):
+            yield name
+
+
+def _handles_of(content: VolumeSnapshotContent) -> list[str]:
+    """The handles of the snapshots that it may stand for."""
+    source, said = content.spec.source, handle_in_status(content)
+    found = [handle for handle in (said, source.snapshot_handle) if handle]
+    if source.volume_handle and content.spec.volume_snapshot_ref.uid:
+        found.append(handle_of(name_asked_for(content)))
+    return found
+
+
+def _has_nothing(content: VolumeSnapshotContent) -> bool:
+    """Whether no snapshot can go with it: none was begun, or it is kept anyway.
+
+    A node writes its key on a content before it cuts a snapshot.
+    """
+    if content.spec.deletion_policy == "Retain":
+        return True
+    return not handle_in_status(content) and not content.spec.source.snapshot_handle
+
+
+def _let_go(content: VolumeSnapshotContent, reason: str, by_anyone: bool = False) -> LetGo | None:
+    if FINALIZER not in content.metadata.finalizers:
+        return None
+    return LetGo(content=content, reason=reason, by_anyone=by_anyone)

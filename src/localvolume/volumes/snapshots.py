@@ -1,0 +1,47 @@
+"""VolumeSnapshotContents: the names that external-snapshotter gave them, and whose each is.
+
+pkg/utils/util.go and pkg/sidecar-controller of external-snapshotter. A content is told of in two
+objects: it stands for what is on disk, and a namespace's VolumeSnapshot for what a person sees.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from localvolume.kube.snapshotobjects import VolumeSnapshotContent
+from localvolume.volumes.marks import NODE_LABEL
+
+NODE_ANNOTATION: Final = NODE_LABEL
+"""On a content: the key of the node that its snapshot is on, written before anything is cut.
+Labels of contents are the snapshot-controller's."""
+
+BEING_CREATED: Final = "snapshot.storage.kubernetes.io/volumesnapshot-being-created"
+"""A snapshot may have been cut of which the content's status does not tell yet."""
+
+BEING_DELETED: Final = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted"
+"""The snapshot-controller says that the content may go, as its VolumeSnapshot goes."""
+
+FINALIZER: Final = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
+
+GROUP_ANNOTATION: Final = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle"
+"""The content is one of a group, which is cut as a whole."""
+
+
+def owner_of(content: VolumeSnapshotContent) -> str:
+    """The key of the node that has the snapshot or is to have it, "" while nobody has said so."""
+    return content.metadata.annotations.get(NODE_ANNOTATION, "")
+
+
+def is_ready(content: VolumeSnapshotContent) -> bool:
+    """Whether volumes can be made with what the snapshot holds."""
+    return content.status is not None and bool(content.status.ready_to_use)
+
+
+def handle_in_status(content: VolumeSnapshotContent) -> str:
+    """The handle of the snapshot, "" while none is known to be there."""
+    return (content.status.snapshot_handle or "") if content.status is not None else ""
+
+
+def name_asked_for(content: VolumeSnapshotContent) -> str:
+    """The name by which the snapshot of a volume is asked for. The VolumeSnapshot must be bound."""
+    return f"snapshot-{content.spec.volume_snapshot_ref.uid}"

@@ -17,6 +17,7 @@ from localvolume.flexvolume.collecting import CollectorMetrics
 from localvolume.flexvolume.metrics import FlexMetrics
 from localvolume.health.metrics import HealthMetrics
 from localvolume.process.metrics import Declared, Metrics
+from localvolume.snapshots.metrics import SnapshotMetrics
 from localvolume.static.metrics import StaticMetrics
 
 TABLES: Mapping[type[Metrics], str] = {
@@ -24,6 +25,7 @@ TABLES: Mapping[type[Metrics], str] = {
     StaticMetrics: "Agent: static volumes",
     DynamicMetrics: "Agent: volumes made for claims",
     CsiMetrics: "Agent: CSI",
+    SnapshotMetrics: "Agent: snapshots",
     FlexMetrics: "Agent: FlexVolume",
     CollectorMetrics: "Agent: what FlexVolume removes",
     HealthMetrics: "Agent: health",

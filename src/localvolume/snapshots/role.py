@@ -23,7 +23,7 @@ from localvolume.kube.informer import Informer, unready
 from localvolume.kube.kinds import SNAPSHOT_CONTENTS
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.snapshotobjects import VolumeSnapshotContent
-from localvolume.reconcile.loop import CannotLook, Loop
+from localvolume.reconcile.loop import Loop
 from localvolume.reconcile.runner import Failing, Runner
 from localvolume.snapshots.act import Acts
 from localvolume.snapshots.facts import gather
@@ -120,8 +120,9 @@ class SnapshotRole:
         contents = self._contents.items
         try:
             facts = gather(self._node_key, contents, self.objects.values(), self.volumes)
-        except NotNow as error:
-            raise CannotLook(str(error), UNKNOWN_SECONDS) from error
+        except NotNow:
+            # The role that has the pools says what is wrong with them.
+            return UNKNOWN_SECONDS
         self.metrics.tell(own_contents(facts))
         self._runner.forget_but(contents.keys())
         for name in self._refused.keys() - contents.keys():

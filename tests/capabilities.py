@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-_BUILT = frozenset({"controlplane", "kubectl", "kubelet", "csi-sanity", "csi-sidecars"})
+_BUILT = frozenset(
+    {"controlplane", "kubectl", "kubelet", "csi-sanity", "csi-sidecars", "snapshots"}
+)
 
 
 def needs_of(item: pytest.Item) -> list[str]:
@@ -315,6 +317,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "loop": _loop,
     "prometheus": functools.partial(lacking, "prometheus"),
     "root": _root,
+    "snapshots": functools.partial(_csi_tools, "snapshot-controller"),
     "userns": _userns,
     "xfs": functools.partial(_filesystem, "xfs"),
 }

@@ -1,4 +1,4 @@
-"""csi-sanity and the stock sidecars, each at one release, built once outside the tree.
+"""csi-sanity, the stock sidecars and the snapshot-controller, each at one release, built once.
 
 `python -m tests.suite.csitools NAME ...` builds them where they are not there, and prints where
 they are.
@@ -8,9 +8,11 @@ import argparse
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,11 +25,17 @@ _BUILD_SECONDS: Final = 1800
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A command of a Go module, the release that is built, and the oldest Go that builds it."""
+    """A command of a Go module, the release that is built, and the oldest Go that builds it.
+
+    `within` are modules of the same release that it replaces by directories of its repository,
+    which its own archive leaves out; `kept` are files of those, for tests.
+    """
 
     module: str
     version: str
     go: tuple[int, int]
+    within: Mapping[str, str] = field(default_factory=dict)
+    kept: str = ""
 
 
 TOOLS: Final = {
@@ -39,6 +47,13 @@ TOOLS: Final = {
     ),
     "csi-resizer": Tool(
         module="github.com/kubernetes-csi/external-resizer/v2", version="v2.3.0", go=(1, 26)
+    ),
+    "snapshot-controller": Tool(
+        module="github.com/kubernetes-csi/external-snapshotter/v8",
+        version="v8.7.0",
+        go=(1, 26),
+        within={"client": "github.com/kubernetes-csi/external-snapshotter/client/v8"},
+        kept="client/config/crd",
     ),
 }
 SIDECARS: Final = ("csi-provisioner", "csi-resizer")
@@ -64,17 +79,37 @@ def provide(name: str) -> Path:
     return place
 
 
+def kept_by(name: str) -> Path:
+    """The directory of files that its build keeps: where these are, is the executable too."""
+    return provide(name).parent / "kept"
+
+
 def _build(go: Path, tool: Tool, place: Path) -> None:
     # In the module's own directory: it is built of what its go.mod and go.sum say, and `go install`
     # takes no module that replaces others.
-    wanted = f"{tool.module}@{tool.version}"
-    said = _go(go, ["mod", "download", "-json", wanted], "/", _FETCH_SECONDS)
-    source: dict[str, Any] = json.loads(said)
+    source = _fetched(go, tool.module, tool.version)
     with tempfile.TemporaryDirectory(dir=place.parent) as made:
+        if tool.within:
+            source = shutil.copytree(source, Path(made, "source"), copy_function=shutil.copy)
+            source.chmod(0o755)
+            for directory, module in tool.within.items():
+                shutil.copytree(_fetched(go, module, tool.version), source / directory)
+        if tool.kept:
+            shutil.rmtree(place.parent / "kept", ignore_errors=True)
+            shutil.copytree(source / tool.kept, place.parent / "kept")
         built = Path(made, place.name)
         command = ["build", "-mod=readonly", "-trimpath", "-ldflags", "-s -w", "-o", str(built)]
-        _go(go, [*command, f"./cmd/{place.name}"], source["Dir"], _BUILD_SECONDS)
+        _go(go, [*command, f"./cmd/{place.name}"], str(source), _BUILD_SECONDS)
         built.rename(place)
+
+
+def _fetched(go: Path, module: str, version: str) -> Path:
+    """The module's directory in Go's cache, which nothing may write to."""
+    wanted = f"{module}@{version}"
+    found: dict[str, Any] = json.loads(
+        _go(go, ["mod", "download", "-json", wanted], "/", _FETCH_SECONDS)
+    )
+    return Path(found["Dir"])
 
 
 def _go(go: Path, words: list[str], directory: str, seconds: float) -> str:

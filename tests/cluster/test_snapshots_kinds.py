@@ -1,0 +1,42 @@
+"""A cluster without the kinds of snapshots, and one that gets them while the agent runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localvolume.snapshots.paces import SnapshotPaces
+from localvolume_lab.controlplane import ControlPlane
+from tests.cluster.support_endpoints import http
+from tests.cluster.support_objects import Objects
+from tests.cluster.support_snapshots import SnapshotLab, snapshot_controller, snapshot_lab_for
+
+pytestmark = pytest.mark.needs("root", "loop", "ext4", "btrfs", "controlplane", "snapshots")
+
+
+@pytest.fixture
+def lab(objects: Objects, unique: str, tmp_path: Path) -> Iterator[SnapshotLab]:
+    with snapshot_lab_for(objects, unique, tmp_path) as lab:
+        yield lab
+
+
+def test_snapshots_begin_when_the_cluster_gets_their_kinds(
+    lab: SnapshotLab, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    lab.copying_pool()
+    lab.paces = replace(lab.paces, snapshots=SnapshotPaces(absent=0.5))
+    lab.start(csi=True, kubelet_directory=str(lab.kubelet))
+    claim = lab.claimed()
+    lab.until(lambda: http(lab.port, "/ready")[0], lambda status: status == 200)
+    assert not [line for line in lab.log() if "volumesnapshot" in line and "INFO" not in line]
+    told = "INFO volumesnapshotcontents: this cluster does not have them"
+    assert lab.log().count(told) == 1
+    with snapshot_controller(control_plane, tmp_path):
+        snapshot = lab.ready(lab.snapshot(claim))
+        lab.take_away(snapshot)
+        lab.until(lambda: lab.content_of(snapshot), lambda found: found is None)
+    lab.until(lambda: lab.log().count(told), lambda times: times == 2)
+    assert http(lab.port, "/ready")[0] == 200

@@ -208,6 +208,26 @@ EVENTS: dict[str, Reason] = {
         "message has the kubelet's words.",
         "[Look at what it says](../csi.md#when-something-is-wrong); the agent tries again.",
     ),
+    # Snapshots
+    "SnapshotCreationFailed": Reason(
+        "Warning",
+        "VolumeSnapshotContent",
+        "No snapshot was cut, and the message says why; the VolumeSnapshot has it in its status.",
+        "Put right what it says; it is tried again by itself. Where its pool's backend cuts no "
+        "snapshots, delete the VolumeSnapshot.",
+    ),
+    "SnapshotContentCheckandUpdateFailed": Reason(
+        "Warning",
+        "VolumeSnapshotContent",
+        "The snapshot that somebody says is there is not known to be on this node.",
+        "Look at the handle, and at the pools of the node; it is tried again by itself.",
+    ),
+    "SnapshotDeleteError": Reason(
+        "Warning",
+        "VolumeSnapshotContent",
+        "The snapshot was not removed, and the object stays. The message says why.",
+        "Put right what it says; it is tried again by itself.",
+    ),
     # Lost nodes
     "ReferencedNodeDeleted": Reason(
         "Warning",

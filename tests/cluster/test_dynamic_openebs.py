@@ -150,7 +150,7 @@ def test_an_empty_volume_is_no_clone(dynamic: DynamicLab, id_: str, source: dict
     """O32, O34, O36. The API server takes no source without a name."""
     pool, cls = _start(dynamic)
     claim = scheduled(dynamic, cls, **source)
-    unserved(dynamic, claim, "clones and snapshots are not supported")
+    unserved(dynamic, claim, "the volume would be empty")
     assert pool.inside() == []
 
 

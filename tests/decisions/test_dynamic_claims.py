@@ -267,7 +267,7 @@ def unnamed(source: DataSource) -> DataSource:
 def test_data_sources(source: DataSource, field: str) -> None:
     """W-38: Defect 4: an empty volume in place of a copy is lost data that nobody sees."""
     changes: dict[str, Any] = {field: source}
-    assert "snapshots are not supported" in a(Reject, action(claim(**changes))).reason
+    assert "the volume would be empty" in a(Reject, action(claim(**changes))).reason
 
 
 def test_no_data_source() -> None:

@@ -313,7 +313,10 @@ def test_another_object_has_its_name(there: PersistentVolume) -> None:
         (claim(size="500m"), "it asks for no storage"),
         (claim(size="many"), "what is no quantity"),
         (claim(selector=LabelSelector()), "a claim with a selector"),
-        (claim(data_source=DataSource(kind="VolumeSnapshot", name="s")), "clones and snapshots"),
+        (
+            claim(data_source=DataSource(kind="VolumeSnapshot", name="s")),
+            "made from VolumeSnapshot",
+        ),
         (claim(data_source_ref=DataSource(kind="X", name="s")), "volumes cannot be made from X"),
         (claim(volume_mode="Block"), "a pool with the backend lvm"),
     ],

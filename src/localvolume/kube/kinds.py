@@ -19,7 +19,11 @@ from localvolume.kube.objects import (
     StorageClass,
 )
 from localvolume.kube.podmounts import PodMounts
-from localvolume.kube.snapshotobjects import VolumeSnapshotClass, VolumeSnapshotContent
+from localvolume.kube.snapshotobjects import (
+    VolumeSnapshot,
+    VolumeSnapshotClass,
+    VolumeSnapshotContent,
+)
 from localvolume.kube.workloads import Job, Lease, Pod
 
 T = TypeVar("T", bound=KubeObject)
@@ -109,3 +113,4 @@ SNAPSHOT_CONTENTS = Kind(
 SNAPSHOT_CLASSES = Kind(
     _SNAPSHOTS, "v1", "volumesnapshotclasses", "VolumeSnapshotClass", False, VolumeSnapshotClass
 )
+SNAPSHOTS = Kind(_SNAPSHOTS, "v1", "volumesnapshots", "VolumeSnapshot", True, VolumeSnapshot)

@@ -59,3 +59,14 @@ class VolumeSnapshotClass(KubeObject, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.parameters:
             force_setattr(self, "parameters", NO_STRINGS)
+
+
+class VolumeSnapshotStatus(Trimmed, frozen=True, kw_only=True):
+    bound_volume_snapshot_content_name: str | None = None
+    ready_to_use: bool | None = None
+
+
+class VolumeSnapshot(KubeObject, frozen=True, kw_only=True):
+    """`status` is None until the snapshot-controller has written it."""
+
+    status: VolumeSnapshotStatus | None = None

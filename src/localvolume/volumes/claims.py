@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from localvolume.kube.objects import PersistentVolumeClaim
+from localvolume.config.provisioner import CSI_DRIVER
+from localvolume.kube.objects import DataSource, PersistentVolumeClaim
 from localvolume.volumes.capacity import bytes_of
 
 PROVISIONER_ANNOTATION = "volume.kubernetes.io/storage-provisioner"
 BETA_PROVISIONER_ANNOTATION = "volume.beta.kubernetes.io/storage-provisioner"
 BETA_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
+
+CLONING_FINALIZER = "provisioner.storage.kubernetes.io/cloning-protection"
+"""Keeps a claim while volumes with its content are being made: as external-provisioner does."""
 
 _ONE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
 
@@ -55,16 +59,49 @@ def reference(claim: PersistentVolumeClaim) -> dict[str, Any]:
     }
 
 
-def fault_of(claim: PersistentVolumeClaim) -> str:
-    """Why an empty volume on a single node cannot satisfy the claim, or ""."""
+def source_of(claim: PersistentVolumeClaim) -> DataSource | None:
+    """What its volume is to have the content of, if anything.
+
+    `dataSourceRef` says all that `dataSource` does; that one says nothing of other namespaces.
+    """
+    return claim.spec.data_source_ref or claim.spec.data_source
+
+
+def kind_of_source(source: DataSource) -> Literal["claim", "snapshot", "other"]:
+    """Whether it is a claim, a VolumeSnapshot, or what only somebody's populator knows."""
+    match (source.api_group or "", source.kind):
+        case ("", "PersistentVolumeClaim"):
+            return "claim"
+        case ("snapshot.storage.k8s.io", "VolumeSnapshot"):
+            return "snapshot"
+        case _:
+            return "other"
+
+
+def is_copy(claim: PersistentVolumeClaim) -> bool:
+    """Whether it asks for the content of a claim or a VolumeSnapshot, which lies on one node."""
+    source = source_of(claim)
+    return source is not None and kind_of_source(source) != "other"
+
+
+def fault_of(claim: PersistentVolumeClaim, *, copies: bool = False) -> str:
+    """Why a volume on a single node cannot satisfy the claim, or "". With `copies` it may have the
+    content of a claim or a VolumeSnapshot; else it is empty.
+    """
     spec = claim.spec
     if spec.selector is not None:
         return "a claim with a selector cannot have its volume made for it"
-    source = spec.data_source or spec.data_source_ref
-    if source is not None:
+    source = source_of(claim)
+    if source is not None and not (copies and is_copy(claim)):
+        hint = f": only {CSI_DRIVER} clones and restores its own" if is_copy(claim) else ""
         return (
-            f"volumes cannot be made from {source.kind or 'a source'} {source.name!r}: clones and "
-            "snapshots are not supported; the volume would be empty"
+            f"volumes cannot be made from {source.kind or 'a source'} {source.name!r}{hint}; "
+            "the volume would be empty"
+        )
+    if source is not None and source.namespace not in (None, "", claim.metadata.namespace):
+        return (
+            f"{source.kind} {source.name!r} is of namespace {source.namespace}: content is taken"
+            " from the claim's own namespace alone"
         )
     others = sorted(set(spec.access_modes) - _ONE_NODE)
     if others:

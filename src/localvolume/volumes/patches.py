@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from localvolume.kube.client import JsonPatch, MergePatch
-from localvolume.kube.objects import KubeObject, PersistentVolume
+from localvolume.kube.objects import KubeObject
 from localvolume.volumes import marks
 
 
@@ -24,9 +24,9 @@ def bound_to(seen: KubeObject, **metadata: Any) -> MergePatch:
     return MergePatch({"metadata": precondition | metadata})
 
 
-def secured(volume: PersistentVolume) -> MergePatch:
-    """Adds our finalizer, if nothing has changed since."""
-    return bound_to(volume, finalizers=[*volume.metadata.finalizers, marks.FINALIZER])
+def secured(seen: KubeObject, name: str = marks.FINALIZER) -> MergePatch:
+    """Adds that finalizer, if nothing has changed since."""
+    return bound_to(seen, finalizers=[*seen.metadata.finalizers, name])
 
 
 def without_finalizer(seen: KubeObject, name: str = marks.FINALIZER) -> JsonPatch:

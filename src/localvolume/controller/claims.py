@@ -217,7 +217,9 @@ class Routes(Leading[Due]):
                 self._placed[name] = action.node
         if action is not None and key:
             now, claim = time.monotonic(), action.claim
-            provisioner = claims.provisioner_of(claim)
+            class_ = self._demand.classes.items.get(claims.class_of(claim))
+            # Nobody is asked to serve a copy whose class waits for the first pod.
+            provisioner = claims.provisioner_of(claim) or (class_.provisioner if class_ else "")
             size = claims.requested_bytes(claim) or 0
             since = held.since if held is not None and held.key == key else now
             self._ledger.put_in(name, Held(provisioner, key, size, since), now)
@@ -235,6 +237,7 @@ class Routes(Leading[Due]):
             nodes=self._cluster.nodes_now() if nodes is None else nodes,
             volumes=self._cluster.volumes.items,
             offers=self._demand.offers,
+            sources=self._demand.sources(),
             taken=self._ledger.taken,
             refused=self._refusals(claim),
             now=time.time(),

@@ -139,6 +139,7 @@ class Controller:
                     tasks.create_task(demand.claims.run())
                     tasks.create_task(demand.classes.run())
                     tasks.create_task(demand.capacities.run())
+                    tasks.create_task(demand.contents.run())
                     await election.run(lambda: self._lead(client, cluster, demand))
 
     async def _lead(self, client: Client, cluster: Cluster, demand: Demand) -> None:

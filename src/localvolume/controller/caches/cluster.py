@@ -33,6 +33,8 @@ class Cluster:
         self.on_node: Callable[[KnownNode | None, KnownNode | None], None] = _nobody
         self._naming: dict[str, set[str]] = {}
         """The PersistentVolumes that name a host; "": those that any Node may concern."""
+        self._by_handle: dict[str, str] = {}
+        """The PersistentVolumes of our CSI driver whose handle is not their name."""
         self._now: Nodes | None = None
 
     @property
@@ -50,6 +52,12 @@ class Cluster:
             self._now = Nodes(self.nodes.items.values())
         return self._now
 
+    def volume_of(self, handle: str) -> KnownVolume | None:
+        """The PersistentVolume of our CSI driver that has this handle."""
+        found = self.volumes.items.get(self._by_handle.get(handle, handle))
+        csi = found.spec.csi if found is not None else None
+        return None if csi is None or csi.volume_handle not in ("", handle) else found
+
     def problems(self) -> dict[str, str]:
         """Why the caches are incomplete or refused, by resource; empty if none is."""
         return unready(self.volumes, self.nodes)
@@ -58,6 +66,10 @@ class Cluster:
 
     def _volume_changed(self, old: KnownVolume | None, new: KnownVolume | None) -> None:
         name = (new or old).metadata.name  # type: ignore[union-attr]  # one of them is there
+        if old is not None and self._by_handle.get(handle := _handle(old)) == name:
+            del self._by_handle[handle]
+        if new is not None and (handle := _handle(new)):
+            self._by_handle[handle] = name
         before, after = _named_by(old), _named_by(new)
         if before != after:
             self._forget(name, before)
@@ -95,6 +107,11 @@ class Cluster:
             those.discard(name)
             if not those:
                 self._naming.pop(host, None)
+
+
+def _handle(volume: KnownVolume) -> str:
+    """Its handle, where that is not its name."""
+    return volume.spec.csi.volume_handle if volume.spec.csi is not None else ""
 
 
 def _named_by(volume: KnownVolume | None) -> frozenset[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from localvolume.controller.caches.cluster import Cluster
+from localvolume.controller.caches.content import Contents
 from localvolume.controller.caches.trimmed import KnownNode, KnownVolume
 from localvolume.controller.caches.trimmedclaims import (
     CAPACITIES,
@@ -19,6 +20,7 @@ from localvolume.controller.caches.trimmedclaims import (
     KnownClass,
 )
 from localvolume.controller.plan.capacity import Offers, offers_for
+from localvolume.controller.plan.copies import Sources
 from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client
 from localvolume.kube.informer import Informer, unready
@@ -66,6 +68,7 @@ class Demand:
             label_selector=marks.NODE_LABEL,
             on_change=self._capacity_changed,
         )
+        self.contents = Contents(client, cluster, self._tell)
         self.listener: Listener | None = None
         self.flex_listener: FlexListener | None = None
         self._by_class: dict[str, dict[str, KnownCapacity]] = {}
@@ -92,10 +95,15 @@ class Demand:
             found = self._offers[name] = offers_for(class_, capacities, self._cluster.nodes_now())
         return found
 
+    def sources(self) -> Sources:
+        """Whose content claims may ask for, as of the watches' latest events."""
+        return self.contents.sources(self.claims.items)
+
     # --- what changes --------------------------------------------------------------------------
 
     def _claim_changed(self, old: KnownClaim | None, new: KnownClaim | None) -> None:
         self._tell([key_of(new or old)])  # type: ignore[arg-type]  # one of them is there
+        self.contents.claim_changed(old, new)
 
     def _class_changed(self, old: KnownClass | None, new: KnownClass | None) -> None:
         name = (new or old).metadata.name  # type: ignore[union-attr]  # one of them is there
@@ -137,6 +145,7 @@ class Demand:
         if new is None or ref is None or self.listener is None:
             return
         key = f"{ref.namespace}/{ref.name}"
+        self.contents.holder_changed(key)
         claim = self.claims.items.get(key)
         if claim is None or not claim.spec.volume_name:
             return

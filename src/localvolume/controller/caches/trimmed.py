@@ -92,7 +92,7 @@ class VolumeSpec(PVSpec, frozen=True, kw_only=True):
         local = None if self.local is None else _LOCAL
         host_path = None if self.host_path is None else _HOST_PATH
         flex = None if self.flex_volume is None else _FLEX.get(self.flex_volume.driver)
-        csi = _CSI if self.csi is not None and self.csi.driver == marks.CSI_DRIVER else None
+        csi = self.csi if self.csi is not None and self.csi.driver == marks.CSI_DRIVER else None
         put(self, local=local, host_path=host_path, flex_volume=flex, csi=csi)
         put(self, capacity=NO_STRINGS, access_modes=(), mount_options=())
         super().__post_init__()
@@ -115,6 +115,11 @@ class KnownVolume(PersistentVolume, frozen=True, kw_only=True):
     metadata: VolumeMeta = _NO_VOLUME_META
     spec: VolumeSpec = _NO_VOLUME_SPEC
     status: VolumeStatus = _NO_VOLUME_STATUS
+
+    def __post_init__(self) -> None:
+        csi = self.spec.csi
+        if csi is not None and csi.volume_handle == self.metadata.name:
+            put(self.spec, csi=_CSI)  # as nearly all are: no handle means the name
 
 
 class PlainMeta(Meta, frozen=True, kw_only=True):

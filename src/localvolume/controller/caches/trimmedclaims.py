@@ -52,7 +52,10 @@ class ClaimMeta(Meta, frozen=True, kw_only=True):
 
 class ClaimSpec(PVCSpec, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
-        put(self, selector=None, data_source=None, data_source_ref=None)
+        source = self.data_source
+        # The one that says more; see volumes/claims.py.
+        put(self, selector=None, data_source=None)
+        put(self, data_source_ref=self.data_source_ref or source)
         put(self, access_modes=(), volume_mode=None)
         super().__post_init__()
 
@@ -70,7 +73,7 @@ class KnownClaim(PersistentVolumeClaim, frozen=True, kw_only=True):
         put(self, status=_NO_CLAIM_STATUS)
         if self.spec.volume_name:
             put(self.metadata, annotations=NO_STRINGS)
-            put(self.spec, resources=NO_REQUESTS, storage_class_name=None)
+            put(self.spec, resources=NO_REQUESTS, storage_class_name=None, data_source_ref=None)
 
 
 class ClassMeta(PlainMeta, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from localvolume.controller.plan.capacity import (
     lack,
     why_none,
 )
+from localvolume.controller.plan.copies import NO_SOURCES, Sources, home_of
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.plan.ours import is_dynamic, is_static
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -56,6 +57,7 @@ class Facts:
     refused: Mapping[str, Refusal] = field(default_factory=dict)
     now: float = 0.0
     flex_drivers: frozenset[str] = frozenset()
+    sources: Sources = NO_SOURCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,31 @@ def bound(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
     if label:
         return Unroute(claim, f"its volume {name} is none of the dynamic ones")
     return Keep(claim, "its volume is none of the dynamic ones")
+
+
+def copied(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
+    """The node that has the content serves it at once, whichever is selected: pods follow it."""
+    class_ = facts.classes.get(claims.class_of(claim))
+    source = claims.source_of(claim)
+    if class_ is None or source is None or class_.provisioner != marks.CSI_DRIVER:
+        return None
+    if claims.provisioner_of(claim) not in ("", marks.CSI_DRIVER):
+        return None
+    if not claims.is_copy(claim):
+        return Keep(claim, f"a populator of {source.kind} fills its volume, and has it made")
+    home = home_of(facts.sources, facts.nodes, claim)
+    if isinstance(home, str):
+        return Nowhere(claim, home, "node")
+    node = facts.nodes.by_key(home.key)
+    if node is None:
+        return Nowhere(claim, f"{home.what} is on node {home.key}, which does not exist", "node")
+    name = node.metadata.name
+    if not allows(class_, node):
+        why = f"{home.what} is on {name}, which is not in the class's allowedTopologies"
+        return Nowhere(claim, why, "node")
+    if _label(claim) == home.key:
+        return Keep(claim, f"{name} has {home.what}, and it has its label", here=home.key)
+    return Route(claim, f"{name} has {home.what}", home.key)
 
 
 def asked_of_nobody(facts: Facts, claim: PersistentVolumeClaim) -> Action | None:
@@ -240,6 +267,7 @@ def _best(facts: Facts, claim: PersistentVolumeClaim) -> Offer | Nowhere:
 RULES: tuple[Callable[[Facts, PersistentVolumeClaim], Action | None], ...] = (
     going,
     bound,
+    copied,
     asked_of_nobody,
     not_ours,
     selected,

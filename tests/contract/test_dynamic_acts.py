@@ -19,6 +19,7 @@ from localvolume.dynamic.called import Calls
 from localvolume.dynamic.calls import NotNow
 from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.dynamic.model import Action, Facts, RemoveCalled, TakeAway
+from localvolume.dynamic.origins import Origins
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live, Superseded
 from localvolume.host.process.workers import Workers
@@ -63,6 +64,7 @@ class Ground:
             saw_volume=lambda _: None,
             saw_claim=lambda _: None,
             calls=calls,
+            origins=Origins(self.client, lambda: None),
         )
         facts = Facts(
             node=NodeFacts(NODE, "uid", NODE, {}),

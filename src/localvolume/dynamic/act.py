@@ -41,7 +41,9 @@ from localvolume.dynamic.model import (
     Secure,
     TakeAway,
     TellGrown,
+    Unprotect,
 )
+from localvolume.dynamic.origins import Origins
 from localvolume.dynamic.plan.claims import EVENT_RESIZE_FAILED
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live, Superseded
@@ -55,7 +57,7 @@ from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import claims, growing
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.manifest import PublishingOptions
-from localvolume.volumes.objects import is_finalized
+from localvolume.volumes.objects import is_being_deleted, is_finalized
 from localvolume.volumes.patches import secured, without_finalizer
 
 log = logging.getLogger(__name__)
@@ -78,6 +80,7 @@ class Acts:
     saw_volume: Callable[[PersistentVolume], object]
     saw_claim: Callable[[PersistentVolumeClaim], object]
     calls: Calls
+    origins: Origins
     written_now: Callable[[], float] = time.time
 
     def stop(self) -> None:
@@ -111,6 +114,10 @@ class Acts:
                 if not action.again:
                     self.say_of_volume(action.volume, "Normal", "VolumeReleased", action.reason)
                 log.info("%s", action.reason, extra=log_fields(action))
+            case Unprotect():
+                await self._patch_claim(
+                    action.claim, without_finalizer(action.claim, claims.CLONING_FINALIZER)
+                )
             case Grow():
                 await self._grow(action)
             case TellGrown():
@@ -137,16 +144,20 @@ class Acts:
     # --- making --------------------------------------------------------------------------------
 
     async def _make(self, action: Make, facts: Facts) -> None:
-        claim, began = action.claim, time.monotonic()
+        claim, origin, began = action.claim, action.origin, time.monotonic()
+        if origin is not None:
+            await self._protect(action, origin)
         if action.fresh:
             text = f'provisioning volume for claim "{key_of(claim)}"'
             self.say_of_claim(claim, "Normal", "Provisioning", text)
         try:
             record = await self.pools.call(
-                action.pool, action.key, lambda store: store.make(action.record)
+                action.pool, action.key, lambda store: _made(store, action.record, origin)
             )
         except NoSpace as error:
             await self._take_back(action.pool, action.record)
+            if origin is not None:
+                raise  # no other node has the content
             text = f"node {self.node_name}: pool {action.pool.name}: {error}"
             await self._give_back(claim, text)
             return
@@ -160,6 +171,18 @@ class Acts:
             record=record,
         )
         await self._publish(publish, facts, began)
+
+    async def _protect(self, action: Make, origin: Record) -> None:
+        """Keep the claim that is cloned until that is done; Superseded if the content that is asked
+        for is another by now."""
+        told = await self.origins.ask(action.claim)
+        if action.fresh and told.handle != origin.name:
+            raise Superseded(f"{key_of(action.claim)}: {told.problem or 'it asks for another'}")
+        source = told.claim
+        if source is None or is_being_deleted(source):
+            return
+        if claims.CLONING_FINALIZER not in source.metadata.finalizers:
+            await self._patch_claim(source, secured(source, claims.CLONING_FINALIZER))
 
     async def _publish(self, action: Publish, facts: Facts, began: float) -> None:
         """`began`: when making it, or only publishing it, was begun (time.monotonic)."""
@@ -210,11 +233,10 @@ class Acts:
 
     async def _give_back(self, claim: PersistentVolumeClaim, reason: str) -> None:
         self.failed(claim, f"{reason}; another node is to be chosen")
-        meta = claim.metadata
         why = reason.removeprefix(f"node {self.node_name}: ")
         patch = patches.given_back(claim, self.node_name, time.time(), why)
         try:
-            self.saw_claim(await self.client.patch(CLAIMS, meta.name, patch, meta.namespace))
+            await self._patch_claim(claim, patch)
         except NotThere:
             raise Superseded(f"{key_of(claim)} is gone") from None
         log.info("given back: %s", reason, extra={"claim": key_of(claim)})
@@ -261,11 +283,10 @@ class Acts:
     async def _make_called(self, action: MakeCalled) -> None:
         record, pool, origin = action.record, action.pool, action.origin
 
-        def make(store: Store) -> Record:
-            return store.make(record) if origin is None else store.copy(record, origin)
-
         try:
-            made = await self.pools.call(pool, action.key, make)
+            made = await self.pools.call(
+                pool, action.key, lambda store: _made(store, record, origin)
+            )
         except NoSpace:
             await self._take_back(pool, record)
             raise
@@ -403,6 +424,10 @@ class Acts:
     async def _take_back(self, pool: PoolConfig, record: Record) -> None:
         await self.pools.call(pool, record.name, lambda store: store.take_away(record))
 
+    async def _patch_claim(self, claim: PersistentVolumeClaim, patch: Any) -> None:
+        meta = claim.metadata
+        self.saw_claim(await self.client.patch(CLAIMS, meta.name, patch, meta.namespace))
+
     async def _patch_volume(self, volume: PersistentVolume, patch: Any) -> PersistentVolume:
         patched = await self.client.patch(PERSISTENT_VOLUMES, volume.metadata.name, patch)
         self.saw_volume(patched)
@@ -417,6 +442,10 @@ class Acts:
         self, volume: PersistentVolume, type_: EventType, reason: str, text: str
     ) -> None:
         self.events.event(ObjectRef.of_volume(volume.metadata), type_, reason, text)
+
+
+def _made(store: Store, record: Record, origin: Record | None) -> Record:
+    return store.make(record) if origin is None else store.copy(record, origin)
 
 
 def log_fields(action: Action) -> dict[str, str]:

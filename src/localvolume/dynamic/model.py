@@ -109,6 +109,21 @@ class GrowCall(Call):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Whose content a claim asks for, as the API server has it: `handle` is the volume's or, with
+    `snapshot`, the snapshot's. `problem` says why it cannot be had now.
+    """
+
+    handle: str = ""
+    snapshot: bool = False
+    other_mode: bool = False
+    """Whether an administrator lets the volume be of another volumeMode than the snapshot."""
+    claim: PersistentVolumeClaim | None = None
+    """The claim that it is a clone of, if there is one."""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """A configured pool, its last report, and what others on its filesystem do to its capacity."""
 
@@ -148,6 +163,8 @@ class Facts:
     """The CSI calls that wait for an answer, one for each name."""
     promised: Sequence[tuple[str, Record]] = ()
     """Volumes being made or grown, with the pool's name: the pool's records may not say so yet."""
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    """What claims for copies ask for the content of, by the claim's UID, once that is known."""
     busy: Collection[str] = ()
     now: Moment = NO_TIME
     witnessed: Mapping[str, Witnessed] = field(default_factory=dict)
@@ -169,6 +186,8 @@ class Make(Action):
     pool: PoolConfig
     record: Record
     fresh: bool = True
+    origin: Record | None = None
+    """The volume or snapshot whose content it has; None: it is empty, or has it already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +225,7 @@ class Ask(Action):
 class TakeAway(Action):
     """Remove the volume at once: no PersistentVolume ever named it, or nobody ever wrote to it.
 
-    `spare`: the same claim has its volume in another pool; this one was never published.
+    `spare`: its claim has, or gets, another volume; this one was never published.
     """
 
     pool: PoolConfig
@@ -240,6 +259,13 @@ class Grow(Action):
     pool: PoolConfig
     record: Record
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unprotect(Action):
+    """Take away the finalizer that kept the claim while its volume was cloned."""
+
+    claim: PersistentVolumeClaim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

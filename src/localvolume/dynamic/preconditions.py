@@ -154,12 +154,12 @@ class Live:
             return True
         if claim.spec.volume_name:
             return claim.spec.volume_name != record.name
-        return self._is_for_another(claim)
+        return self._is_for_another(claim, record)
 
-    def _is_for_another(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether it is not this node's to serve."""
+    def _is_for_another(self, claim: PersistentVolumeClaim, record: Record) -> bool:
+        """Whether it is not this node's to serve. A copy is, whichever node is selected."""
         selected = claims.selected_node(claim)
-        if selected and selected != self.node_name:
+        if selected and not record.made_from and selected != self.node_name:
             return True
         return claim.metadata.labels.get(marks.NODE_LABEL) != marks.node_key(self.node_name)
 

@@ -21,6 +21,7 @@ from localvolume.dynamic.classes.parameters import facts_of_class
 from localvolume.dynamic.executor import Executor
 from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.dynamic.model import ClassFacts, Facts, Hold, Plan, Pool
+from localvolume.dynamic.origins import Origins
 from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.patterns import unmatched
 from localvolume.dynamic.plan.capacity import CapacityFacts, ClassCapacity
@@ -39,7 +40,7 @@ from localvolume.kube.informer import Informer
 from localvolume.kube.objects import Node, PersistentVolume, PersistentVolumeClaim, StorageClass
 from localvolume.kube.ownpod import OwnPod
 from localvolume.reconcile.loop import CannotLook, Loop
-from localvolume.volumes import marks
+from localvolume.volumes import claims, marks
 from localvolume.volumes.hostdirs import misplaced
 from localvolume.volumes.manifest import PublishingOptions, node_facts
 from localvolume.volumes.objects import is_dynamic, record_name_of
@@ -148,6 +149,7 @@ class DynamicRole:
             self.paces.unwanted,
         )
         self.calls = Calls(self._pools, self.changed, self.volumes.items)
+        self._origins = Origins(self.client, self.changed)
         self._acts = acts = Acts(
             client=self.client,
             events=self.events,
@@ -159,6 +161,7 @@ class DynamicRole:
             saw_volume=self.volumes.apply_own_write,
             saw_claim=self.claims.apply_own_write,
             calls=self.calls,
+            origins=self._origins,
             written_now=self._latest,
         )
         self._executor = Executor(acts, wake=self.changed, paces=self.paces)
@@ -216,6 +219,7 @@ class DynamicRole:
                 tasks.create_task(self.loop.run())
         finally:
             await self._executor.stop()
+            await self._origins.stop()
             self._pools.close()
 
     async def _look(self) -> float:
@@ -252,6 +256,7 @@ class DynamicRole:
             gone=gone,
             absent=absent,
             named=self._live.named(),
+            origins=self._origins.look(self._waiting_for_copies()),
             calls=self.calls.waiting(),
             promised=list({**promised, **self._promised()}.values()),
             busy=busy | set(self._executor.busy),
@@ -310,6 +315,14 @@ class DynamicRole:
         node = node_facts(self.node_name, self.nodes.items.get(self.node_name))
         ids = {report.id for _, report in self.pools.values()}
         return not isinstance(node, str) and is_surely_elsewhere(volume, node, ids)
+
+    def _waiting_for_copies(self) -> list[PersistentVolumeClaim]:
+        """The claims here that ask for content, and have no volume yet."""
+        return [
+            claim
+            for claim in self.claims.items.values()
+            if self.driver and not claim.spec.volume_name and claims.is_copy(claim)
+        ]
 
     def _own_volumes(self) -> dict[str, PersistentVolume]:
         return {name: one for name, one in self.volumes.items.items() if is_dynamic(one)}

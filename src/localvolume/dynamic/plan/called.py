@@ -58,7 +58,7 @@ _DEFAULT_KEYS = ("kubernetes.io/hostname",)
 def judge_call(world: World, call: Call) -> Action:
     """The one action that a call asks for."""
     try:
-        found = _found(world, call.key)
+        found = find(world, call.key)
         match call:
             case CreateCall():
                 return _create(world, call, found)
@@ -74,8 +74,8 @@ def judge_call(world: World, call: Call) -> Action:
         return AnswerCall(key=call.key, reason=str(refusal), refusal=refusal)
 
 
-def _found(world: World, name: str) -> Found | None:
-    """The volume of that name. Raises NotNow if what is known of it is not enough."""
+def find(world: World, name: str) -> Found | None:
+    """The volume or snapshot of that name. Raises NotNow if what is known of it is not enough."""
     for pool in world.facts.pools:
         if why := pool.report.unreadable.get(name):
             raise NotNow(f"pool {pool.config.name} has a record of it that cannot be read: {why}")
@@ -150,8 +150,8 @@ def _create(world: World, call: CreateCall, found: Found | None) -> Action:
 
 def _origin(world: World, wanted: Wanted, class_facts: ClassFacts) -> Found:
     """The volume or snapshot whose content is wanted, in the one pool that can have the copy."""
-    origin = _found(world, wanted.source)
-    if origin is None or not _is_source(origin.record, snapshot=wanted.from_snapshot):
+    origin = find(world, wanted.source)
+    if origin is None or not is_source(origin.record, snapshot=wanted.from_snapshot):
         kind = "snapshot" if wanted.from_snapshot else "volume"
         raise Unknown(f"there is no {kind} {wanted.source} here")
     _check_copies(origin.pool)
@@ -165,8 +165,8 @@ def _origin(world: World, wanted: Wanted, class_facts: ClassFacts) -> Found:
     return origin
 
 
-def _is_source(record: Record, *, snapshot: bool) -> bool:
-    """Whether calls may have copies of it."""
+def is_source(record: Record, *, snapshot: bool) -> bool:
+    """Whether it is a complete snapshot, or volume, of ours: others may have its content."""
     ours = record.driver == CSI_DRIVER and record.state == "offered"
     return ours and bool(record.snapshot_of) == snapshot
 
@@ -244,8 +244,8 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
         if record.snapshot_of != call.source:
             raise Differs("a volume, or a snapshot of another one, has that name")
         return _answer(found, "it is cut") if record.state == "offered" else _completed(found)
-    origin = _found(world, call.source)
-    if origin is None or not _is_source(origin.record, snapshot=False):
+    origin = find(world, call.source)
+    if origin is None or not is_source(origin.record, snapshot=False):
         raise Unknown(f"there is no volume {call.source} here")
     pool, of = origin
     _check_copies(pool)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from localvolume.backends.model import Record, outgrew
+from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.classes.parameters import read_claim
 from localvolume.dynamic.model import (
     Action,
@@ -21,8 +23,11 @@ from localvolume.dynamic.model import (
     Pool,
     Publish,
     Reject,
+    TakeAway,
     TellGrown,
 )
+from localvolume.dynamic.plan.called import with_content_of
+from localvolume.dynamic.plan.copies import follows, held, origin_of, unprotected
 from localvolume.dynamic.plan.paths import Unsafe, directory_of, owner_of
 from localvolume.dynamic.plan.placing import Placing, choose, growth, is_for, place
 from localvolume.dynamic.plan.records import most_advanced_last, never_published
@@ -66,7 +71,8 @@ def _give_back(claim: Claim, reason: str) -> GiveBack:
 
 def not_ours(world: World, claim: Claim) -> Action | None:
     provisioner = claims.provisioner_of(claim)
-    if provisioner in world.facts.provisioners:
+    # Nobody is asked to serve a claim that waits for its first pod; a copy does not wait.
+    if provisioner in world.facts.provisioners or follows(world, claim):
         return None
     return _keep(claim, f"its provisioner is {provisioner or 'nobody'}")
 
@@ -85,6 +91,10 @@ def without_class(world: World, claim: Claim) -> Action | None:
 
 
 def elsewhere(world: World, claim: Claim) -> Action | None:
+    if follows(world, claim):
+        if world.is_labelled(claim):
+            return None
+        return _keep(claim, "another node has the content that it asks for")
     mode = world.class_of(claim).object.volume_binding_mode
     if world.for_this_node(claim, immediate=mode != "WaitForFirstConsumer"):
         return None
@@ -124,15 +134,7 @@ def begun(world: World, claim: Claim) -> Action | None:
         return _reject(claim, "the pool has a volume of that name that is another claim's")
     match record.state:
         case "making":
-            reason = "it was begun and is not complete"
-            return Make(
-                key=_key(claim),
-                reason=reason,
-                claim=claim,
-                pool=pool.config,
-                record=record,
-                fresh=False,
-            )
+            return _completed(claim, Found(pool, record))
         case "removed":
             reason = "its volume was removed; delete the claim and create it anew"
             return Hold(key=_key(claim), reason=reason, claim=claim, event="ProvisioningFailed")
@@ -146,6 +148,27 @@ def begun(world: World, claim: Claim) -> Action | None:
     )
 
 
+def _completed(claim: Claim, found: Found) -> Action:
+    """Go on with what was begun."""
+    pool, record = found
+    origin = pool.report.records.get(record.made_from) if record.made_from else None
+    if record.made_from and (
+        origin is None or origin.state != "offered" or outgrew(origin, record)
+    ):
+        # Nobody was told of it. The claim is judged again once it is gone.
+        reason = f"{record.made_from} is gone, or has grown since a copy of it was begun"
+        return TakeAway(key=_key(claim), reason=reason, pool=pool.config, record=record, spare=True)
+    return Make(
+        key=_key(claim),
+        reason="it was begun and is not complete",
+        claim=claim,
+        pool=pool.config,
+        record=record,
+        fresh=False,
+        origin=origin,
+    )
+
+
 # --- can it be served as it asks? --------------------------------------------------------------
 
 
@@ -154,8 +177,11 @@ def invalid(world: World, claim: Claim) -> Action | None:
     return _reject(claim, f"class {claims.class_of(claim)}: {problem}") if problem else None
 
 
-def impossible(_world: World, claim: Claim) -> Action | None:
-    reason = claims.fault_of(claim)
+def impossible(world: World, claim: Claim) -> Action | None:
+    csi = world.class_of(claim).object.provisioner == CSI_DRIVER
+    if csi and claims.source_of(claim) is not None and not claims.is_copy(claim):
+        return _keep(claim, "what fills its volume is a populator's to know, and to make")
+    reason = claims.fault_of(claim, copies=follows(world, claim))
     return _reject(claim, reason) if reason else None
 
 
@@ -163,7 +189,7 @@ def wrong_topology(world: World, claim: Claim) -> Action | None:
     class_facts = world.class_of(claim)
     if world.allows(class_facts.object.allowed_topologies):
         return None
-    return _give_back(claim, f"class {class_facts.name} does not allow node {_node(world)}")
+    return _not_here(world, claim, f"class {class_facts.name} does not allow node {_node(world)}")
 
 
 def unlabelled(world: World, claim: Claim) -> Action | None:
@@ -174,7 +200,7 @@ def unlabelled(world: World, claim: Claim) -> Action | None:
     ]
     if not missing:
         return None
-    return _give_back(claim, f"node {_node(world)} has no label {', '.join(missing)}")
+    return _not_here(world, claim, f"node {_node(world)} has no label {', '.join(missing)}")
 
 
 # --- where? ------------------------------------------------------------------------------------
@@ -192,13 +218,40 @@ def others_turn(world: World, claim: Claim) -> Action | None:
 
 def to_be_made(world: World, claim: Claim) -> Action:
     class_facts, size = world.class_of(claim), claims.requested_bytes(claim) or 0
+    if follows(world, claim):
+        return _to_be_copied(world, claim, class_facts, size)
     pool = choose(world, class_facts, mode_of(claim), size)
     if isinstance(pool, str):
         return _give_back(claim, f"node {_node(world)}: {pool}")
     return _make(world, claim, class_facts, pool, size)
 
 
-def _make(world: World, claim: Claim, class_facts: ClassFacts, pool: Pool, size: int) -> Action:
+def _to_be_copied(world: World, claim: Claim, class_facts: ClassFacts, size: int) -> Action:
+    origin = origin_of(world, claim, size)
+    if not isinstance(origin, Found):
+        return origin
+    home, size = origin.pool.config.name, max(size, origin.record.size_bytes)
+    pool = choose(world, class_facts, mode_of(claim), size, only=home)
+    if isinstance(pool, str):
+        return _not_here(world, claim, f"node {_node(world)}: {pool}", f"see to pool {home}")
+    return _make(world, claim, class_facts, pool, size, origin.record)
+
+
+def _not_here(world: World, claim: Claim, reason: str, help_: str = "see to that node") -> Action:
+    """This node cannot serve it: another one may, unless it asks for content that lies here."""
+    if not follows(world, claim):
+        return _give_back(claim, reason)
+    return held(claim, f"{reason}; the content that it asks for is there alone: {help_}")
+
+
+def _make(
+    world: World,
+    claim: Claim,
+    class_facts: ClassFacts,
+    pool: Pool,
+    size: int,
+    origin: Record | None = None,
+) -> Action:
     config, wish, key = pool.config, class_facts.wish, _key(claim)
     try:
         source = read_claim(claim, class_facts)
@@ -216,9 +269,10 @@ def _make(world: World, claim: Claim, class_facts: ClassFacts, pool: Pool, size:
     if isinstance(placed, str):
         return _reject(claim, placed)
     record = replace(placed, claim=key_of(claim), claim_uid=claim.metadata.uid)
-    return Make(
-        key=key, reason=f"pool {config.name} has room", claim=claim, pool=config, record=record
-    )
+    if origin is not None:
+        record = with_content_of(origin, record)
+    reason = f"pool {config.name} has room"
+    return Make(key=key, reason=reason, claim=claim, pool=config, record=record, origin=origin)
 
 
 def _node(world: World) -> str:
@@ -246,6 +300,8 @@ _RULES: tuple[Callable[[World, Claim], Action | None], ...] = (
 
 def _bound(world: World, claim: Claim) -> Action:
     key = claim.spec.volume_name
+    if (unprotect := unprotected(world, claim)) is not None:
+        return unprotect
     volume = world.facts.volumes.get(key)
     if volume is None or claim_of(volume) != claim.metadata.uid or is_being_deleted(claim):
         return Keep(key=key, reason="nothing is to be done for it")

@@ -10,6 +10,7 @@ from localvolume.backends.capacity import beside, capacity, most_of, price, wort
 from localvolume.backends.model import Record, grown_to
 from localvolume.dynamic.model import ClassFacts, Facts, Pool
 from localvolume.dynamic.plan.paths import relative_place
+from localvolume.kube.cache import key_of
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, TopologyTerm
 from localvolume.volumes import claims, marks
 from localvolume.volumes.objects import record_name_of
@@ -51,9 +52,13 @@ class World:
             self._promise(name, record)
         self._claims = {claim.metadata.uid: claim for claim in facts.claims.values()}
         self._naming: dict[str, list[PersistentVolumeClaim]] = {}
+        self._clones: dict[str, list[PersistentVolumeClaim]] = {}
         for claim in facts.claims.values():
             if claim.spec.volume_name:
                 self._naming.setdefault(claim.spec.volume_name, []).append(claim)
+            elif (source := claims.source_of(claim)) and claims.kind_of_source(source) == "claim":
+                named = f"{claim.metadata.namespace}/{source.name}"
+                self._clones.setdefault(named, []).append(claim)
 
     def _own(self, pool: Pool, directory: str, name: str) -> None:
         self._places[pool.config.name].add(directory)
@@ -118,6 +123,10 @@ class World:
     def claim_with(self, uid: str) -> PersistentVolumeClaim | None:
         return self._claims.get(uid) if uid else None
 
+    def clones_of(self, claim: PersistentVolumeClaim) -> Sequence[PersistentVolumeClaim]:
+        """The claims that wait for a volume with the content of that one's."""
+        return self._clones.get(key_of(claim), ())
+
     def holder_of(self, record: Record) -> PersistentVolumeClaim | None:
         """The claim that is bound to the volume of a record, with or without a PersistentVolume.
 
@@ -152,13 +161,14 @@ class World:
         """The claim's class; call it only after the rule `without_class` returned None."""
         return self.facts.classes[claims.class_of(claim)]
 
-    def for_this_node(self, claim: PersistentVolumeClaim, *, immediate: bool) -> bool:
-        """Whether this node is to serve the claim: for Immediate, the label alone says so.
+    def is_labelled(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether it is routed here: one that was given back is still known for a moment."""
+        return claim.metadata.labels.get(marks.NODE_LABEL) == marks.node_key(self.facts.node.name)
 
-        A claim that was given back is still known for a moment, without the label.
-        """
+    def for_this_node(self, claim: PersistentVolumeClaim, *, immediate: bool) -> bool:
+        """Whether this node is to serve the claim: for Immediate, the label alone says so."""
         node = self.facts.node.name
-        if claim.metadata.labels.get(marks.NODE_LABEL) != marks.node_key(node):
+        if not self.is_labelled(claim):
             return False
         selected = claims.selected_node(claim)
         return selected == node or (immediate and not selected)

@@ -1,0 +1,141 @@
+"""Finds out at the API server whose content a claim asks for: of a claim, or of a VolumeSnapshot.
+
+Objects of the claim's own namespace alone, and only those that are bound both ways: a name says
+nothing about whose data it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from localvolume.config.provisioner import CSI_DRIVER
+from localvolume.dynamic.model import Origin
+from localvolume.kube.backoff import Backoff
+from localvolume.kube.cache import key_of
+from localvolume.kube.client import Client
+from localvolume.kube.errors import ApiError, NotThere, TellTheAdministrator
+from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES, SNAPSHOT_CONTENTS, SNAPSHOTS
+from localvolume.kube.objects import DataSource, PersistentVolumeClaim
+from localvolume.volumes import claims
+from localvolume.volumes.objects import claim_of, is_being_deleted
+
+log = logging.getLogger(__name__)
+
+FIRST_WAIT: Final = 1.0
+LONGEST_WAIT: Final = 60.0
+"""How long until the API server is asked again, while the claim has no volume."""
+
+MODE_CHANGE: Final = "snapshot.storage.kubernetes.io/allow-volume-mode-change"
+
+_READY: Final = "is not ready yet"
+
+
+class Origins:
+    """Asks for each claim until it has its volume; `wake` is called when an answer is news."""
+
+    def __init__(self, client: Client, wake: Callable[[], object]) -> None:
+        self._client = client
+        self._wake = wake
+        self._told: dict[str, Origin] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    def look(self, waiting: Iterable[PersistentVolumeClaim]) -> Mapping[str, Origin]:
+        """What is known of the claims that wait for a copy, by UID; begins to ask for the rest."""
+        those = {claim.metadata.uid: claim for claim in waiting}
+        over = {uid for uid, task in self._asking.items() if task.done()}
+        for uid in over | (self._asking.keys() - those.keys()):
+            self._asking.pop(uid).cancel()
+            self._told.pop(uid, None)
+        for uid in those.keys() - self._asking.keys():
+            self._asking[uid] = asyncio.create_task(self._keep_asking(those[uid]))
+        return dict(self._told)
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        tasks = list(self._asking.values())
+        self._asking.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep_asking(self, claim: PersistentVolumeClaim) -> None:
+        uid, backoff = claim.metadata.uid, Backoff(FIRST_WAIT, LONGEST_WAIT, spread=0.5)
+        while True:
+            try:
+                told = await self.ask(claim)
+            except TellTheAdministrator as error:
+                told = Origin(problem=str(error))
+            except ApiError as error:
+                # An unavailable API server says nothing of what it has.
+                log.warning("%s: %s", key_of(claim), error)
+                await asyncio.sleep(backoff.next(error.after))
+                continue
+            if self._told.get(uid) != told:
+                self._told[uid] = told
+                self._wake()
+            await asyncio.sleep(backoff.next())
+
+    async def ask(self, claim: PersistentVolumeClaim) -> Origin:
+        """Whose content the claim asks for, as of now. Raises ApiError."""
+        source = claims.source_of(claim)
+        if source is None:
+            return Origin(problem="it asks for no content")
+        if claims.kind_of_source(source) == "claim":
+            return await self._of_claim(source, claim.metadata.namespace)
+        return await self._of_snapshot(source, claim.metadata.namespace)
+
+    async def _of_claim(self, source: DataSource, namespace: str) -> Origin:
+        what = f"claim {namespace}/{source.name}"
+        try:
+            found = await self._client.get(CLAIMS, source.name, namespace)
+        except NotThere:
+            return Origin(problem=f"{what} does not exist")
+        name = found.spec.volume_name
+        if not name or found.status.phase != "Bound":
+            return Origin(claim=found, problem=f"{what} has no volume yet")
+        try:
+            volume = await self._client.get(PERSISTENT_VOLUMES, name)
+        except NotThere:
+            return Origin(claim=found, problem=f"{what} has lost its volume {name}")
+        csi = volume.spec.csi
+        problem = ""
+        if claim_of(volume) != found.metadata.uid:
+            problem = f"volume {name} does not name {what} as its holder"
+        elif csi is None or csi.driver != CSI_DRIVER:
+            problem = f"the volume of {what} is none of {CSI_DRIVER}: only those are cloned"
+        elif is_being_deleted(found):
+            problem = f"{what} is being deleted"
+        handle = csi.volume_handle if csi is not None and not problem else ""
+        return Origin(handle=handle, claim=found, problem=problem)
+
+    async def _of_snapshot(self, source: DataSource, namespace: str) -> Origin:
+        what = f"VolumeSnapshot {namespace}/{source.name}"
+        try:
+            found = await self._client.get(SNAPSHOTS, source.name, namespace)
+        except NotThere:
+            return Origin(problem=f"{what} does not exist")
+        status = found.status
+        name = status.bound_volume_snapshot_content_name if status is not None else None
+        if not name or status is None or not status.ready_to_use:
+            return Origin(problem=f"{what} {_READY}")
+        try:
+            content = await self._client.get(SNAPSHOT_CONTENTS, name)
+        except NotThere:
+            return Origin(problem=f"{what} has lost its content {name}")
+        ref, said = content.spec.volume_snapshot_ref, content.status
+        if (ref.namespace, ref.name, ref.uid) != (namespace, source.name, found.metadata.uid):
+            return Origin(problem=f"content {name} does not name {what} as its holder")
+        if content.spec.driver != CSI_DRIVER:
+            return Origin(problem=f"{what} is one of {content.spec.driver}, not of {CSI_DRIVER}")
+        if is_being_deleted(found) or is_being_deleted(content):
+            return Origin(problem=f"{what} is being deleted")
+        if said is None or not said.snapshot_handle or not said.ready_to_use:
+            return Origin(problem=f"content {name} of {what} {_READY}")
+        return Origin(
+            handle=said.snapshot_handle,
+            snapshot=True,
+            other_mode=content.metadata.annotations.get(MODE_CHANGE) == "true",
+        )

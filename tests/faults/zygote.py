@@ -111,6 +111,7 @@ _CALLS = {
     "image-grow": ("localvolume.backends.image.backend", "ImageBackend.grow"),
     "image-trash": ("localvolume.backends.image.backend", "ImageBackend.retire"),
     "image-purge": ("localvolume.backends.image.backend", "ImageBackend.purge"),
+    "btrfs-copy": ("localvolume.backends.btrfs.backend", "BtrfsBackend.copy"),
     "loop": ("localvolume.host.loop.attach", "_configure"),
     "unloop": ("localvolume.host.loop.attach", "detach"),
 }

@@ -261,3 +261,36 @@ def test_the_bundle_says_nothing_of_others_drivers() -> None:
     assert trimmed("csinodes", {"metadata": {}, "spec": {"drivers": None}})["spec"] == {
         "drivers": []
     }
+
+
+# --- a claim for what another has ----------------------------------------------------------------
+
+COPY: dict[str, Any] = {
+    "cls": "made",
+    "dataSource": {"kind": "PersistentVolumeClaim", "name": "source"},
+}
+
+
+def test_a_copy_waits_for_the_node_that_has_the_content() -> None:
+    """No pod is waited for, nor does the node count that was selected."""
+    found = why(claim(**COPY), LATER, controller(), node("n1"))
+    assert (found.verdict.code, found.verdict.who) == (
+        "to-route",
+        "nobody: the controller does it",
+    )
+    assert "the node that has the content" in found.verdict.then
+    lacks = "claim ns/source, whose content it asks for, does not exist"
+    said = event("data", "ProvisioningFailed", lacks, kind="PersistentVolumeClaim")
+    assert lacks in why(claim(**COPY), LATER, controller(), node("n1"), said).verdict.text
+
+
+def test_a_copy_is_made_by_the_node_that_has_the_content() -> None:
+    routed = {**COPY, "labels": {NODE_LABEL: "n1"}, "annotations": {SELECTED: "n2"}}
+    found = why(claim(**routed), LATER, controller(), node("n1"), node("n2"), agent("n1"))
+    assert (found.verdict.code, found.verdict.text[:18]) == ("making", "the agent of n1 is")
+
+
+def test_a_copy_of_what_is_in_another_namespace() -> None:
+    other = {"kind": "PersistentVolumeClaim", "name": "source", "namespace": "theirs"}
+    found = why(claim(cls="made", dataSourceRef=other), LATER)
+    assert (found.verdict.code, "namespace theirs" in found.verdict.text) == ("refused", True)

@@ -57,7 +57,8 @@ def made(facts: Facts, claim: Claim) -> Verdict | None:
     class_ = class_object(facts, claim)
     if class_ is None or class_.provisioner == NO_PROVISIONER:
         return None
-    if reason := fault_of(claim):
+    csi = class_.provisioner == marks.CSI_DRIVER
+    if reason := fault_of(claim, copies=csi and claims.is_copy(claim)):
         return _refused(reason)
     if class_.provisioner in marks.OURS:
         wish = read_class(class_, flavor="native")
@@ -67,10 +68,26 @@ def made(facts: Facts, claim: Claim) -> Verdict | None:
     if name in (facts.volumes or {}):
         text = f"its volume {name} is made, and is being bound"
         return Verdict(code="binding", text=text, then="it becomes Bound", who="Kubernetes")
+    if csi and claims.is_copy(claim):
+        return _copied(facts, claim)
     found = _routed(facts, claim, class_)
     if class_.provisioner != marks.CSI_DRIVER or found.code not in _UNEXPLAINED:
         return found
     return _without_csi(facts, claim) or found
+
+
+def _copied(facts: Facts, claim: Claim) -> Verdict:
+    """The verdict on a claim for content, which the node that has it serves at once."""
+    key = claim.metadata.labels.get(marks.NODE_LABEL, "")
+    node = facts.known_nodes.by_key(key) if key else None
+    if key:
+        name = node.metadata.name if node is not None else key
+        return unmountable(facts, name) or _at_node(facts, claim, name)
+    said = _newest_warning(facts, claim)
+    what = said.message if said is not None else "it asks for what a claim or a VolumeSnapshot has"
+    text = f"no agent was told of it yet: {what}"
+    then = "the controller labels it for the node that has the content, whose agent makes a copy"
+    return Verdict(code="to-route", text=text, then=then, who=controller_or_you(facts))
 
 
 _UNEXPLAINED = frozenset({"no-pool", "making", "waits", "unschedulable"})
@@ -102,7 +119,7 @@ def _routed(facts: Facts, claim: Claim, class_: StorageClass) -> Verdict:
     )
     action = decide(known, claim)
     if isinstance(action, Keep) and action.here:
-        return _at_node(facts, claim)
+        return _at_node(facts, claim, facts.node_of_claim(claim))
     if isinstance(action, Reschedule):
         then = "the controller takes the node out of the claim, and the scheduler chooses another"
         return Verdict(
@@ -153,9 +170,8 @@ def _nowhere(action: Nowhere, class_: StorageClass) -> Verdict:
             return Verdict(code="no-node", text=text, then=then, who=who)
 
 
-def _at_node(facts: Facts, claim: Claim) -> Verdict:
+def _at_node(facts: Facts, claim: Claim, node: str) -> Verdict:
     """The verdict on a claim that one node's agent has to serve."""
-    node = facts.node_of_claim(claim)
     agent = agent_of(facts, node)
     if agent.state in ("missing", "not ready"):
         text = f"{node} is to make its volume, and the agent there is {agent.state}: {agent.why}"

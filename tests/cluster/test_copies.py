@@ -1,0 +1,193 @@
+"""Claims for clones and restores: made where the content is, at once, and pods follow.
+
+From a snapshot's claim to a pod on its node: scheduler, controllers and agents, all real.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localvolume_lab.controlplane import ControlPlane
+from tests.cluster.support_controller import Ground
+from tests.cluster.support_copies import CLONING, LARGE, CopyCluster, copy_cluster_for
+from tests.cluster.support_objects import Objects
+from tests.cluster.support_snapshots import Snapshot, snapshot_controller
+from tests.suite.api import CLAIMS
+from tests.suite.units import MIB
+
+pytestmark = pytest.mark.needs("root", "loop", "btrfs", "controlplane", "snapshots")
+
+FAILED = "ProvisioningFailed"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def controller(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    with snapshot_controller(control_plane, tmp_path_factory.mktemp("snapshots")):
+        yield
+
+
+@pytest.fixture
+def cluster(ground: Ground, objects: Objects, unique: str, tmp_path: Path) -> Iterator[CopyCluster]:
+    with copy_cluster_for(ground, objects, unique, tmp_path) as cluster:
+        yield cluster
+
+
+def test_a_restore_is_made_before_any_pod_and_the_pod_follows(cluster: CopyCluster) -> None:
+    """Though the other node has more room, and the pod would rather be there; twice, the second
+    time after the volume that was cut is gone."""
+    a, b = cluster.node("a"), cluster.node("b", LARGE)
+    cls = cluster.storage_class()
+    cluster.start()
+    cluster.heeded(cls)
+    source = cluster.used_on(a, cls, 16 * MIB)
+    where = cluster.is_on(source, a)
+    (where / "file").write_text("before")
+    snapshot = a.ready(a.snapshot(source))
+    (where / "file").write_text("after")
+    restored = cluster.copy(cls, 32 * MIB, snapshot)
+    assert (cluster.is_on(restored, a) / "file").read_text() == "before"
+    volume = cluster.bound(restored)
+    assert volume["spec"]["capacity"]["storage"] == "32Mi"
+    pod = cluster.pod(restored, rather=b.node)
+    cluster.is_on(restored, a, pod)
+
+    old = cluster.bound(source)
+    cluster.remove_claim(source)
+    a.gone(old)
+    again = cluster.copy(cls, 16 * MIB, snapshot)
+    assert (cluster.is_on(again, a) / "file").read_text() == "before"
+    assert cluster.events(again, FAILED) == []
+
+
+@pytest.mark.needs("xfs")
+def test_block_volumes_are_restored_and_cloned(cluster: CopyCluster) -> None:
+    """Every byte of them; and none is made a filesystem's, whatever is asked for."""
+    cluster.images = True
+    a, _ = cluster.node("a", LARGE), cluster.node("b", LARGE)
+    cls = cluster.storage_class()
+    cluster.start()
+    cluster.heeded(cls)
+    block = {"volumeMode": "Block"}
+    source = cluster.used_on(a, cls, 16 * MIB, **block)
+    where = cluster.is_on(source, a)
+    first, second = os.urandom(16 * MIB), os.urandom(16 * MIB)
+    where.write_bytes(first)
+    snapshot = a.ready(a.snapshot(source))
+    where.write_bytes(second)
+    restored = cluster.copy(cls, 32 * MIB, snapshot, **block)
+    cloned = cluster.copy(cls, 16 * MIB, source, **block)
+    found = cluster.is_on(restored, a).read_bytes()
+    assert (found[: len(first)], found[len(first) :]) == (first, bytes(16 * MIB))
+    assert cluster.is_on(cloned, a).read_bytes() == second
+    other = cluster.copy(cls, 16 * MIB, snapshot)
+    cluster.event(other, FAILED, "is of volumeMode Block, and Filesystem is asked for")
+
+
+def test_a_pod_that_came_with_its_claim_is_moved_to_the_content(cluster: CopyCluster) -> None:
+    """The scheduler, which knows nothing of it, may have chosen the other node by then."""
+    a, b = cluster.node("a"), cluster.node("b", LARGE)
+    cls = cluster.storage_class()
+    cluster.start()
+    cluster.heeded(cls)
+    source = cluster.used_on(a, cls, 16 * MIB)
+    snapshot = a.ready(a.snapshot(source))
+    # As if no agent had been fast enough.
+    a.stop()
+    restored = cluster.copy(cls, 16 * MIB, snapshot)
+    pod = cluster.pod(restored, rather=b.node)
+    cluster.until(lambda: cluster.selected(restored), lambda node: node == b.node)
+    cluster.until(lambda: cluster.label(restored), lambda label: label == a.node)
+    a.serve()
+    cluster.is_on(restored, a, pod)
+
+
+def test_a_clone_of_a_volume_that_is_being_written(cluster: CopyCluster) -> None:
+    """It has what was written up to one moment, and nothing after; its source stays meanwhile."""
+    a, _ = cluster.node("a"), cluster.node("b")
+    cls = cluster.storage_class()
+    cluster.start()
+    source = cluster.used_on(a, cls, 64 * MIB)
+    where = cluster.is_on(source, a)
+    ended = threading.Event()
+    begun = threading.Event()
+
+    def write() -> None:
+        count = 0
+        while not ended.is_set():
+            count += 1
+            for name in ("first", "second"):
+                with open(where / name, "a") as file:
+                    file.write(f"{count}\n")
+            if count > 100:
+                begun.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        begun.wait(60)
+        clones = [cluster.copy(cls, 64 * MIB, source) for _ in range(3)]
+        places = [cluster.is_on(clone, a) for clone in clones]
+    finally:
+        ended.set()
+        writer.join()
+    for place in places:
+        first, second = ((place / name).read_text().split() for name in ("first", "second"))
+        assert first == [str(number) for number in range(1, len(first) + 1)]
+        assert second in (first, first[:-1])
+        assert 100 < len(first) < len((where / "first").read_text().split())
+    cluster.until(lambda: cluster.finalizers(source), lambda names: CLONING not in names)
+
+
+def test_what_is_lacking_is_said_and_waited_for(cluster: CopyCluster) -> None:
+    """A snapshot that is not there yet; then room on its node, however much another has."""
+    a, _ = cluster.node("a"), cluster.node("b", LARGE)
+    cls = cluster.storage_class()
+    cluster.start()
+    room = cluster.heeded(cls)[a.node]
+    source = cluster.used_on(a, cls, 16 * MIB)
+    name = f"{a.unique}-late"
+    late: Snapshot = {"metadata": {"name": name}, "spec": {"source": {}}}
+    late["spec"]["source"] = {"persistentVolumeClaimName": source["metadata"]["name"]}
+    large = cluster.copy(cls, room, late)
+    cluster.event(large, FAILED, f"VolumeSnapshot default/{name}, whose content it asks for, does")
+    assert cluster.label(large) is None
+    a.make_snapshot(name, volumeSnapshotClassName=a.snapshot_class(), **late["spec"])
+    said = cluster.event(large, FAILED, "the content that it asks for is there alone")
+    assert f"node {a.node}: pool fast: " in said["message"]
+    assert cluster.label(large) == a.node, "it is not given back"
+    cluster.pending(large)
+    small = cluster.copy(cls, 8 * MIB, late)
+    cluster.event(small, FAILED, "a volume with its content needs as much: 8Mi is asked for")
+    fits = cluster.copy(cls, 16 * MIB, late)
+    cluster.is_on(fits, a)
+
+
+def test_a_claim_is_kept_while_it_is_cloned(cluster: CopyCluster) -> None:
+    """And the finalizer goes though the agent that added it died."""
+    (a,) = (cluster.node("a"),)
+    cls = cluster.storage_class()
+    cluster.start()
+    source = cluster.used_on(a, cls, 16 * MIB)
+    (cluster.is_on(source, a) / "file").write_text("content")
+    a.stop()
+    path = f"{CLAIMS}/{source['metadata']['name']}"
+    kept = [*cluster.finalizers(source), CLONING]
+    cluster.ground.patch(path, {"metadata": {"finalizers": kept}})
+    a.serve()
+    cluster.until(lambda: cluster.finalizers(source), lambda names: CLONING not in names)
+    clone = cluster.copy(cls, 16 * MIB, source)
+    assert (cluster.is_on(clone, a) / "file").read_text() == "content"
+    cluster.until(lambda: cluster.finalizers(source), lambda names: CLONING not in names)
+    old = cluster.bound(source)
+    cluster.remove_claim(source)
+    a.gone(old)
+    assert (cluster.is_on(clone, a) / "file").read_text() == "content"
+    second = cluster.copy(cls, 16 * MIB, source)
+    cluster.event(second, FAILED, "whose content it asks for, does not exist")

@@ -11,8 +11,10 @@ from localvolume.volumes import lvtags, marks
 
 OWN: Mapping[str, tuple[str, str]] = {
     "NODE_LABEL": (
-        "label of a PersistentVolume, a claim, a Job, a CSIStorageCapacity; annotation of a "
-        "VolumeSnapshotContent",
+        (
+            "label of a PersistentVolume, a claim, a Job, a CSIStorageCapacity; annotation of a "
+            "VolumeSnapshotContent"
+        ),
         (
             "whose node the object belongs to: the node's name, or a short hash form where that "
             "is no label. Agents list and watch by this label alone"

@@ -20,8 +20,8 @@ from localvolume.backends.pool.survey import prospect
 from localvolume.cli.main import main
 from tests.attacks.support_copies import copied_in_place, records_in, unusable
 from tests.host.support_devices import _mount, bind, command, filesystem
+from tests.host.support_killed import killed
 from tests.host.support_pools import config_of, offer, purge, store_in, wish
-from tests.host.test_pool_crashes import killed
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")

@@ -83,6 +83,29 @@ def test_classes_of_the_csi_driver_are_told_to_the_policy() -> None:
     assert known(render())["drivers"] == "[]"
 
 
+def test_classes_of_snapshots() -> None:
+    assert all(each["kind"] != "VolumeSnapshotClass" for each in render({"csi": {"enabled": True}}))
+    given = [
+        {"name": "plain"},
+        {
+            "name": "kept",
+            "deletionPolicy": "Retain",
+            "isDefaultClass": True,
+            "annotations": {"velero.io/csi-volumesnapshot-class": "yes"},
+        },
+    ]
+    objects = render({"csi": {"enabled": True, "snapshotClasses": given}})
+    plain, kept = (one(objects, "VolumeSnapshotClass", name) for name in ("plain", "kept"))
+    assert plain["apiVersion"] == "snapshot.storage.k8s.io/v1"
+    assert (plain["driver"], plain["deletionPolicy"]) == ("csi.localvolume.dev", "Delete")
+    assert "annotations" not in plain["metadata"]
+    assert kept["deletionPolicy"] == "Retain"
+    assert kept["metadata"]["annotations"] == {
+        "snapshot.storage.kubernetes.io/is-default-class": "true",
+        "velero.io/csi-volumesnapshot-class": "yes",
+    }
+
+
 def known(objects: list[Object]) -> dict[str, str]:
     """What the agents' policy of volumes knows of volumes made for claims."""
     policy = one(objects, "ValidatingAdmissionPolicy", f"{NAME}-volumes")

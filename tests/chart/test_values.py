@@ -82,6 +82,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"claimsInMetrics": "yes"}, "/claimsInMetrics"),
     ({"csi": {"enabled": "yes"}}, "/csi/enabled"),
     ({"csi": {"enable": True}}, "enable"),
+    ({"csi": {"snapshotClasses": ["x"]}}, "/csi/snapshotClasses/0"),
+    (
+        {"csi": {"enabled": True, "snapshotClasses": [{"name": "x", "deletionPolicy": "Keep"}]}},
+        "/csi/snapshotClasses/0/deletionPolicy",
+    ),
     ({"metrics": {"secured": True}}, "secured"),
     ({"metrics": {"secure": True}}, "metrics.secure needs metrics.secretName"),
     ({"metrics": {"secretName": "ours"}}, "metrics.secretName and serviceMonitor.tlsConfig need"),
@@ -139,6 +144,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"dynamicStorageClasses": [{"name": "x", "provisioner": "csi.localvolume.dev"}]},
         "x has the provisioner csi.localvolume.dev, which needs csi.enabled",
+    ),
+    ({"csi": {"snapshotClasses": [{"name": "x"}]}}, "csi.snapshotClasses: x needs csi.enabled"),
+    (
+        {"csi": {"enabled": True, "snapshotClasses": [{"name": "x"}, {"name": "x"}]}},
+        "csi.snapshotClasses: x is there twice",
     ),
     (
         {"removeNodeNotReadyTaint": True, "provisionerNotReadyNodeTaintKey": ""},

@@ -17,6 +17,7 @@ of_the_chart = pytest.mark.needs("go")
 
 CONTROLLER = f"{NAME}-controller"
 READ = ("get", "list", "watch")
+SNAPSHOTS = "snapshot.storage.k8s.io"
 
 Given = tuple[str, str, str, tuple[str, ...], tuple[str, ...]]
 """Role, API group, resource, names (none: all), verbs."""
@@ -96,7 +97,18 @@ MORE: list[tuple[str, Values, set[Given]]] = [
             (CONTROLLER, "", "persistentvolumes", (), (*READ, "create", "patch", "delete")),
         },
     ),
-    ("CSI", {"csi": {"enabled": True}}, set()),
+    (
+        "CSI",
+        {"csi": {"enabled": True}},
+        {
+            (NAME, SNAPSHOTS, "volumesnapshotcontents", (), (*READ, "patch")),
+            (NAME, SNAPSHOTS, "volumesnapshotcontents/status", (), ("patch",)),
+            (NAME, SNAPSHOTS, "volumesnapshots", (), ("get",)),
+            (NAME, SNAPSHOTS, "volumesnapshotclasses", (), ("get",)),
+            (CONTROLLER, SNAPSHOTS, "volumesnapshots", (), ("list", "watch")),
+            (CONTROLLER, SNAPSHOTS, "volumesnapshotcontents", (), ("list", "watch")),
+        },
+    ),
     (
         "lost nodes",
         {"controller": {"storageClassNames": ["fast-disks"]}},
@@ -126,6 +138,7 @@ EVERYTHING: Values = {
     "useJobForCleaning": True,
     "removeNodeNotReadyTaint": True,
     "flexvolume": {"driver": "bindmount"},
+    "csi": {"enabled": True},
     "controller": {"storageClassNames": ["fast-disks"]},
     **SECURED,
 }
@@ -211,7 +224,7 @@ def test_nothing_is_deleted_everywhere_by_an_agent_that_is_not_confined() -> Non
 @of_the_chart
 def test_each_policy_is_bound_and_denies() -> None:
     """An error in one, and what it does not know, is refused; only our own accounts are asked."""
-    manifests = installed()
+    manifests = render(EVERYTHING)
     accounts = {NAME, CONTROLLER}
     bound = {
         one["spec"]["policyName"]: one["spec"]["validationActions"]

@@ -40,6 +40,14 @@
 {{- fail (printf "dynamicStorageClasses: %s has the provisioner %s, which needs csi.enabled: true" .name $csi) -}}
 {{- end -}}
 {{- end -}}
+{{- $snapshots := dict -}}
+{{- range .Values.csi.snapshotClasses -}}
+{{- if not $.Values.csi.enabled -}}
+{{- fail (printf "csi.snapshotClasses: %s needs csi.enabled: true" .name) -}}
+{{- end -}}
+{{- if hasKey $snapshots .name }}{{ fail (printf "csi.snapshotClasses: %s is there twice" .name) }}{{ end -}}
+{{- $_ := set $snapshots .name true -}}
+{{- end -}}
 {{- if and .Values.replaces.elastic.driver (or .Values.flexvolume (not .Values.privileged)) -}}
 {{- fail "replaces.elastic needs privileged: true, and takes the place of flexvolume: give one of them" -}}
 {{- end -}}

@@ -1,0 +1,336 @@
+"""What a stolen token is good for with snapshots: nothing but those of its own node.
+
+Each attack is tried on the API server, with the policies as the chart renders them and the kinds of
+snapshots as external-snapshotter has them; beside it what the same account has to do is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from localvolume_lab.controlplane import ControlPlane
+from tests.chart.support_helm import Values, render
+from tests.cluster.support_accounts import Caller, token
+from tests.cluster.support_confinement import event
+from tests.cluster.support_objects import Objects
+from tests.cluster.support_rights import TEMPLATES, Rights
+from tests.cluster.support_snapshots import (
+    BEING_CREATED,
+    CONTENTS,
+    SNAPSHOT_CLASSES,
+    SNAPSHOTS,
+    kinds_of_snapshots,
+)
+from tests.suite.api import CLAIMS, EVENTS, MERGE
+from tests.suite.names import CSI, NODE_LABEL, SELECTED
+
+pytestmark = pytest.mark.needs("controlplane", "snapshots")
+
+Object = dict[str, Any]
+
+NODE, OTHER = "snapshots-attacked-b", "snapshots-attacked-a"
+VALUES: Values = {"csi": {"enabled": True}}
+FINALIZER = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
+CLONING = "provisioner.storage.kubernetes.io/cloning-protection"
+BEING_DELETED = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted"
+MANAGED_BY = "snapshot.storage.kubernetes.io/managed-by"
+
+OWN = {NODE_LABEL: NODE}
+FOREIGN = {NODE_LABEL: OTHER}
+CUT = {"snapshotHandle": "csi-own", "readyToUse": True, "creationTime": 1, "restoreSize": 1}
+
+NOT_OWN = f"may not change the content of a snapshot of the node {OTHER}"
+MUST_SAY = f"may change only contents of snapshots with the annotation localvolume.dev/node: {NODE}"
+NO_MORE = "an agent changes annotations, its finalizer and the status alone"
+NO_NOTE = "an agent annotates its node, and whether it is being cut"
+KEEPS = "an agent takes only the finalizer of snapshots off a content"
+NO_STATUS = "may say how a snapshot is only where the annotation"
+ONE_HANDLE = "an agent says once which snapshot a content stands for"
+NO_GROUP = "an agent says of no snapshot that it is one of a group"
+
+
+@pytest.fixture(scope="module")
+def rights(control_plane: ControlPlane) -> Iterator[Rights]:
+    manifests = render(VALUES, release="snapshots-attacked", namespace="default", only=TEMPLATES)
+    with kinds_of_snapshots(control_plane), Rights(control_plane, manifests) as made:
+        # Else the pod that a token is bound to is collected.
+        made.objects.node(NODE)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def agent(rights: Rights) -> Caller:
+    return rights.caller(NODE)
+
+
+class Contents:
+    """Makes contents as the snapshot-controller and agents do, and tries what the token may."""
+
+    def __init__(self, objects: Objects, agent: Caller, unique: str) -> None:
+        self._objects = objects
+        self._agent = agent
+        self._unique = unique
+        self._made = 0
+
+    def content(
+        self,
+        notes: Object | None = None,
+        status: Object | None = None,
+        labels: Object | None = None,
+        deleted: bool = False,
+        **spec: Any,
+    ) -> str:
+        """Its path."""
+        self._made += 1
+        meta = {
+            "name": f"{self._unique}-{self._made}",
+            "annotations": notes or {},
+            "labels": labels or {},
+            "finalizers": [FINALIZER],
+        }
+        source = {"volumeHandle": "pvc-of-somebody"}
+        ref = {"name": "x", "namespace": "default", "uid": "11111111"}
+        given = {
+            "driver": CSI,
+            "deletionPolicy": "Delete",
+            "source": source,
+            "volumeSnapshotRef": ref,
+        }
+        self._objects.make(CONTENTS, {**_KIND, "metadata": meta, "spec": {**given, **spec}})
+        path = f"{CONTENTS}/{meta['name']}"
+        if status is not None:
+            body = {"status": status}
+            self._objects.plane.request("PATCH", f"{path}/status", body, content_type=MERGE)
+        if deleted:
+            self._objects.plane.request("DELETE", path)
+        return path
+
+    def refusal(self, path: str, body: Object) -> str:
+        return self._agent.refusal("PATCH", path, body)
+
+
+_KIND = {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent"}
+
+
+@pytest.fixture
+def contents(objects: Objects, agent: Caller, unique: str) -> Iterator[Contents]:
+    yield Contents(objects, agent, unique)
+    for one in objects.plane.request("GET", CONTENTS)["items"]:
+        path = f"{CONTENTS}/{one['metadata']['name']}"
+        body = {"metadata": {"finalizers": None}}
+        objects.plane.request("PATCH", path, body, content_type=MERGE)
+
+
+def annotated(notes: Mapping[str, str | None]) -> Object:
+    return {"metadata": {"annotations": dict(notes)}}
+
+
+LET_GO: Object = {"metadata": {"finalizers": None}}
+
+
+# --- what the agent does -------------------------------------------------------------------------
+
+
+def test_an_agent_takes_cuts_tells_and_lets_go(contents: Contents) -> None:
+    """Each write of the role, in its order, on objects as each finds them."""
+    new = contents.content()
+    assert contents.refusal(new, annotated({**OWN, BEING_CREATED: "yes"})) == ""
+    begun = contents.content({**OWN, BEING_CREATED: "yes"})
+    assert contents.refusal(f"{begun}/status", {"status": CUT}) == ""
+    failed = {"status": {"readyToUse": False, "error": {"message": "no room"}}}
+    assert contents.refusal(f"{begun}/status", failed) == ""
+    told = contents.content({**OWN, BEING_CREATED: "yes"}, CUT)
+    assert contents.refusal(told, annotated({BEING_CREATED: None})) == ""
+    going = contents.content({**OWN, BEING_DELETED: "yes"}, CUT, deleted=True)
+    gone = {"status": {"snapshotHandle": None, "readyToUse": None}}
+    assert contents.refusal(f"{going}/status", gone) == ""
+    assert contents.refusal(going, LET_GO) == ""
+
+
+def test_an_agent_finds_what_it_has_already(contents: Contents) -> None:
+    """A content that somebody made for a snapshot which is there."""
+    source = {"snapshotHandle": "csi-own"}
+    assert contents.refusal(contents.content(source=source), annotated(OWN)) == ""
+    taken = contents.content(OWN, source=source)
+    assert contents.refusal(f"{taken}/status", {"status": CUT}) == ""
+
+
+def test_where_the_cluster_says_whose_it_is_its_agent_takes_it(contents: Contents) -> None:
+    own = contents.content(labels={MANAGED_BY: NODE})
+    assert contents.refusal(own, annotated(OWN)) == ""
+    foreign = contents.content(labels={MANAGED_BY: OTHER})
+    said = contents.refusal(foreign, annotated(OWN))
+    assert f"may not take the content of a snapshot that is managed by {OTHER}" in said
+
+
+def test_any_agent_lets_go_of_what_nothing_was_cut_for(contents: Contents) -> None:
+    assert contents.refusal(contents.content(deleted=True), LET_GO) == ""
+    kept = contents.content(status=CUT, deletionPolicy="Retain", deleted=True)
+    assert contents.refusal(kept, LET_GO) == ""
+
+
+# --- what it may not -----------------------------------------------------------------------------
+
+
+def test_what_is_another_nodes_is_not_touched(contents: Contents) -> None:
+    foreign = contents.content(FOREIGN, CUT)
+    going = contents.content({**FOREIGN, BEING_DELETED: "yes"}, CUT, deleted=True)
+    kept = contents.content(FOREIGN, CUT, deletionPolicy="Retain", deleted=True)
+    for path, body in (
+        (foreign, annotated(OWN)),
+        (foreign, annotated({NODE_LABEL: None})),
+        (foreign, annotated({BEING_CREATED: "yes"})),
+        (f"{foreign}/status", {"status": {"readyToUse": False}}),
+        (f"{foreign}/status", {"status": {"snapshotHandle": "csi-another"}}),
+        (f"{going}/status", {"status": {"snapshotHandle": None}}),
+        (going, LET_GO),
+        (kept, LET_GO),
+    ):
+        assert NOT_OWN in contents.refusal(path, body), (path, body)
+
+
+def test_what_is_nobodys_is_not_told_of_and_not_let_go(contents: Contents) -> None:
+    new = contents.content()
+    begun = contents.content({BEING_CREATED: "yes", BEING_DELETED: "yes"}, deleted=True)
+    cut = contents.content({BEING_DELETED: "yes"}, CUT, deleted=True)
+    given = contents.content(source={"snapshotHandle": "csi-x"}, deleted=True)
+    for path, body in (
+        (f"{new}/status", {"status": CUT}),
+        (new, LET_GO),
+        (new, annotated({BEING_CREATED: "yes"})),
+        (new, annotated(FOREIGN)),
+        (begun, LET_GO),
+        (cut, LET_GO),
+        (given, LET_GO),
+    ):
+        assert MUST_SAY in contents.refusal(path, body), (path, body)
+    at_once = {"metadata": {"annotations": OWN, "finalizers": None}}
+    assert KEEPS in contents.refusal(cut, at_once)
+    empty = contents.content(deleted=True)
+    assert NO_STATUS in contents.refusal(f"{empty}/status", {"status": CUT})
+
+
+def test_contents_of_other_drivers_are_not_touched(contents: Contents) -> None:
+    theirs = contents.content(driver="ebs.csi.aws.com")
+    for body in (annotated(OWN), LET_GO):
+        said = contents.refusal(theirs, body)
+        assert f"may change only contents of snapshots of the driver {CSI}" in said
+    said = contents.refusal(f"{theirs}/status", {"status": CUT})
+    assert f"may change only contents of snapshots of the driver {CSI}" in said
+
+
+OWNER = [{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "x"}]
+
+FALSE: Mapping[str, tuple[Object, str]] = {
+    "whose content is deleted": ({"spec": {"deletionPolicy": "Retain"}}, NO_MORE),
+    "whose mode may change": (
+        annotated({"snapshot.storage.kubernetes.io/allow-volume-mode-change": "true"}),
+        NO_NOTE,
+    ),
+    "that it is to be deleted": (annotated({BEING_DELETED: "yes"}), NO_NOTE),
+    "labels": ({"metadata": {"labels": {MANAGED_BY: NODE}}}, NO_MORE),
+    "owners": ({"metadata": {"ownerReferences": OWNER}}, NO_MORE),
+    "a finalizer": ({"metadata": {"finalizers": [FINALIZER, "example.com/x"]}}, KEEPS),
+    "that it may go": (LET_GO, KEEPS),
+    "another node": (annotated(FOREIGN), MUST_SAY),
+    "no node": (annotated({NODE_LABEL: None}), MUST_SAY),
+}
+
+
+@pytest.mark.parametrize("what", FALSE)
+def test_of_its_own_it_says_no_more(contents: Contents, what: str) -> None:
+    body, said = FALSE[what]
+    assert said in contents.refusal(contents.content(OWN, CUT), body)
+
+
+def test_a_content_stands_for_one_snapshot(contents: Contents) -> None:
+    """Else a restore would have the data of another."""
+    told = contents.content(OWN, CUT)
+    given = contents.content(OWN, source={"snapshotHandle": "csi-own"})
+    another = {"status": {**CUT, "snapshotHandle": "csi-another"}}
+    for path, body in (
+        (told, another),
+        (told, {"status": {"snapshotHandle": None}}),
+        (given, another),
+    ):
+        assert ONE_HANDLE in contents.refusal(f"{path}/status", body)
+    new = contents.content(OWN)
+    of_group = {"status": {**CUT, "volumeGroupSnapshotHandle": "group"}}
+    assert NO_GROUP in contents.refusal(f"{new}/status", of_group)
+
+
+def test_nothing_is_made_or_deleted(contents: Contents, agent: Caller, rights: Rights) -> None:
+    """No role gives that, to either account."""
+    own = contents.content(OWN)
+    controller = Caller(rights.plane, token(rights.plane, rights.controller))
+    for caller in (agent, controller):
+        for method, path in (
+            ("DELETE", own),
+            ("POST", CONTENTS),
+            ("POST", SNAPSHOTS),
+            ("POST", SNAPSHOT_CLASSES),
+            ("DELETE", f"{SNAPSHOTS}/x"),
+        ):
+            body = _KIND if method == "POST" else None
+            said = caller.refusal(method, path, body)
+            assert "cannot create" in said or "cannot delete" in said, (method, path)
+    assert "cannot patch" in controller.refusal("PATCH", own, annotated({}))
+    assert controller.request("GET", CONTENTS)["items"]
+    assert "cannot patch" in agent.refusal("PATCH", f"{SNAPSHOTS}/x", annotated({}))
+
+
+# --- clones and Events ---------------------------------------------------------------------------
+
+
+def test_the_source_of_a_clone_is_kept_and_no_other_claim(
+    objects: Objects, agent: Caller, unique: str
+) -> None:
+    def claim(name: str, node: str, volume: str = "", *finalizers: str) -> str:
+        meta = {
+            "name": f"{unique}-{name}",
+            "labels": {NODE_LABEL: node},
+            "annotations": {SELECTED: node},
+            "finalizers": list(finalizers),
+        }
+        spec = {
+            "storageClassName": "none",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Mi"}},
+            **({"volumeName": volume} if volume else {}),
+        }
+        objects.make(CLAIMS, {"metadata": meta, "spec": spec})
+        return f"{CLAIMS}/{meta['name']}"
+
+    def with_finalizers(path: str, *finalizers: str) -> str:
+        there = objects.get(path)["metadata"]["finalizers"]
+        body = {"metadata": {"finalizers": [*there, *finalizers]}}
+        return agent.refusal("PATCH", path, body)
+
+    def without(path: str, finalizer: str) -> str:
+        there = objects.get(path)["metadata"]["finalizers"]
+        body = {"metadata": {"finalizers": [one for one in there if one != finalizer]}}
+        return agent.refusal("PATCH", path, body)
+
+    bound = claim("bound", NODE, "none-such")
+    assert with_finalizers(bound, CLONING) == ""
+    alone = "an agent changes provisioner.storage.kubernetes.io/cloning-protection alone"
+    assert alone in with_finalizers(bound, "example.com/x")
+    assert alone in without(bound, "kubernetes.io/pvc-protection")
+    assert alone in with_finalizers(claim("new", NODE), CLONING)
+    assert "may change only claims" in with_finalizers(claim("theirs", OTHER, "none-such"), CLONING)
+    cloned = claim("cloned", NODE, "none-such", CLONING)
+    assert without(cloned, CLONING) == ""
+
+
+def test_an_agent_says_something_of_contents(agent: Caller, unique: str) -> None:
+    said = agent.refusal("POST", EVENTS, event(unique, NODE, "VolumeSnapshotContent", "x"))
+    assert said == ""
+    said = agent.refusal("POST", EVENTS, event(unique, NODE, "VolumeSnapshot", "x"))
+    assert "of contents of snapshots and of its own Node" in said
+
+
+def test_the_api_server_finds_no_mistake_in_the_policies(rights: Rights) -> None:
+    rights.check_types()

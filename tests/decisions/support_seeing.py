@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from localvolume.cli.seeing.facts import Facts
-from localvolume.cli.seeing.kinds import SeenEvent, SeenNode
+from localvolume.cli.seeing.kinds import SeenContent, SeenEvent, SeenNode
 from localvolume.kube.objects import (
     CSIStorageCapacity,
     KubeObject,
@@ -205,6 +205,46 @@ def job(volume_name: str, state: str = "") -> Job:
     return msgspec.convert(body, Job)
 
 
+def content(
+    name: str = "snapcontent-1",
+    *,
+    snapshot: str = "before",
+    of: str = "pv-1",
+    handle: str = "",
+    node_name: str = "",
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    status: Mapping[str, Any] | None = None,
+    deleting: bool = False,
+    age: float = 60,
+    **spec: Any,
+) -> SeenContent:
+    """A VolumeSnapshotContent; `node_name`: the node whose agent has taken it on."""
+    owned = {NODE_LABEL: node_name} if node_name else {}
+    metadata: dict[str, Any] = {
+        "name": name,
+        "uid": f"uid-{name}",
+        "labels": dict(labels or {}),
+        "annotations": {**owned, **(annotations or {})},
+        "creationTimestamp": ago(age),
+    }
+    if deleting:
+        metadata["deletionTimestamp"] = ago(age)
+    body = {
+        "metadata": metadata,
+        "spec": {
+            "driver": CSI,
+            "deletionPolicy": "Delete",
+            "source": {"snapshotHandle": handle} if handle else {"volumeHandle": of},
+            "volumeSnapshotRef": {"name": snapshot, "namespace": "default", "uid": "uid-of-it"},
+            "volumeSnapshotClassName": "snapshots",
+            **spec,
+        },
+        "status": status,
+    }
+    return msgspec.convert(body, SeenContent)
+
+
 def event(
     about: str,
     reason: str,
@@ -262,6 +302,7 @@ def facts(
         "csistoragecapacities": [one for one in things if isinstance(one, CSIStorageCapacity)],
         "pods": ours,
         "jobs": [one for one in things if isinstance(one, Job)],
+        "volumesnapshotcontents": _named(things, SeenContent),
         "events": [one for one in things if isinstance(one, SeenEvent)],
     }
     for what in without or {}:
@@ -280,6 +321,7 @@ def facts(
         "leases": [],
         "events": known["events"],
         "drivers": frozenset({DYNAMIC, CSI}),
+        "contents": known["volumesnapshotcontents"],
         "consumers": used_by if consumers else None,
         "selector": "part-of=us",
         "unknown": dict(without or {}),

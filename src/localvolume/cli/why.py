@@ -12,18 +12,25 @@ from pathlib import PurePosixPath
 
 from localvolume.cli.ownpod import own_namespace, own_node
 from localvolume.cli.seeing.facts import Facts
+from localvolume.cli.seeing.kinds import CONTENTS
 from localvolume.cli.seeing.reading import ACCESS_FLAGS, access_of, read, with_consumers
 from localvolume.cli.seeing.why.claim import why_claim
 from localvolume.cli.seeing.why.explanation import Explanation
 from localvolume.cli.seeing.why.path import place_of, volumes_at, why_place
+from localvolume.cli.seeing.why.snapshot import contents_named, why_snapshot
 from localvolume.cli.seeing.why.volume import why_volume
 from localvolume.config.flags.agent import CONFIG_DIRECTORY
 from localvolume.config.flags.table import Flag, add_flags, output
 from localvolume.config.syntax.readers import did_you_mean
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
+from localvolume.volumes.marks import CSI_DRIVER
 
 _VOLUME = ("pv", "persistentvolume", "persistentvolumes")
+_SNAPSHOT = (
+    *("vs", "volumesnapshot", "volumesnapshots", "snapshot"),
+    *("vsc", "volumesnapshotcontent", "volumesnapshotcontents", "snapshotcontent"),
+)
 _CLAIM = ("pvc", "persistentvolumeclaim", "persistentvolumeclaims", "claim")
 
 
@@ -34,12 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "thing, 2 the cluster could not be asked."
     )
     parser.add_argument(
-        "what", metavar="WHAT", help="pv/NAME, pvc/NAME, a bare name (volume or claim), or /a/path"
+        "what",
+        metavar="WHAT",
+        help="pv/NAME, pvc/NAME, snapshot/NAME (or the name of its content, or its handle), a bare "
+        "name (of any of them), or /a/path",
     )
     here = f"this host is the node, with this configuration (default {CONFIG_DIRECTORY}, if any)"
     add_flags(
         parser,
-        Flag("-n --namespace", "NAME", "of the claim"),
+        Flag("-n --namespace", "NAME", "of the claim or VolumeSnapshot"),
         Flag("--node", "NAME", "the node that has the path", default=""),
         Flag("--config", "DIR", here),
         output("text", "json"),
@@ -85,6 +95,8 @@ async def _answer(arguments: argparse.Namespace) -> _Answer:
             return _Answer(facts.now, _volume(facts, name))
         if kind.lower() in _CLAIM:
             return _Answer(facts.now, await _claim(client, facts, namespace, name))
+        if kind.lower() in _SNAPSHOT:
+            return _Answer(facts.now, _snapshot(facts, namespace, name))
         if kind:
             # namespace/name, as one reads it in kubectl's tables.
             return _Answer(facts.now, await _claim(client, facts, kind, name))
@@ -92,10 +104,15 @@ async def _answer(arguments: argparse.Namespace) -> _Answer:
             return _Answer(facts.now, _volume(facts, name))
         if f"{namespace}/{name}" in (facts.claims or {}):
             return _Answer(facts.now, await _claim(client, facts, namespace, name))
-        _must_be_readable(facts, "persistentvolumes", "persistentvolumeclaims")
+        if contents_named(facts, name, namespace):
+            return _Answer(facts.now, _snapshot(facts, namespace, name))
+        _must_be_readable(facts, "persistentvolumes", "persistentvolumeclaims", CONTENTS.plural)
         known = {*(facts.volumes or {}), *_names_in(facts, namespace)}
         hint = _hint(name, known) or _elsewhere(facts, name)
-        raise _NoSuch(f"there is no PersistentVolume and no claim {name} in {namespace}{hint}")
+        raise _NoSuch(
+            f"there is no PersistentVolume {name}, and no claim or snapshot of that name in "
+            f"{namespace}{hint}"
+        )
 
 
 def _volume(facts: Facts, name: str) -> Explanation:
@@ -104,6 +121,20 @@ def _volume(facts: Facts, name: str) -> Explanation:
         _must_be_readable(facts, "persistentvolumes")
         raise _NoSuch(f"there is no PersistentVolume {name}{_hint(name, facts.volumes or {})}")
     return why_volume(facts, volume)
+
+
+def _snapshot(facts: Facts, namespace: str, name: str) -> Explanation:
+    found = contents_named(facts, name, namespace)
+    if not found:
+        _must_be_readable(facts, CONTENTS.plural)
+        known = {one.spec.volume_snapshot_ref.name for one in (facts.contents or {}).values()}
+        hint = _hint(name, known | (facts.contents or {}).keys())
+        raise _NoSuch(
+            f"no VolumeSnapshotContent of {CSI_DRIVER} is called {name}, is for a VolumeSnapshot "
+            f"{name} in {namespace}, or has the handle {name}{hint}"
+        )
+    # Several may stand for one snapshot; the one that is going says least about it.
+    return why_snapshot(facts, min(found, key=lambda one: bool(one.metadata.deletion_timestamp)))
 
 
 async def _claim(client: Client, facts: Facts, namespace: str, name: str) -> Explanation:

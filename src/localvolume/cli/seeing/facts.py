@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from localvolume.cli.seeing.kinds import DaemonSet, SeenEvent, SeenNode
+from localvolume.cli.seeing.kinds import DaemonSet, SeenContent, SeenEvent, SeenNode
 from localvolume.controller.plan.capacity import DRIVER_LABEL, driver_label
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.plan.ours import provisioner_of
@@ -35,8 +35,9 @@ class Facts:
     """`None` is what could not be read; `unknown` says why, by the plural of its kind.
 
     `claims` are by `namespace/name`, the other mappings by name. `pods` and `daemon_sets` are those
-    with our label, `jobs` and `capacities` those of our nodes. `events` are about
-    PersistentVolumes, claims and Nodes, in any order. `now` is in seconds since the epoch.
+    with our label, `jobs` and `capacities` those of our nodes. `contents` are those of our CSI
+    driver. `events` are about PersistentVolumes, claims, Nodes and contents, in any order. `now` is
+    in seconds since the epoch.
     """
 
     now: float
@@ -54,6 +55,8 @@ class Facts:
     """Which of our provisioners have their CSIDriver, which makes the scheduler check capacity."""
     registered: frozenset[str] | None = None
     """The nodes with whose kubelet our CSI driver is registered; None also if nothing uses it."""
+    contents: Mapping[str, SeenContent] | None = field(default_factory=dict)
+    """VolumeSnapshotContents; empty also if nothing uses our CSI driver, or without the kind."""
     consumers: Sequence[Pod] | None = None
     """Pods of a claim's namespace, if one claim is asked about."""
     selector: str = ""

@@ -8,6 +8,7 @@ from msgspec.structs import force_setattr
 
 from localvolume.kube.kinds import Kind
 from localvolume.kube.objects import EventObject, KubeObject, Node, Trimmed
+from localvolume.kube.snapshotobjects import VolumeSnapshotContent, VolumeSnapshotContentStatus
 from localvolume.kube.workloads import Condition
 
 if TYPE_CHECKING:
@@ -96,6 +97,25 @@ class DaemonSet(KubeObject, frozen=True, kw_only=True):
     status: DaemonSetStatus = DaemonSetStatus()
 
 
+class SeenContentStatus(VolumeSnapshotContentStatus, frozen=True, kw_only=True):
+    """`creation_time` is in nanoseconds since the epoch, `restore_size` in bytes."""
+
+    creation_time: int | None = None
+    restore_size: int | None = None
+
+
+class SeenContent(VolumeSnapshotContent, frozen=True, kw_only=True):
+    status: SeenContentStatus | None = None
+
+
+CONTENTS = Kind(
+    "snapshot.storage.k8s.io",
+    "v1",
+    "volumesnapshotcontents",
+    "VolumeSnapshotContent",
+    False,
+    SeenContent,
+)
 EVENTS = Kind("", "v1", "events", "Event", True, SeenEvent)
 CSI_NODES = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, CSINode)
 NODES = Kind("", "v1", "nodes", "Node", False, SeenNode)

@@ -11,7 +11,15 @@ from typing import Any, Final, TypeVar
 
 from localvolume.cli.seeing import csi
 from localvolume.cli.seeing.facts import Facts
-from localvolume.cli.seeing.kinds import CSI_NODES, DAEMON_SETS, EVENTS, NODES, CSINode
+from localvolume.cli.seeing.kinds import (
+    CONTENTS,
+    CSI_NODES,
+    DAEMON_SETS,
+    EVENTS,
+    NODES,
+    CSINode,
+    SeenContent,
+)
 from localvolume.config.flags.controller import DEFAULT_LEASE_NAME
 from localvolume.config.flags.table import KUBECONFIG, Flag
 from localvolume.kube.access.auth import Access, find_access
@@ -84,8 +92,17 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
             found.add(name)
         return frozenset(found)
 
-    async def events() -> list[Any] | None:
-        about = ("PersistentVolume", "PersistentVolumeClaim", "Node")
+    async def contents() -> dict[str, SeenContent] | None:
+        try:
+            found = await listed(client, CONTENTS)
+        except NotThere:
+            return {}
+        except ApiError as error:
+            unknown[CONTENTS.plural] = str(error)
+            return None
+        return _by_name([one for one in found if one.spec.driver == marks.CSI_DRIVER])
+
+    async def events(*about: str) -> list[Any] | None:
         parts = await asyncio.gather(
             *(
                 maybe("events", EVENTS, list, field_selector=f"involvedObject.kind={one}")
@@ -110,13 +127,18 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
         sets = begin(maybe("daemonsets", DAEMON_SETS, list, **installed))
         jobs = begin(maybe("jobs", JOBS, list, label_selector=ours))
         leases = begin(maybe("leases", LEASES, list, field_selector=lease))
-        seen = begin(events())
+        seen = begin(events("PersistentVolume", "PersistentVolumeClaim", "Node"))
         has_drivers = begin(drivers())
     if not any(one.result() is not None for one in (nodes, volumes, claims, classes)):
         raise errors[0]
-    registered = None
+    registered, said = None, seen.result()
+    snapshots: dict[str, SeenContent] | None = {}
     if csi.in_use((volumes.result() or {}).values(), (classes.result() or {}).values()):
         registered = await maybe("csinodes", CSI_NODES, _registered)
+        snapshots = await contents()
+        if snapshots and said is not None:
+            of_snapshots = await events(CONTENTS.kind)
+            said = None if of_snapshots is None else [*said, *of_snapshots]
     return Facts(
         now=time.time(),
         nodes=nodes.result(),
@@ -128,9 +150,10 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
         daemon_sets=sets.result(),
         jobs=jobs.result(),
         leases=leases.result(),
-        events=seen.result(),
+        events=said,
         drivers=has_drivers.result(),
         registered=registered,
+        contents=snapshots,
         selector=selector,
         namespace=namespace,
         unknown=dict(sorted(unknown.items())),

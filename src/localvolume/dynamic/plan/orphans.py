@@ -61,7 +61,7 @@ def orphans_of(
             # Without a UID it may be about to be published for its claim. If that is gone, nothing
             # is on its way, and what may hold data is not taken away.
             if record.volume_uid or record.claim_uid not in served:
-                path = _place(record)
+                path = place_of(record)
                 found.append(Orphan(name, path, record.name, record.claim, record.size_bytes))
     return sorted(found, key=lambda one: (one.pool, one.place))
 
@@ -75,7 +75,8 @@ def _is_named(pool: Pool, record: Record, volume: PersistentVolume | None) -> bo
     return said[1] == pool.report.id
 
 
-def _place(record: Record) -> str:
+def place_of(record: Record) -> str:
+    """Where what the record is about lies, below its pool."""
     if record.backend == "lvm":
         return record.name
     return record.directory or f".localvolume/images/{record.name}.img"

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from localvolume.cli.seeing.facts import Facts
-from localvolume.cli.seeing.kinds import CSI_NODES, DAEMON_SETS, EVENTS, NODES
+from localvolume.cli.seeing.kinds import CONTENTS, CSI_NODES, DAEMON_SETS, EVENTS, NODES
 from localvolume.config.flags.controller import DEFAULT_LEASE_NAME
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
@@ -20,6 +20,7 @@ from localvolume.kube.kinds import (
     LEASES,
     PERSISTENT_VOLUMES,
     PODS,
+    SNAPSHOT_CLASSES,
     STORAGE_CAPACITIES,
     STORAGE_CLASSES,
     Kind,
@@ -59,6 +60,8 @@ class Reader:
             (CSI_DRIVERS, "", "", ""),
             (NODES, "", "", ""),
             (CSI_NODES, "", "", ""),
+            (CONTENTS, "", "", ""),
+            (SNAPSHOT_CLASSES, "", "", ""),
             (STORAGE_CAPACITIES, "", of_node, ""),
             (PODS, there, ours, ""),
             (DAEMON_SETS, there, ours, ""),
@@ -69,9 +72,15 @@ class Reader:
         ):
             if kind is CSI_NODES and facts.registered is None:
                 continue  # nothing uses our driver, or they could not be read before either
+            if kind in (CONTENTS, SNAPSHOT_CLASSES) and not facts.contents:
+                continue  # there are none of ours, or they could not be read before either
             found = await self._all(kind, namespace, selector, fields)
             if found is None:
                 continue
+            if kind is CONTENTS:
+                found = [one for one in found if _name(one) in (facts.contents or {})]
+            if kind is SNAPSHOT_CLASSES:
+                found = [one for one in found if one.get("driver") == marks.CSI_DRIVER]
             if kind is PERSISTENT_VOLUMES:
                 found = [one for one in found if _name(one) in volumes]
             if kind is CLAIMS:
@@ -108,6 +117,7 @@ class Reader:
                 (kind == "PersistentVolume" and place[1] in volumes)
                 or (kind == "PersistentVolumeClaim" and place in claims)
                 or (kind == "Pod" and place in pods)
+                or (kind == CONTENTS.kind and place[1] in (facts.contents or {}))
                 or said.startswith(("localvolume", "local-volume-provisioner"))
             ):
                 found.append(one)

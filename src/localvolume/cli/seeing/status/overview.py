@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from localvolume.cli.seeing import csi
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts, is_from_us, moment
-from localvolume.cli.seeing.status import growth
+from localvolume.cli.seeing.status import growth, snapshots
 from localvolume.cli.seeing.status.states import STATES, agent_of, is_ready, jobs_of, state_of
 from localvolume.controller.plan.capacity import SHUT
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
@@ -44,6 +44,7 @@ def problems(
     volumes: Sequence[PersistentVolume],
     claims: Sequence[PersistentVolumeClaim],
     nodes: Sequence[str],
+    only: str = "",
 ) -> list[dict[str, Any]]:
     """Each with `severity` (error, warning), `about`, `node`, `text` and `do`; errors first."""
     found = [
@@ -53,6 +54,7 @@ def problems(
         *(problem for volume in volumes for problem in _of_volume(facts, volume)),
         *(problem for claim in claims for problem in _of_claim(facts, claim)),
         *(problem for volume in volumes for problem in _of_growth(facts, volume)),
+        *(_problem("warning", *one) for one in snapshots.problems_of_snapshots(facts, only)),
     ]
     return sorted(found, key=lambda one: _SEVERITIES.index(one["severity"]))
 
@@ -164,7 +166,7 @@ def overview(facts: Facts, only: str = "") -> Shape:
     by_node: dict[str, list[PersistentVolume]] = {}
     for volume in volumes:
         by_node.setdefault(facts.node_of(volume), []).append(volume)
-    found = problems(facts, volumes, waiting_claims(facts, only), names)
+    found = problems(facts, volumes, waiting_claims(facts, only), names, only)
     return {
         "version": VERSION,
         "time": written(facts.now),
@@ -182,6 +184,9 @@ def overview(facts: Facts, only: str = "") -> Shape:
         "cleanings": None
         if facts.volumes is None
         else [_cleaning(facts, one) for one in volumes if state_of(facts, one).word == "cleaning"],
+        "snapshots": None
+        if facts.contents is None
+        else [snapshots.snapshot_shape(facts, one) for one in snapshots.contents_of(facts, only)],
         "orphans": None,
     }
 
@@ -222,9 +227,17 @@ def _summary(
         "volumes": {word: states[word] for word in STATES} if known else None,
         "volumeCount": len(volumes) if known else None,
         "capacityBytes": _bytes(volumes) if known else None,
+        "snapshots": None if facts.contents is None else _snapshot_counts(facts, only),
         "claimsWaiting": None if facts.claims is None else len(waiting_claims(facts, only)),
         "problems": found,
     }
+
+
+def _snapshot_counts(facts: Facts, only: str) -> dict[str, int]:
+    found = Counter(
+        snapshots.state_of_content(one).word for one in snapshots.contents_of(facts, only)
+    )
+    return {word: found[word] for word in snapshots.SNAPSHOT_STATES}
 
 
 def _node(facts: Facts, name: str, own: Sequence[PersistentVolume]) -> Shape:

@@ -24,6 +24,7 @@ def print_status(status: Shape, now: float, *, wide: bool) -> None:
     _print_cleanings(status["cleanings"], now)
     if wide:
         _print_volumes(status["volumes"], now, status["unknown"])
+        _print_snapshots(status["snapshots"], now)
 
 
 def counted(counts: Mapping[str, int] | None) -> str:
@@ -38,6 +39,8 @@ def _print_summary(status: Shape) -> None:
     total = summary["capacityBytes"]
     volumes = counted(summary["volumes"])
     print(f"Volumes     {volumes}" + ("" if total is None else f"; {size(total)} in all"))
+    if summary["snapshots"] is None or any(summary["snapshots"].values()):
+        print(f"Snapshots   {counted(summary['snapshots'])}")
     nodes = summary["nodes"]
     agents = counted(summary["agents"])
     print(f"Nodes       {UNKNOWN if nodes is None else nodes}; agents: {agents}")
@@ -182,6 +185,25 @@ def _print_volumes(volumes: Sequence[Shape] | None, now: float, unknown: Shape) 
         ],
         none="no volumes",
     )
+
+
+def _print_snapshots(snapshots: Sequence[Shape] | None, now: float) -> None:
+    rows = [
+        (
+            one["snapshot"] or one["name"],
+            one["node"],
+            one["state"],
+            size(one["restoreSizeBytes"]),
+            one["volume"],
+            age(now, one["cut"]) if one["cut"] else "",
+            one["handle"],
+        )
+        for one in snapshots or ()
+    ]
+    if rows:
+        print()
+        titles = ("SNAPSHOT", "NODE", "STATE", "RESTORES TO", "OF VOLUME", "AGE", "HANDLE")
+        print_columns(titles, rows, none="")
 
 
 def _said(event: Shape | None, now: float, unknown: bool) -> str:

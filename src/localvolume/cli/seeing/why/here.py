@@ -7,12 +7,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from localvolume.backends.model import Record
 from localvolume.backends.pool.survey import survey
 from localvolume.cli import plan
 from localvolume.cli.ownpod import own_pod
 from localvolume.cli.seeing.bundle.hostfacts import planned
 from localvolume.cli.seeing.facts import Facts
+from localvolume.cli.seeing.kinds import CONTENTS
 from localvolume.cli.seeing.why.explanation import Explanation, Verdict
+from localvolume.cli.seeing.why.snapshot import contents_named, why_snapshot
 from localvolume.cli.seeing.why.volume import why_volume
 from localvolume.cli.seeing.words import size
 from localvolume.config.environment import EnvironmentInvalid
@@ -20,13 +23,14 @@ from localvolume.config.loading import load
 from localvolume.config.model import Configuration, ConfigurationInvalid
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.model import Pool
-from localvolume.dynamic.plan.orphans import orphans_of
+from localvolume.dynamic.plan.orphans import orphans_of, place_of
 from localvolume.health.plan.paths import host_path_of
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
 from localvolume.kube.podmounts import PodMounts
 from localvolume.volumes.hostdirs import misplaced
 from localvolume.volumes.identity import is_within
+from localvolume.volumes.moments import written
 
 _NEXT: Final = {
     "publish": ("a PersistentVolume is created for it", "nobody: the agent does it"),
@@ -149,6 +153,42 @@ def _of_class(path: str, name: str, rows: Sequence[Mapping[str, Any]]) -> Explan
     return Explanation(about=path, verdict=verdict, chain=chain)
 
 
+def _of_snapshot(
+    facts: Facts,
+    path: str,
+    config: PoolConfig,
+    record: Record,
+    head: Sequence[tuple[str, str]],
+) -> Explanation:
+    """What the pool's record says of it, and what the object of the cluster does."""
+    chain = [
+        *head,
+        ("Snapshot", f"{record.name} of volume {record.snapshot_of}"),
+        ("Cut", written(record.cut_at / 1e9) if record.cut_at else "not yet"),
+        ("Restores to", size(record.size_bytes)),
+        ("Holds", f"{size(record.holds_bytes)} of the pool's room at the most"),
+    ]
+    what = f"it is the snapshot {record.name} in the pool {config.name}"
+    for content in contents_named(facts, record.name, ""):
+        of = why_snapshot(facts, content)
+        verdict = Verdict(
+            code=of.verdict.code,
+            text=f"{what}, for {of.about}: {of.verdict.text}",
+            then=of.verdict.then,
+            who=of.verdict.who,
+        )
+        return Explanation(about=path, verdict=verdict, chain=[*chain, *of.chain], events=of.events)
+    unread = CONTENTS.plural in facts.unknown
+    text = f"{what}, and " + (
+        "whether a VolumeSnapshotContent stands for it is not known"
+        if unread
+        else "no VolumeSnapshotContent stands for it: it was retained, or a CSI call made it"
+    )
+    who = "you: offer it anew by its handle, or remove it by a content with the policy Delete"
+    verdict = Verdict(code="snapshot", text=text, then="it is never removed by itself", who=who)
+    return Explanation(about=path, verdict=verdict, chain=chain)
+
+
 def _of_pool(facts: Facts, path: str, config: PoolConfig, wrong: str | None) -> Explanation:
     pool = Pool(config=config, report=survey(config))
     head = [("Pool", f"{config.name}, backend {config.backend}, at {config.host_dir}")]
@@ -168,6 +208,9 @@ def _of_pool(facts: Facts, path: str, config: PoolConfig, wrong: str | None) -> 
             return Explanation(
                 about=path, verdict=verdict, chain=[*head, *of.chain], events=of.events
             )
+    for record in pool.report.records.values():
+        if record.snapshot_of and is_within(path, f"{config.host_dir}/{place_of(record)}"):
+            return _of_snapshot(facts, path, config, record, head)
     claims = (facts.claims or {}).values()
     for orphan in orphans_of([pool], facts.volumes, claims) if facts.volumes is not None else ():
         if is_within(path, f"{config.host_dir}/{orphan.place}"):

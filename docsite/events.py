@@ -212,21 +212,21 @@ EVENTS: dict[str, Reason] = {
     "SnapshotCreationFailed": Reason(
         "Warning",
         "VolumeSnapshotContent",
-        "No snapshot was cut, and the message says why; the VolumeSnapshot has it in its status.",
-        "Put right what it says; it is tried again by itself. Where its pool's backend cuts no "
-        "snapshots, delete the VolumeSnapshot.",
+        "A snapshot could not be cut. The VolumeSnapshot's status says the same.",
+        "What the message says; it is tried again. `localvolume why snapshot/NAME` has the rest.",
     ),
     "SnapshotContentCheckandUpdateFailed": Reason(
         "Warning",
         "VolumeSnapshotContent",
-        "The snapshot that somebody says is there is not known to be on this node.",
-        "Look at the handle, and at the pools of the node; it is tried again by itself.",
+        "The snapshot that the content was made for by hand was not found, or could not be read.",
+        "Compare `snapshotHandle` with the one that was retained: "
+        "[brought back by its handle](../snapshots.md#keep-a-snapshot-and-bring-it-back).",
     ),
     "SnapshotDeleteError": Reason(
         "Warning",
         "VolumeSnapshotContent",
-        "The snapshot was not removed, and the object stays. The message says why.",
-        "Put right what it says; it is tried again by itself.",
+        "A snapshot could not be removed: it stays, and so does its object.",
+        "What the message says; it is tried again.",
     ),
     # Lost nodes
     "ReferencedNodeDeleted": Reason(

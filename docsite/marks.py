@@ -7,17 +7,21 @@ import inspect
 from collections.abc import Iterator, Mapping
 
 from docsite.markdown import Missing, code, page, table
-from localvolume.volumes import lvtags, marks
+from localvolume.controller.plan import copies
+from localvolume.dynamic.origins import MODE_CHANGE
+from localvolume.volumes import lvtags, marks, snapshots
+from localvolume.volumes.claims import CLONING_FINALIZER
 
 OWN: Mapping[str, tuple[str, str]] = {
     "NODE_LABEL": (
         (
             "label of a PersistentVolume, a claim, a Job, a CSIStorageCapacity; annotation of a "
-            "VolumeSnapshotContent"
+            "VolumeSnapshotContent, whose labels are the snapshot-controller's"
         ),
         (
             "whose node the object belongs to: the node's name, or a short hash form where that "
-            "is no label. Agents list and watch by this label alone"
+            "is no label. Agents list and watch by this label alone, but for "
+            "VolumeSnapshotContents"
         ),
     ),
     "FINALIZER": (
@@ -92,6 +96,20 @@ OTHERS: Mapping[str, str] = {
     "LOCAL_PATH_NODE_ANNOTATION": "read: the node of a volume that local-path made",
 }
 
+SNAPSHOTS: Mapping[str, str] = {
+    snapshots.BEING_CREATED: "annotation of a VolumeSnapshotContent, as csi-snapshotter writes it: "
+    "a snapshot may have been cut of which the status does not tell yet",
+    snapshots.BEING_DELETED: "read: that the VolumeSnapshot of a content goes",
+    snapshots.FINALIZER: "finalizer of a VolumeSnapshotContent, the snapshot-controller's; taken "
+    "away once the snapshot is removed",
+    snapshots.GROUP_ANNOTATION: "read: that a content is one of a group, which is left alone",
+    copies.MANAGED_BY_LABEL: "read: the node of a content whose volume is gone, where the "
+    "snapshot-controller runs for distributed snapshotting",
+    MODE_CHANGE: "read: that a snapshot of a block volume may be restored with a filesystem",
+    CLONING_FINALIZER: "finalizer of a claim, external-provisioner's, while the claim is cloned",
+}
+"""The names that external-snapshotter and external-provisioner gave to what concerns copies."""
+
 _NOT_MARKS = {"FLEX_DRIVER", "DYNAMIC_PROVISIONER"}
 
 
@@ -103,6 +121,7 @@ def render(explained: Mapping[str, tuple[str, str]] = OWN) -> str:
         raise Missing(f"docsite/marks.py: neither in OWN nor in OTHERS: {', '.join(unknown)}")
     own = [(code(found[name]), *said) for name, said in explained.items() if name in found]
     others = [(code(found[name]), said) for name, said in OTHERS.items()]
+    others += [(code(name), said) for name, said in SNAPSHOTS.items()]
     return page(
         "Labels, annotations and finalizers",
         "Everything that is written on objects of the cluster, and what of others is read.",

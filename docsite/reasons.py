@@ -51,6 +51,8 @@ NOT_REASONS = frozenset(
         "ReadWriteOncePod",
         "ReplicaSet",
         "StorageClass",
+        "VolumeSnapshot",
+        "VolumeSnapshotContent",
     }
 )
 """Written like a reason, and none: kinds, access modes, what is found inside messages."""

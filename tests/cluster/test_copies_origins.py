@@ -17,12 +17,14 @@ from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_objects import Objects, pause
 from tests.cluster.support_snapshots import CONTENTS, SNAPSHOTS, kinds_of_snapshots
 from tests.suite.api import CLAIMS, MERGE, VOLUMES
-from tests.suite.names import CSI
+from tests.suite.names import CSI, NODE_LABEL
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("controlplane", "snapshots")
 
 Object = dict[str, Any]
+
+NODE = "n1"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,7 +42,7 @@ def asked(plane: ControlPlane, source: DataSource) -> Origin:
     async def ask() -> Origin:
         access = find_access(str(plane.kubeconfig))
         async with Client(access, user_agent="test") as client:
-            return await Origins(client, lambda: None).ask(claim)
+            return await Origins(client, NODE, lambda: None).ask(claim)
 
     return asyncio.run(ask())
 
@@ -77,7 +79,9 @@ class Snapshots:
     def told(self, status: Object, *, content: Object | None = None, **meta: Any) -> Origin:
         """With that status of the content (None: it is not there), and `meta` of it."""
         if content is not None:
-            body = {**self.body, "metadata": {"name": self.unique, **meta}}
+            notes = {NODE_LABEL: NODE, **meta.pop("annotations", {})}
+            notes = {key: value for key, value in notes.items() if value}
+            body = {**self.body, "metadata": {"name": self.unique, "annotations": notes, **meta}}
             body["spec"] = {**self.body["spec"], **content}
             self.objects.make(CONTENTS, body)
             said = {"snapshotHandle": "csi-1", "readyToUse": True, **status}
@@ -104,11 +108,24 @@ def snapshots(objects: Objects, unique: str) -> Snapshots:
 def test_a_snapshot_that_is_ready(snapshots: Snapshots) -> None:
     assert "is not ready yet" in snapshots.ask().problem
     found = snapshots.told({}, content={})
-    assert found == Origin(handle="csi-1", snapshot=True)
+    assert found == Origin(handle="csi-1", snapshot=True, cut_of="pvc-9")
 
 
 def test_one_of_which_the_volume_mode_may_be_another(snapshots: Snapshots) -> None:
     assert snapshots.told({}, content={}, annotations={MODE_CHANGE: "true"}).other_mode
+
+
+@pytest.mark.parametrize(
+    ("owner", "why"),
+    [("n2", "is said to be on node n2"), ("", "is said to be on no node yet")],
+)
+def test_what_another_nodes_agent_says_of_a_snapshot(
+    snapshots: Snapshots, owner: str, why: str
+) -> None:
+    """It may have taken the content of a tenant, and have named another tenant's snapshot."""
+    found = snapshots.told({}, content={}, annotations={NODE_LABEL: owner})
+    assert why in found.problem
+    assert found.handle == ""
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ class Ground:
             saw_volume=lambda _: None,
             saw_claim=lambda _: None,
             calls=calls,
-            origins=Origins(self.client, lambda: None),
+            origins=Origins(self.client, NODE, lambda: None),
         )
         facts = Facts(
             node=NodeFacts(NODE, "uid", NODE, {}),

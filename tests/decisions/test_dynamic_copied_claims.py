@@ -51,7 +51,7 @@ CLONE = DataSource(kind="PersistentVolumeClaim", name="data-9")
 POPULATOR = DataSource(api_group="x.example", kind="Populator", name="p")
 
 CLASS = storage_class("local", CSI_DRIVER)
-OF_SNAPSHOT = Origin(handle="csi-1", snapshot=True)
+OF_SNAPSHOT = Origin(handle="csi-1", snapshot=True, cut_of="pvc-9")
 OF_VOLUME = Origin(handle="pvc-9")
 
 
@@ -171,6 +171,8 @@ AWAY = home(problem="it is not mounted")
                      "has no snapshot csi-1", id="removed"),
         pytest.param((home(snapshot("making")),), OF_SNAPSHOT, "has no snapshot csi-1",
                      id="not-cut-yet"),
+        pytest.param((home(snapshot(snapshot_of="pvc-8")),), OF_SNAPSHOT,
+                     "snapshot csi-1 is of volume pvc-8, and not of pvc-9", id="of-another"),
         pytest.param((home(snapshot(driver="")),), OF_SNAPSHOT, "has no snapshot csi-1",
                      id="not-the-drivers"),
         pytest.param((home(),), Origin(handle="pvc-9", snapshot=True), "has no snapshot pvc-9",

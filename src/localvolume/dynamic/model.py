@@ -116,6 +116,8 @@ class Origin:
 
     handle: str = ""
     snapshot: bool = False
+    cut_of: str = ""
+    """The handle of the volume that the snapshot is to be of; "" if its object does not say."""
     other_mode: bool = False
     """Whether an administrator lets the volume be of another volumeMode than the snapshot."""
     claim: PersistentVolumeClaim | None = None

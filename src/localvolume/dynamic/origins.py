@@ -21,6 +21,7 @@ from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES, SNAPSHOT_CONTENTS
 from localvolume.kube.objects import DataSource, PersistentVolumeClaim
 from localvolume.volumes import claims
 from localvolume.volumes.objects import claim_of, is_being_deleted
+from localvolume.volumes.snapshots import owner_of
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,9 @@ _READY: Final = "is not ready yet"
 class Origins:
     """Asks for each claim until it has its volume; `wake` is called when an answer is news."""
 
-    def __init__(self, client: Client, wake: Callable[[], object]) -> None:
+    def __init__(self, client: Client, node_key: str, wake: Callable[[], object]) -> None:
         self._client = client
+        self._node_key = node_key
         self._wake = wake
         self._told: dict[str, Origin] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
@@ -130,6 +132,11 @@ class Origins:
             return Origin(problem=f"content {name} does not name {what} as its holder")
         if content.spec.driver != CSI_DRIVER:
             return Origin(problem=f"{what} is one of {content.spec.driver}, not of {CSI_DRIVER}")
+        if owner_of(content) != self._node_key:
+            # Another node's agent wrote the status, which may name any snapshot of this one.
+            owner = owner_of(content)
+            said_by = f"is said to be on node {owner}" if owner else "is said to be on no node yet"
+            return Origin(problem=f"content {name} of {what} {said_by}")
         if is_being_deleted(found) or is_being_deleted(content):
             return Origin(problem=f"{what} is being deleted")
         if said is None or not said.snapshot_handle or not said.ready_to_use:
@@ -137,5 +144,6 @@ class Origins:
         return Origin(
             handle=said.snapshot_handle,
             snapshot=True,
+            cut_of=content.spec.source.volume_handle or "",
             other_mode=content.metadata.annotations.get(MODE_CHANGE) == "true",
         )

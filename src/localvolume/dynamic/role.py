@@ -149,7 +149,7 @@ class DynamicRole:
             self.paces.unwanted,
         )
         self.calls = Calls(self._pools, self.changed, self.volumes.items)
-        self._origins = Origins(self.client, self.changed)
+        self._origins = Origins(self.client, marks.node_key(self.node_name), self.changed)
         self._acts = acts = Acts(
             client=self.client,
             events=self.events,

@@ -1,4 +1,4 @@
-"""One table: what was measured, upstream's figure, the goal, ours, and whether it is met."""
+"""One table: what was measured, upstream's figure, the limit, the goal, ours, and whether met."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`goal` in the figure's unit: not more than this; None where there is none."""
+    """`goal` in the figure's unit: not more than this; None where there is none.
+
+    `limit`, in the same unit, is what the bare command or call took in the same run: nobody can be
+    faster who must do it.
+    """
 
     name: str
     value: float
     unit: str
     upstream: str
     goal: float | None
+    limit: float | None = None
 
     @property
     def met(self) -> bool:
@@ -28,12 +33,13 @@ def _amount(value: float, unit: str) -> str:
 
 def render(figures: Sequence[Figure]) -> str:
     """The table as text, one line per figure."""
-    rows = [("measure", "upstream", "goal", "ours", "")]
+    rows = [("measure", "upstream", "limit", "goal", "ours", "")]
     for figure in figures:
         goal = "" if figure.goal is None else f"≤ {_amount(figure.goal, figure.unit)}"
         verdict = "" if figure.goal is None else "met" if figure.met else "MISSED"
         ours = _amount(figure.value, figure.unit)
-        rows.append((figure.name, figure.upstream, goal, ours, verdict))
+        limit = "" if figure.limit is None else _amount(figure.limit, figure.unit)
+        rows.append((figure.name, figure.upstream, limit, goal, ours, verdict))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

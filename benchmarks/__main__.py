@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import cluster, csi, dynamic, flexclient, measures
+from benchmarks import cluster, csi, csicalls, dynamic, flexclient, measures
 from benchmarks.subject import AS_IN_ITS_IMAGE
 from benchmarks.table import Figure, render
 from localvolume_lab.controlplane import ControlPlane
@@ -26,6 +26,7 @@ WITH_PLANE = {
     "controller": (cluster.controller, False),
     "dynamic": (dynamic.dynamic, True),
     "csi-claims": (csi.claims, True),
+    "csi-calls": (csicalls.calls, True),
 }
 WITH_SCHEDULER = {"dynamic"}
 WITHOUT_PLANE = {"zeroing": measures.zeroing, "flexclient": flexclient.flexclient}

@@ -22,7 +22,15 @@ from localvolume.kube.objects import PersistentVolume
 from localvolume.volumes.marks import NODE_LABEL
 from localvolume_lab.controlplane import ControlPlane
 
+MS_BIND = 4096
 _LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def mount(source: str, where: Path, fs_type: str = "", flags: int = 0, options: str = "") -> None:
+    """mount(2) itself: a command's own end would count as time that nobody waited."""
+    words = (os.fsencode(word) for word in (source, where, fs_type))
+    if _LIBC.mount(*words, flags, options.encode()) != 0:
+        raise OSError(ctypes.get_errno(), "mount", str(where))
 
 
 class Node:
@@ -92,10 +100,7 @@ class Node:
         """Mount a small tmpfs in the discovery directory; its path."""
         path = self.disks / name
         path.mkdir()
-        # mount(2) itself: a command's own end would count as time that nobody waited.
-        done = _LIBC.mount(b"bench", os.fsencode(path), b"tmpfs", 0, b"size=16m")
-        if done != 0:
-            raise OSError(ctypes.get_errno(), "mount", str(path))
+        mount("bench", path, "tmpfs", options="size=16m")
         return str(path)
 
     def claim(self, name: str, mode: str = "Filesystem") -> dict[str, Any]:

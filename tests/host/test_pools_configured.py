@@ -194,3 +194,38 @@ async def test_what_cannot_be_attached_is_said_when_it_is_new(
         await pools.look()
         # All of them are attached: they are not looked at again.
         assert said() == []
+
+
+async def test_calls_about_one_volume_take_turns_and_those_that_read_it_too(tmp_path: Path) -> None:
+    config = config_of(tmp_path, must_be_mounted=False)
+    free, done = threading.Event(), []
+
+    async with opened(config) as pools:
+
+        async def call(name: str, said: str, origin: str = "") -> None:
+            def act(_: object) -> None:
+                if said == "first":
+                    assert free.wait(SECONDS)
+                done.append(said)
+
+            await pools.call(config, name, act, origin=origin)
+
+        async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
+            try:
+                for words in (
+                    ("pvc-1", "first"),
+                    ("pvc-1", "again"),
+                    ("copy", "reads it", "pvc-1"),
+                    ("a copy", "reads it, too", "pvc-1"),
+                    ("a copy", "after its copy"),
+                ):
+                    tasks.create_task(call(*words))
+                    await asyncio.sleep(0)
+                # A thread would be free for each of them.
+                await call("pvc-2", "another")
+                await call("pvc-3", "one more", "pvc-2")
+            finally:
+                free.set()
+    assert done[:3] == ["another", "one more", "first"]
+    assert sorted(done[3:]) == sorted(["again", "reads it", "reads it, too", "after its copy"])
+    assert done.index("reads it, too") < done.index("after its copy")

@@ -151,9 +151,7 @@ class Acts:
             text = f'provisioning volume for claim "{key_of(claim)}"'
             self.say_of_claim(claim, "Normal", "Provisioning", text)
         try:
-            record = await self.pools.call(
-                action.pool, action.key, lambda store: _made(store, action.record, origin)
-            )
+            record = await self._content(action.pool, action.record, origin)
         except NoSpace as error:
             await self._take_back(action.pool, action.record)
             if origin is not None:
@@ -284,9 +282,7 @@ class Acts:
         record, pool, origin = action.record, action.pool, action.origin
 
         try:
-            made = await self.pools.call(
-                pool, action.key, lambda store: _made(store, record, origin)
-            )
+            made = await self._content(pool, record, origin)
         except NoSpace:
             await self._take_back(pool, record)
             raise
@@ -421,6 +417,14 @@ class Acts:
             pool, record.name, lambda store: store.offered(record, volume_uid, given)
         )
 
+    async def _content(self, pool: PoolConfig, record: Record, origin: Record | None) -> Record:
+        """Make the volume, empty or with the content of `origin`."""
+        if origin is None:
+            return await self.pools.call(pool, record.name, lambda store: store.make(record))
+        return await self.pools.call(
+            pool, record.name, lambda store: store.copy(record, origin), origin=origin.name
+        )
+
     async def _take_back(self, pool: PoolConfig, record: Record) -> None:
         await self.pools.call(pool, record.name, lambda store: store.take_away(record))
 
@@ -442,10 +446,6 @@ class Acts:
         self, volume: PersistentVolume, type_: EventType, reason: str, text: str
     ) -> None:
         self.events.event(ObjectRef.of_volume(volume.metadata), type_, reason, text)
-
-
-def _made(store: Store, record: Record, origin: Record | None) -> Record:
-    return store.make(record) if origin is None else store.copy(record, origin)
 
 
 def log_fields(action: Action) -> dict[str, str]:

@@ -7,12 +7,14 @@ purges, which may take days.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.backends.model import BackendFailed, GoesOn, PoolReport, Progress, Record
@@ -72,6 +74,8 @@ class Pools:
         self._purgers: dict[str, Workers] = {}
         """By the pool's name. They stay when the pool is reconfigured: what hangs in it still
         hangs."""
+        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        """By the pool's name and the volume's, as long as somebody has or awaits its turn."""
         self._ending = False
         self._patterns = Patterns(workers)
 
@@ -249,11 +253,21 @@ class Pools:
 
     # Both raise BackendFailed, Hung and OSError.
 
-    async def call(self, pool: PoolConfig, name: str, act: Callable[[Store], R]) -> R:
-        """Do `act` to the volume of that name, in the pool's store; Store says what there is."""
-        self._check(pool)
-        key = f"pool {pool.name}: {name}"
-        return await self._workers.call(key, CALL_SECONDS, self._in_store(pool.name, act))
+    async def call(
+        self, pool: PoolConfig, name: str, act: Callable[[Store], R], *, origin: str = ""
+    ) -> R:
+        """Do `act` to the volume of that name, in the pool's store; Store says what there is.
+
+        Waits while another call is about this volume, or about `origin`, whose content it reads.
+        """
+        async with contextlib.AsyncExitStack() as turns:
+            # In one order, so that no two wait for each other.
+            for one in sorted({name, origin or name}):
+                turn = self._turns.setdefault((pool.name, one), asyncio.Lock())
+                await turns.enter_async_context(turn)
+            self._check(pool)
+            key = f"pool {pool.name}: {name}"
+            return await self._workers.call(key, CALL_SECONDS, self._in_store(pool.name, act))
 
     async def purge(self, pool: PoolConfig, record: Record, progress: Progress) -> None:
         """Delete what is in the trash.

@@ -12,7 +12,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import cluster, csi, csicalls, dynamic, flexclient, measures
+from benchmarks import (
+    cluster,
+    csi,
+    csicalls,
+    csimemory,
+    csisnapshots,
+    dynamic,
+    flexclient,
+    measures,
+)
 from benchmarks.subject import AS_IN_ITS_IMAGE
 from benchmarks.table import Figure, render
 from localvolume_lab.controlplane import ControlPlane
@@ -27,6 +36,8 @@ WITH_PLANE = {
     "dynamic": (dynamic.dynamic, True),
     "csi-claims": (csi.claims, True),
     "csi-calls": (csicalls.calls, True),
+    "csi-snapshots": (csisnapshots.snapshots, True),
+    "csi-memory": (csimemory.memory, True),
 }
 WITH_SCHEDULER = {"dynamic"}
 WITHOUT_PLANE = {"zeroing": measures.zeroing, "flexclient": flexclient.flexclient}

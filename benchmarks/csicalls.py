@@ -20,6 +20,7 @@ from benchmarks.node import MS_BIND, mount
 from benchmarks.table import Figure
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.csi.wire import messages
+from localvolume.host.mount.mounts import read_mount_table
 from localvolume_lab.controlplane import ControlPlane
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -122,7 +123,13 @@ async def driving(node: PoolNode) -> AsyncIterator[Driver]:
             while not node.socket.exists() or not (await driver.call("Probe")).ready.value:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(2)
-        yield driver
+        try:
+            yield driver
+        finally:
+            # Whatever failed: what is mounted keeps the disk.
+            for one in reversed(list(read_mount_table())):
+                if one.mount_point.startswith(f"{node.kubelet}/"):
+                    subprocess.run(["umount", "--lazy", one.mount_point], check=True)
 
 
 async def calls(plane: ControlPlane, directory: Path) -> list[Figure]:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 AS_IN_ITS_IMAGE = {
     "PYTHONOPTIMIZE": "2",
@@ -25,32 +26,22 @@ It is measured so, with compiled bytecode, as an image ships it.
 
 _IMPORTS = (
     "import localvolume.cli.main, localvolume.cli.agent, localvolume.cli.controller, "
-    "localvolume.kube.access.kubeconfig"
+    "localvolume.kube.access.kubeconfig, localvolume.csi.role"
 )
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class Subject:
-    """One `localvolume` process with these arguments and variables; ended with the block."""
+class Program:
+    """A process with this command and these variables beside ours; ended with the block."""
 
-    def __init__(
-        self, arguments: Sequence[str], variables: Mapping[str, str], log: Path, bytecode: Path
-    ) -> None:
-        self._argv = [str(Path(sys.executable).with_name("localvolume")), *arguments]
-        self._environment = {
-            **os.environ,
-            **AS_IN_ITS_IMAGE,
-            "PYTHONPYCACHEPREFIX": str(bytecode),
-            **variables,
-        }
-        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    def __init__(self, argv: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
+        self._argv = list(argv)
+        self._environment = {**os.environ, **variables}
         self.log = log
 
-    def __enter__(self) -> Subject:
-        # Compiles what is not compiled yet, so that no measurement does.
-        subprocess.run([sys.executable, "-c", _IMPORTS], env=self._environment, check=True)
+    def __enter__(self) -> Self:
         self.started = time.monotonic()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -66,14 +57,34 @@ class Subject:
             self.process.kill()
             self.process.wait()
 
+    def rss_bytes(self) -> int:
+        """Of the process, which must still run."""
+        if self.process.poll() is not None:
+            raise RuntimeError(f"{self._argv[0]} ended:\n{self.log.read_text()}")
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * _PAGE
+
+
+class Subject(Program):
+    """One `localvolume` process with these arguments and variables."""
+
+    def __init__(
+        self, arguments: Sequence[str], variables: Mapping[str, str], log: Path, bytecode: Path
+    ) -> None:
+        argv = [str(Path(sys.executable).with_name("localvolume")), *arguments]
+        ours = {**AS_IN_ITS_IMAGE, "PYTHONPYCACHEPREFIX": str(bytecode), **variables}
+        super().__init__(argv, ours, log)
+        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
+
+    def __enter__(self) -> Self:
+        # Compiles what is not compiled yet, so that no measurement does.
+        subprocess.run([sys.executable, "-c", _IMPORTS], env=self._environment, check=True)
+        return super().__enter__()
+
     def cpu_seconds(self) -> float:
         """User and system time so far, of the process and the children it has waited for."""
         text = Path(f"/proc/{self.process.pid}/stat").read_text()
         fields = text.rpartition(")")[2].split()
         return sum(int(field) for field in fields[11:15]) / _TICKS
-
-    def rss_bytes(self) -> int:
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * _PAGE
 
     def received_bytes(self) -> int:
         """TLS bytes that its open connections have received, as the kernel counts them."""

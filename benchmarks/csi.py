@@ -32,20 +32,20 @@ QUIET_SECONDS = 0.3
 async def claims(plane: ControlPlane, directory: Path) -> list[Figure]:
     """Claim created → Bound: alone and in a crowd, and then with a filesystem to be made."""
     async with _served(plane, directory, "directory") as cluster:
-        figures = [await _one_by_one(cluster, "directory")]
+        figures = [await _one_by_one(cluster, "directory", "1Mi")]
         limit = await _crowd_of_bare(cluster)
         last = await crowd(cluster, AT_ONCE, pod=False)
         name = f"CSI: {AT_ONCE} claims at once, last Bound"
         figures.append(Figure(name, last, "s", "", CROWD_GOAL, limit))
     async with _served(plane, directory, "image") as cluster:
-        figures.append(await _one_by_one(cluster, "ext4 image"))
+        figures.append(await _one_by_one(cluster, "ext4 image of 1 GiB", "1Gi"))
     return figures
 
 
 @contextlib.asynccontextmanager
 async def _served(plane: ControlPlane, directory: Path, backend: str) -> AsyncIterator[Cluster]:
     node = PoolNode(plane, directory)
-    with disk(node.pool, 8 * GIB):
+    with disk(node.pool, 64 * GIB):
         async with cluster_of(node, provisioner=CSI_DRIVER, binding="Immediate") as cluster:
             with node.agent(backend=backend, csi=True), node.router():
                 await cluster.warm_up(pod=False)
@@ -53,10 +53,11 @@ async def _served(plane: ControlPlane, directory: Path, backend: str) -> AsyncIt
                 await cluster.clear()
 
 
-async def _one_by_one(cluster: Cluster, what: str) -> Figure:
+async def _one_by_one(cluster: Cluster, what: str, size: str) -> Figure:
+    resources = {"requests": {"storage": size}}
     times: dict[str, list[float]] = {"ours": [], "bare": []}
     asks: dict[str, Callable[[str], Awaitable[float]]] = {
-        "ours": lambda name: cluster.ask(name, pod=False),
+        "ours": lambda name: cluster.ask(name, pod=False, resources=resources),
         "bare": lambda name: _ask_bare(cluster, name),
     }
     for number in range(ONE_BY_ONE):

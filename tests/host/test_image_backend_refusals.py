@@ -143,14 +143,20 @@ class TestMaking:
 
         def lock(argv: list[str]) -> Finished:
             done = run_here(argv, 60)
-            if "stat <2>" in argv:
-                stack.enter_context(immutable(pool.image(pool.record())))
+            stack.enter_context(immutable(pool.image(pool.record())))
             return done
 
         with contextlib.ExitStack() as stack, pytest.raises(PermissionError):
             with_tools(pool, Tools(debugfs=lock)).make(sparse=False)
         # What it left is known for what it is.
         pool.make(sparse=False)
+
+    @pytest.mark.parametrize("mib", [1, 7.3, 16, 100, 128, 511, 1024, 10240, 102400])
+    def test_an_ext4_is_made_with_few_commands(self, pool: ImagePool, mib: float) -> None:
+        """Its size is known before: each command takes as long as all the rest."""
+        tools = Tools()
+        with_tools(pool, tools).make(mib=mib)
+        assert tools.asked == ["mkfs.ext4", "debugfs"]
 
     def test_an_ext4_that_never_has_the_promised_room(self, pool: ImagePool) -> None:
         def small(argv: list[str]) -> list[str]:

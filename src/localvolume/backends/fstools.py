@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from localvolume.backends.model import BackendFailed, Busy, NoSpace, NotThisVolume, Usage
-from localvolume.host.filesystem.extsuper import ExtSuper, read_super
+from localvolume.host.filesystem.extsuper import ExtSuper, read_root, read_super
 from localvolume.host.filesystem.xfsprogs import VERSION_COMMAND, for_older_kernels
 from localvolume.host.mount.detached import detached_mount
 from localvolume.host.mount.mounts import MountTable, read_mount_table
@@ -93,17 +92,12 @@ def set_ext4_root_mode(run: Run, path: str, mode: int, uid: int, gid: int) -> No
     """Set the mode of an unmounted ext4's root directory; check it, and the owner that mkfs set."""
     # Without a mount: an ext4 that was never mounted is known to hold nothing of a tenant's.
     mode &= 0o7777
-    said = ""
-    for request in (f"set_inode_field <2> mode 0{0o40000 | mode:o}", "stat <2>"):
-        said = command(run, ["debugfs", "-w", "-R", request, path], MAKING_SECONDS).stdout
-    # debugfs always exits with 0, and prints large numbers as negative ones.
-    found = re.search(r"Mode:\s+([0-7]+)\b.*?User:\s+(-?\d+)\s+Group:\s+(-?\d+)", said, re.DOTALL)
-    told = (mode, uid & 0xFFFFFFFF, gid & 0xFFFFFFFF)
-    if found is None or told != (
-        int(found[1], 8),
-        int(found[2]) & 0xFFFFFFFF,
-        int(found[3]) & 0xFFFFFFFF,
-    ):
+    request = f"set_inode_field <2> mode 0{0o40000 | mode:o}"
+    command(run, ["debugfs", "-w", "-R", request, path], MAKING_SECONDS)
+    # debugfs always exits with 0.
+    with closed_after(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:
+        found = read_root(fd)
+    if found != (mode, uid & 0xFFFFFFFF, gid & 0xFFFFFFFF):
         raise BackendFailed("debugfs did not set the owner and mode of the root directory")
 
 

@@ -26,6 +26,7 @@ from localvolume.backends.fstools import (
     xfs_features,
 )
 from localvolume.backends.model import BackendFailed, Impossible, Record
+from localvolume.host.filesystem.extsuper import planned
 from localvolume.host.filesystem.growing import XfsGeometry
 from localvolume.host.loop.attach import Loop
 from localvolume.host.process.commandsync import Run
@@ -112,10 +113,11 @@ def _make_ext4(run: Run, fd: int, record: Record) -> None:
 
 def _first_guess(wanted: int, ratio: int, journal_mib: int) -> int:
     """How many blocks mkfs.ext4 will need, to be measured and corrected."""
-    per_group = BLOCK * 8
-    blocks = wanted + journal_mib * MIB // BLOCK + min(wanted // 49, 4096)
-    shares = blocks * BLOCK // ratio * 256 // BLOCK + (blocks // per_group + 1) * 3
-    return blocks + shares + 16
+    blocks = wanted
+    # With more blocks there are more inodes, which take blocks in turn.
+    for _ in range(3):
+        blocks = planned(blocks, ratio, journal_mib * MIB // BLOCK).blocks_for(wanted)
+    return blocks
 
 
 def _fits(available: int, size_bytes: int) -> bool:

@@ -17,6 +17,8 @@ _CLEAN = 1  # s_state
 _LEAST_IN_GROUP = 50
 # The groups that hold a copy of the superblock, except the first two (sparse_super).
 _POWERS = frozenset(int(base**exponent) for base in (3, 5, 7) for exponent in range(1, 41))
+# What our filesystems are made with, and what mke2fs chooses for them.
+_BLOCK, _GROUP, _INODE, _DESCRIPTOR = 4096, 32768, 256, 64
 #: The most blocks that the root directory, lost+found and the like take when empty.
 INITIAL = 8
 
@@ -100,6 +102,63 @@ class ExtSuper(NamedTuple):
     def _own_of_group(self) -> int:
         """Two bitmaps and the table of inodes."""
         return 2 + -(-self.inodes_per_group * self.inode_size // self.block_size)
+
+
+def planned(blocks: int, bytes_per_inode: int, journal_blocks: int) -> ExtSuper:
+    """What mke2fs makes of that many blocks of 4 KiB, with our inode size and nothing reserved.
+
+    Source: e2fsprogs' lib/ext2fs/initialize.c. Another release may differ by a little.
+    """
+    groups = -(-blocks // _GROUP)
+    inodes = -(-blocks * _BLOCK // bytes_per_inode // groups)
+    per_block = _BLOCK // _DESCRIPTOR
+    # It may grow to 1,024 times its size, or to 2^32 blocks.
+    most_groups = -(-min(blocks * 1024, 0xFFFFFFFF) // _GROUP)
+    grows = -(-most_groups // per_block) - -(-groups // per_block)
+    return ExtSuper(
+        block_size=_BLOCK,
+        blocks=blocks,
+        free=0,
+        reserved=0,
+        first_block=0,
+        blocks_per_group=_GROUP,
+        inodes_per_group=-(-inodes // (_BLOCK // _INODE)) * (_BLOCK // _INODE),
+        inode_size=_INODE,
+        descriptor_size=_DESCRIPTOR,
+        reserved_descriptors=min(grows, _BLOCK // 4),
+        journal_blocks=journal_blocks,
+        inodes=0,
+        inodes_free=0,
+        mount_count=0,
+        mounted_at=0,
+        clean=True,
+        extents=True,
+    )
+
+
+class Root(NamedTuple):
+    """The root directory's permission bits and owner."""
+
+    mode: int
+    uid: int
+    gid: int
+
+
+def read_root(fd: int) -> Root | None:
+    """Read the root directory's inode; None if there is none. Raises OSError.
+
+    Layout: struct ext4_group_desc and ext4_inode.
+    """
+    if (found := read_super(fd)) is None:
+        return None
+    size = found.block_size
+    group = os.pread(fd, found.descriptor_size, (found.first_block + 1) * size)
+    table = number(group, 0x8) | (number(group, 0x28) << 32 if len(group) >= 64 else 0)
+    raw = os.pread(fd, 128, table * size + found.inode_size)  # the second inode
+    if len(raw) < 128 or short(raw, 0) & 0o170000 != 0o040000:
+        return None
+    uid, gid = short(raw, 0x2) | short(raw, 0x78) << 16, short(raw, 0x18) | short(raw, 0x7A) << 16
+    return Root(short(raw, 0) & 0o7777, uid, gid)
 
 
 def read_super(fd: int) -> ExtSuper | None:

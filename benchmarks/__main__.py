@@ -17,6 +17,7 @@ from benchmarks import (
     csi,
     csicalls,
     csimemory,
+    csirestores,
     csisnapshots,
     dynamic,
     flexclient,
@@ -37,6 +38,7 @@ WITH_PLANE = {
     "csi-claims": (csi.claims, True),
     "csi-calls": (csicalls.calls, True),
     "csi-snapshots": (csisnapshots.snapshots, True),
+    "csi-restores": (csirestores.restores, True),
     "csi-memory": (csimemory.memory, True),
 }
 WITH_SCHEDULER = {"dynamic"}

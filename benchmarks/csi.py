@@ -58,7 +58,7 @@ async def _one_by_one(cluster: Cluster, what: str, size: str) -> Figure:
     times: dict[str, list[float]] = {"ours": [], "bare": []}
     asks: dict[str, Callable[[str], Awaitable[float]]] = {
         "ours": lambda name: cluster.ask(name, pod=False, resources=resources),
-        "bare": lambda name: _ask_bare(cluster, name),
+        "bare": lambda name: ask_bare(cluster, name),
     }
     for number in range(ONE_BY_ONE):
         for kind, ask in asks.items():
@@ -74,12 +74,12 @@ async def _one_by_one(cluster: Cluster, what: str, size: str) -> Figure:
 async def _crowd_of_bare(cluster: Cluster) -> float:
     names = [f"bare-crowd-{number}" for number in range(AT_ONCE)]
     began = time.monotonic()
-    await asyncio.gather(*(_ask_bare(cluster, name) for name in names))
+    await asyncio.gather(*(ask_bare(cluster, name) for name in names))
     await cluster.until(lambda: all(name in cluster.bound for name in names))
     return max(cluster.bound[name] for name in names) - began
 
 
-async def _ask_bare(cluster: Cluster, name: str) -> float:
+async def ask_bare(cluster: Cluster, name: str) -> float:
     """A claim of a class that nobody serves, and a volume for it; when the claim was made."""
     began = time.monotonic()
     nobodys = f"{cluster.name}-bare"

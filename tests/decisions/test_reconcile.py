@@ -198,6 +198,17 @@ def test_what_changes_while_it_rests_is_one_looks_work() -> None:
     ]
 
 
+def test_rest_is_put_off_and_made_up_for_once_nothing_calls_for_a_look() -> None:
+    rest = Rest(shortest=3.0, longest=3.0, owing=7.0)
+    # Where something always calls, it looks as often as without, but for the first two.
+    always = [number / 2 for number in range(60)]
+    assert looks_of(12.0, rest=rest, changes=always) == [0.0, 0.5, 1.0, 2.0, 5.0, 8.0, 11.0]
+    # Time in which nothing calls counts as rest; more of it than was owed earns nothing.
+    some = [0.1, 3.1, 8.1, 8.2, 8.3, 8.4, 60.0, 60.1, 60.2, 60.3]
+    few = [0.0, 0.1, 3.1, 8.1, 8.2, 8.3, 11.0, 60.0, 60.1, 60.2, 62.0]
+    assert looks_of(90.0, rest=rest, changes=some) == few
+
+
 def test_it_resyncs_at_times_that_differ_and_as_often_as_it_is_said_each_time() -> None:
     """Agents that were started together must not ask together."""
     periods = itertools.chain([10.0] * 50, [1000.0], itertools.repeat(math.inf))

@@ -39,7 +39,7 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import Node, PersistentVolume, PersistentVolumeClaim, StorageClass
 from localvolume.kube.ownpod import OwnPod
-from localvolume.reconcile.loop import CannotLook, Loop
+from localvolume.reconcile.loop import CannotLook, Loop, Rest
 from localvolume.volumes import claims, marks
 from localvolume.volumes.hostdirs import misplaced
 from localvolume.volumes.manifest import PublishingOptions, node_facts
@@ -107,6 +107,10 @@ class Alerts:
 RESYNC_SECONDS = 60.0
 """How often everything is looked at again: no watch reports that sizes change."""
 
+OWING_SECONDS = 0.5
+"""How much rest between looks may be put off: a claim for a copy takes two, as a call after a call
+does."""
+
 PROBLEM_SECONDS = 5.0
 """How soon an unusable pool is looked at again: nothing wakes us when another agent ends."""
 
@@ -168,6 +172,7 @@ class DynamicRole:
         self.loop = Loop(
             "volumes made for claims",
             self._look,
+            rest=Rest(owing=OWING_SECONDS),
             resync=lambda: RESYNC_SECONDS,
             at_resync=self._executor.say_again,
             unreadable=UNREADABLE,

@@ -36,12 +36,15 @@ class CannotLook(Exception):
 class Rest:
     """How long to rest after a look: `factor` times as long as it took, within bounds in seconds.
 
-    Events gather during the rest, so that a burst of them takes one look.
+    Events gather during the rest, so that a burst of them takes one look. `owing` seconds of rest
+    may be put off until nothing calls for a look: what takes two or three looks, each called for by
+    what the one before did, then waits for none of them.
     """
 
     factor: float = 4.0
     shortest: float = 0.0
     longest: float = 1.0
+    owing: float = 0.0
 
     def after(self, took: float) -> float:
         return min(self.longest, max(self.shortest, self.factor * took))
@@ -72,6 +75,8 @@ class Loop:
         self._wake = asyncio.Event()
         self._wake.set()
         self._alarm: asyncio.TimerHandle | None = None
+        self._owed = 0.0
+        """The rest that was put off, in seconds."""
         self.problem = "nothing has been looked at yet"
         """Why the last look failed, "" if it did not."""
         self.looks = 0
@@ -116,9 +121,11 @@ class Loop:
             self._wake.set()
 
     async def _look_forever(self) -> None:
-        settle = 0.0
+        settle, clock = 0.0, asyncio.get_running_loop()
         while True:
+            ended = clock.time()
             await self._wake.wait()
+            self._owed = max(0.0, self._owed - (clock.time() - ended))
             await asyncio.sleep(settle)
             self._wake.clear()
             settle = self.settle
@@ -129,7 +136,10 @@ class Loop:
                 # Also on cancellation: a loop that does not run is not stuck.
                 self.looking_since = None
             self.wake_in(seconds)
-            await asyncio.sleep(self._rest.after(time.monotonic() - began))
+            self._owed += self._rest.after(time.monotonic() - began)
+            pause = max(0.0, self._owed - self._rest.owing)
+            self._owed -= pause
+            await asyncio.sleep(pause)
 
     async def _once(self) -> float:
         try:

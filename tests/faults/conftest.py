@@ -7,6 +7,7 @@ import pytest
 
 from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_agent import Lab, lab_for
+from tests.cluster.support_csi import CsiLab, csi_lab_for
 from tests.cluster.support_objects import Objects
 
 
@@ -15,6 +16,17 @@ def lab(control_plane: ControlPlane, unique: str, tmp_path: Path) -> Iterator[La
     objects = Objects(control_plane)
     try:
         with lab_for(objects, unique, tmp_path) as lab:
+            yield lab
+    finally:
+        objects.clean()
+
+
+@pytest.fixture
+def csi(control_plane: ControlPlane, unique: str, tmp_path: Path) -> Iterator[CsiLab]:
+    """The same for an agent that is the CSI driver; the test starts it."""
+    objects = Objects(control_plane)
+    try:
+        with csi_lab_for(objects, unique, tmp_path) as lab:
             yield lab
     finally:
         objects.clean()

@@ -37,6 +37,9 @@ _EARLY = (
     "localvolume.backends.directory.backend",
     "localvolume.backends.image.backend",
     "localvolume.config.live",
+    "localvolume.csi.controller",
+    "localvolume.csi.node",
+    "localvolume.csi.role",
     "localvolume.dynamic.role",
     "asyncinotify",
     "yaml",
@@ -114,6 +117,14 @@ _CALLS = {
     "btrfs-copy": ("localvolume.backends.btrfs.backend", "BtrfsBackend.copy"),
     "loop": ("localvolume.host.loop.attach", "_configure"),
     "unloop": ("localvolume.host.loop.attach", "detach"),
+    # Of CSI calls.
+    "answer": ("localvolume.dynamic.called", "Calls.answer"),
+    "new-mount": ("localvolume.csi.staging.act", "open_mount"),
+    "clone-mount": ("localvolume.csi.staging.act", "clone_mount"),
+    "put-mount": ("localvolume.csi.staging.act", "put_mount"),
+    "target": ("localvolume.csi.staging.places", "make_target"),
+    "untarget": ("localvolume.csi.staging.places", "remove_target"),
+    "unmount": ("localvolume.csi.staging.places", "unmount"),
 }
 
 

@@ -158,6 +158,16 @@ def test_the_bundle_has_its_driver_and_its_node(
     assert kept["spec"]["csi"]["volumeHandle"] == volume
 
 
+def test_a_cluster_without_the_kinds_of_snapshots_is_no_problem(
+    objects: Objects, seeing: Seeing, unique: str
+) -> None:
+    objects.make(CLASSES, {"metadata": {"name": unique}, "provisioner": CSI_DRIVER})
+    status = seeing.ask("status", "-o", "json").json
+    assert status["snapshots"] == []
+    assert "volumesnapshotcontents" not in status["unknown"]
+    assert "Snapshots" not in seeing.ask("status").out
+
+
 def test_undo_and_going_back(objects: Objects, seeing: Seeing, unique: str, volume: str) -> None:
     objects.plane.request("DELETE", f"{CLAIMS}/{unique}")
     in_phase(objects, f"{VOLUMES}/{volume}", "Released")

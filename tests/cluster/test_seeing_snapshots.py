@@ -27,14 +27,16 @@ from tests.suite.until import until
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "btrfs", "controlplane", "snapshots")
 
 
-@pytest.fixture
-def kinds(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+@pytest.fixture(scope="module", autouse=True)
+def controller(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
     with snapshot_controller(control_plane, tmp_path_factory.mktemp("snapshots")):
         yield
 
 
 @pytest.fixture
-def lab(kinds: None, objects: Objects, unique: str, tmp_path: Path) -> Iterator[SnapshotLab]:
+def lab(objects: Objects, unique: str, tmp_path: Path) -> Iterator[SnapshotLab]:
     with snapshot_lab_for(objects, unique, tmp_path) as lab:
         yield lab
 
@@ -49,7 +51,7 @@ def test_a_snapshot_is_seen_from_its_object_down_to_its_pool(
 ) -> None:
     pool = lab.copying_pool()
     lab.serve()
-    claim = lab.bound()
+    claim = lab.claimed()
     snapshot = lab.ready(lab.snapshot(claim, lab.snapshot_class("Retain")))
     content = lab.content_of(snapshot)
     assert content is not None
@@ -95,7 +97,7 @@ def test_a_snapshot_is_seen_from_its_object_down_to_its_pool(
     orphans = ["orphans", *place, "--kubeconfig", str(lab.plane.kubeconfig)]
     assert main(orphans) == 0
 
-    lab.take_away(snapshot)
+    lab.delete_snapshot(snapshot)
     lab.delete_content(content)
     found = seeing.why(inside, *place)
     assert found["code"] == "snapshot"
@@ -103,18 +105,8 @@ def test_a_snapshot_is_seen_from_its_object_down_to_its_pool(
     assert main(orphans) == 0
 
 
-def test_a_cluster_without_the_kinds_is_no_problem(
-    objects: Objects, seeing: Seeing, unique: str
-) -> None:
-    objects.make(CLASSES, {"metadata": {"name": unique}, "provisioner": CSI})
-    status = seeing.ask("status", "-o", "json").json
-    assert status["snapshots"] == []
-    assert "volumesnapshotcontents" not in status["unknown"]
-    assert "Snapshots" not in seeing.ask("status").out
-
-
 def test_who_may_not_list_contents_is_told_so(
-    objects: Objects, kinds: None, seeing: Seeing, unique: str, tmp_path: Path
+    objects: Objects, seeing: Seeing, unique: str, tmp_path: Path
 ) -> None:
     objects.make(CLASSES, {"metadata": {"name": unique}, "provisioner": CSI})
     objects.make(ACCOUNTS, {"metadata": {"name": unique}})

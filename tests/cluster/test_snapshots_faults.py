@@ -118,9 +118,9 @@ def test_an_agent_killed_while_it_removes_is_gone_on_with(
 @pytest.mark.parametrize(
     "order",
     [
-        Order("answer", ("patch",), RESOURCE, times=6, status=500),
-        Order("answer", ("patch",), RESOURCE, times=6, status=409, reason="Conflict"),
-        Order("lose", ("patch",), RESOURCE, times=6),
+        Order("answer", ("patch",), RESOURCE, times=4, status=500),
+        Order("answer", ("patch",), RESOURCE, times=4, status=409, reason="Conflict"),
+        Order("lose", ("patch",), RESOURCE, times=4),
         Order("answer", ("get",), "volumesnapshotclasses", times=3, status=503),
     ],
     ids=["errors", "conflicts", "lost answers", "no classes"],

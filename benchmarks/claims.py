@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import shutil
 import subprocess
 import time
 import uuid
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.subject import Subject
+from localvolume.backends.image.links import LINKS
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
@@ -192,10 +195,18 @@ def disk(where: Path, size: int) -> Iterator[None]:
                 node, _, file_name = line.partition(" ")
                 if file_name.strip().startswith(f"{where}/"):
                     subprocess.run(["losetup", "--detach", node], check=True)
+            _forget_links(where)
             subprocess.run(["umount", "--lazy", str(where)], check=True)
     finally:
         subprocess.run(["losetup", "--detach", device], check=True)
         backing.unlink()
+
+
+def _forget_links(pool: Path) -> None:
+    """Remove the links to devices that an agent leaves in /run, as after a reboot."""
+    marker = pool / ".localvolume" / "pool.json"
+    if marker.exists():
+        shutil.rmtree(Path(LINKS, json.loads(marker.read_text())["id"]), ignore_errors=True)
 
 
 def _said(argv: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from tests.cluster.conftest import (
     before_cleaning,
+    csi,
     dynamic,
     ground,
     impatient,
@@ -17,6 +18,7 @@ from tests.host.conftest import (
 
 __all__ = [
     "before_cleaning",
+    "csi",
     "driver",
     "dynamic",
     "ground",

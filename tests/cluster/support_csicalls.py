@@ -15,10 +15,13 @@ from localvolume.host.mount.mounts import Mount, read_mount_table
 from tests.host.support_csi_wire import call
 from tests.suite.names import CSI
 from tests.suite.units import MIB
+from tests.suite.until import until
 
 SHARED = "SINGLE_NODE_MULTI_WRITER"
 SECONDS = 60.0
 """How long a call may take: what it does goes on without it."""
+
+_MEANWHILE = "something else is being done with"
 
 UNANSWERED = (ConnectionError, FileNotFoundError, StreamTerminatedError, TimeoutError)
 """What a call raises whose agent is not there, or is killed meanwhile."""
@@ -32,8 +35,20 @@ class Caller:
         self._socket = kubelet / "plugins" / CSI / "csi.sock"
 
     def call(self, rpc: str, **fields: Any) -> Any:
-        """The answer. Raises GRPCError, and UNANSWERED."""
-        return asyncio.run(call(self._socket, rpc, SECONDS, **fields))
+        """The answer. Raises GRPCError, and UNANSWERED.
+
+        A call that came while something else was done with its volume is repeated.
+        """
+
+        def answer() -> Any:
+            try:
+                return asyncio.run(call(self._socket, rpc, SECONDS, **fields))
+            except GRPCError as error:
+                if _MEANWHILE in (error.message or ""):
+                    return None
+                raise
+
+        return until(answer, lambda answered: answered is not None, every=0.02)
 
     def refused(self, rpc: str, **fields: Any) -> tuple[Status, str]:
         """How the call fails."""

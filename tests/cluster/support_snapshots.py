@@ -34,39 +34,60 @@ Content = dict[str, Any]
 
 @contextlib.contextmanager
 def kinds_of_snapshots(plane: ControlPlane) -> Iterator[None]:
-    """Have the cluster know the kinds of snapshots; all objects of theirs go in the end."""
-    made = []
-    try:
-        for file in sorted(csitools.kept_by("snapshot-controller").glob("*.storage.k8s.io_*.yaml")):
-            definition = yaml.safe_load(file.read_text())
+    """Have the cluster know the kinds of snapshots; all objects of theirs go in the end.
+
+    The kinds stay: an API server takes long to forget a kind that it has just learned.
+    """
+    definitions = _definitions()
+    for path, definition in definitions.items():
+        if read(plane, path) is None:
             plane.request("POST", DEFINITIONS, definition)
-            made.append(f"{DEFINITIONS}/{definition['metadata']['name']}")
-        for path in made:
-            until(lambda path=path: _is_served(plane, path))  # type: ignore[misc]
+    for path in definitions:
+        until(lambda path=path: _is_served(plane, path))  # type: ignore[misc]
+    try:
         yield
     finally:
-        for path in made:
+        for definition in definitions.values():
+            until(lambda one=definition: not _remove_objects(plane, one))  # type: ignore[misc]
+
+
+def forget_kinds(plane: ControlPlane) -> None:
+    """Have the cluster know no kind of snapshots."""
+    definitions = _definitions()
+    for path in definitions:
+        if read(plane, path) is not None:
             plane.request("DELETE", path)
-        for path in made:
-            until(lambda path=path: _is_gone(plane, path))  # type: ignore[misc]
+    for path, definition in definitions.items():
+        until(lambda path=path, one=definition: _is_gone(plane, path, one))  # type: ignore[misc]
 
 
-def _is_gone(plane: ControlPlane, definition: str) -> bool:
-    """Nobody is left who would take the finalizers off the objects that go with their kind."""
-    found = read(plane, definition)
-    if found is None:
+def _definitions() -> dict[str, Any]:
+    """The CustomResourceDefinitions, by where they are."""
+    files = sorted(csitools.kept_by("snapshot-controller").glob("*.storage.k8s.io_*.yaml"))
+    read_them = [yaml.safe_load(file.read_text()) for file in files]
+    return {f"{DEFINITIONS}/{one['metadata']['name']}": one for one in read_them}
+
+
+def _is_gone(plane: ControlPlane, path: str, definition: Any) -> bool:
+    if read(plane, path) is None:
         return True
-    spec = found["spec"]
-    collection = f"/apis/{spec['group']}/v1/{spec['names']['plural']}"
-    for one in (read(plane, collection) or {"items": []})["items"]:
-        meta = one["metadata"]
-        where = f"/apis/{spec['group']}/v1"
-        if "namespace" in meta:
-            where += f"/namespaces/{meta['namespace']}"
-        path = f"{where}/{spec['names']['plural']}/{meta['name']}"
-        with contextlib.suppress(RequestFailed):
-            plane.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
+    _remove_objects(plane, definition)
     return False
+
+
+def _remove_objects(plane: ControlPlane, definition: Any) -> int:
+    """Remove the objects of a kind, for which nobody is left; returns how many there were."""
+    spec = definition["spec"]
+    where, plural = f"/apis/{spec['group']}/v1", spec["names"]["plural"]
+    found = (read(plane, f"{where}/{plural}") or {"items": []})["items"]
+    for one in found:
+        meta = one["metadata"]
+        namespace = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""
+        path = f"{where}{namespace}/{plural}/{meta['name']}"
+        with contextlib.suppress(RequestFailed):
+            plane.request("DELETE", path)
+            plane.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
+    return len(found)
 
 
 def _is_served(plane: ControlPlane, definition: str) -> bool:

@@ -12,7 +12,12 @@ from localvolume.snapshots.paces import SnapshotPaces
 from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_endpoints import http
 from tests.cluster.support_objects import Objects
-from tests.cluster.support_snapshots import SnapshotLab, snapshot_controller, snapshot_lab_for
+from tests.cluster.support_snapshots import (
+    SnapshotLab,
+    forget_kinds,
+    snapshot_controller,
+    snapshot_lab_for,
+)
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "btrfs", "controlplane", "snapshots")
 
@@ -26,6 +31,7 @@ def lab(objects: Objects, unique: str, tmp_path: Path) -> Iterator[SnapshotLab]:
 def test_snapshots_begin_when_the_cluster_gets_their_kinds(
     lab: SnapshotLab, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
+    forget_kinds(control_plane)
     lab.copying_pool()
     lab.paces = replace(lab.paces, snapshots=SnapshotPaces(absent=0.5))
     lab.start(csi=True, kubelet_directory=str(lab.kubelet))
@@ -38,5 +44,6 @@ def test_snapshots_begin_when_the_cluster_gets_their_kinds(
         snapshot = lab.ready(lab.snapshot(claim))
         lab.take_away(snapshot)
         lab.until(lambda: lab.content_of(snapshot), lambda found: found is None)
+    forget_kinds(control_plane)
     lab.until(lambda: lab.log().count(told), lambda times: times == 2)
     assert http(lab.port, "/ready")[0] == 200

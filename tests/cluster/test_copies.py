@@ -109,7 +109,8 @@ def test_a_pod_that_came_with_its_claim_is_moved_to_the_content(cluster: CopyClu
 
 
 def test_a_clone_of_a_volume_that_is_being_written(cluster: CopyCluster) -> None:
-    """It has what was written up to one moment, and nothing after; its source stays meanwhile."""
+    """It has all that was written before, and what is synchronized in the order in which it was;
+    its source stays meanwhile."""
     a, _ = cluster.node("a"), cluster.node("b")
     cls = cluster.storage_class()
     cluster.start()
@@ -122,10 +123,14 @@ def test_a_clone_of_a_volume_that_is_being_written(cluster: CopyCluster) -> None
         count = 0
         while not ended.is_set():
             count += 1
+            with open(where / "never", "a") as file:
+                file.write(f"{count}\n")
             for name in ("first", "second"):
                 with open(where / name, "a") as file:
                     file.write(f"{count}\n")
-            if count > 100:
+                    file.flush()
+                    os.fsync(file.fileno())
+            if count > 20:
                 begun.set()
 
     writer = threading.Thread(target=write)
@@ -138,10 +143,13 @@ def test_a_clone_of_a_volume_that_is_being_written(cluster: CopyCluster) -> None
         ended.set()
         writer.join()
     for place in places:
-        first, second = ((place / name).read_text().split() for name in ("first", "second"))
-        assert first == [str(number) for number in range(1, len(first) + 1)]
+        never, first, second = (
+            (place / name).read_text().split() for name in ("never", "first", "second")
+        )
+        for found in (never, first):
+            assert found == [str(number) for number in range(1, len(found) + 1)]
+            assert 20 < len(found) < len((where / "never").read_text().split())
         assert second in (first, first[:-1])
-        assert 100 < len(first) < len((where / "first").read_text().split())
     cluster.until(lambda: cluster.finalizers(source), lambda names: CLONING not in names)
 
 

@@ -1,6 +1,8 @@
 """Copies of a subvolume: btrfs makes them at once, and they share their data until it is changed.
 
-- A cut is one moment of the whole subvolume, and btrfs writes out what is not on disk yet first.
+- A cut is one moment of the whole subvolume. btrfs writes out what is not on disk yet first, but
+  passes over a file while it is being written to: of such a file, what was written before would be
+  missing (seen with Linux 6.18). So everything is written out before.
 - A snapshot is made writable and locked once it lies in its place: the kernel moves no read-only
   subvolume to another directory. Only root can reach it until then, and after.
 - Simple quotas charge a volume for the data that its snapshots keep. Its user could then no longer
@@ -18,6 +20,7 @@ from localvolume.backends.model import Impossible, Record
 from localvolume.backends.pool import directories
 from localvolume.host.btrfs.subvolumes import read_subvolumes, snapshot_subvolume
 from localvolume.host.filesystem.inodeflags import unlock
+from localvolume.host.syscalls import syncfs
 from localvolume.host.tree.beneath import LeadsOutside
 from localvolume.host.tree.trees import opened
 
@@ -39,6 +42,8 @@ def cut(
     take_copy_away(fd, making, record.name)
     with directories.in_place(fd, origin, identify) as source:
         _refuse_inner(fd, origin)
+        if not origin.snapshot_of:
+            syncfs(source)
         snapshot_subvolume(making, record.name, source)
         at = time.time_ns()
         # Its tenant may have made one until the last moment.

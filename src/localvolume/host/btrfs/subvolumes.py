@@ -76,9 +76,9 @@ def create_subvolume(directory: int, name: str) -> None:
 def snapshot_subvolume(directory: int, name: str, source: int) -> None:
     """Make a writable subvolume ``name`` in ``directory`` with the content of another one.
 
-    ``source`` is the root directory of that, open for reading. All that was written to it before
-    is in it. Subvolumes inside the source are not: empty directories stand in their places. Raises
-    FileExistsError, OSError.
+    ``source`` is the root directory of that, open for reading. What is on disk is in it, and most
+    of what was written before, but not all of a file that is being written to. Subvolumes inside
+    the source are not: empty directories stand in their places. Raises FileExistsError, OSError.
     """
     request = _named(name)
     struct.pack_into("=q", request, 0, source)

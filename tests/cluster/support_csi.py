@@ -11,14 +11,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from grpclib.client import Channel, UnaryUnaryMethod
 
-from localvolume.csi.paces import CsiPaces
 from localvolume.csi.wire import messages
 from localvolume.host.block.blockdev import InUse
 from localvolume.host.loop.attach import Loop, StillInUse, attached, detach
@@ -65,7 +64,6 @@ class CsiLab(DynamicLab):
 
     def serve_here(self) -> None:
         """The same in a thread of the tests' process, which is there sooner."""
-        self.paces = replace(self.paces, csi=CsiPaces(again=0.05))
         self.start(csi=True, kubelet_directory=str(self.kubelet))
         self._until_served()
 

@@ -107,6 +107,7 @@ def _dynamic(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configurat
         configuration=configuration,
         paces=paces,
         clock=options.clock,
+        on_known=wakes.known,
         driver=options.csi,
     )
     for one in (wake, wakes.volumes, wakes.classes, wakes.node, wakes.pod):
@@ -215,7 +216,8 @@ def _csi(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
         kubelet_directory=kubelet,
         paces=options.paces.csi or CsiPaces(),
     )
-    shared.wakes.node.append(role.changed)
+    for wake in (shared.wakes.node, shared.wakes.known):
+        wake.append(role.changed)
     shared.loops["csi"] = role.loop
     shared.problems.append(lambda: role.problems)
     return role

@@ -49,6 +49,8 @@ class Wakes:
     """A block device ("major:minor"); None: any may have changed."""
     offered: Wake = field(default_factory=Wake)
     """A look at the static volumes found nothing left to offer."""
+    known: Wake = field(default_factory=Wake)
+    """The first look at the pools has ended: calls can be served."""
     resync: Wake = field(default_factory=Wake)
     """No known change, but what is remembered may be wrong all the same."""
 

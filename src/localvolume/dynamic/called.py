@@ -108,6 +108,11 @@ class Calls:
         """The calls that have no answer yet."""
         return [call for call, _ in self._waiting.values()]
 
+    @property
+    def known(self) -> bool:
+        """Whether a look has seen the volumes of this node."""
+        return self._facts is not None
+
     def looking(self) -> None:
         """Told when a look begins."""
         self._begun += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from localvolume.backends.model import PoolReport, Record
@@ -138,6 +138,8 @@ class DynamicRole:
     configuration: Configuration
     paces: DynamicPaces
     clock: Clock
+    on_known: Callable[[], object]
+    """Told once the first look has seen the volumes."""
     driver: bool = False
     """Whether this agent serves the CSI driver, and so the claims whose classes name it."""
 
@@ -270,7 +272,10 @@ class DynamicRole:
                 marks_of(self._own_volumes().values()), now, self.clock.steady()
             ),
         )
+        is_first = not self.calls.known
         self.calls.seen(facts)
+        if is_first:
+            self.on_known()
         made = plan(facts)
         self._tell(pools, facts, made)
         capacities = [

@@ -252,6 +252,16 @@ def test_one_that_is_not_there_is_gone() -> None:
         assert (answer.record, answer.refusal) == (None, None)
 
 
+def test_what_an_answer_takes_the_place_of_is_looked_for_again() -> None:
+    """Else nothing would be done until something else happens, as no look was called for."""
+    gone = called("removed", trash="pvc-1.00000000")
+    assert isinstance(action(pool(gone)), Purge)
+    assert a(AnswerCall, judged(REMOVE, pool(gone))).look_again
+    # Here nothing was to be done, or what is done for the call calls for a look itself.
+    assert not a(AnswerCall, judged(create(), pool(called()))).look_again
+    assert not a(AnswerCall, judged(REMOVE, pool())).look_again
+
+
 @pytest.mark.parametrize("state", ["making", "made", "offered"])
 def test_a_claims_volume_is_not_removed_by_a_call(state: str) -> None:
     assert "made for a claim" in refused(InUse, REMOVE, pool(claimed(state)))

@@ -105,6 +105,8 @@ class Executor:
                     self._runner.forget(action.key)
                 case AnswerCall():
                     self._acts.calls.answer_as(action)
+                    if action.look_again:
+                        self._wake()
                 case _:
                     self._said.pop(action.key, None)
                     self._runner.offer(action.key, _Planned(action, facts, self._users_changed))

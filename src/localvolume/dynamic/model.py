@@ -365,6 +365,8 @@ class AnswerCall(Action):
     pool: PoolConfig | None = None
     record: Record | None = None
     refusal: Refused | None = None
+    look_again: bool = False
+    """Whether something else is to be done with the volume once the call is answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from localvolume.dynamic.model import Action, Ask, ClassFacts, Facts, Hold, Keep, Plan, Pool
+from localvolume.dynamic.model import (
+    Action,
+    AnswerCall,
+    Ask,
+    ClassFacts,
+    Facts,
+    Hold,
+    Keep,
+    Plan,
+    Pool,
+)
 from localvolume.dynamic.plan.called import judge_call
 from localvolume.dynamic.plan.claims import judge_claim
 from localvolume.dynamic.plan.placing import is_counted, is_for, unfit
@@ -45,8 +56,13 @@ def plan(facts: Facts) -> Plan:
         if idle and (spare := judge_spares(world, name)) is not None:
             actions[name] = spare
     for call in facts.calls:
-        if call.key not in facts.busy:
-            actions[call.key] = judge_call(world, call)
+        if call.key in facts.busy:
+            continue
+        action, before = judge_call(world, call), actions.get(call.key)
+        if isinstance(action, AnswerCall) and not isinstance(before, Keep | None):
+            # What an answer takes the place of is still to be done, and nothing else tells of it.
+            action = replace(action, look_again=True)
+        actions[call.key] = action
     chosen = [actions[name] for name in sorted(actions) if name not in facts.busy]
     return Plan(
         chosen, capacity_of_classes(world), largest_of_classes(world), unfit_of_classes(world)

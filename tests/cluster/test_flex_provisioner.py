@@ -340,7 +340,7 @@ def test_claims_that_are_refused(ground: Ground, flex: Flex) -> None:
         "access mode ReadWriteMany": flex.claim(cls, accessModes=["ReadWriteMany"]),
         "access mode ReadOnlyMany": flex.claim(cls, accessModes=["ReadOnlyMany"]),
         "a pool with the backend lvm": flex.claim(cls, volumeMode="Block"),
-        "clones and snapshots": flex.claim(cls, dataSource=source),
+        "only csi.localvolume.dev clones": flex.claim(cls, dataSource=source),
         "a claim with a selector": flex.claim(cls, selector={"matchLabels": {"a": "b"}}),
     }
     for text, claim in wrong.items():

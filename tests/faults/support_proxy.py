@@ -30,6 +30,7 @@ class Seen(NamedTuple):
     at: float
     verb: str
     resource: str
+    path: str
 
 
 @dataclass
@@ -148,7 +149,7 @@ class Proxy:
     async def _handle(
         self, request: web.BaseRequest, session: aiohttp.ClientSession
     ) -> web.StreamResponse:
-        seen = Seen(time.monotonic(), *_what(request))
+        seen = Seen(time.monotonic(), *_what(request), request.path)
         self.seen.append(seen)
         order = next((one for one in list(self.orders) if one.fits(seen)), None)
         if order is not None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from localvolume.backends.model import BackendFailed, Busy
+from localvolume.backends.model import BackendFailed, Busy, Impossible
 from localvolume.dynamic.executor import Executor
 from localvolume.dynamic.model import Action, Delete, Facts, Grow, Make, Plan, Publish
 from localvolume.dynamic.paces import DynamicPaces
@@ -54,9 +54,9 @@ class Ground:
     acts: Failing
     executor: Executor
 
-    async def begin(self, *actions: Action) -> list[str]:
+    async def begin(self, *actions: Action, busy: Collection[str] = ()) -> list[str]:
         """What all was tried, once nothing is under way."""
-        self.executor.begin(Plan(actions), facts())
+        self.executor.begin(Plan(actions), facts(busy=busy))
         while self.executor.busy:
             await asyncio.sleep(0)
         return self.acts.tried
@@ -91,6 +91,17 @@ async def test_a_growth_that_failed_delays_no_removal() -> None:
     # Its own failure is waited out, and the other one is still.
     assert await ground.begin(delete) == ["Grow", "Delete"]
     assert await ground.begin(_grow()) == ["Grow", "Delete"]
+
+
+async def test_what_fails_during_a_look_is_waited_out_after_it() -> None:
+    """The look counts it as under way, and so its plan has no action for it."""
+    ground = _ground(Impossible("never"))
+    assert await ground.begin(_grow()) == ["Grow"]
+    assert await ground.begin(busy={"pvc-1"}) == ["Grow"]
+    assert await ground.begin(_grow()) == ["Grow"]
+    # Once there is nothing to do, nothing is waited for any more.
+    assert await ground.begin() == ["Grow"]
+    assert await ground.begin(_grow()) == ["Grow", "Grow"]
 
 
 async def test_to_publish_is_to_make_on() -> None:

@@ -94,7 +94,8 @@ class Executor:
 
     def begin(self, plan: Plan, facts: Facts) -> None:
         """Start what is to be done, say what is refused or held."""
-        names = set(self._runner.busy)
+        # What ended during the look has no action in the plan, and keeps its wait all the same.
+        names = {*self._runner.busy, *facts.busy}
         for action in plan.actions:
             names.add(action.key)
             match action:

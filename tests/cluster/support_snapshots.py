@@ -42,8 +42,8 @@ def kinds_of_snapshots(plane: ControlPlane) -> Iterator[None]:
     for path, definition in definitions.items():
         if read(plane, path) is None:
             plane.request("POST", DEFINITIONS, definition)
-    for path in definitions:
-        until(lambda path=path: _is_served(plane, path))  # type: ignore[misc]
+    for path, definition in definitions.items():
+        until(lambda path=path, one=definition: _is_served(plane, path, one))  # type: ignore[misc]
     try:
         yield
     finally:
@@ -77,9 +77,11 @@ def _is_gone(plane: ControlPlane, path: str, definition: Any) -> bool:
 
 def _remove_objects(plane: ControlPlane, definition: Any) -> int:
     """Remove the objects of a kind, for which nobody is left; returns how many there were."""
-    spec = definition["spec"]
-    where, plural = f"/apis/{spec['group']}/v1", spec["names"]["plural"]
-    found = (read(plane, f"{where}/{plural}") or {"items": []})["items"]
+    where, plural = _where(definition)
+    try:
+        found = (read(plane, f"{where}/{plural}") or {"items": []})["items"]
+    except RequestFailed:
+        return 1  # while the kind goes, nobody can tell
     for one in found:
         meta = one["metadata"]
         namespace = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""
@@ -90,10 +92,23 @@ def _remove_objects(plane: ControlPlane, definition: Any) -> int:
     return len(found)
 
 
-def _is_served(plane: ControlPlane, definition: str) -> bool:
-    status = plane.request("GET", definition).get("status", {})
+def _where(definition: Any) -> tuple[str, str]:
+    """The API's path, and the collection's name below it."""
+    spec = definition["spec"]
+    return f"/apis/{spec['group']}/v1", spec["names"]["plural"]
+
+
+def _is_served(plane: ControlPlane, path: str, definition: Any) -> bool:
+    status = plane.request("GET", path).get("status", {})
     conditions = {one["type"]: one["status"] for one in status.get("conditions", [])}
-    return conditions.get("Established") == "True"
+    if conditions.get("Established") != "True":
+        return False
+    # The storage is made at the first request, which may be refused (429) until it is.
+    try:
+        plane.request("GET", "/".join(_where(definition)))
+    except RequestFailed:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -46,6 +46,11 @@ async def call(path: Path, rpc: str, timeout: float | None = None, **fields: Any
     channel = Channel(path=str(path))
     try:
         return await call_on(channel, rpc, timeout, **fields)
+    except AttributeError as error:
+        # grpclib 0.4.9 takes the transport from a connection that it has just lost.
+        if "_transport" not in str(error):
+            raise
+        raise ConnectionResetError("the connection was lost before the call") from error
     finally:
         channel.close()
 

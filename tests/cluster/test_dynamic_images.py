@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,9 @@ def _backing(loop: Loop) -> str:
     return ""
 
 
+_ENDING_SECONDS = 10.0
+
+
 def _detach(pool: MadePool) -> None:
     # udev opens a device that was written to for a moment, and that may be long on a busy machine.
     def left() -> list[Loop]:
@@ -56,6 +60,10 @@ def _cleared(lab: DynamicLab, pool: MadePool) -> Iterator[None]:
         yield
     finally:
         lab.stop()
+        # What a thread of the agent has begun goes on without it, and may be to attach an image.
+        for thread in threading.enumerate():
+            if thread.name.endswith("(_work)"):
+                thread.join(_ENDING_SECONDS)
         _detach(pool)
         marker = pool.directory / ".localvolume" / "pool.json"
         if marker.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from localvolume.backends.model import Record
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.called import Calls
-from localvolume.dynamic.calls import Volume
+from localvolume.dynamic.calls import NotNow, Volume
 from localvolume.dynamic.pools import Pools
 from localvolume.host.process.workers import Workers
 from localvolume.volumes.capacity import GIB
@@ -108,3 +109,18 @@ async def test_neither_kind_is_found_as_the_other(role: Role) -> None:
     role.records = (ONE, CUT, called(4, snapshot_of="pvc-1"))
     assert await role.calls.find("pvc-4") is None
     assert await role.calls.find_snapshot("pvc-1") is None
+
+
+async def test_a_call_that_comes_during_a_look_waits_for_the_next() -> None:
+    """It may be about what that does not see: a snapshot of a volume that was just made."""
+    calls = Calls(Pools(Workers()), lambda: None, {})
+    calls.looking()
+    call = asyncio.create_task(calls.snapshot("pvc-3", "pvc-1"))
+    await asyncio.sleep(0)
+    assert calls.waiting() == []
+    calls.looking()
+    assert [one.key for one in calls.waiting()] == ["pvc-3"]
+    calls.end()
+    with pytest.raises(NotNow):
+        await call
+    assert calls.waiting() == []

@@ -94,6 +94,8 @@ class Calls:
     wake: Callable[[], object]
     volumes: Mapping[str, PersistentVolume]
     _waiting: dict[str, tuple[Call, Future]] = field(default_factory=dict)
+    _asked: Sequence[tuple[Call, Future]] = ()
+    """The calls that waited when the last look began."""
     _facts: Facts | None = None
     _begun: int = 0
     """How many looks have begun, and the number of the last one that ended."""
@@ -105,8 +107,8 @@ class Calls:
     # --- for the role --------------------------------------------------------------------------
 
     def waiting(self) -> Sequence[Call]:
-        """The calls that have no answer yet."""
-        return [call for call, _ in self._waiting.values()]
+        """The calls that this look can answer: a later one may be about what it does not see."""
+        return [call for call, future in self._asked if not future.done()]
 
     @property
     def known(self) -> bool:
@@ -116,6 +118,7 @@ class Calls:
     def looking(self) -> None:
         """Told when a look begins."""
         self._begun += 1
+        self._asked = list(self._waiting.values())
 
     def seen(self, facts: Facts) -> None:
         """Told of each look, once its facts are known."""

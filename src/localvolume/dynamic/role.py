@@ -243,8 +243,6 @@ class DynamicRole:
         # An action that ends while the pools are looked at is neither in the report nor under way
         # afterwards. It counts as under way for this look; its end wakes the next one.
         busy, promised = set(self._executor.busy), self._promised()
-        # A call that comes meanwhile may be about what was made after the pools were looked at.
-        waiting = self.calls.waiting()
         pools = await self._pools.look()
         self.pools = {pool.config.name: (pool.config, pool.report) for pool in pools}
         own = (_NATIVE, SERVED) if self.driver else (_NATIVE,)
@@ -266,7 +264,7 @@ class DynamicRole:
             absent=absent,
             named=self._live.named(),
             origins=self._origins.look(self._waiting_for_copies()),
-            calls=[call for call in waiting if call in self.calls.waiting()],
+            calls=self.calls.waiting(),
             promised=list({**promised, **self._promised()}.values()),
             busy=busy | set(self._executor.busy),
             now=now,

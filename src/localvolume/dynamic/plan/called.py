@@ -112,9 +112,6 @@ def _create(world: World, call: CreateCall, found: Found | None) -> Action:
         raise Wrong(call.class_facts.problem)
     _check_wish(call.class_facts)
     wanted, class_facts = call.wanted, call.class_facts
-    for pool in world.facts.pools:
-        if pool.report.taken and is_for(pool, class_facts):
-            raise NotNow(f"pool {pool.config.name}: {pool.report.problem}")
     origin = _origin(world, wanted, class_facts) if wanted.source else None
     asked = max(wanted.size_bytes, origin.record.size_bytes) if origin else wanted.size_bytes
     only = origin.pool.config.name if origin else ""

@@ -186,6 +186,16 @@ def test_two_records_are_for_people(call: Call) -> None:
     refused(NotNow, call, pool(called()), pool(called(), name="other"))
 
 
+@pytest.mark.parametrize("call", [create(), REMOVE, grow(GIB)])
+def test_nothing_is_done_with_what_is_known_of_a_pool_that_is_away(call: Call) -> None:
+    assert "not mounted" in refused(NotNow, call, pool(called(), problem="it is not mounted"))
+
+
+def test_a_directory_that_another_volume_has_is_not_taken() -> None:
+    taken = replace(record(2), directory=NAME)
+    assert "is another volume's" in refused(Wrong, create(), pool(taken))
+
+
 def test_a_pool_that_another_agent_has_is_waited_for() -> None:
     taken = pool(name="taken", problem="another agent has it", taken=True)
     assert "another agent has it" in refused(NotNow, create(), pool(), taken)

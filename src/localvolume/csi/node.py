@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from localvolume.backends.model import Source
+from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.csi import capabilities, limits, requests, stats
 from localvolume.csi.healthstatus import volume_health
 from localvolume.csi.staging import act
@@ -39,7 +40,7 @@ UNMOUNT_SECONDS: Final = 120.0
 _MODES: Final = messages.VolumeCapability.AccessMode.Mode
 _READ_ONLY_MODE: Final = "SINGLE_NODE_READER_ONLY"
 _UNREACHABLE: Final = frozenset({"PoolUnreachable"})
-_OUR_DIRECTORIES: Final = ("plugins/csi.localvolume.dev", "plugins_registry")
+_OUR_DIRECTORIES: Final = (f"plugins/{CSI_DRIVER}", "plugins_registry")
 
 
 class NodeService:

@@ -112,6 +112,7 @@ async def test_a_call_is_refused_for_which_something_else_is_taken_away(ground: 
     calls, why = Calls(ground.pools, lambda: None, {}), NotNow("its source has grown")
     asked = asyncio.ensure_future(calls.snapshot("pvc-1", "pvc-0"))
     await asyncio.sleep(0)
+    calls.looking()
     assert [call.key for call in calls.waiting()] == ["pvc-1"]
     begun = RemoveCalled(
         key="pvc-1", reason=str(why), pool=ground.pool, record=ground.made, refusal=why

@@ -76,9 +76,10 @@ class CsiGround(Ground):
         return drivers
 
     def driver_mounts(self) -> list[str]:
-        """The mount points on the node that kubelet has had from CSI drivers."""
+        """The mount points on the node that its kubelet has had from CSI drivers."""
         table = self.node.run(["cat", "/proc/self/mountinfo"]).splitlines()
-        points = [line.split()[4] for line in table]
+        root = f"{self.node.kubelet_root}/"
+        points = [line.split()[4] for line in table if line.split()[4].startswith(root)]
         return [
             one for one in points if "/kubernetes.io/csi/" in one or "/kubernetes.io~csi/" in one
         ]

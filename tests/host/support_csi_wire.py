@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
@@ -56,10 +56,11 @@ async def call(path: Path, rpc: str, timeout: float | None = None, **fields: Any
 
 
 async def call_on(channel: Channel, rpc: str, timeout: float | None = None, **fields: Any) -> Any:
-    """The answer to one call on a connection that stays."""
+    """The answer to one call on a connection that stays; a list of them if it is a stream."""
     one = RPCS[rpc]
     request = getattr(messages, one.request)(**fields)
-    method = UnaryUnaryMethod(channel, one.path, type(request), getattr(messages, one.response))
+    kind = UnaryStreamMethod if one.streamed else UnaryUnaryMethod
+    method = kind(channel, one.path, type(request), getattr(messages, one.response))
     return await method(request, timeout=timeout)
 
 

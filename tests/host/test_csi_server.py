@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from grpclib.client import Channel
+from grpclib.client import Channel, UnaryStreamMethod
 from grpclib.const import Status
+from grpclib.exceptions import GRPCError
 
 from localvolume.backends.model import BackendFailed
 from localvolume.csi.wire import messages
@@ -256,3 +258,115 @@ async def test_an_older_server_does_not_remove_the_newer_ones_socket(path: Path)
     async with serving(path, {"Probe": ready}):
         await old.close()
         assert (await call(path, "Probe")).ready.value
+
+
+class Streams:
+    """Answers of three messages, of which the second waits until it is told to go."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.go = asyncio.Event()
+        self.error = error
+        self.ended = asyncio.Event()
+
+    async def allocated(self, request: Any) -> AsyncIterator[Any]:
+        if not request.snapshot_id:
+            raise calls.Wrong("snapshot_id is missing")
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[Any]:
+        try:
+            yield messages.GetMetadataAllocatedResponse(volume_capacity_bytes=1)
+            await self.go.wait()
+            yield messages.GetMetadataAllocatedResponse(volume_capacity_bytes=2)
+            if self.error is not None:
+                raise self.error
+            yield messages.GetMetadataAllocatedResponse(volume_capacity_bytes=3)
+        finally:
+            self.ended.set()
+
+    @property
+    def handlers(self) -> dict[str, Handle]:
+        return {"GetMetadataAllocated": self.allocated}
+
+
+@contextlib.asynccontextmanager
+async def streaming(path: Path, **fields: Any) -> AsyncIterator[Any]:
+    """A stream that is asked for, and read message by message."""
+    one = RPCS["GetMetadataAllocated"]
+    request = messages.GetMetadataAllocatedRequest(**fields)
+    channel = Channel(path=str(path))
+    method = UnaryStreamMethod[Any, Any](
+        channel, one.path, type(request), messages.GetMetadataAllocatedResponse
+    )
+    try:
+        async with method.open() as stream:
+            await stream.send_message(request, end=True)
+            yield stream
+    finally:
+        channel.close()
+
+
+async def test_a_stream_has_all_messages_and_is_counted_once(path: Path) -> None:
+    streams, counts = Streams(), Counts()
+    async with serving(path, streams.handlers, counts):
+        async with streaming(path, snapshot_id="s") as stream:
+            # Each is sent when it is there, not in the end.
+            assert (await stream.recv_message()).volume_capacity_bytes == 1
+            assert counts.seen == []
+            streams.go.set()
+            assert [one.volume_capacity_bytes async for one in stream] == [2, 3]
+        code, text = await status(path, "GetMetadataAllocated")
+        assert (code, text) == (Status.INVALID_ARGUMENT, "snapshot_id is missing")
+    assert counts.seen == [
+        ("GetMetadataAllocated", "OK"),
+        ("GetMetadataAllocated", "InvalidArgument"),
+    ]
+
+
+async def test_a_stream_that_fails_half_way_does_not_end_well(path: Path) -> None:
+    streams, counts = Streams(calls.Unknown("it is gone")), Counts()
+    streams.go.set()
+    async with serving(path, streams.handlers, counts):
+        with pytest.raises(GRPCError) as caught:
+            await call(path, "GetMetadataAllocated", snapshot_id="s")
+    assert (caught.value.status, caught.value.message) == (Status.NOT_FOUND, "it is gone")
+    assert counts.seen == [("GetMetadataAllocated", "NotFound")]
+
+
+async def test_a_caller_that_gives_up_ends_its_stream(path: Path) -> None:
+    streams, counts = Streams(), Counts()
+    async with serving(path, streams.handlers, counts):
+        async with streaming(path, snapshot_id="s") as stream:
+            await stream.recv_message()
+            await stream.cancel()
+        await streams.ended.wait()
+        while not counts.seen:
+            await asyncio.sleep(0.01)
+    assert counts.seen == [("GetMetadataAllocated", "Canceled")]
+
+
+async def test_a_stream_ends_with_its_server_and_says_so(path: Path) -> None:
+    streams, counts = Streams(), Counts()
+    server = Server(str(path), streams.handlers, counts)
+    await server.ensure()
+
+    async def read() -> Status:
+        try:
+            async with streaming(path, snapshot_id="s") as stream:
+                await stream.recv_message()
+                begun.set()
+                assert await stream.recv_message() is None
+        except GRPCError as error:
+            return error.status
+        return Status.OK
+
+    begun = asyncio.Event()
+    reading = asyncio.create_task(read())
+    await begun.wait()
+    closing = asyncio.create_task(server.close())
+    while path.exists():
+        await asyncio.sleep(0.01)
+    streams.go.set()
+    assert await reading is Status.UNAVAILABLE
+    await closing
+    assert counts.seen == [("GetMetadataAllocated", "Unavailable")]

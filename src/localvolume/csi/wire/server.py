@@ -30,6 +30,7 @@ from localvolume.csi.wire.errors import (
     Aborted,
     CallFailed,
     InvalidArgument,
+    Unavailable,
     Unimplemented,
     failure_of,
 )
@@ -41,8 +42,13 @@ log = logging.getLogger(__name__)
 END_SECONDS: Final = 5.0
 """How long a server, when it ends, waits for calls under way."""
 
+_SPELT: Final = {Status.OK: "OK", Status.CANCELLED: "Canceled"}
+
 Handle = Callable[[Any], Awaitable[Any]]
-"""Takes a request and returns its response. Raises CallFailed or `dynamic.calls.Refused`."""
+"""Takes a request and returns its response, or for a stream an AsyncIterator of its messages.
+
+Raises CallFailed or `dynamic.calls.Refused`, and so does the iterator.
+"""
 
 Counted = Callable[[str, str, float], None]
 """Is told of each call that ended: the method, the status as grpc-go writes it, and the seconds."""
@@ -67,6 +73,7 @@ class Server:
         self._server: _Listening | None = None
         self._answering: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._inode = 0
+        self._ending = False
         self._said = ""
 
     def is_ours(self) -> bool:
@@ -99,6 +106,7 @@ class Server:
         """Remove the socket if it is ours, let calls under way end, and answer them."""
         if self._server is None:
             return
+        self._ending = True
         with contextlib.suppress(OSError):
             if self.is_ours():
                 os.unlink(self.path)
@@ -107,6 +115,7 @@ class Server:
             await asyncio.wait(set(self._answering), timeout=END_SECONDS)
         await self._server.end()
         self._server = None
+        self._ending = False
 
     async def _listen(self) -> None:
         listening = bound(self.path)
@@ -116,6 +125,11 @@ class Server:
         before, self._server, self._inode = self._server, server, inode
         if before is not None:
             await before.end()
+
+    def _check_goes_on(self) -> None:
+        """Raise Unavailable once the server ends: a stream may be long."""
+        if self._ending:
+            raise Unavailable("this agent ends: go on from what was told")
 
     def _say(self, text: str) -> None:
         if text != self._said:
@@ -131,44 +145,67 @@ class Server:
     def _handler(self, rpc: str, signature: Signature, handle: Handle | None) -> Handler:
         response_type = getattr(messages, signature.response)
 
-        def ended(failed: CallFailed | None, began: float) -> None:
-            status = failed.status if failed else Status.OK
+        def ended(status: Status, began: float) -> None:
             self._counted(signature.path, code(status), time.monotonic() - began)
+
+        def failure(request: Any, error: Exception, began: float) -> CallFailed:
+            failed = failure_of(error)
+            _tell(rpc, request, failed, error)
+            ended(failed.status, began)
+            return failed
+
+        async def handled(request: Any) -> Any:
+            if handle is None:
+                raise Unimplemented("this driver does not serve it")
+            return await handle(request)
+
+        def checked(response: Any) -> Any:
+            if not isinstance(response, response_type):
+                raise TypeError(f"answered with a {type(response).__name__}")
+            return response
 
         async def work(request: Any) -> Any:
             began = time.monotonic()
             try:
-                if handle is None:
-                    raise Unimplemented("this driver does not serve it")  # noqa: TRY301
-                response = await handle(request)
-                if not isinstance(response, response_type):
-                    raise TypeError(f"answered with a {type(response).__name__}")  # noqa: TRY301
+                response = checked(await handled(request))
             except Exception as error:
-                failed = failure_of(error)
-                _tell(rpc, request, failed, error)
-                ended(failed, began)
-                raise failed from error
-            ended(None, began)
+                raise failure(request, error, began) from error
+            ended(Status.OK, began)
             return response
 
         async def answer(stream: Stream[Any, Any]) -> None:
+            request = await _received(stream)
+            try:
+                call = self._under_way.begin(rpc, request, work)
+            except Aborted as failed:
+                raise failure(request, failed, time.monotonic()) from None
+            await stream.send_message(await call.result())
+
+        async def answer_all(stream: Stream[Any, Any]) -> None:
+            began = time.monotonic()
+            request = await _received(stream)
+            try:
+                async with contextlib.aclosing(await handled(request)) as responses:
+                    async for response in responses:
+                        self._check_goes_on()
+                        await stream.send_message(checked(response))
+            except asyncio.CancelledError:
+                ended(Status.CANCELLED, began)
+                raise
+            except Exception as error:
+                raise failure(request, error, began) from error
+            ended(Status.OK, began)
+
+        async def answered(stream: Stream[Any, Any]) -> None:
             if (task := asyncio.current_task()) is not None:
                 self._answering.add(task)
             try:
-                request = await _received(stream)
-                try:
-                    call = self._under_way.begin(rpc, request, work)
-                except Aborted as failed:
-                    _tell(rpc, request, failed, failed)
-                    ended(failed, time.monotonic())
-                    raise
-                response = await call.result()
+                await (answer_all if signature.streamed else answer)(stream)
             except CallFailed as failed:
                 raise GRPCError(failed.status, str(failed)) from None
-            await stream.send_message(response)
 
         return Handler(
-            answer,
+            answered,
             Cardinality.UNARY_STREAM if signature.streamed else Cardinality.UNARY_UNARY,
             getattr(messages, signature.request),
             response_type,
@@ -225,4 +262,4 @@ async def _received(stream: Stream[Any, Any]) -> Any:
 
 def code(status: Status) -> str:
     """A status as grpc-go writes it, and with it the metrics of sidecars."""
-    return "OK" if status is Status.OK else status.name.title().replace("_", "")
+    return _SPELT.get(status) or status.name.title().replace("_", "")

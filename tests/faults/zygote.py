@@ -40,6 +40,7 @@ _EARLY = (
     "localvolume.csi.controller",
     "localvolume.csi.node",
     "localvolume.csi.role",
+    "localvolume.csi.snapshotmetadata",
     "localvolume.dynamic.role",
     "asyncinotify",
     "yaml",

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import pytest
 from grpclib.const import Status
 
-from localvolume.backends.model import Record, Source, Usage
+from localvolume.backends.model import Blocks, Record, Source, Usage
 from localvolume.csi.node import NodeService
 from localvolume.csi.wire import messages
 from localvolume.csi.wire.errors import failure_of
@@ -102,6 +102,9 @@ class Disks:
         return None
 
     async def remove_snapshot(self, name: str) -> None:
+        raise Wrong("there are no snapshots")
+
+    async def blocks(self, snapshot: Volume, base: Volume | None, start: int) -> Blocks:
         raise Wrong("there are no snapshots")
 
     async def use(self, volume: Volume, act: Callable[[Source], R]) -> R:

@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import pytest
-from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.client import Channel
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
-from localvolume.backends.model import Record, Source, Usage
+from localvolume.backends.model import Blocks, Record, Source, Usage
 from localvolume.csi.controller import ControllerService
-from localvolume.csi.wire import messages
+from localvolume.csi.snapshotmetadata import SnapshotMetadataService
 from localvolume.csi.wire.server import Server
 from localvolume.dynamic.calls import (
     Differs,
     InUse,
     NoRoom,
+    NotTold,
     OutOfRange,
     Room,
     Unknown,
@@ -30,6 +31,7 @@ from localvolume.dynamic.calls import (
 )
 from localvolume.volumes.capacity import GIB, MIB
 from localvolume.volumes.manifest import NodeFacts
+from tests.host.support_csi_wire import call_on
 
 R = TypeVar("R")
 
@@ -49,6 +51,11 @@ class Records:
         self.cut: dict[str, Record] = {}
         self.wanted: dict[str, Wanted] = {}
         self.no_copies = ""
+        self.not_told = ""
+        self.allocated: list[tuple[int, int]] = []
+        self.changed: list[tuple[int, int]] = []
+        self.page_bytes = GIB
+        self.looked: list[int] = []
         self.used: set[str] = set()
         self.wrong: dict[str, list[tuple[str, str]]] = {}
         self.asked: list[tuple[Mapping[str, str], str, str]] = []
@@ -121,6 +128,19 @@ class Records:
     async def remove_snapshot(self, name: str) -> None:
         self.cut.pop(name, None)
 
+    async def blocks(self, snapshot: Volume, base: Volume | None, start: int) -> Blocks:
+        if self.not_told:
+            raise NotTold(self.not_told)
+        if snapshot.record.name not in self.cut:
+            raise Unknown(f"{snapshot.record.name} has no record")
+        self.looked.append(start)
+        size = snapshot.record.size_bytes
+        until = min(start + self.page_bytes, size) if start < size else size
+        known = self.changed if base is not None else self.allocated
+        ranges = [(max(at, start), min(at + n, until)) for at, n in known]
+        told = [(at, end - at) for at, end in ranges if at < end]
+        return Blocks(ranges=told, until=until, total_bytes=size)
+
     async def grow(self, name: str, size_bytes: int, limit_bytes: int = 0) -> Volume:
         if name not in self.known:
             raise Unknown(f"there is no volume {name}")
@@ -169,17 +189,13 @@ class Records:
 
 
 class Caller:
-    """Calls the Controller service over its socket."""
+    """Calls the services over their socket."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
     async def __call__(self, rpc: str, **fields: Any) -> Any:
-        signature = messages.SERVICES["csi.v1.Controller"][rpc]
-        request = getattr(messages, signature.request)
-        response = getattr(messages, signature.response)
-        method = UnaryUnaryMethod[Any, Any](self._channel, signature.path, request, response)
-        return await method(request(**fields))
+        return await call_on(self._channel, rpc, **fields)
 
     async def refused(self, rpc: str, **fields: Any) -> tuple[Status, str]:
         """The status and the text of a call that must fail."""
@@ -190,9 +206,11 @@ class Caller:
 
 @asynccontextmanager
 async def controller(volumes: Records, directory: Path) -> AsyncIterator[Caller]:
-    """The service for these volumes, served on a socket in the directory."""
+    """The services for these volumes, served on a socket in the directory."""
     path = str(directory / "csi.sock")
-    server = Server(path, ControllerService(volumes).handlers, lambda *_: None)
+    services = ControllerService(volumes), SnapshotMetadataService(volumes)
+    handlers = {rpc: handle for one in services for rpc, handle in one.handlers.items()}
+    server = Server(path, handlers, lambda *_: None)
     await server.ensure()
     channel = Channel(path=path)
     try:

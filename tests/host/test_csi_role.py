@@ -182,6 +182,7 @@ async def test_identity(kubelet: Kubelet) -> None:
             ["service", "{", "type:", "CONTROLLER_SERVICE", "}"],
             ["service", "{", "type:", "VOLUME_ACCESSIBILITY_CONSTRAINTS", "}"],
             ["service", "{", "type:", "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS", "}"],
+            ["service", "{", "type:", "SNAPSHOT_METADATA_SERVICE", "}"],
             ["volume_expansion", "{", "type:", "ONLINE", "}"],
         ]
         probe = await call(kubelet.csi, "Probe")

@@ -202,13 +202,18 @@ def _csi(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
     from localvolume.csi.node import NodeService
     from localvolume.csi.paces import CsiPaces
     from localvolume.csi.role import CsiRole
+    from localvolume.csi.snapshotmetadata import SnapshotMetadataService
 
     options, volumes, kubelet = shared.options, shared.calls, shared.options.kubelet_directory
     if volumes is None or kubelet is None:
         raise ValueError("the CSI driver needs the role of the pools and the kubelet's directory")
     role = CsiRole(
         volumes=volumes,
-        services=(ControllerService(volumes), NodeService(volumes, kubelet, shared.workers)),
+        services=(
+            ControllerService(volumes),
+            SnapshotMetadataService(volumes),
+            NodeService(volumes, kubelet, shared.workers),
+        ),
         events=shared.events,
         workers=shared.workers,
         metrics=CsiMetrics(shared.registry),

@@ -211,6 +211,18 @@ class Source:
     fs_type: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """What is known of a snapshot up to `until`: the `ranges` (first byte, bytes), in order.
+
+    `total_bytes` is the size of the device that a volume made of the snapshot has.
+    """
+
+    ranges: Sequence[tuple[int, int]]
+    until: int
+    total_bytes: int
+
+
 class BackendFailed(Exception):
     """It could not be done now. Nothing is lost, trying again may help, and the text says why."""
 
@@ -281,6 +293,16 @@ class Backend(Protocol):
         it was cut and how much it holds. Any other becomes a volume with an identity of its own
         (a filesystem's UUID), of `record.size_bytes`, which are no fewer than the origin's; the
         owner and mode of its root stay. Raises as `make`, and Impossible where `abilities` say so.
+        """
+        ...
+
+    def blocks(
+        self, pool: int, path: str, record: Record, base: Record | None, start: int
+    ) -> Blocks:
+        """What a snapshot holds from that byte on, or how it differs from another, the `base`.
+
+        Everything that holds or differs is named, and maybe more. Raises Impossible where volumes
+        have no blocks, or nobody can tell.
         """
         ...
 

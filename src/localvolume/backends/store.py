@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection
 from typing import Any, Protocol, TypeVar
 
-from localvolume.backends.model import PoolReport, Progress, Record, Source, Usage
+from localvolume.backends.model import Blocks, PoolReport, Progress, Record, Source, Usage
 
 R = TypeVar("R")
 
@@ -60,6 +60,13 @@ class Store(Protocol):
 
     def copy(self, record: Record, origin: Record) -> Record:
         """As `make`, with the content of another complete volume or snapshot of this pool."""
+        ...
+
+    def blocks(self, record: Record, base: Record | None, start: int) -> Blocks:
+        """What a snapshot holds from that byte on, or how it differs from another, the `base`.
+
+        Raises Impossible where nobody can tell, NotThisVolume if either is not there any more.
+        """
         ...
 
     def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:

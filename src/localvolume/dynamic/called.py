@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from localvolume.backends.model import (
+    Blocks,
     Busy,
     Impossible,
     NoSpace,
@@ -30,6 +31,7 @@ from localvolume.dynamic.calls import (
     InUse,
     NoRoom,
     NotNow,
+    NotTold,
     Refused,
     Room,
     Unknown,
@@ -258,6 +260,22 @@ class Calls:
         if error is not None:
             raise error
         return result  # type: ignore[return-value]
+
+    async def blocks(self, snapshot: Volume, base: Volume | None, start: int) -> Blocks:
+        """What the snapshot holds from that byte on, or how it differs from another, the `base`."""
+        record, pool = snapshot.record, self._pool_of(snapshot)
+        other = None if base is None else base.record
+        try:
+            return await self.pools.call(
+                pool,
+                record.name,
+                lambda store: store.blocks(record, other, start),
+                origin="" if other is None else other.name,
+            )
+        except Impossible as error:
+            raise NotTold(str(error)) from error
+        except Exception as failure:
+            raise refusal_of(failure) from failure
 
     async def usage(self, volume: Volume) -> Usage | None:
         """What the volume holds now; None if nothing measures it."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
-from localvolume.backends.model import Record, Source, Usage
+from localvolume.backends.model import Blocks, Record, Source, Usage
 from localvolume.volumes.manifest import NodeFacts
 
 R = TypeVar("R")
@@ -84,6 +84,10 @@ class NotNow(Refused):
     """Nothing is wrong with the call: repeat it."""
 
 
+class NotTold(Refused):
+    """Nobody can tell which of its blocks hold data or have changed: read all of it."""
+
+
 class Volumes(Protocol):
     """What CSI calls can do with the volumes of this node. All methods raise Refused.
 
@@ -135,6 +139,14 @@ class Volumes(Protocol):
 
     async def remove_snapshot(self, name: str) -> None:
         """Remove a snapshot; does nothing if there is none."""
+        ...
+
+    async def blocks(self, snapshot: Volume, base: Volume | None, start: int) -> Blocks:
+        """What the snapshot holds from that byte on, or how it differs from another, the `base`.
+
+        `base` is a snapshot of the same volume. Raises NotTold, NotNow, and Unknown once either is
+        removed.
+        """
         ...
 
     async def grow(self, name: str, size_bytes: int, limit_bytes: int = 0) -> Volume:

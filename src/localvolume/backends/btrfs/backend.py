@@ -35,6 +35,7 @@ from localvolume.backends.model import (
     Abilities,
     BackendFailed,
     BackendName,
+    Blocks,
     Impossible,
     NoSpace,
     NotThisVolume,
@@ -184,6 +185,15 @@ class BtrfsBackend(directories.InPlace):
                     with suppress(BackendFailed, OSError):
                         take_copy_away(fd, making, record.name)
                     raise
+
+    def blocks(
+        self, pool: int, path: str, record: Record, base: Record | None, start: int
+    ) -> Blocks:
+        """Always raises: a subvolume has no blocks of its own."""
+        raise Impossible(
+            f"{record.name} is a subvolume, which has files and no blocks of its own: read all of"
+            " it, or have the files compared"
+        )
 
     def _copied(self, fd: int, making: int, record: Record, origin: Record) -> Record:
         at = cut(fd, making, record, origin, self.identity)

@@ -17,6 +17,7 @@ from localvolume.backends.model import (
     OURS,
     Abilities,
     BackendName,
+    Blocks,
     Impossible,
     NotThisVolume,
     Progress,
@@ -101,6 +102,12 @@ class DirectoryBackend(directories.InPlace):
     def copy(self, pool: int, path: str, record: Record, origin: Record) -> Record:
         """Always raises: a directory cannot be copied at one moment while it is used."""
         raise Impossible(NO_COPIES)
+
+    def blocks(
+        self, pool: int, path: str, record: Record, base: Record | None, start: int
+    ) -> Blocks:
+        """Always raises: a directory has no blocks of its own."""
+        raise Impossible("a directory has no blocks of its own")
 
     def unmake(self, pool: int, path: str, record: Record) -> None:
         """Remove it from where it was made, if it is empty, and free its quota."""

@@ -9,14 +9,14 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
 from localvolume.backends.fstools import (
     open_device,
 )
-from localvolume.backends.image import copying, filesystem, offline, store
+from localvolume.backends.image import blocks, copying, filesystem, offline, store
 from localvolume.backends.image.attaching import Attachments, translated
 from localvolume.backends.image.copying import Copying
 from localvolume.backends.image.filesystem import content_of
@@ -34,6 +34,7 @@ from localvolume.backends.model import (
     Abilities,
     BackendFailed,
     BackendName,
+    Blocks,
     Impossible,
     NoSpace,
     NotThisVolume,
@@ -116,6 +117,17 @@ class ImageBackend:
             return made
         with self._at.attached(pool, made):
             return made
+
+    def blocks(
+        self, pool: int, path: str, record: Record, base: Record | None, start: int
+    ) -> Blocks:
+        """From where the extents of the images lie; neither is read or attached."""
+        with ExitStack() as images, translated():
+            fd = images.enter_context(the_volume(pool, IMAGES_PLACE, image_name(record), record))
+            other = None
+            if base is not None:
+                other = images.enter_context(the_volume(pool, IMAGES_PLACE, image_name(base), base))
+            return blocks.blocks(fd, other, start)
 
     def _made(self, pool: int, path: str, record: Record, fill: Callable[[int], Record]) -> Record:
         """Make a new image, filled as said, and return the record with its inode."""

@@ -29,6 +29,7 @@ from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.backends.model import (
     Abilities,
     BackendFailed,
+    Blocks,
     Impossible,
     NoSpace,
     NotThisVolume,
@@ -162,6 +163,12 @@ class LvmStore:
             if outgrew(source.record, record):
                 raise BackendFailed(f"{origin.name} has grown meanwhile")
             return copying.copy(self.tools, seen, record, source, self._session.take)
+
+    def blocks(self, record: Record, base: Record | None, start: int) -> Blocks:
+        """Always raises: what a thin pool knows of its blocks is not asked for."""
+        raise Impossible(
+            f"{record.name} is a logical volume: which of its blocks have changed is not told"
+        )
 
     def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
         """Record that a PersistentVolume is asked for, before it is; later also record its UID, and

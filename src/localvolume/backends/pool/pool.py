@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.model import (
     Backend,
     BackendFailed,
+    Blocks,
     Impossible,
     Lost,
     NotThisVolume,
@@ -248,6 +250,18 @@ class PoolStore:
 
             return self._make(using, known, record, copy)
 
+    def blocks(self, record: Record, base: Record | None, start: int) -> Blocks:
+        """What a snapshot holds from that byte on, or how it differs from another, the `base`."""
+        with self._session.doing(record.name) as (using, known), ExitStack() as alone:
+            known, other = _snapshot(record, known), None
+            if base is not None and base.name == record.name:
+                other = _snapshot(base, known)
+            elif base is not None:
+                found = alone.enter_context(self._session.alone(using, base.name))
+                other = _snapshot(base, found)
+            root = using.root
+            return self._backend.blocks(root.pool, root.path, known, other, start)
+
     def _make(
         self, using: OpenPool, known: Record | None, record: Record, make: MakeContent
     ) -> Record:
@@ -414,4 +428,12 @@ def _living(record: Record, known: Record | None) -> Record:
     if known is None or known.state not in ("made", "offered"):
         state = "has no record" if known is None else f"is {known.state}"
         raise NotThisVolume(f"{record.name} {state}")
+    return known
+
+
+def _snapshot(record: Record, known: Record | None) -> Record:
+    """The record of that very snapshot; raises NotThisVolume for any other."""
+    known = _living(record, known)
+    if not known.snapshot_of or known.cut_at != record.cut_at:
+        raise NotThisVolume(f"{record.name} is not that snapshot any more")
     return known

@@ -78,6 +78,7 @@ _OF_REFUSED: Final[dict[type[calls.Refused], type[CallFailed]]] = {
     calls.Unknown: NotFound,
     calls.InUse: FailedPrecondition,
     calls.NoRoom: ResourceExhausted,
+    calls.NotTold: FailedPrecondition,
     calls.NotNow: Unavailable,
 }
 

@@ -6,24 +6,18 @@ A write to a shared block goes to a new one. So a file that shares may need its 
 import errno
 import fcntl
 import os
-import struct
 from typing import Final
 
+from localvolume.host.filesystem.extents import AT_ONCE, extents
 from localvolume.host.syscalls import closed_after, ioc
 
 # linux/fs.h
 _FICLONE: Final = ioc(1, 0x94, 9, 4)
-# linux/fiemap.h: struct fiemap, 32 bytes, and after it the extents, 56 bytes each.
-_FIEMAP: Final = ioc(3, ord("f"), 11, 32)
-_HEAD, _EXTENT = struct.Struct("=QQIIII"), struct.Struct("=QQQ16xI12x")
-_SYNC: Final = 1
-_LAST, _SHARED = 0x1, 0x2000
-_AT_ONCE: Final = 1000
 _MOST: Final = 100_000
 """Looking at so many extents takes a moment."""
 
 _BLOCK: Final = 4096
-_CANNOT: Final = frozenset(
+CANNOT: Final = frozenset(
     {errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS, errno.EISDIR, errno.EXDEV}
 )
 """The filesystem has no such call, however it says so."""
@@ -51,9 +45,9 @@ def can_clone(directory: int) -> bool:
         ):
             os.write(source, b"\1" * _BLOCK)
             clone(copy, source)
-            return _shared(copy, _SYNC, _MOST) == _BLOCK
+            return _shared(copy, _MOST, sync=True) == _BLOCK
     except OSError as error:
-        if error.errno in _CANNOT:
+        if error.errno in CANNOT:
             return False
         raise
 
@@ -65,32 +59,26 @@ def shared_bytes(fd: int, *, most: int = _MOST) -> int:
     not tell all do. Raises OSError.
     """
     try:
-        return _shared(fd, 0, most)
+        return _shared(fd, most, sync=False)
     except OSError as error:
-        if error.errno in _CANNOT:
+        if error.errno in CANNOT:
             return os.fstat(fd).st_blocks * 512
         raise
 
 
-def _shared(fd: int, flags: int, most: int) -> int:
+def _shared(fd: int, most: int, *, sync: bool) -> int:
     shared = alone = seen = start = 0
     while seen < most:
-        count = min(_AT_ONCE, most - seen)
-        buffer = bytearray(_HEAD.size + count * _EXTENT.size)
-        _HEAD.pack_into(buffer, 0, start, (1 << 64) - 1 - start, flags, 0, count, 0)
-        fcntl.ioctl(fd, _FIEMAP, buffer)
-        found = _HEAD.unpack_from(buffer)[3]
-        for number in range(found):
-            at = _HEAD.size + number * _EXTENT.size
-            logical, _, length, about = _EXTENT.unpack_from(buffer, at)
-            if about & _SHARED:
-                shared += length
+        found = extents(fd, start, most=min(AT_ONCE, most - seen), sync=sync)
+        for one in found:
+            if one.is_shared:
+                shared += one.length
             else:
-                alone += length
-            if about & _LAST:
+                alone += one.length
+            if one.is_last:
                 return shared
-            start = logical + length
+            start = one.start + one.length
         if not found:
             return shared
-        seen += found
+        seen += len(found)
     return max(shared, os.fstat(fd).st_blocks * 512 - alone)

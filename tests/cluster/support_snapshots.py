@@ -223,12 +223,15 @@ class SnapshotLab(CsiLab):
         self.delete_snapshot(snapshot)
         self.until(lambda: self.read_snapshot(snapshot), lambda found: found is None)
 
-    def make_content(self, name: str, **spec: Any) -> Content:
+    def make_content(
+        self, name: str, *, annotations: Mapping[str, str] | None = None, **spec: Any
+    ) -> Content:
         """A VolumeSnapshotContent that a person makes."""
         body = {
             **_of_kind("VolumeSnapshotContent", name),
             "spec": {"driver": CSI, "deletionPolicy": "Delete", **spec},
         }
+        body["metadata"]["annotations"] = dict(annotations or {})
         made: Content = self.plane.request("POST", CONTENTS, body)
         return made
 

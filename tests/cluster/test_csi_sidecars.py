@@ -1,18 +1,32 @@
 """The stock sidecars at the agent's socket, in the place of what our own roles do.
 
-A claim that nobody has routed to the node is none of the agent's, so only the sidecar serves it.
+A claim that nobody has routed to the node is none of the agent's, so only the sidecar serves it; no
+more is a snapshot's content that says that it belongs to another node.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_csi import CsiLab
 from tests.cluster.support_dynamic import Claim, MadePool
+from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
+from tests.cluster.support_snapshots import (
+    Content,
+    Snapshot,
+    SnapshotLab,
+    handle_of,
+    kinds_of_snapshots,
+    snapshot_controller,
+    snapshot_lab_for,
+    until_removed,
+)
 from tests.suite import csitools
 from tests.suite.names import CSI, HOSTNAME, NODE_LABEL, PROVISIONED_BY, SELECTED
 from tests.suite.units import MIB
@@ -94,3 +108,60 @@ def test_external_resizer_grows_a_volume(csi: CsiLab, pool: MadePool) -> None:
         csi.delete(claim)
         csi.gone(volume)
     csi.until(lambda: (pool.records(), pool.trash()), lambda left: left == ([], []))
+
+
+@pytest.fixture
+def snapshots(
+    control_plane: ControlPlane, objects: Objects, unique: str, tmp_path: Path
+) -> Iterator[SnapshotLab]:
+    """A lab in a cluster that knows snapshots, and has nobody yet who sees to them."""
+    with (
+        kinds_of_snapshots(control_plane),
+        snapshot_lab_for(objects, unique, tmp_path) as lab,
+    ):
+        yield lab
+
+
+def _content_for(lab: SnapshotLab, snapshot: Snapshot, volume: str, **marks: str) -> Content:
+    """What the snapshot-controller would make for it, with these annotations."""
+    meta = snapshot["metadata"]
+    return lab.make_content(
+        f"snapcontent-{meta['uid']}",
+        annotations=marks,
+        volumeSnapshotClassName=snapshot["spec"]["volumeSnapshotClassName"],
+        source={"volumeHandle": volume},
+        volumeSnapshotRef={key: meta[key] for key in ("name", "namespace", "uid")},
+    )
+
+
+@pytest.mark.needs("btrfs", "snapshots")
+def test_external_snapshotter_cuts_a_snapshot_and_removes_it(snapshots: SnapshotLab) -> None:
+    lab = snapshots
+    pool = lab.copying_pool()
+    lab.serve()
+    claim = lab.claimed(size="16Mi")
+    volume = lab.made(claim)["spec"]["csi"]["volumeHandle"]
+    (pool.directory / volume / "file").write_text("before")
+    made, ours = lab.snapshot(claim), lab.snapshot(claim)
+    name = _content_for(lab, made, volume, **{NODE_LABEL: "elsewhere"})["metadata"]["name"]
+    # The agent serves what is asked for later: it has seen the other, and left it alone.
+    _content_for(lab, ours, volume)
+    own = handle_of(lab.until_content(ours, lambda one: one.get("status", {}).get("readyToUse")))
+    assert sorted(pool.records()) == sorted([f"{volume}.json", f"{own}.json"])
+    with (
+        snapshot_controller(lab.plane, lab.directory),
+        _sidecar(lab, "csi-snapshotter"),
+    ):
+        snapshot = lab.ready(made)
+        assert snapshot["status"]["boundVolumeSnapshotContentName"] == name
+        assert snapshot["status"]["restoreSize"] == "16Mi"
+        found = lab.content(name)
+        assert found is not None
+        assert found["metadata"]["annotations"][NODE_LABEL] == "elsewhere"
+        handle = handle_of(found)
+        assert f"{handle}.json" in pool.records()
+        assert (pool.directory / handle / "file").read_text() == "before"
+        lab.take_away(snapshot)
+        lab.until(lambda: lab.content(name), lambda left: left is None)
+        until_removed(lab, pool, handle)
+        assert sorted(pool.records()) == sorted([f"{volume}.json", f"{own}.json"])

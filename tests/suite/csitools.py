@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +38,12 @@ class Tool:
     kept: str = ""
 
 
+_SNAPSHOTTER: Final = Tool(
+    module="github.com/kubernetes-csi/external-snapshotter/v8",
+    version="v8.7.0",
+    go=(1, 26),
+    within={"client": "github.com/kubernetes-csi/external-snapshotter/client/v8"},
+)
 TOOLS: Final = {
     "csi-sanity": Tool(
         module="github.com/kubernetes-csi/csi-test/v5", version="v5.6.0", go=(1, 25)
@@ -48,15 +54,10 @@ TOOLS: Final = {
     "csi-resizer": Tool(
         module="github.com/kubernetes-csi/external-resizer/v2", version="v2.3.0", go=(1, 26)
     ),
-    "snapshot-controller": Tool(
-        module="github.com/kubernetes-csi/external-snapshotter/v8",
-        version="v8.7.0",
-        go=(1, 26),
-        within={"client": "github.com/kubernetes-csi/external-snapshotter/client/v8"},
-        kept="client/config/crd",
-    ),
+    "csi-snapshotter": _SNAPSHOTTER,
+    "snapshot-controller": replace(_SNAPSHOTTER, kept="client/config/crd"),
 }
-SIDECARS: Final = ("csi-provisioner", "csi-resizer")
+SIDECARS: Final = ("csi-provisioner", "csi-resizer", "csi-snapshotter")
 
 
 def provide(name: str) -> Path:

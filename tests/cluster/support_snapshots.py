@@ -160,7 +160,7 @@ class SnapshotLab(CsiLab):
         self._count += 1
         name = f"{self.unique}-{policy.lower()}-{self._count}"
         body = {
-            **_of_kind("VolumeSnapshotClass", name),
+            **of_kind("VolumeSnapshotClass", name),
             "driver": CSI,
             "deletionPolicy": policy,
             "parameters": dict(parameters or {}),
@@ -178,7 +178,7 @@ class SnapshotLab(CsiLab):
         )
 
     def make_snapshot(self, name: str, **spec: Any) -> Snapshot:
-        body = {**_of_kind("VolumeSnapshot", name), "spec": spec}
+        body = {**of_kind("VolumeSnapshot", name), "spec": spec}
         made: Snapshot = self.plane.request("POST", SNAPSHOTS, body)
         return made
 
@@ -228,7 +228,7 @@ class SnapshotLab(CsiLab):
     ) -> Content:
         """A VolumeSnapshotContent that a person makes."""
         body = {
-            **_of_kind("VolumeSnapshotContent", name),
+            **of_kind("VolumeSnapshotContent", name),
             "spec": {"driver": CSI, "deletionPolicy": "Delete", **spec},
         }
         body["metadata"]["annotations"] = dict(annotations or {})
@@ -275,7 +275,8 @@ def until_removed(lab: SnapshotLab, pool: MadePool, handle: str) -> None:
     )
 
 
-def _of_kind(kind: str, name: str) -> dict[str, Any]:
+def of_kind(kind: str, name: str) -> dict[str, Any]:
+    """What an object of the group of snapshots begins with."""
     return {
         "apiVersion": "snapshot.storage.k8s.io/v1",
         "kind": kind,

@@ -86,7 +86,9 @@ class CsiGround(Ground):
 
 
 @contextlib.contextmanager
-def csi_ground_on(node: KubeletNode, directory: Path, unique: str) -> Iterator[CsiGround]:
+def csi_ground_on(
+    node: KubeletNode, directory: Path, unique: str, *, fs_type: str = "ext4"
+) -> Iterator[CsiGround]:
     """A disk, agent and controller until the end; the objects they made are taken away too."""
     ground = CsiGround(node, directory, unique)
     with contextlib.ExitStack() as stack:
@@ -98,7 +100,7 @@ def csi_ground_on(node: KubeletNode, directory: Path, unique: str) -> Iterator[C
         done = subprocess.run(argv, check=True, capture_output=True, text=True)
         device = done.stdout.strip()
         stack.callback(subprocess.run, ["losetup", "--detach", device], check=True)
-        subprocess.run(["mkfs.ext4", "-q", device], check=True, stdin=subprocess.DEVNULL)
+        subprocess.run([f"mkfs.{fs_type}", "-q", device], check=True, stdin=subprocess.DEVNULL)
         node.run(["mount", device, str(ground.images)])
         stack.callback(node.run, ["umount", "--lazy", str(ground.images)])
         stack.callback(_forget, ground)
@@ -131,6 +133,12 @@ class CsiTenant(Tenant):
 
     def begin(self, **security: Any) -> str:
         """Start a pod with the claim at /data, and wait until it runs; returns its name."""
+        name = self.ask_to_begin(**security)
+        self.begun(name)
+        return name
+
+    def ask_to_begin(self, **security: Any) -> str:
+        """Have a pod started with the claim at /data; returns its name."""
         self._pods += 1
         name = f"{self.unique}-{self._pods}"
         place = {"name": "data", "mountPath": "/data"}
@@ -139,12 +147,15 @@ class CsiTenant(Tenant):
         spec["securityContext"] = security
         self.ground.plane.request("POST", PODS, {"metadata": {"name": name}, "spec": spec})
         self._running.append(name)
+        return name
+
+    def begun(self, pod: str) -> None:
+        """Wait until the pod runs."""
         try:
-            pod_until(self.objects, name, "Running")
+            pod_until(self.objects, pod, "Running")
         except BaseException:
             sys.stderr.write(self.ground.logs())
             raise
-        return name
 
     def within(self, pod: str, script: str) -> str:
         """What a script says in a running pod."""

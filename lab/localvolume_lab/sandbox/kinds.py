@@ -127,6 +127,20 @@ LEASES = Resource(
     "coordination.k8s.io", "v1", "leases", "lease", "Lease", True, unconditional=False,
     create_on_update=True,
 )  # fmt: skip
+_SNAPSHOTS = "snapshot.storage.k8s.io"
+#: A real server learns these three from CustomResourceDefinitions.
+SNAPSHOT_CLASSES = Resource(
+    _SNAPSHOTS, "v1", "volumesnapshotclasses", "volumesnapshotclass", "VolumeSnapshotClass", False,
+    ("vsclass", "vsclasses"), unconditional=False,
+)  # fmt: skip
+SNAPSHOT_CONTENTS = Resource(
+    _SNAPSHOTS, "v1", "volumesnapshotcontents", "volumesnapshotcontent", "VolumeSnapshotContent",
+    False, ("vsc", "vscs"), status=True, unconditional=False,
+)  # fmt: skip
+SNAPSHOTS = Resource(
+    _SNAPSHOTS, "v1", "volumesnapshots", "volumesnapshot", "VolumeSnapshot", True, ("vs",),
+    status=True, unconditional=False,
+)  # fmt: skip
 #: The newer names of the same stored events; see events_view.py.
 NEW_EVENTS = Resource(
     "events.k8s.io", "v1", "events", "event", "Event", True, ("ev",), create_on_update=True,
@@ -150,6 +164,9 @@ STORED = (
     STORAGE_CAPACITIES,
     JOBS,
     LEASES,
+    SNAPSHOT_CLASSES,
+    SNAPSHOT_CONTENTS,
+    SNAPSHOTS,
 )
 SERVED = (*STORED, NEW_EVENTS)
 

@@ -16,6 +16,7 @@ from localvolume_lab.sandbox.controllers.binder import Binder
 from localvolume_lab.sandbox.controllers.garbage import Garbage
 from localvolume_lab.sandbox.controllers.nodes import Nodes
 from localvolume_lab.sandbox.controllers.protection import Protection
+from localvolume_lab.sandbox.controllers.snapshots import Snapshots
 from localvolume_lab.sandbox.kinds import (
     CLAIMS,
     CONFIG_MAPS,
@@ -27,6 +28,9 @@ from localvolume_lab.sandbox.kinds import (
     PERSISTENT_VOLUMES,
     PODS,
     SERVICE_ACCOUNTS,
+    SNAPSHOT_CLASSES,
+    SNAPSHOT_CONTENTS,
+    SNAPSHOTS,
     STORAGE_CAPACITIES,
     STORAGE_CLASSES,
     Resource,
@@ -49,6 +53,9 @@ _WATCHED = (
     SERVICE_ACCOUNTS,
     CSI_DRIVERS,
     STORAGE_CAPACITIES,
+    SNAPSHOT_CLASSES,
+    SNAPSHOT_CONTENTS,
+    SNAPSHOTS,
 )
 #: changes looked at before other tasks get a turn
 _BATCH = 8
@@ -75,7 +82,12 @@ class Controllers:
     def __init__(self, api: Api, *, pods: bool = True) -> None:
         self._store = api.store
         self._watcher = Watcher(0)
-        self._controllers: list[Controller] = [Binder(api), Protection(api), Garbage(api)]
+        self._controllers: list[Controller] = [
+            Binder(api),
+            Protection(api),
+            Garbage(api),
+            Snapshots(api),
+        ]
         if pods:
             self._controllers.append(Nodes(api))
 

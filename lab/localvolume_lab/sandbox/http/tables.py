@@ -1,6 +1,7 @@
 """Tables: the columns and cells `kubectl get` prints, as the real server's printers make them.
 
-Source of columns and wording: k8s.io/kubernetes/pkg/printers/internalversion/printers.go.
+Source of columns and wording: k8s.io/kubernetes/pkg/printers/internalversion/printers.go, and the
+definitions of external-snapshotter for its kinds.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from localvolume_lab.sandbox.kinds import (
     PERSISTENT_VOLUMES,
     PODS,
     SERVICE_ACCOUNTS,
+    SNAPSHOT_CLASSES,
+    SNAPSHOT_CONTENTS,
+    SNAPSHOTS,
     STORAGE_CAPACITIES,
     STORAGE_CLASSES,
     Resource,
@@ -241,6 +245,42 @@ def _lease(body: Body) -> list[Any]:
     return [body["metadata"]["name"], holder, _age(body)]
 
 
+def _snapshot(body: Body) -> list[Any]:
+    spec, status = body["spec"], body.get("status", {})
+    source = spec.get("source", {})
+    return [
+        body["metadata"]["name"],
+        status.get("readyToUse"),
+        source.get("persistentVolumeClaimName"),
+        source.get("volumeSnapshotContentName"),
+        status.get("restoreSize"),
+        spec.get("volumeSnapshotClassName"),
+        status.get("boundVolumeSnapshotContentName"),
+        age(status["creationTime"]) if "creationTime" in status else None,
+        _age(body),
+    ]
+
+
+def _snapshot_content(body: Body) -> list[Any]:
+    spec, status = body["spec"], body.get("status", {})
+    reference = spec.get("volumeSnapshotRef", {})
+    return [
+        body["metadata"]["name"],
+        status.get("readyToUse"),
+        status.get("restoreSize"),
+        spec.get("deletionPolicy"),
+        spec.get("driver"),
+        spec.get("volumeSnapshotClassName"),
+        reference.get("name"),
+        reference.get("namespace"),
+        _age(body),
+    ]
+
+
+def _snapshot_class(body: Body) -> list[Any]:
+    return [body["metadata"]["name"], body.get("driver"), body.get("deletionPolicy"), _age(body)]
+
+
 # Column names, each with ":type" where that is no string; those after "|" are printed by `-o wide`
 # only.
 _PRINTERS: dict[Resource, tuple[str, Cells]] = {
@@ -290,6 +330,21 @@ _PRINTERS: dict[Resource, tuple[str, Cells]] = {
     SERVICE_ACCOUNTS: ("Name,Secrets,Age", _service_account),
     JOBS: ("Name,Status,Completions,Duration,Age|Containers,Images,Selector", _job),
     LEASES: ("Name,Holder,Age", _lease),
+    SNAPSHOTS: (
+        (
+            "Name,ReadyToUse:boolean,SourcePVC,SourceSnapshotContent,RestoreSize,SnapshotClass,"
+            "SnapshotContent,CreationTime:date,Age:date"
+        ),
+        _snapshot,
+    ),
+    SNAPSHOT_CONTENTS: (
+        (
+            "Name,ReadyToUse:boolean,RestoreSize:integer,DeletionPolicy,Driver,VolumeSnapshotClass,"
+            "VolumeSnapshot,VolumeSnapshotNamespace,Age:date"
+        ),
+        _snapshot_content,
+    ),
+    SNAPSHOT_CLASSES: ("Name,Driver,DeletionPolicy,Age:date", _snapshot_class),
 }
 _PRINTERS[NEW_EVENTS] = _PRINTERS[EVENTS]
 

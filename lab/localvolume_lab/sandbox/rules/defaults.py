@@ -14,6 +14,8 @@ from localvolume_lab.sandbox.kinds import (
     NODES,
     PERSISTENT_VOLUMES,
     PODS,
+    SNAPSHOT_CONTENTS,
+    SNAPSHOTS,
     STORAGE_CLASSES,
     Resource,
 )
@@ -78,6 +80,8 @@ def apply_defaults(resource: Resource, body: Body) -> None:
             spec.setdefault(key, text)
         spec.setdefault("suspend", False)
         spec.setdefault("manualSelector", False)
+    elif resource in {SNAPSHOTS, SNAPSHOT_CONTENTS}:
+        body.setdefault("spec", {})
 
 
 def reset_on_create(resource: Resource, body: Body) -> None:
@@ -100,6 +104,8 @@ def reset_on_create(resource: Resource, body: Body) -> None:
         taints = body["spec"].setdefault("taints", [])
         if not any(taint.get("key") == "node.kubernetes.io/not-ready" for taint in taints):
             taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
+    elif resource in {SNAPSHOTS, SNAPSHOT_CONTENTS}:
+        body.pop("status", None)
     elif resource is JOBS:
         body["status"] = {}
         meta["generation"] = 1

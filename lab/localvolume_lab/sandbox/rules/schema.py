@@ -3,7 +3,8 @@
 A real server decodes into typed structs: it drops what it does not know (or answers 400 under
 `fieldValidation=Strict`), refuses wrong types with 400, and keeps no nulls. Here that is done for
 metadata, for everything of the storage kinds, and for the first level of the rest; deeper parts of
-pods, jobs and nodes pass as they are. Field names: k8s.io/api, release 1.34.
+pods, jobs and nodes pass as they are. Field names: k8s.io/api, release 1.34, and the client of
+external-snapshotter, v8.7.0.
 """
 
 from __future__ import annotations
@@ -152,6 +153,32 @@ _KINDS: dict[str, Schema] = {
             **_all(TEXT, "acquireTime holderIdentity preferredHolder renewTime strategy"),
             **_all(NUMBER, "leaseDurationSeconds leaseTransitions"),
         }
+    },
+    "VolumeSnapshotClass": {**_all(TEXT, "deletionPolicy driver"), "parameters": TEXT_MAP},
+    "VolumeSnapshotContent": {
+        "spec": {
+            **_all(TEXT, "deletionPolicy driver sourceVolumeMode volumeSnapshotClassName"),
+            "source": _all(TEXT, "snapshotHandle volumeHandle"),
+            "volumeSnapshotRef": _REFERENCE,
+        },
+        "status": {
+            **_all(TEXT, "snapshotHandle volumeGroupSnapshotHandle"),
+            **_all(NUMBER, "creationTime restoreSize"),
+            "error": _all(TEXT, "message time"),
+            "readyToUse": FLAG,
+        },
+    },
+    "VolumeSnapshot": {
+        "spec": {
+            "source": _all(TEXT, "persistentVolumeClaimName volumeSnapshotContentName"),
+            "volumeSnapshotClassName": TEXT,
+        },
+        "status": {
+            **_all(TEXT, "boundVolumeSnapshotContentName creationTime volumeGroupSnapshotName"),
+            "error": _all(TEXT, "message time"),
+            "readyToUse": FLAG,
+            "restoreSize": QUANTITY,
+        },
     },
 }
 

@@ -158,10 +158,12 @@ def sanity(
     size: int,
     grown: int,
     leave_out: Collection[str] = (),
+    seconds: float = _SANITY_SECONDS,
 ) -> Sanity:
     """The cases of csi-sanity against the agent's socket, with volumes of that size.
 
     `access` is "mount" or "block". Cases of which the whole names are in `leave_out` are skipped.
+    All of them together may take `seconds`.
     """
     given = lab.directory / "parameters.yaml"
     given.write_text(json.dumps(dict(parameters)))
@@ -185,7 +187,7 @@ def sanity(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=_SANITY_SECONDS,
+        timeout=seconds,
         check=False,
     )
     assert report.exists(), f"csi-sanity made no report: {done.stdout[-3000:]}{done.stderr[-3000:]}"

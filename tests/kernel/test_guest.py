@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from image.running import BuildFailed
+from localvolume_lab.controlplane.assets import cache_home
 from tests.kernel import fetch
 from tests.kernel.support_guest import (
     Guest,
@@ -59,7 +60,9 @@ def outcomes(report: Path) -> list[Outcome]:
 #: seconds to start; so few of them take two workers as long as each other. One of them runs with
 #: the programs of the image, and the others with the machine's.
 _IMAGES, _MACHINES = "test_lvm_[!s]*.py", ("test_*_kill.py", "test_lvm_store*.py")
-_GROUPS = (_IMAGES, *_MACHINES)
+#: What takes csi-sanity, which not every machine can build.
+_SANITY = "test_csi_*.py"
+_GROUPS = (_IMAGES, _SANITY, *_MACHINES)
 _PASSED_ON = ("LOCALVOLUME_SEED", "LOCALVOLUME_SOAK_SECONDS")
 
 
@@ -107,6 +110,8 @@ def passes(
     # A guest's environment is its own.
     given = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     given |= measured.environment()
+    # There is another home in it, and what was built for tests is in this one's.
+    given["XDG_CACHE_HOME"] = str(cache_home().parents[1])
     variables = (f"{name}={value}" for name, value in given.items())
     command = [*before, "env", *variables, *pytest_inside(*options, *map(str, files))]
     code, console = run(command, tmp_path / "first")
@@ -131,7 +136,13 @@ def passes(
 
 
 @pytest.mark.parametrize(
-    "group", [pytest.param(_IMAGES, marks=pytest.mark.needs("image")), *_MACHINES, "*"]
+    "group",
+    [
+        pytest.param(_IMAGES, marks=pytest.mark.needs("image")),
+        pytest.param(_SANITY, marks=pytest.mark.needs("csi-sanity")),
+        *_MACHINES,
+        "*",
+    ],
 )
 def test_everything_inside_passes_in_the_guest(
     request: pytest.FixtureRequest,

@@ -25,6 +25,7 @@ from localvolume.dynamic.model import Pool
 from localvolume.dynamic.patterns import Patterns
 from localvolume.dynamic.plan.orphans import places_of_adopted
 from localvolume.dynamic.plan.world import pool_of, with_neighbours
+from localvolume.host.filesystem.freezing import NOTES, FreezeFailed, thaw_left
 from localvolume.host.process.commandsync import on_loop
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.objects import PersistentVolume
@@ -51,7 +52,8 @@ R = TypeVar("R")
 class Pools:
     """The open stores, by the pool's name. Use from one event loop.
 
-    `misplaced` says why a pool must not be used: nothing is done in such a pool.
+    `misplaced` says why a pool must not be used: nothing is done in such a pool. `frozen` is where
+    it is noted what may be frozen (``freezing``).
     """
 
     def __init__(
@@ -59,8 +61,12 @@ class Pools:
         workers: Workers,
         zeroing: Zeroing | None = None,
         misplaced: Callable[[PoolConfig], str | None] = lambda _: None,
+        frozen: str = NOTES,
     ) -> None:
         self._workers = workers
+        self._frozen = frozen
+        self._unthawed = ""
+        """Why something frozen cannot be thawed, as it was said."""
         self._misplaced = misplaced
         self._zeroing = zeroing
         self._stores: dict[str, Store] = {}
@@ -196,6 +202,7 @@ class Pools:
     async def look(self) -> list[Pool]:
         """Returns all pools as they are now, each with what its neighbours have promised. If a pool
         does not answer, that is its problem."""
+        await self._thaw()
         reports = await asyncio.gather(*(self._look(name) for name in self._stores))
         found = []
         for report in reports:
@@ -203,6 +210,17 @@ class Pools:
                 self._reports[report.name] = report
                 found.append(Pool(config=self._configs[report.name], report=report))
         return with_neighbours(found)
+
+    async def _thaw(self) -> None:
+        """Thaw what an agent that died left frozen, before anything is done in a pool."""
+        try:
+            failed = await self._workers.call("frozen", LOOK_SECONDS, thaw_left, self._frozen)
+            why = "; ".join(f"{device}: {text}" for device, text in sorted(failed.items()))
+        except (Hung, OSError, FreezeFailed) as error:
+            why = str(error)
+        if why and why != self._unthawed:
+            log.error("what was frozen for a cut cannot be thawed; tried at every look: %s", why)
+        self._unthawed = why
 
     async def _look(self, name: str) -> PoolReport:
         seconds = LVM_LOOK_SECONDS if self._configs[name].lvm else LOOK_SECONDS

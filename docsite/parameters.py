@@ -71,6 +71,13 @@ PARAMETERS: Mapping[Flavor, Mapping[str, Parameter]] = {
             "overwrite",
         ),
         "undoPeriod": _OURS["undoPeriod"],
+        "fullCopies": Parameter(
+            "`refused`",
+            "`allowed`: a volume with the content of another is made by "
+            "[copying all of it](../snapshots.md#full-copies) where blocks cannot be shared; only "
+            f"with `{CSI_DRIVER}`",
+            "allowed",
+        ),
         "topolvm.io/device-class": Parameter(
             'as `""`, and all pools that are no device classes',
             'the pool of logical volumes of that name; `""`: the default device class',

@@ -91,6 +91,7 @@ def test_classes_of_snapshots() -> None:
             "name": "kept",
             "deletionPolicy": "Retain",
             "isDefaultClass": True,
+            "parameters": {"fullCopies": "allowed"},
             "annotations": {"velero.io/csi-volumesnapshot-class": "yes"},
         },
     ]
@@ -99,7 +100,9 @@ def test_classes_of_snapshots() -> None:
     assert plain["apiVersion"] == "snapshot.storage.k8s.io/v1"
     assert (plain["driver"], plain["deletionPolicy"]) == ("csi.localvolume.dev", "Delete")
     assert "annotations" not in plain["metadata"]
+    assert "parameters" not in plain
     assert kept["deletionPolicy"] == "Retain"
+    assert kept["parameters"] == {"fullCopies": "allowed"}
     assert kept["metadata"]["annotations"] == {
         "snapshot.storage.kubernetes.io/is-default-class": "true",
         "velero.io/csi-volumesnapshot-class": "yes",

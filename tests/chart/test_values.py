@@ -87,6 +87,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"csi": {"enabled": True, "snapshotClasses": [{"name": "x", "deletionPolicy": "Keep"}]}},
         "/csi/snapshotClasses/0/deletionPolicy",
     ),
+    (
+        {
+            "csi": {
+                "enabled": True,
+                "snapshotClasses": [{"name": "x", "parameters": {"fullCopies": "yes"}}],
+            }
+        },
+        "/csi/snapshotClasses/0/parameters/fullCopies",
+    ),
     ({"metrics": {"secured": True}}, "secured"),
     ({"metrics": {"secure": True}}, "metrics.secure needs metrics.secretName"),
     ({"metrics": {"secretName": "ours"}}, "metrics.secretName and serviceMonitor.tlsConfig need"),

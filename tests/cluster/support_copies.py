@@ -31,7 +31,9 @@ class CopyCluster(Cluster):
         self.pools: dict[str, MadePool] = {}
         """By the node's name."""
         self.images = False
-        """Whether pools are of images on an xfs, in place of a btrfs, from now on."""
+        """Whether pools are of images, in place of a btrfs, from now on."""
+        self.images_on = "xfs"
+        """The filesystem of such pools."""
 
     def __enter__(self) -> CopyCluster:
         return self
@@ -58,7 +60,7 @@ class CopyCluster(Cluster):
         self._stack.enter_context(lab)
         lab.class_names = self._class_names
         lab.make_node({"test": self.unique, **labels})
-        backend, fs_type = ("image", "xfs") if self.images else ("btrfs", "btrfs")
+        backend, fs_type = ("image", self.images_on) if self.images else ("btrfs", "btrfs")
         self.pools[lab.node] = lab.csi_pool(backend=backend, fs_type=fs_type, size=size)
         self.labs[lab.node] = lab
         return lab

@@ -159,14 +159,17 @@ def sanity(
     grown: int,
     leave_out: Collection[str] = (),
     seconds: float = _SANITY_SECONDS,
+    snapshots: Mapping[str, str] | None = None,
 ) -> Sanity:
     """The cases of csi-sanity against the agent's socket, with volumes of that size.
 
-    `access` is "mount" or "block". Cases of which the whole names are in `leave_out` are skipped.
-    All of them together may take `seconds`.
+    `access` is "mount" or "block", `snapshots` are the parameters of snapshots. Cases of which the
+    whole names are in `leave_out` are skipped. All of them together may take `seconds`.
     """
     given = lab.directory / "parameters.yaml"
     given.write_text(json.dumps(dict(parameters)))
+    of_snapshots = lab.directory / "snapshots.yaml"
+    of_snapshots.write_text(json.dumps(dict(snapshots or {})))
     report = lab.directory / "sanity.xml"
     where = lab.kubelet / "sanity"
     where.mkdir()
@@ -177,6 +180,7 @@ def sanity(
             f"--csi.mountdir={where / 'mount'}",
             f"--csi.stagingdir={where / 'staging'}",
             f"--csi.testvolumeparameters={given}",
+            f"--csi.testsnapshotparameters={of_snapshots}",
             f"--csi.testvolumeaccesstype={access}",
             f"--csi.testvolumesize={size}",
             f"--csi.testvolumeexpandsize={grown}",

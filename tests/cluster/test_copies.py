@@ -17,6 +17,7 @@ from tests.cluster.support_controller import Ground
 from tests.cluster.support_copies import CLONING, LARGE, CopyCluster, copy_cluster_for
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_snapshots import Snapshot, snapshot_controller
+from tests.host.support_devices import command, mounted
 from tests.suite.api import CLAIMS
 from tests.suite.units import MIB
 
@@ -88,6 +89,43 @@ def test_block_volumes_are_restored_and_cloned(cluster: CopyCluster) -> None:
     assert cluster.is_on(cloned, a).read_bytes() == second
     other = cluster.copy(cls, 16 * MIB, snapshot)
     cluster.event(other, FAILED, "is of volumeMode Block, and Filesystem is asked for")
+
+
+def test_where_blocks_cannot_be_shared_all_is_copied_if_the_classes_say_so(
+    cluster: CopyCluster,
+) -> None:
+    """Also while the volume is in use, as it is at one moment; without the classes nothing is."""
+    cluster.images, cluster.images_on = True, "ext4"
+    a, _ = cluster.node("a", LARGE), cluster.node("b", LARGE)
+    plain = cluster.storage_class()
+    allows = cluster.storage_class("allows", parameters={"fullCopies": "allowed"})
+    cluster.start()
+    cluster.heeded(plain)
+    source = cluster.used_on(a, plain, 64 * MIB)
+    with mounted(loop_of(cluster.is_on(source, a))) as where:
+        (where / "file").write_text("before")
+        refused = a.snapshot(source)
+        a.failing(refused, "parameter fullCopies: allowed")
+        snapshot = a.ready(
+            a.snapshot(source, a.snapshot_class(parameters={"fullCopies": "allowed"}))
+        )
+        (where / "file").write_text("after")
+        cloned = cluster.copy(allows, 64 * MIB, source)
+        assert content_of(cluster.is_on(cloned, a)) == "after"
+    restored = cluster.copy(allows, 128 * MIB, snapshot)
+    assert content_of(cluster.is_on(restored, a)) == "before"
+    for one in (source, snapshot):
+        waits = cluster.copy(plain, 64 * MIB, one)
+        cluster.event(waits, FAILED, "parameter fullCopies: allowed")
+
+
+def loop_of(image: Path) -> str:
+    return command("losetup", "--noheadings", "--output", "NAME", "-j", image).strip()
+
+
+def content_of(image: Path) -> str:
+    with mounted(loop_of(image), options="ro") as where:
+        return (where / "file").read_text()
 
 
 def test_a_pod_that_came_with_its_claim_is_moved_to_the_content(cluster: CopyCluster) -> None:

@@ -85,7 +85,7 @@ WRONG = {
     },
 }
 
-# What a pool cannot do that does not copy volumes at once.
+# What a pool cannot do that does not copy volumes.
 COPYING = {
     "Controller Service [Controller Server] CreateVolume": {
         "should create volume from an existing source snapshot": NEEDS_SNAPSHOT,
@@ -115,7 +115,7 @@ COPYING = {
 
 @dataclass(frozen=True)
 class Kind:
-    """A pool, the parameters of the StorageClass, and how pods have its volumes.
+    """A pool, the parameters of the StorageClass and of snapshots, and how pods have its volumes.
 
     `no_copies` is why the pool cannot copy volumes.
     """
@@ -124,10 +124,23 @@ class Kind:
     parameters: dict[str, str] = field(default_factory=dict)
     access: Literal["mount", "block"] = "mount"
     no_copies: str = ""
+    snapshots: dict[str, str] = field(default_factory=dict)
 
 
 KINDS = [
-    pytest.param(Kind({"backend": "image"}, no_copies="ext4 has no reflinks"), id="image-ext4"),
+    pytest.param(
+        Kind({"backend": "image"}, {"fullCopies": "allowed"}, snapshots={"fullCopies": "allowed"}),
+        id="image-ext4",
+    ),
+    pytest.param(
+        Kind(
+            {"backend": "image"},
+            {"fullCopies": "allowed"},
+            access="block",
+            snapshots={"fullCopies": "allowed"},
+        ),
+        id="image-ext4-block",
+    ),
     pytest.param(
         Kind({"backend": "image", "fs_type": "xfs"}, {"fsType": "xfs"}),
         id="image-xfs",
@@ -167,6 +180,7 @@ def test_every_case_passes_that_is_not_left_out_with_a_reason(csi: CsiLab, kind:
         size=SIZE,
         grown=2 * SIZE,
         leave_out=left_out,
+        snapshots=kind.snapshots,
     )
     assert found.failed == {}, csi.log()[-25:]
     expected = named(SKIPPED) | left_out

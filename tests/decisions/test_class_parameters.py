@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localvolume.config.pools import Flavor
+from localvolume.config.provisioner import CSI_DRIVER, DYNAMIC_PROVISIONER
 from localvolume.dynamic.classes.parameters import READERS, read_claim, read_class
 from localvolume.dynamic.model import ClassFacts, Wish
 from localvolume.dynamic.plan.paths import Unsafe, directory_of, owner_of
@@ -82,6 +83,23 @@ def test_every_native_parameter() -> None:
     assert read("native", enforce="quota", onRemoval="delete", undoPeriod="0s") == Wish(
         enforce=True, overwrite=False, undo_seconds=0.0
     )
+
+
+def test_only_the_csi_driver_copies_volumes() -> None:
+    def found(value: str, provisioner: str) -> Wish | list[str]:
+        parameters = {"fullCopies": value}
+        one = StorageClass(metadata=Meta(), provisioner=provisioner, parameters=parameters)
+        return read_class(one, flavor="native")
+
+    assert found("allowed", CSI_DRIVER) == Wish(full_copies=True)
+    assert found("refused", CSI_DRIVER) == Wish()
+    assert found("yes", CSI_DRIVER) == [
+        "parameter fullCopies: must be allowed or refused, not 'yes'"
+    ]
+    for value in ("allowed", "refused"):
+        assert found(value, DYNAMIC_PROVISIONER) == [
+            "parameter fullCopies: only volumes of csi.localvolume.dev are copied"
+        ]
 
 
 def test_the_filesystem_by_either_name() -> None:

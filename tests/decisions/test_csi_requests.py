@@ -239,6 +239,12 @@ def test_what_names_the_objects_of_a_snapshot_is_no_parameter() -> None:
     assert wanted == requests.WantedSnapshot("s", "v")
 
 
+@pytest.mark.parametrize(("value", "full"), [("allowed", True), ("refused", False)])
+def test_a_snapshot_may_be_made_by_copying_all_data(value: str, full: bool) -> None:
+    wanted = requests.wanted_snapshot(snapshot(parameters={"fullCopies": value}))
+    assert wanted == requests.WantedSnapshot("s", "v", full)
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -246,6 +252,7 @@ def test_what_names_the_objects_of_a_snapshot_is_no_parameter() -> None:
         ({"source_volume_id": ""}, "source_volume_id is missing"),
         ({"parameters": {"type": "x", "expires": "y"}}, "expires, type"),
         ({"parameters": {"csi.storage.k8s.io/other": "x"}}, "csi.storage.k8s.io/other"),
+        ({"parameters": {"fullCopies": "yes"}}, "fullCopies: must be allowed or refused"),
     ],
 )
 def test_what_is_wrong_with_a_snapshots_request_is_named(fields: dict[str, Any], said: str) -> None:

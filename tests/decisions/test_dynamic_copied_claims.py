@@ -92,6 +92,16 @@ def action(*things: Thing, told: Origin | None = OF_SNAPSHOT, **changes: Any) ->
 NOT_CLASSES = (PersistentVolumeClaim, PersistentVolume, Pool)
 
 
+SLOW = Abilities(enforce=True, no_copies="ext4 shares nothing", full_copies=True)
+
+
+def test_all_data_is_copied_where_the_class_says_so() -> None:
+    allows = storage_class("local", CSI_DRIVER, full_copies=True)
+    made = a(Make, action(copy(), home(abilities=SLOW), allows))
+    assert made.record.full_copies
+    assert made.origin is not None
+
+
 # --- made where the content is -------------------------------------------------------------------
 
 
@@ -191,6 +201,8 @@ AWAY = home(problem="it is not mounted")
                      "no backend changes that", id="other-mode-though-allowed"),
         pytest.param((home(abilities=Abilities(enforce=True, no_copies="ext4 shares nothing")),),
                      OF_SNAPSHOT, "pool fast: ext4 shares nothing", id="backend-cannot"),
+        pytest.param((home(abilities=SLOW),), OF_SNAPSHOT, "parameter fullCopies: allowed",
+                     id="only-by-copying-all"),
         pytest.param((home(), storage_class("local", CSI_DRIVER, fs_type="xfs")), OF_SNAPSHOT,
                      "xfs is asked for", id="other-filesystem"),
         pytest.param((home(room=MIB),), OF_SNAPSHOT, "is there alone: see to pool fast",

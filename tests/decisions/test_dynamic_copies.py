@@ -216,6 +216,33 @@ def test_a_pool_that_cannot_copy_says_why(call: Call) -> None:
     assert "makes no snapshots" in refused(Wrong, call, pool(origin()))
 
 
+SLOW = Abilities(enforce=True, no_copies="ext4 shares nothing", full_copies=True)
+
+
+def test_all_data_is_copied_only_where_the_class_says_so() -> None:
+    given = cow(origin(full_copies=True), abilities=SLOW)
+    for call in (CUT_NOW, clone()):
+        why = refused(Wrong, call, given)
+        assert "ext4 shares nothing. Or let its class allow" in why
+        assert "fullCopies: allowed" in why
+    cut_in_full = a(MakeCalled, judged(replace(CUT_NOW, full_copies=True), given))
+    assert cut_in_full.record.full_copies
+    cloned = a(MakeCalled, judged(clone(full_copies=True), given))
+    assert cloned.record.full_copies
+    # A class cannot allow what no copying helps with.
+    never = cow(origin(), abilities=replace(SLOW, full_copies=False))
+    assert refused(Wrong, clone(full_copies=True), never).endswith("ext4 shares nothing")
+    broken = cow(origin(), abilities=SLOW)
+    broken = replace(broken, report=replace(broken.report, unwell="it has shut down"))
+    assert "has shut down" in refused(NotNow, replace(CUT_NOW, full_copies=True), broken)
+
+
+def test_a_snapshot_says_itself_whether_all_data_may_be_copied() -> None:
+    """Whatever the class of its volume says."""
+    made = a(MakeCalled, judged(CUT_NOW, cow(origin(full_copies=True))))
+    assert not made.record.full_copies
+
+
 @pytest.mark.parametrize("call", [CUT_NOW, clone()])
 def test_a_pool_that_has_failed_is_waited_for(call: Call) -> None:
     ready = cow(origin())

@@ -37,6 +37,7 @@ from localvolume.snapshots.plan import (
     Refuse,
     Remove,
     Tidy,
+    allows_full_copies,
     fault_of_class,
     judge,
     own_contents,
@@ -298,6 +299,16 @@ def test_a_content_that_may_be_another_nodes_is_left_to_it(how: str) -> None:
             ),
             "",
         ),
+        ("class", VolumeSnapshotClass(driver=CSI, parameters={"fullCopies": "allowed"}), ""),
+        ("class", VolumeSnapshotClass(driver=CSI, parameters={"fullCopies": "refused"}), ""),
+        (
+            "class",
+            VolumeSnapshotClass(driver=CSI, parameters={"fullCopies": "true"}),
+            (
+                "VolumeSnapshotClass class: parameter fullCopies: must be allowed or refused, "
+                "not 'true'"
+            ),
+        ),
         ("class", None, "there is no VolumeSnapshotClass class"),
         (None, None, "it has no VolumeSnapshotClass"),
         (
@@ -321,6 +332,15 @@ def test_what_is_wrong_with_a_class(
     cls: str | None, found: VolumeSnapshotClass | None, fault: str
 ) -> None:
     assert fault_of_class(content(cls=cls), found) == fault
+
+
+@pytest.mark.parametrize(
+    ("parameters", "allowed"),
+    [({}, False), ({"fullCopies": "allowed"}, True), ({"fullCopies": "refused"}, False)],
+)
+def test_whether_a_class_lets_all_data_be_copied(parameters: dict[str, str], allowed: bool) -> None:
+    assert allows_full_copies(VolumeSnapshotClass(driver=CSI, parameters=parameters)) is allowed
+    assert not allows_full_copies(None)
 
 
 @pytest.mark.parametrize("kind", [Wrong, OutOfRange, Differs, Unknown, InUse])

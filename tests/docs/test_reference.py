@@ -16,6 +16,7 @@ from localvolume.config import loading, schema
 from localvolume.config.foreign import localpath, lvmd, openebs
 from localvolume.config.loading import Source
 from localvolume.config.pools import Flavor
+from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.classes.parameters import read_class
 from localvolume.dynamic.model import Wish
 from localvolume.flexvolume.plan import provision as flexvolume
@@ -120,7 +121,9 @@ DYNAMIC: list[tuple[Flavor, str, str]] = [
 
 @pytest.mark.parametrize(("flavor", "name", "value"), DYNAMIC)
 def test_the_example_of_a_parameter_is_valid(flavor: Flavor, name: str, value: str) -> None:
-    storage_class = StorageClass(metadata=Meta(name="local"), parameters={name: value})
+    storage_class = StorageClass(
+        metadata=Meta(name="local"), provisioner=CSI_DRIVER, parameters={name: value}
+    )
     found = read_class(storage_class, flavor=flavor, openebs_base_path="/var/openebs/local")
     assert isinstance(found, Wish), found
 

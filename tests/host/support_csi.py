@@ -92,7 +92,7 @@ class Disks:
         self.known[name] = replace(self.known[name], size_bytes=size_bytes)
         return Volume(record=self.known[name], pool="p")
 
-    async def snapshot(self, name: str, source: str) -> Volume:
+    async def snapshot(self, name: str, source: str, *, full_copies: bool = False) -> Volume:
         raise Wrong("these volumes are mounted, and not cut")
 
     def snapshots(self) -> Sequence[Volume]:

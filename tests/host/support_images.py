@@ -16,11 +16,13 @@ from typing import Any
 
 from localvolume.backends.image.backend import ImageBackend
 from localvolume.backends.model import Record
+from localvolume.host.filesystem.freezing import thaw_left
 from localvolume.host.loop.attach import Loop, attached, detach, look
 from localvolume.host.process import commands
 from localvolume.host.process.commands import Finished
 from localvolume.host.process.commandsync import Run, on_loop
 from tests.suite.units import MIB
+from tests.suite.until import until
 
 from .support_devices import command, mounted
 
@@ -73,6 +75,8 @@ class ImagePool:
     fd: int
     links: Path
     backend: ImageBackend
+    #: Whether its class lets all data be copied.
+    full_copies: bool = False
 
     @property
     def path(self) -> str:
@@ -87,7 +91,8 @@ class ImagePool:
         return self.root / ".localvolume/trash"
 
     def record(self, name: str = "pvc-1", mib: float = 32, **fields: Any) -> Record:
-        told = {"state": "making", "size_bytes": int(mib * MIB), **fields}
+        told: dict[str, Any] = {"state": "making", "size_bytes": int(mib * MIB)}
+        told |= {"full_copies": self.full_copies, **fields}
         return Record(name=name, backend="image", directory="", **told)
 
     def make(self, name: str = "pvc-1", mib: float = 32, **fields: Any) -> Record:
@@ -111,6 +116,11 @@ class ImagePool:
     def purge(self, record: Record, **more: Any) -> None:
         more.setdefault("stop", threading.Event())
         self.backend.purge(self.fd, self.path, record, **more)
+
+    def thawed(self) -> None:
+        """Wait until nothing is frozen that a killed process froze."""
+        notes = self.links / ".frozen"
+        until(lambda: thaw_left(str(notes)) == {} and not list(notes.glob("*")))
 
     def link(self, record: Record) -> Path:
         return self.links / POOL_ID / record.name
@@ -189,7 +199,7 @@ def _with(record: Record, **fields: Any) -> Record:
 
 
 @contextlib.contextmanager
-def image_pool(root: Path, run: Run) -> Iterator[ImagePool]:
+def image_pool(root: Path, run: Run, *, full_copies: bool = False) -> Iterator[ImagePool]:
     """A pool in `root/pool`; at its end nothing of it may be attached unless a link says so."""
     place, links = root / "pool", root / "run"
     for part in ("images", "trash", "making", "records"):
@@ -197,9 +207,11 @@ def image_pool(root: Path, run: Run) -> Iterator[ImagePool]:
     marker = {"version": 1, "id": POOL_ID, "backend": "image"}
     (place / ".localvolume/pool.json").write_text(json.dumps(marker))
     fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-    pool = ImagePool(place, fd, links, ImageBackend(run, str(links)))
+    backend = ImageBackend(run, str(links), notes=f"{links}/.frozen")
+    pool = ImagePool(place, fd, links, backend, full_copies)
     try:
         yield pool
+        pool.thawed()
         linked = {os.readlink(link) for link in links.glob("*/*")}
         leaked = [loop for loop in pool.loops() if loop.node not in linked]
         assert not leaked, f"attached and not linked: {leaked}"
@@ -273,7 +285,7 @@ def _die_at(step: int, executor: Callable[[ImageBackend], object], links: Path) 
         finally:
             sys.setprofile(look)
 
-    backend = ImageBackend(run, str(links))
+    backend = ImageBackend(run, str(links), notes=f"{links}/.frozen")
     sys.setprofile(look)
     executor(backend)
     sys.setprofile(None)

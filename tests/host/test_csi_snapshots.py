@@ -114,6 +114,11 @@ async def test_a_pool_that_has_no_snapshots_says_why(call: Caller, volumes: Reco
     refused = await call.refused("CreateSnapshot", name="s", source_volume_id="v")
 
     assert refused == (Status.INVALID_ARGUMENT, volumes.no_copies)
+    for value in ("refused", "yes"):
+        fields = {"name": "s", "source_volume_id": "v", "parameters": {"fullCopies": value}}
+        assert (await call.refused("CreateSnapshot", **fields))[0] is Status.INVALID_ARGUMENT
+    parameters = {"fullCopies": "allowed"}
+    await call("CreateSnapshot", name="s", source_volume_id="v", parameters=parameters)
 
 
 async def test_a_snapshot_is_cut_where_its_volume_is(call: Caller) -> None:

@@ -30,7 +30,7 @@ from localvolume.host.filesystem.freezing import (
 from localvolume.host.mount.detached import detached_mount
 from localvolume.host.process.workers import Workers
 from localvolume.host.syscalls import closed_after, ioc
-from tests.host.support_devices import LoopDevice, formatted, mounted, unmount
+from tests.host.support_devices import LoopDevice, command, formatted, mounted, unmount
 from tests.host.support_images import killed_at
 from tests.suite.until import until
 
@@ -298,6 +298,16 @@ def test_both_are_killed_and_the_next_one_thaws(
         assert not ext4.is_frozen()
     assert not xfs.is_frozen()
     assert thaw_left(str(notes)) == {}
+
+
+def test_what_is_mounted_read_only_is_thawed_too(ext4: One, notes: Path) -> None:
+    command("mount", "-o", "remount,ro", ext4.where)
+    with another(notes, ext4) as kill:
+        kill()
+    assert ext4.is_frozen()
+    assert thaw_left(str(notes)) == {}
+    assert not ext4.is_frozen()
+    command("mount", "-o", "remount,rw", ext4.where)
 
 
 def test_what_somebody_has_frozen_who_lives_is_left_alone(ext4: One, notes: Path) -> None:

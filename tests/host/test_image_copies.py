@@ -50,10 +50,14 @@ def run() -> Iterator[Run]:
         yield run
 
 
-@pytest.fixture
-def pool(run: Run) -> Iterator[ImagePool]:
-    """A pool on an xfs of its own."""
-    with filesystem("xfs", size=4 * GIB) as where, image_pool(where, run) as pool:
+@pytest.fixture(params=["xfs", "ext4"])
+def pool(run: Run, request: pytest.FixtureRequest) -> Iterator[ImagePool]:
+    """A pool on an xfs of its own, which shares blocks, or an ext4, where all is copied."""
+    full = request.param == "ext4"
+    with (
+        filesystem(request.param, size=4 * GIB) as where,
+        image_pool(where, run, full_copies=full) as pool,
+    ):
         yield pool
 
 
@@ -148,7 +152,11 @@ def test_blocks_written_and_not_synced_are_in_the_copy(pool: ImagePool) -> None:
     assert Path(pool.node(origin)).read_bytes()[: 3 * MIB] == bytes(3 * MIB)
 
 
-@pytest.mark.parametrize("content", ["raw", "ext4", "xfs"])
+@pytest.mark.parametrize(
+    ("pool", "content"),
+    [("xfs", "raw"), ("xfs", "ext4"), ("xfs", "xfs"), ("ext4", "ext4"), ("ext4", "xfs")],
+    indirect=["pool"],
+)
 def test_what_is_written_while_it_is_cut_is_in_it_in_its_order(
     pool: ImagePool, content: str
 ) -> None:

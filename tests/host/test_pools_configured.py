@@ -15,7 +15,7 @@ import pytest
 
 from localvolume.backends.model import BackendFailed, GoesOn, PoolReport, Record
 from localvolume.config.pools import PoolConfig
-from localvolume.dynamic.pools import Pools
+from localvolume.dynamic.pools import COPIERS, Pools
 from localvolume.host.process.workers import Workers
 from tests.host.support_devices import filesystem
 from tests.host.support_pools import ON_EXT4, config_of, store_in, wish
@@ -229,3 +229,27 @@ async def test_calls_about_one_volume_take_turns_and_those_that_read_it_too(tmp_
     assert done[:3] == ["another", "one more", "first"]
     assert sorted(done[3:]) == sorted(["again", "reads it", "reads it, too", "after its copy"])
     assert done.index("reads it, too") < done.index("after its copy")
+
+
+@ON_EXT4
+async def test_full_copies_wait_for_each_other_and_hold_up_no_one_meanwhile(where: Path) -> None:
+    """However long one takes: what waits behind it leaves the volume alone that it copies."""
+    config = config_of(where)
+    end = threading.Event()
+    async with opened(config, limit=8) as pools:
+        await pools.look()
+
+        async def copy(number: int) -> None:
+            await pools.call(
+                config, f"copy-{number}", lambda _: end.wait(), origin=f"pvc-{number}", in_full=True
+            )
+
+        copies = [asyncio.create_task(copy(number)) for number in range(COPIERS + 1)]
+        await until_async(lambda: pools._workers.running, lambda running: running == COPIERS)
+        # This one's copy waits.
+        assert await pools.call(config, f"pvc-{COPIERS}", lambda _: "used") == "used"
+        # And those whose copies are made wait for that.
+        used = asyncio.create_task(pools.call(config, "pvc-0", lambda _: end.is_set()))
+        end.set()
+        assert await used
+        await asyncio.gather(*copies)

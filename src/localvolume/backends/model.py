@@ -34,6 +34,8 @@ State = Literal[
     "removed",  # in the trash: nobody may have it any more, and nothing brings it back
 ]
 
+ALLOW_FULL: Final = "let its class allow that all data is copied: parameter fullCopies: allowed"
+
 OURS: Final = ".localvolume"
 """The one name in a pool that no volume may have."""
 
@@ -90,6 +92,8 @@ class Record:
     """The volume that it is a snapshot of. A snapshot is a volume that nobody uses or writes to."""
     made_from: str = ""
     """The snapshot or volume whose content it was made with."""
+    full_copies: bool = False
+    """Whether its class lets it be made by copying all of its origin, if nothing can be shared."""
     cut_at: int = 0
     """When a snapshot was cut, in nanoseconds since 1970; 0 until it is."""
     holds_bytes: int = 0
@@ -139,6 +143,8 @@ class Abilities:
     """Whether new data is written over the old, as a class may demand at the end."""
     no_copies: str = "its backend makes no snapshots or clones"
     """Why no snapshots and clones can be made, "" if they can: at once, without copying data."""
+    full_copies: bool = False
+    """Whether they can be made by copying all data, where their class allows that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,10 +193,17 @@ class PoolReport:
     """Its records, if there is a `problem`. Nothing is done with them, but what they stand for is
     subtracted from the capacity of the other pools on its filesystem."""
 
-    @property
-    def no_copies_now(self) -> str:
-        """Why no snapshot or clone can be made there now, "" if one can."""
-        return self.problem or self.unwell or self.abilities.no_copies
+    def no_copies_now(self, *, full: bool) -> str:
+        """Why no snapshot or clone can be made there now, "" if one can.
+
+        `full`: whether its class lets all of its data be copied.
+        """
+        if wrong := self.problem or self.unwell:
+            return wrong
+        why = self.abilities.no_copies
+        if not why or not self.abilities.full_copies:
+            return why
+        return "" if full else f"{why}. Or {ALLOW_FULL}"
 
     uncounted: str = ""
     """Why nobody can tell what it has promised there; "" if that is known."""
@@ -292,7 +305,8 @@ class Backend(Protocol):
         `snapshot_of` becomes a snapshot: nobody can write to it, and the returned record says when
         it was cut and how much it holds. Any other becomes a volume with an identity of its own
         (a filesystem's UUID), of `record.size_bytes`, which are no fewer than the origin's; the
-        owner and mode of its root stay. Raises as `make`, and Impossible where `abilities` say so.
+        owner and mode of its root stay. Where data cannot be shared it is copied, if the record
+        allows that. Raises as `make`, and Impossible where `abilities` say so.
         """
         ...
 

@@ -11,6 +11,7 @@ from localvolume.backends.pool.layout import fault_of_volume_name
 from localvolume.csi.capabilities import Kind, kind_of
 from localvolume.csi.wire.errors import Aborted, InvalidArgument, NotFound, OutOfRange
 from localvolume.dynamic.calls import Wanted
+from localvolume.dynamic.classes.parameters import FULL_COPIES, full_copies
 from localvolume.volumes.capacity import GIB
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.marks import HOSTNAME_LABEL
@@ -44,10 +45,12 @@ _AFTER: Final = "after:"
 
 @dataclass(frozen=True, slots=True)
 class WantedSnapshot:
-    """A snapshot that is asked for: its handle, and that of its volume."""
+    """A snapshot that is asked for: its handle, that of its volume, and whether all data may be
+    copied."""
 
     name: str
     source: str
+    full_copies: bool = False
 
 
 def handle_in(request: Any, field: str = "volume_id") -> str | None:
@@ -112,11 +115,15 @@ def wanted_snapshot(request: Any) -> WantedSnapshot:
     if not request.name:
         raise InvalidArgument("name is missing")
     source = handle_in(request, "source_volume_id")
-    if names := ", ".join(sorted(request.parameters.keys() - _SNAPSHOT_METADATA)):
-        raise InvalidArgument(f"a snapshot has no parameters: {names}")
+    if names := ", ".join(sorted(request.parameters.keys() - _SNAPSHOT_METADATA - {FULL_COPIES})):
+        raise InvalidArgument(f"parameters of snapshots that are not known: {names}")
+    try:
+        _, full = full_copies(request.parameters.get(FULL_COPIES, "refused"))
+    except ValueError as error:
+        raise InvalidArgument(f"parameter {FULL_COPIES}: {error}") from error
     if source is None:
         raise NotFound(f"there is no volume {request.source_volume_id}")
-    return WantedSnapshot(handle_of(request.name), source)
+    return WantedSnapshot(handle_of(request.name), source, full)
 
 
 def parameters_of(request: Any) -> dict[str, str]:

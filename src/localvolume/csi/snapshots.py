@@ -38,7 +38,9 @@ class SnapshotCalls:
                 f"snapshots are cut on node {node.name}, and accessibility_requirements asks for "
                 "others"
             )
-        cut = await self._volumes.snapshot(wanted.name, wanted.source)
+        cut = await self._volumes.snapshot(
+            wanted.name, wanted.source, full_copies=wanted.full_copies
+        )
         return messages.CreateSnapshotResponse(snapshot=self._told(cut))
 
     async def _delete(self, request: Any) -> Any:

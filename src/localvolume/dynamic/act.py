@@ -422,7 +422,11 @@ class Acts:
         if origin is None:
             return await self.pools.call(pool, record.name, lambda store: store.make(record))
         return await self.pools.call(
-            pool, record.name, lambda store: store.copy(record, origin), origin=origin.name
+            pool,
+            record.name,
+            lambda store: store.copy(record, origin),
+            origin=origin.name,
+            in_full=record.full_copies,
         )
 
     async def _take_back(self, pool: PoolConfig, record: Record) -> None:

@@ -174,9 +174,10 @@ class Calls:
         """Remove a volume that a call made; does nothing if there is none."""
         await self._ask(RemoveCall(key=name))
 
-    async def snapshot(self, name: str, source: str) -> Volume:
+    async def snapshot(self, name: str, source: str, *, full_copies: bool = False) -> Volume:
         """Cut a snapshot of the volume, or find it cut."""
-        return _there(await self._ask(SnapshotCall(key=name, source=source)), name)
+        call = SnapshotCall(key=name, source=source, full_copies=full_copies)
+        return _there(await self._ask(call), name)
 
     async def remove_snapshot(self, name: str) -> None:
         """Remove a snapshot; does nothing if there is none."""

@@ -121,9 +121,10 @@ class Volumes(Protocol):
         """
         ...
 
-    async def snapshot(self, name: str, source: str) -> Volume:
+    async def snapshot(self, name: str, source: str, *, full_copies: bool = False) -> Volume:
         """Cut a snapshot of the volume `source` under that name, or find it cut.
 
+        With `full_copies`, all data is copied where it cannot be shared.
         Raises Unknown if there is no such volume, Differs if the name has a snapshot of another,
         Wrong where the volume's backend cannot, NoRoom and NotNow.
         """

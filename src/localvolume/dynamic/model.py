@@ -51,6 +51,8 @@ class Wish:
     option_class: str = ""
     """TopoLVM's: the pool's lvcreate option class that volumes are made with."""
     undo_seconds: float | None = None
+    full_copies: bool = False
+    """Whether volumes with the content of others may be made by copying all of it."""
     quota_graces: tuple[float | None, float | None] | None = None
 
 
@@ -88,9 +90,10 @@ class CreateCall(Call):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotCall(Call):
-    """Cut a snapshot of the volume `source`."""
+    """Cut a snapshot of the volume `source`, if need be by copying all data (`full_copies`)."""
 
     source: str
+    full_copies: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,13 @@ group also repairs what killed commands left."""
 CALL_SECONDS = 120.0
 """How long making, growing or removing one volume may take; formatting a large image takes long."""
 
+COPY_SECONDS = 4 * 3600.0
+"""How long copying all data of a volume may take."""
+
+COPIERS = 2
+"""How many volumes of this node are copied in full at the same time: they share its disks, and the
+threads for all other calls."""
+
 PURGERS = 4
 """How many removed volumes of one pool are purged at the same time."""
 
@@ -84,6 +91,7 @@ class Pools:
         """By the pool's name and the volume's, as long as somebody has or awaits its turn."""
         self._ending = False
         self._patterns = Patterns(workers)
+        self._copying = asyncio.Semaphore(COPIERS)
 
     async def expand(
         self, configs: Iterable[PoolConfig], volumes: Iterable[PersistentVolume]
@@ -190,7 +198,8 @@ class Pools:
                 from localvolume.backends.image.backend import ImageBackend
 
                 run = on_loop(asyncio.get_running_loop())
-                return PoolStore(config, ImageBackend(run), why_not=why_not)
+                images = ImageBackend(run, notes=self._frozen)
+                return PoolStore(config, images, why_not=why_not)
             case "lvm":
                 from localvolume.backends.lvm.store import LvmStore
 
@@ -272,20 +281,31 @@ class Pools:
     # Both raise BackendFailed, Hung and OSError.
 
     async def call(
-        self, pool: PoolConfig, name: str, act: Callable[[Store], R], *, origin: str = ""
+        self,
+        pool: PoolConfig,
+        name: str,
+        act: Callable[[Store], R],
+        *,
+        origin: str = "",
+        in_full: bool = False,
     ) -> R:
         """Do `act` to the volume of that name, in the pool's store; Store says what there is.
 
-        Waits while another call is about this volume, or about `origin`, whose content it reads.
+        Waits while another call is about this volume, or about `origin`, whose content it reads;
+        with `in_full` all of that, for which there may be a queue.
         """
         async with contextlib.AsyncExitStack() as turns:
+            if in_full:
+                # First: whoever waits for a turn of the origin does not wait for others' copies.
+                await turns.enter_async_context(self._copying)
             # In one order, so that no two wait for each other.
             for one in sorted({name, origin or name}):
                 turn = self._turns.setdefault((pool.name, one), asyncio.Lock())
                 await turns.enter_async_context(turn)
             self._check(pool)
             key = f"pool {pool.name}: {name}"
-            return await self._workers.call(key, CALL_SECONDS, self._in_store(pool.name, act))
+            seconds = COPY_SECONDS if in_full else CALL_SECONDS
+            return await self._workers.call(key, seconds, self._in_store(pool.name, act))
 
     async def purge(self, pool: PoolConfig, record: Record, progress: Progress) -> None:
         """Delete what is in the trash.

@@ -24,7 +24,7 @@ from localvolume.kube.errors import NotThere
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS
-from localvolume.kube.snapshotobjects import VolumeSnapshotContent
+from localvolume.kube.snapshotobjects import VolumeSnapshotClass, VolumeSnapshotContent
 from localvolume.snapshots.metrics import SnapshotMetrics
 from localvolume.snapshots.paces import SnapshotPaces
 from localvolume.snapshots.plan import (
@@ -35,6 +35,7 @@ from localvolume.snapshots.plan import (
     Refuse,
     Remove,
     Tidy,
+    allows_full_copies,
     fault_of_class,
     is_to_go,
 )
@@ -103,15 +104,18 @@ class Acts:
 
     async def _cut(self, action: Cut) -> None:
         content = action.content
+        found = await self._class_of(content)
         if BEING_CREATED not in content.metadata.annotations and (
-            fault := await self._fault_of_class(content)
+            fault := fault_of_class(content, found)
         ):
             content = await self._own(content)
             await self._tell(content, "cut", EVENT_NOT_CUT, f"Failed to create snapshot: {fault}")
             raise Wrong(fault)
         content = await self._own(content, {BEING_CREATED: "yes"})
         try:
-            snapshot = await self.volumes.snapshot(action.handle, action.source)
+            snapshot = await self.volumes.snapshot(
+                action.handle, action.source, full_copies=allows_full_copies(found)
+            )
         except Exception as error:
             if is_final(error):
                 content = await self._not_being_cut(content)
@@ -136,12 +140,12 @@ class Acts:
             raise Unknown(f"there is no snapshot {handle} here")
         return found
 
-    async def _fault_of_class(self, content: VolumeSnapshotContent) -> str:
-        name, found = content.spec.volume_snapshot_class_name, None
-        if name:
+    async def _class_of(self, content: VolumeSnapshotContent) -> VolumeSnapshotClass | None:
+        """None if it has none, or that is gone."""
+        if name := content.spec.volume_snapshot_class_name:
             with contextlib.suppress(NotThere):
-                found = await self.client.get(SNAPSHOT_CLASSES, name)
-        return fault_of_class(content, found)
+                return await self.client.get(SNAPSHOT_CLASSES, name)
+        return None
 
     # --- removing ------------------------------------------------------------------------------
 

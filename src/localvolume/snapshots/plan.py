@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from localvolume.backends.handles import handle_of
 from localvolume.config.provisioner import CSI_DRIVER
+from localvolume.dynamic.classes.parameters import FULL_COPIES, full_copies
 from localvolume.kube.snapshotobjects import VolumeSnapshotClass, VolumeSnapshotContent
 from localvolume.snapshots.facts import Facts
 from localvolume.volumes.snapshots import (
@@ -162,9 +163,18 @@ def fault_of_class(content: VolumeSnapshotContent, found: VolumeSnapshotClass | 
         return f"there is no VolumeSnapshotClass {name}"
     if found.driver != CSI_DRIVER:
         return f"VolumeSnapshotClass {name} is for driver {found.driver}"
-    if unknown := sorted(found.parameters.keys() - _OF_SIDECAR):
+    if unknown := sorted(found.parameters.keys() - _OF_SIDECAR - {FULL_COPIES}):
         return f"VolumeSnapshotClass {name} has parameters that are not known: {', '.join(unknown)}"
+    try:
+        full_copies(found.parameters.get(FULL_COPIES, "refused"))
+    except ValueError as error:
+        return f"VolumeSnapshotClass {name}: parameter {FULL_COPIES}: {error}"
     return ""
+
+
+def allows_full_copies(found: VolumeSnapshotClass | None) -> bool:
+    """Whether the class lets all data be copied where it cannot be shared."""
+    return found is not None and found.parameters.get(FULL_COPIES) == "allowed"
 
 
 # --- what is to be there -----------------------------------------------------------------------

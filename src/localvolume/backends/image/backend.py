@@ -20,6 +20,7 @@ from localvolume.backends.image import blocks, copying, filesystem, offline, sto
 from localvolume.backends.image.attaching import Attachments, translated
 from localvolume.backends.image.copying import Copying
 from localvolume.backends.image.filesystem import content_of
+from localvolume.backends.image.fullcopy import STALL_SECONDS, FullCopies
 from localvolume.backends.image.growing import NO_ROOM, grow_image
 from localvolume.backends.image.links import LINKS, Links, one_name
 from localvolume.backends.image.measuring import Surroundings, is_untouched, usage_of
@@ -46,6 +47,7 @@ from localvolume.backends.model import (
 from localvolume.backends.pool.overwriting import can_overwrite, check_overwriting
 from localvolume.host.filesystem import reflink
 from localvolume.host.filesystem.allocation import allocate, overwrite
+from localvolume.host.filesystem.freezing import NOTES
 from localvolume.host.loop import attach as loopattach
 from localvolume.host.process.commandsync import Run
 from localvolume.host.syscalls import closed_after
@@ -58,15 +60,18 @@ class ImageBackend:
     """Images in a pool; see ``model.Backend``.
 
     ``run`` runs host commands for a worker thread. ``links`` is where the links are made, as this
-    process sees it; the host sees that directory as LINKS.
+    process sees it; the host sees that directory as LINKS. The others are of ``FullCopies``.
     """
 
     name: BackendName = "image"
 
-    def __init__(self, run: Run, links: str = LINKS) -> None:
+    def __init__(
+        self, run: Run, links: str = LINKS, stall: float = STALL_SECONDS, notes: str = NOTES
+    ) -> None:
         self._run = run
         self._at = Attachments(Links(links), run)
-        self._copying = Copying(run, self._at)
+        in_full = FullCopies(self._at, stall, notes)
+        self._copying = Copying(run, self._at, in_full.fill)
 
     def identity(self, fd: int) -> int:
         """The inode number, which identifies an image."""
@@ -93,6 +98,7 @@ class ImageBackend:
             filesystem=not why_not,
             overwrite=can_overwrite(pool),
             no_copies=self._copying.why_none(pool),
+            full_copies=True,
         )
 
     def make(self, pool: int, path: str, record: Record) -> Record:
@@ -106,8 +112,13 @@ class ImageBackend:
             return made
 
     def copy(self, pool: int, path: str, record: Record, origin: Record) -> Record:
-        """Make an image that shares its blocks with the origin's; a snapshot stays detached."""
-        if why_not := loopattach.why_none() or self._copying.why_none(pool):
+        """Make an image that shares its blocks with the origin's, or has copies of them; a snapshot
+        stays detached.
+        """
+        why_not = loopattach.why_none()
+        if not why_not and not record.full_copies:
+            why_not = self._copying.why_none(pool)
+        if why_not:
             raise Impossible(why_not)
         copying.check(record, origin)
         check_overwriting(pool, record)

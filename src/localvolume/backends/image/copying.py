@@ -2,13 +2,14 @@
 
 The copy shares the blocks of its origin until either is written to, so it takes no time and no
 room at first (``host.filesystem.reflink``). The kernel lets nobody write to the origin while it is
-cut: each write is in the copy, or none that began after it ended.
+cut: each write is in the copy, or none that began after it ended. Where blocks cannot be shared,
+all is copied (``fullcopy``), if the class of the copy says so.
 """
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import time_ns
@@ -51,10 +52,14 @@ _XFS_UUID: Final = (16, 32)
 
 @dataclass(eq=False)
 class Copying:
-    """Copies images in pools; remembers which filesystems can."""
+    """Copies images in pools; remembers which filesystems can.
+
+    `in_full` is ``fullcopy.FullCopies.fill``.
+    """
 
     run: Run
     at: Attachments
+    in_full: Callable[[int, int, Record], int]
     _can: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     def why_none(self, pool: int) -> str:
@@ -95,12 +100,15 @@ class Copying:
 
         Raises BackendFailed (NoSpace, Impossible, Busy) and OSError.
         """
-        with self._settled(pool, origin) as source:
-            # What was on disk by then is in it.
-            cut_at = time_ns()
-            _clone(fd, source)
+        if record.full_copies and not self._can_share(pool):
+            cut_at = self.in_full(pool, fd, origin)
+        else:
+            with self._settled(pool, origin) as source:
+                # What was on disk by then is in it.
+                cut_at = time_ns()
+                clone_blocks(fd, source)
         if record.snapshot_of:
-            return _closed(fd, replace(record, cut_at=cut_at))
+            return closed(fd, replace(record, cut_at=cut_at))
         content = content_of(record)
         if content == "ext4":
             self._identify_ext4(fd)
@@ -127,7 +135,9 @@ class Copying:
             try:
                 device = exclusive_open(loop.node, write=False, device=loop.device)
             except InUse:
-                _sync_content(loop, content_of(origin))
+                if (content := content_of(origin)) != "raw":
+                    with written_out(loop, content):
+                        pass
                 device = os.open(loop.node, os.O_RDONLY | os.O_CLOEXEC)
             with closed_after(device):
                 os.fsync(device)
@@ -172,7 +182,8 @@ def check(record: Record, origin: Record) -> None:
         raise Impossible(f"{origin.name} has {origin.size_bytes} bytes, which are more")
 
 
-def _clone(fd: int, source: int) -> None:
+def clone_blocks(fd: int, source: int) -> None:
+    """Give an empty image the content of another. Raises Impossible and OSError."""
     try:
         reflink.clone(fd, source)
     except OSError as error:
@@ -181,7 +192,7 @@ def _clone(fd: int, source: int) -> None:
         raise
 
 
-def _closed(fd: int, record: Record) -> Record:
+def closed(fd: int, record: Record) -> Record:
     """The record of a snapshot whose image is complete. Raises NoSpace if that holds too much."""
     holds = os.fstat(fd).st_blocks * 512
     if anew(holds) > price("image", record.holds_bytes):
@@ -195,26 +206,29 @@ def _closed(fd: int, record: Record) -> Record:
     return replace(record, holds_bytes=worth("image", anew(holds)))
 
 
-def _sync_content(loop: Loop, content: Content) -> None:
-    """Have all that was written to the filesystem on the device, which is in use, on the device.
+@contextmanager
+def written_out(loop: Loop, content: Content) -> Iterator[int]:
+    """Yield the root of the filesystem on the device, which is in use, with all of it on disk.
 
     Raises Busy if it is not its filesystem that uses it, BackendFailed.
     """
-    if content == "raw":
-        return
-    try:
-        with detached_mount(loop.node, content) as root:
+    with ExitStack() as mounted:
+        try:
+            root = mounted.enter_context(detached_mount(loop.node, content))
             syncfs(root)
-    except OSError as error:
-        if error.errno != errno.EBUSY:
-            raise BackendFailed(f"it cannot be written out: {error.strerror}") from error
-        _check_read_only(loop, content)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise BackendFailed(f"it cannot be written out: {error.strerror}") from error
+            root = mounted.enter_context(_read_only(loop, content))
+        yield root
 
 
-def _check_read_only(loop: Loop, content: Content) -> None:
-    """Raise Busy unless the filesystem on the device is mounted read-only."""
-    try:
-        with detached_mount(loop.node, content, ("ro",)):
-            pass
-    except OSError as error:
-        raise Busy(f"{loop.node} is in use, and not by its filesystem") from error
+@contextmanager
+def _read_only(loop: Loop, content: Content) -> Iterator[int]:
+    """Yield the root of a filesystem that is mounted read-only. Raises Busy if none is."""
+    with ExitStack() as mounted:
+        try:
+            root = mounted.enter_context(detached_mount(loop.node, content, ("ro",)))
+        except OSError as error:
+            raise Busy(f"{loop.node} is in use, and not by its filesystem") from error
+        yield root

@@ -13,6 +13,7 @@ from localvolume.config.directories import clean_directory
 from localvolume.config.foreign import openebs
 from localvolume.config.model import Served
 from localvolume.config.pools import Flavor
+from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.config.syntax import names
 from localvolume.config.syntax.durations import parse_duration
 from localvolume.config.syntax.readers import did_you_mean, one_line, quoted
@@ -22,6 +23,7 @@ from localvolume.dynamic.plan import paths
 from localvolume.dynamic.plan.paths import Unsafe
 from localvolume.kube.objects import Meta, PersistentVolumeClaim, StorageClass
 
+FULL_COPIES: Final = "fullCopies"
 CSI_FS_TYPE: Final = "csi.storage.k8s.io/fstype"
 DEVICE_CLASS: Final = "topolvm.io/device-class"
 OPTION_CLASS: Final = "topolvm.io/lvcreate-option-class"
@@ -68,6 +70,11 @@ def _undo_period(value: str) -> Field:
     if seconds < 0:
         raise ValueError(f"must not be negative: {quoted(value)}")
     return "undo_seconds", seconds
+
+
+def full_copies(value: str) -> Field:
+    """Whether copies may be made by copying all data: of StorageClasses and snapshot classes."""
+    return "full_copies", _one_of(value, "allowed", "refused") == "allowed"
 
 
 def _affinity_key(value: str) -> Field:
@@ -146,6 +153,7 @@ _NATIVE: Final[Mapping[str, Reader]] = {
     "gid": owner("gid"),
     "pathPattern": _path_pattern,
     "nodeAffinityKey": _affinity_key,
+    FULL_COPIES: full_copies,
 }
 LOCAL_PATH: Final[Mapping[str, Reader]] = {
     **_OURS,
@@ -195,6 +203,8 @@ def read_class(
     both = {parameters[name] for name in ("fsType", CSI_FS_TYPE) if name in parameters}
     if len(both) > 1:
         problems.append(f"parameters fsType and {CSI_FS_TYPE} differ")
+    if FULL_COPIES in parameters and storage_class.provisioner != CSI_DRIVER:
+        problems.append(f"parameter {FULL_COPIES}: only volumes of {CSI_DRIVER} are copied")
     if flavor == "local-path":
         _local_path(storage_class, fields, problems)
     elif flavor == "openebs":

@@ -36,6 +36,7 @@ from localvolume.dynamic.model import (
     RemoveCall,
     RemoveCalled,
     SnapshotCall,
+    Wish,
 )
 from localvolume.dynamic.plan.paths import Unsafe, owner_of
 from localvolume.dynamic.plan.placing import (
@@ -151,13 +152,13 @@ def _origin(world: World, wanted: Wanted, class_facts: ClassFacts) -> Found:
     if origin is None or not is_source(origin.record, snapshot=wanted.from_snapshot):
         kind = "snapshot" if wanted.from_snapshot else "volume"
         raise Unknown(f"there is no {kind} {wanted.source} here")
-    _check_copies(origin.pool)
+    _check_copies(origin.pool, full=class_facts.wish.full_copies)
     if not is_for(origin.pool, class_facts):
         raise Wrong(f"{wanted.source} is in pool {origin.pool.config.name}, not one of the class")
     size = wanted.size_bytes or origin.record.size_bytes
     if why := too_small(origin, size):
         raise OutOfRange(why)
-    if why := uncopied(origin, wanted.volume_mode, size, class_facts.wish.fs_type):
+    if why := uncopied(origin, wanted.volume_mode, size, class_facts.wish):
         raise Wrong(why)
     return origin
 
@@ -168,12 +169,12 @@ def is_source(record: Record, *, snapshot: bool) -> bool:
     return ours and bool(record.snapshot_of) == snapshot
 
 
-def _check_copies(pool: Pool) -> None:
+def _check_copies(pool: Pool, *, full: bool) -> None:
     """Raises NotNow while, and Wrong where, no snapshot or clone can be made in the pool."""
     if pool.report.unwell:
         raise NotNow(f"pool {pool.config.name}: {pool.report.unwell}")
-    if pool.report.no_copies_now:
-        raise Wrong(f"pool {pool.config.name}: {pool.report.no_copies_now}")
+    if why := pool.report.no_copies_now(full=full):
+        raise Wrong(f"pool {pool.config.name}: {why}")
 
 
 def _made(call: CreateCall, found: Found) -> Action:
@@ -245,7 +246,7 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
     if origin is None or not is_source(origin.record, snapshot=False):
         raise Unknown(f"there is no volume {call.source} here")
     pool, of = origin
-    _check_copies(pool)
+    _check_copies(pool, full=call.full_copies)
     most = most_of_cut(of, pool.report.usage.get(of.name))
     if (left := world.capacity[pool.config.name]) < most:
         raise NoRoom(
@@ -257,12 +258,14 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
         key=call.key,
         reason=f"a call asks for a snapshot of {call.source}",
         pool=pool.config,
-        record=snapshot_record(of, call.key, most),
+        record=snapshot_record(of, call.key, most, full_copies=call.full_copies),
         origin=of,
     )
 
 
-def snapshot_record(origin: Record, name: str, holds_bytes: int) -> Record:
+def snapshot_record(
+    origin: Record, name: str, holds_bytes: int, *, full_copies: bool = False
+) -> Record:
     """The record of a snapshot that is to be cut."""
     return replace(
         origin,
@@ -278,6 +281,7 @@ def snapshot_record(origin: Record, name: str, holds_bytes: int) -> Record:
         request=f"snapshot of {origin.name}",
         snapshot_of=origin.name,
         made_from="",
+        full_copies=full_copies,
         cut_at=0,
         holds_bytes=holds_bytes,
         trash="",
@@ -299,18 +303,17 @@ def with_content_of(origin: Record, record: Record) -> Record:
     )
 
 
-def uncopied(origin: Found, mode: VolumeMode, size_bytes: int, fs_type: str = "") -> str:
-    """Why no volume of that mode and size can have the content of `origin`, "" if one can.
-
-    `fs_type` is the filesystem that its class demands.
-    """
+def uncopied(origin: Found, mode: VolumeMode, size_bytes: int, wish: Wish) -> str:
+    """Why no volume of that mode and size, of a class that says so, can have the content of
+    `origin`; "" if one can."""
     pool, record = origin
-    if pool.report.no_copies_now:
-        return f"pool {pool.config.name}: {pool.report.no_copies_now}"
+    if why := pool.report.no_copies_now(full=wish.full_copies):
+        return f"pool {pool.config.name}: {why}"
     if record.volume_mode != mode:
         return f"{record.name} is of volumeMode {record.volume_mode}, and {mode} is asked for"
-    if mode == "Filesystem" and fs_type and fs_type != (has := filesystem_of(record)):
-        return f"{record.name} has {has or 'no filesystem of its own'}, and {fs_type} is asked for"
+    if mode == "Filesystem" and wish.fs_type and wish.fs_type != (has := filesystem_of(record)):
+        has = has or "no filesystem of its own"
+        return f"{record.name} has {has}, and {wish.fs_type} is asked for"
     return too_small(origin, size_bytes)
 
 

@@ -54,8 +54,7 @@ def origin_of(world: World, claim: Claim, size: int) -> Found | Action:
     if told.cut_of and found.record.snapshot_of != told.cut_of:
         text = f"of volume {found.record.snapshot_of}, and not of {told.cut_of}"
         return held(claim, f"node {node}: snapshot {told.handle} is {text}")
-    fs_type = world.class_of(claim).wish.fs_type
-    if why := uncopied(found, mode_of(claim), size, fs_type):
+    if why := uncopied(found, mode_of(claim), size, world.class_of(claim).wish):
         if told.other_mode and found.record.volume_mode != mode_of(claim):
             why += "; no backend changes that, whatever the content's annotation allows"
         return held(claim, why)

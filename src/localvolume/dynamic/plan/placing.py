@@ -83,6 +83,7 @@ def place(world: World, pool: Pool, class_facts: ClassFacts, placing: Placing) -
         overwrite=wish.overwrite,
         discard=wish.discard,
         option_class=wish.option_class,
+        full_copies=wish.full_copies,
         driver=CSI_DRIVER if provisioner == CSI_DRIVER else "",
     )
 

@@ -1,7 +1,8 @@
-"""The blocks that a file really takes: reserve them, find where data lies, overwrite it."""
+"""The blocks that a file really takes: reserve them, find where data lies, copy or overwrite it."""
 
 import ctypes
 import errno
+import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
 
@@ -9,6 +10,7 @@ from localvolume.host.syscalls import failed
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PIECE = 4 << 20
+_ALIGNED = 4096  # what direct I/O needs on every disk
 # Written data is synced and dropped from the cache this often, so that overwriting a large file
 # does not push everybody else's data out of memory.
 _SETTLE = 16 * _PIECE
@@ -54,6 +56,38 @@ def data_ranges(fd: int) -> Iterator[tuple[int, int]]:
 def has_data(fd: int) -> bool:
     """Whether anything was ever written to an open file (``data_ranges``). Raises OSError."""
     return next(data_ranges(fd), None) is not None
+
+
+def copy_data(fd: int, source: int, told: Callable[[int], None]) -> None:
+    """Give an open file the size and the data of another, and nothing else; holes stay holes.
+
+    The other may be open for direct I/O, and is a multiple of 4096 bytes long. `told` gets each
+    piece's size in bytes, and what it raises ends it early. Nearly all is synced. Raises OSError.
+    """
+    os.ftruncate(fd, 0)
+    os.ftruncate(fd, os.fstat(source).st_size)
+    unsettled = 0
+    with mmap.mmap(-1, _PIECE) as buffer, memoryview(buffer) as piece:
+        for start, end in data_ranges(source):
+            start -= start % _ALIGNED
+            while start < end:
+                length = min(_PIECE, end - start + -(end - start) % _ALIGNED)
+                length = os.preadv(source, [piece[:length]], start)
+                if not length:
+                    raise OSError(errno.EIO, "it became shorter while it was copied")
+                _write(fd, piece[:length], start)
+                start += length
+                unsettled += length
+                if unsettled >= _SETTLE:
+                    _settle(fd, ())
+                    unsettled = 0
+                told(length)
+
+
+def _write(fd: int, data: memoryview, start: int) -> None:
+    while data:
+        written = os.pwrite(fd, data, start)
+        data, start = data[written:], start + written
 
 
 def overwrite(fd: int, told: Callable[[int], None], *, free: bool = False) -> None:

@@ -282,9 +282,22 @@ def _thaw_device(device: str, kind: str) -> None:
     try:
         os.close(exclusive_open(node, write=False, device=device))
     except InUse:
-        with detached_mount(node, kind) as root:
+        with _mounted(node, kind) as root:
             if _thaw_root(root):
                 log.warning("the filesystem on %s was left frozen: thawed", node)
+
+
+@contextlib.contextmanager
+def _mounted(node: str, kind: str) -> Iterator[int]:
+    """Yield the root of a filesystem that is in use, for writing or not. Raises OSError."""
+    with contextlib.ExitStack() as stack:
+        try:
+            root = stack.enter_context(detached_mount(node, kind))
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            root = stack.enter_context(detached_mount(node, kind, ("ro",)))
+        yield root
 
 
 def _thaw_root(root: int) -> bool:

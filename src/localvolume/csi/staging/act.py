@@ -11,16 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from localvolume.backends.held import held_in
 from localvolume.backends.model import NotThisVolume, Source
 from localvolume.csi.staging import options, places, plan
 from localvolume.csi.staging.options import Options
 from localvolume.csi.staging.places import Place, place_at
 from localvolume.csi.wire.errors import FailedPrecondition, NotFound, Unavailable
 from localvolume.host.mount.detached import clone_mount, open_mount, put_mount
-from localvolume.host.mount.inuse import Held, held_by
 from localvolume.host.mount.mounts import Mount, MountTable
 from localvolume.host.syscalls import closed_after, mount_id
-from localvolume.host.tree.entries import device_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,13 +134,6 @@ def mounted_at(source: Source, path: str, paths: Paths) -> int:
             return place.open()
     except FileNotFoundError:
         raise absent from None
-
-
-def held_in(table: MountTable, source: Source) -> Held:
-    """What each mount of the volume holds. Raises OSError."""
-    if source.fs_type:
-        return Held(device_number(os.fstat(source.fd).st_rdev), "/")
-    return held_by(table, source.fd, os.readlink(f"/proc/self/fd/{source.fd}"))
 
 
 def _new_mount(source: Source, wanted: Options) -> int:

@@ -134,6 +134,22 @@ EVENTS: dict[str, Reason] = {
         "that is missing, make room or add a pool. It is tried again when something changes.",
     ),
     "Resizing": Reason("Normal", "claim", "The volume is growing.", _NOTHING),
+    "VolumeMoved": Reason(
+        "Normal",
+        "PersistentVolume",
+        "`localvolume move-to-csi` has made the object anew, and its agent has taken the volume "
+        "over: pods use it through the CSI driver.",
+        "Start the pods.",
+    ),
+    "VolumeNotMoved": Reason(
+        "Warning",
+        "PersistentVolume",
+        "The object was made anew for the CSI driver, and its agent does not take the volume over. "
+        "The message says why. The data stays, and no pod gets it.",
+        "Where it is in use: end the pod that still uses it. Where the pool has no record of it, "
+        "or one of another object or claim: do not start the pods; look what lies there with "
+        "`localvolume why <path>`.",
+    ),
     "VolumeReleased": Reason(
         "Normal",
         "PersistentVolume",

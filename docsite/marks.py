@@ -77,6 +77,13 @@ OWN: Mapping[str, tuple[str, str]] = {
             "and the UID of that claim"
         ),
     ),
+    "MOVED_ANNOTATION": (
+        "annotation of a PersistentVolume",
+        (
+            "made anew for the CSI driver by `localvolume move-to-csi`: the UID of the object "
+            "whose place it took. Its agent takes it away once the pool's record says the same"
+        ),
+    ),
     "HEALTH_ANNOTATION": (
         "annotation of a PersistentVolume",
         "what is wrong with the volume, while it is: [Health](../health.md)",

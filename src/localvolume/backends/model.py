@@ -102,11 +102,12 @@ class Record:
     """Its name in the trash, once removed."""
 
 
-def as_offered(known: Record, volume_uid: str, given: str) -> Record:
-    """The record once a PersistentVolume is asked for; with its UID, or a further claim."""
+def as_offered(known: Record, volume_uid: str, given: str, driver: str = "") -> Record:
+    """The record once a PersistentVolume is asked for; with its UID, a further claim, or another
+    CSI driver."""
     claims = (*known.given, given)[-_GIVEN:] if given else known.given
-    uid = volume_uid or known.volume_uid
-    return replace(known, state="offered", volume_uid=uid, given=claims)
+    uid, driver = volume_uid or known.volume_uid, driver or known.driver
+    return replace(known, state="offered", volume_uid=uid, given=claims, driver=driver)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

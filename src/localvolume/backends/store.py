@@ -69,9 +69,12 @@ class Store(Protocol):
         """
         ...
 
-    def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
-        """Record that a PersistentVolume is asked for, before it is; later also record its UID, and
-        the claim that the volume was `given` to since it was made."""
+    def offered(
+        self, record: Record, volume_uid: str = "", given: str = "", driver: str = ""
+    ) -> Record:
+        """Record that a PersistentVolume is asked for, before it is; later also record its UID,
+        the claim that the volume was `given` to since it was made, and the CSI driver that pods use
+        it through from now on."""
         ...
 
     def grow(self, record: Record, size_bytes: int) -> Record:

@@ -25,18 +25,23 @@ COMMANDS = {
     "undo": "bring back a volume whose claim is gone, within its class's undoPeriod",
     "forget": "remove the record of who holds a volume, on its node, as the administrator's word",
     "restamp": "let agents use a pool again whose files were copied to another disk",
+    "move-to-csi": "have pods use volumes of the kind local through our CSI driver",
     "check-config": "say what is wrong in configuration files",
     "remove-finalizers": "let PersistentVolumes go on without localvolume, for going back",
     "demo": "show the main job, live, and leave nothing behind",
 }
 #: Commands in a distribution of their own, with the package that has them.
 _APART = {"demo": "localvolume_lab"}
+#: Commands that are a package.
+_PACKAGES = {"move-to-csi": "moving"}
 
 
 def module_of(command: str) -> str:
     """The module that has a command's `add_arguments` and `run`."""
     if apart := _APART.get(command):
         return f"{apart}.{command}.command"
+    if package := _PACKAGES.get(command):
+        return f"localvolume.cli.{package}.command"
     return f"localvolume.cli.{command.replace('-', '_')}"
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from localvolume.backends.model import BackendFailed, NoSpace, Record
+from localvolume.backends.held import used_by
+from localvolume.backends.model import BackendFailed, Busy, NoSpace, Record
 from localvolume.backends.store import Store
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic import patches
@@ -40,6 +41,7 @@ from localvolume.dynamic.model import (
     Retire,
     Secure,
     TakeAway,
+    TakeOver,
     TellGrown,
     Unprotect,
 )
@@ -54,11 +56,11 @@ from localvolume.kube.errors import AlreadyThere, NotThere
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
-from localvolume.volumes import claims, growing
+from localvolume.volumes import claims, growing, marks
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.manifest import PublishingOptions
 from localvolume.volumes.objects import is_being_deleted, is_finalized
-from localvolume.volumes.patches import secured, without_finalizer
+from localvolume.volumes.patches import bound_to, secured, without_finalizer
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +107,8 @@ class Acts:
             case Remember():
                 uid = action.volume.metadata.uid
                 await self._offered(action.pool, action.record, uid, action.given)
+            case TakeOver():
+                await self._take_over(action)
             case Secure():
                 await self._patch_volume(action.volume, secured(action.volume))
             case MarkReleased():
@@ -305,6 +309,29 @@ class Acts:
             self.calls.answer(action.key, None)
         else:
             self.calls.refuse(action.key, action.refusal)
+
+    # --- volumes whose object was made anew for our CSI driver -----------------------------------
+
+    async def _take_over(self, action: TakeOver) -> None:
+        live = await self.live.volume(action.volume)
+        record, pool, uid = action.record, action.pool, live.metadata.uid
+        if record.volume_uid != uid:
+            users = await self.pools.call(
+                pool, record.name, lambda store: store.use(record, used_by)
+            )
+            if users:
+                # A pod that began before the former object went: its mount is not one of ours.
+                raise Busy(f"{record.name} is in use: {users[0]}")
+            await self.pools.call(
+                pool,
+                record.name,
+                lambda store: store.offered(record, uid, driver=marks.CSI_DRIVER),
+            )
+        done = bound_to(live, annotations={marks.MOVED_ANNOTATION: None})
+        await self._patch_volume(live, done)
+        text = f"pods use the volume through {marks.CSI_DRIVER} from now on"
+        self.say_of_volume(live, "Normal", "VolumeMoved", text)
+        log.info("taken over: %s", action.reason, extra=log_fields(action))
 
     # --- growing -------------------------------------------------------------------------------
 

@@ -32,9 +32,11 @@ from localvolume.dynamic.model import (
     Reject,
     RemoveCalled,
     Retire,
+    TakeOver,
 )
 from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.plan.claims import EVENT_RESIZE_FAILED
+from localvolume.dynamic.plan.moving import EVENT_NOT_MOVED
 from localvolume.dynamic.preconditions import Superseded
 from localvolume.host.process.workers import Hung
 from localvolume.kube.backoff import Backoff
@@ -201,6 +203,9 @@ class Executor:
                 self._acts.say_of_claim(action.claim, "Warning", EVENT_RESIZE_FAILED, text)
             case Purge():
                 text = f"not purged: {text}"
+            case TakeOver():
+                text = f"not taken over: {text}"
+                self._acts.say_of_volume(action.volume, "Warning", EVENT_NOT_MOVED, text)
         fields = log_fields(action) | {"reason": reason}
         log.error("%s: %s in %.0f s", action.key, text, wait, extra=fields)
 

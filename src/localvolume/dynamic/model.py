@@ -249,6 +249,15 @@ class Remember(Action):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOver(Action):
+    """Record that the volume is one of our CSI driver, by an object that was made anew for it."""
+
+    pool: PoolConfig
+    record: Record
+    volume: PersistentVolume
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Secure(Action):
     """Add our finalizer to a volume that we made: without it, deleting the object leaks it."""
 

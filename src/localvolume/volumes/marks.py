@@ -52,6 +52,10 @@ that claim (`<RFC 3339> <UID>`)."""
 OF_RELEASED = frozenset({RELEASED_ANNOTATION, KEPT_ANNOTATION})
 """These are written and removed together."""
 
+MOVED_ANNOTATION = "localvolume.dev/moved-from"
+"""On a volume whose object was made anew for our CSI driver: the UID of the object whose place it
+took. Absent once the pool's record says the same."""
+
 HEALTH_ANNOTATION = "localvolume.dev/health"
 """On an unhealthy volume: why (`<Reason>: <sentence>`). Absent on a healthy one."""
 

@@ -170,13 +170,16 @@ class LvmStore:
             f"{record.name} is a logical volume: which of its blocks have changed is not told"
         )
 
-    def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
-        """Record that a PersistentVolume is asked for, before it is; later also record its UID, and
-        the claim that the volume was `given` to since it was made."""
+    def offered(
+        self, record: Record, volume_uid: str = "", given: str = "", driver: str = ""
+    ) -> Record:
+        """Record that a PersistentVolume is asked for, before it is; later also record its UID,
+        the claim that the volume was `given` to since it was made, and the CSI driver that pods use
+        it through from now on."""
         with self._session.using(record.name) as seen:
             entry = _living(seen, record)
             known = entry.record
-            offered = as_offered(known, volume_uid, given)
+            offered = as_offered(known, volume_uid, given, driver)
             if offered != known:
                 self.tools.retag(entry.volume, fields_of(offered))
             return offered

@@ -279,12 +279,15 @@ class PoolStore:
         self._backend.attach(using.root.pool, using.root.path, made)
         return made
 
-    def offered(self, record: Record, volume_uid: str = "", given: str = "") -> Record:
-        """Record that a PersistentVolume is asked for, before it is; later also record its UID, and
-        the claim that the volume was `given` to since it was made."""
+    def offered(
+        self, record: Record, volume_uid: str = "", given: str = "", driver: str = ""
+    ) -> Record:
+        """Record that a PersistentVolume is asked for, before it is; later also record its UID,
+        the claim that the volume was `given` to since it was made, and the CSI driver that pods use
+        it through from now on."""
         with self._session.doing(record.name) as (using, known):
             known = _living(record, known)
-            offered = as_offered(known, volume_uid, given)
+            offered = as_offered(known, volume_uid, given, driver)
             if offered != known:
                 using.records.write(offered)
             return offered

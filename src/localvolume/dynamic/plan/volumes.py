@@ -23,6 +23,7 @@ from localvolume.dynamic.model import (
     Retire,
     Secure,
 )
+from localvolume.dynamic.plan.moving import moved
 from localvolume.dynamic.plan.paths import conflicts, is_here
 from localvolume.dynamic.plan.records import never_published
 from localvolume.dynamic.plan.undoing import Undo, undo_of
@@ -347,6 +348,7 @@ _RULES: tuple[Callable[[World, Volume], Action | None], ...] = (
     called,
     other_handle,
     other_pool,
+    moved,
     other_volume,
     to_be_remembered,
     going,

@@ -105,6 +105,34 @@ def test_the_data_stays_and_the_object_is_made_anew(csi: CsiLab, keys: dict[str,
     csi.until(lambda: (pool.records(), pool.trash()), lambda left: left == ([], []))
 
 
+def test_a_raw_device(csi: CsiLab) -> None:
+    """Also while a pod has it: the kubelet mounts the device itself on a file."""
+    csi.csi_pool(**IMAGE)
+    cls = csi.storage_class()
+    register(csi)
+    csi.serve()
+    claim = csi.claim(cls, size="32Mi", volumeMode="Block")
+    moving = Moving(csi, claim, csi.made(claim))
+    device = csi.path_of(moving.before).resolve()
+    device.write_bytes(b"precious")
+    place = csi.kubelet / "pods" / "pod-0"
+    place.touch()
+    mount(str(device), str(place), flags=MS_BIND)
+    try:
+        assert moving.command("--yes", wait=0.0).returncode == 1
+        csi.event(moving.name, "VolumeNotMoved", "is in use: it is mounted at")
+    finally:
+        umount(str(place))
+    after = moving.moved()
+    assert after["spec"]["volumeMode"] == "Block"
+    assert "fsType" not in after["spec"]["csi"]
+    moving.caller.stage(moving.name, block=True)
+    with moving.caller.publish(moving.name, block=True).open("rb") as file:
+        assert file.read(8) == b"precious"
+    moving.caller.leave(moving.name)
+    assert moving.command("--yes").returncode == 0
+
+
 @pytest.mark.needs("xfs")
 def test_a_moved_volume_grows_and_has_snapshots(csi: CsiLab) -> None:
     csi.csi_pool(backend="image", fs_type="xfs", size=512 * MIB)
@@ -175,9 +203,10 @@ def test_a_pod_uses_the_claim(csi: CsiLab) -> None:
     assert moving.content() == "precious"
 
 
-def test_a_mount_that_nobody_knows_of_holds_the_agent_up(csi: CsiLab) -> None:
+@pytest.mark.parametrize("keys", [DIRECTORY, IMAGE], ids=["directory", "image"])
+def test_a_mount_that_nobody_knows_of_holds_the_agent_up(csi: CsiLab, keys: dict[str, Any]) -> None:
     """As of a pod that began between the last look and the end of the former object."""
-    moving = made(csi, DIRECTORY)
+    moving = made(csi, keys)
     with used(moving):
         done = moving.command("--yes", wait=0.0)
         assert done.returncode == 1

@@ -43,6 +43,9 @@ def test_the_life_of_a_filesystem(either: Pool) -> None:
     # And while it is mounted nowhere.
     offered = either.store.grow(offered, 29 * MIB)
     assert offered.size_bytes == 32 * MIB
+    # As one that is moved to the CSI driver.
+    offered = either.store.offered(offered, "pv-uid-2", driver="csi.localvolume.dev")
+    assert (offered.volume_uid, offered.driver) == ("pv-uid-2", "csi.localvolume.dev")
     report = either.store.look()
     assert not report.problem
     assert not report.warnings

@@ -246,11 +246,15 @@ def run(uuid: str, extents: str, kind: str = "free", may: str = "allocatable") -
     return {"pv_uuid": uuid, "pvseg_size": extents, "segtype": kind, "pv_allocatable": may}
 
 
+def pv(major: str, minor: str) -> dict[str, str]:
+    return {"pv_major": major, "pv_minor": minor}
+
+
 def whole(**changed: list[dict[str, str]]) -> str:
     """As LVM 2.03.16 reports: what nobody asked for stands beside it."""
     lvs = [{key: value for key, value in _VOLUME.items() if key != "zero"}]
     segments = [{"lv_uuid": _VOLUME["lv_uuid"], "zero": "zero"}] * 2
-    parts = {"vg": [_GROUP], "pv": [{"pv_name": "/dev/sda"}], "lv": lvs, "seg": segments}
+    parts = {"vg": [_GROUP], "pv": [pv("8", "0")], "lv": lvs, "seg": segments}
     parts["pvseg"] = [run("A", "2", "linear"), run("A", "30")]
     return json.dumps({"report": [{**parts, **changed}]})
 
@@ -260,6 +264,23 @@ def test_a_group_is_read_with_its_volumes() -> None:
     assert group.name == "vg0"
     assert [(one.name, one.zeroes) for one in volumes] == [("one", True)]
     assert read_whole('{"report": []}') == []
+
+
+@pytest.mark.parametrize(
+    ("told", "disks"),
+    [
+        ([pv("8", "16"), pv("253", "0")], ("253:0", "8:16")),
+        ([pv("8", "16"), pv("-1", "-1")], ()),  # it is missing
+        ([pv("8", ""), pv("8", "16")], ()),
+        ([{}], ()),
+        ([], ()),
+    ],
+)
+def test_a_groups_disks_are_told_if_all_are_known(
+    told: list[dict[str, str]], disks: tuple[str, ...]
+) -> None:
+    ((group, _),) = read_whole(whole(pv=told))
+    assert group.disks == disks
 
 
 def test_what_is_free_is_told_of_each_physical_volume_that_may_be_used() -> None:

@@ -189,6 +189,8 @@ def test_from_an_unreadable_report_nothing_is_concluded(thick: Pool) -> None:
     thick.store.close()
     pool = pool_on(thick.group, Path(thick.store.locks), run=run)
     assert pool.store.look().records == {"pvc-1": offered}
+    # While nothing changes, LVM is not asked at all.
+    thick.lvm.create(thick.group, "of-another", 4 * MIB)
     group = '"vg": [{"vg_name": "vg0"}]'
     for said in ("", "garbage", f'{{"report": [{{{group}, "lv": [], "seg": []}}]}}'):
         report = pool.store.look()

@@ -19,6 +19,7 @@ from localvolume.backends.fstools import open_device
 from localvolume.backends.lvm import copying, growing, making, removal
 from localvolume.backends.lvm.engine import gated, is_down
 from localvolume.backends.lvm.filesystem import usage_of
+from localvolume.backends.lvm.kept import Kept
 from localvolume.backends.lvm.making import entry_of, fs_of
 from localvolume.backends.lvm.record import Entry, fields_of
 from localvolume.backends.lvm.removal import in_state
@@ -97,7 +98,7 @@ class LvmStore:
     def look(self) -> PoolReport:
         """See what is there; the report's `problem` says what is wrong."""
         try:
-            with self._session.using() as seen:
+            with self._session.using(kept=True) as seen:
                 troubles = self._session.bring_up(seen) if self._attached else []
                 return report_of(
                     self.config.name,
@@ -150,7 +151,7 @@ class LvmStore:
         that LVM has given it. Raises NotThisVolume if another volume has its name, NoSpace,
         Impossible.
         """
-        with self._session.using(record.name) as seen:
+        with self._session.using(record.name, kept=True) as seen:
             return making.make(self.tools, seen, record, self._session.take)
 
     def copy(self, record: Record, origin: Record) -> Record:
@@ -158,7 +159,7 @@ class LvmStore:
 
         A snapshot gets no device: nobody can write to it.
         """
-        with self._session.using(record.name, origin.name) as seen:
+        with self._session.using(record.name, origin.name, kept=True) as seen:
             source = _living(seen, origin)
             if outgrew(source.record, record):
                 raise BackendFailed(f"{origin.name} has grown meanwhile")
@@ -294,7 +295,7 @@ def _is_attached(record: Record) -> bool:
 class LvmSession:
     """Access to a pool that is proven to be the right one, locked and active.
 
-    Reads the pool again for each call, as others may use LVM at any time.
+    Others may use LVM at any time: the pool is read again for each call, or has not changed.
     """
 
     def __init__(self, tools: Tools, locks: str) -> None:
@@ -307,28 +308,39 @@ class LvmSession:
         self._seen = ""
         self._taking = threading.Lock()
         self._turn = 0
+        self._kept = Kept(tools.of.group)
 
     def close(self) -> None:
         """Release the pool to other agents once everything under way in it has ended."""
         self._turns.close()
 
     @contextmanager
-    def using(self, *alone: str) -> Iterator[View]:
-        """The pool as it is now, proven and locked; nothing else works with these volumes."""
+    def using(self, *alone: str, kept: bool = False) -> Iterator[View]:
+        """The pool as it is now, proven and locked; nothing else works with these volumes.
+
+        With `kept`, the last look serves for as long as nothing can have changed since. What
+        removes a volume never relies on that.
+        """
         with translated(self._name):
             begun = self._turns.begin()
             with self._turns.alone(*alone):
-                seen = self._read()
+                seen = self._read(kept=kept)
                 with self._turns.holding(seen.id, begun) as fresh:
                     if fresh:
                         # See what another agent did until a moment ago, and how it ended.
                         self._tools.lvm.put_right(anew=True)
                         seen = self._read()
-                    yield self._up(seen)
+                    try:
+                        yield self._up(seen)
+                    finally:
+                        if alone:
+                            self._kept.changed()
 
-    def _read(self) -> View:
+    def _read(self, *, kept: bool = False) -> View:
         turn = self._turn
-        seen = self._tools.read()
+        seen = self._kept.view() if kept else None
+        if seen is None:
+            seen = self._kept.look(lambda: replace(self._tools.read(), turn=turn))
         known = self.known_ids | ({self._seen} if self._seen else set())
         if known and seen.id not in known:
             raise NoPool(
@@ -336,7 +348,7 @@ class LvmSession:
                 f" {', '.join(sorted(known))}: its disks are not there, or it was made anew"
             )
         self._seen = seen.id
-        return replace(seen, turn=turn)
+        return seen
 
     def _up(self, seen: View) -> View:
         """Activate the thin pool: until then it does not say how full it is."""
@@ -367,6 +379,7 @@ class LvmSession:
                 return  # it has gone meanwhile
             if in_state("made", "offered")(decode(volume.tags)):
                 self._tools.active(volume)
+                self._kept.changed()
 
     def take(self, seen: View, act: Callable[[View], None], more: int) -> None:
         """See ``tools.Take``."""

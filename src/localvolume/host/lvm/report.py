@@ -22,8 +22,7 @@ WHOLE: Final = (
     *("--configreport", "lv", "--options", _OF_VOLUMES),
     # Unlike `lvs`, it does not report fields of segments with the volumes.
     *("--configreport", "seg", "--options", "lv_uuid,zero"),
-    # Without a choice of fields, it would report all of these.
-    *("--configreport", "pv", "--options", "pv_name"),
+    *("--configreport", "pv", "--options", "pv_major,pv_minor"),
     *("--configreport", "pvseg", "--options", "pv_uuid,pv_allocatable,pvseg_size,segtype"),
 )
 """The options of `fullreport` for what `vgs` and `lvs` report with the fields above."""
@@ -44,7 +43,8 @@ class VolumeGroup:
     "" if not reported.
 
     `free` holds the lengths, in extents, of the free runs of each physical volume on which LVM may
-    allocate; None if only `vgs` was asked, whose `free_bytes` count the other ones, too.
+    allocate; None if only `vgs` was asked, whose `free_bytes` count the other ones, too. `disks`
+    are the numbers (`major:minor`) of its physical volumes, empty if not all are known.
     """
 
     name: str
@@ -57,6 +57,7 @@ class VolumeGroup:
     writable: bool = True
     allocation: str = ""
     free: tuple[tuple[int, ...], ...] | None = None
+    disks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +126,8 @@ def read_whole(text: str) -> list[tuple[VolumeGroup, list[LogicalVolume]]]:
             raise BadReport(f"LVM reports no {', '.join(sorted(missing))}")
         zero = {row.get("lv_uuid", ""): row.get("zero", "") for row in part["seg"]}
         told = [_volume(row | {"zero": zero.get(row.get("lv_uuid", ""), "")}) for row in part["lv"]]
-        free = _free(part["pvseg"])
-        found += [(replace(_group(row), free=free), told) for row in part["vg"]]
+        free, disks = _free(part["pvseg"]), _disks(part.get("pv", []))
+        found += [(replace(_group(row), free=free, disks=disks), told) for row in part["vg"]]
     return found
 
 
@@ -172,6 +173,13 @@ def _free(segments: list[dict[str, str]]) -> tuple[tuple[int, ...], ...]:
         if row.get("segtype") == "free" and row.get("pv_allocatable") == "allocatable":
             runs.setdefault(field(row, "pv_uuid"), []).append(number(row, "pvseg_size"))
     return tuple(tuple(sizes) for sizes in runs.values())
+
+
+def _disks(rows: list[dict[str, str]]) -> tuple[str, ...]:
+    found = [(row.get("pv_major", ""), row.get("pv_minor", "")) for row in rows]
+    if not all(word.isdigit() for numbers in found for word in numbers):
+        return ()
+    return tuple(sorted(":".join(numbers) for numbers in found))
 
 
 def _volume(row: dict[str, str]) -> LogicalVolume:

@@ -1,0 +1,62 @@
+"""The last look at a pool of logical volumes, kept for as long as nothing can have changed.
+
+Where nobody makes, removes or writes anything, LVM is thus not asked again. What the kernel does
+not tell (`host/lvm/traces.py`), such as a pool that LVM calls unhealthy after a while, is seen
+anew after `KEPT_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from localvolume.backends.lvm.view import View
+from localvolume.host.lvm.traces import Traces, traces
+
+KEPT_SECONDS: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    view: View
+    traces: Traces
+    until: float
+    changes: int
+
+
+class Kept:
+    """For one pool, used by all threads that work in it."""
+
+    def __init__(self, group: str, seconds: float = KEPT_SECONDS) -> None:
+        self._group = group
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._changes = 0
+        self._last: _Look | None = None
+        self._disks: tuple[str, ...] = ()
+
+    def view(self) -> View | None:
+        """The pool as it was seen last, if it still is so; None if LVM must be asked."""
+        last = self._last
+        if last is None or last.changes != self._changes or time.monotonic() > last.until:
+            return None
+        return last.view if traces(self._group, last.view.group.disks) == last.traces else None
+
+    def look(self, read: Callable[[], View]) -> View:
+        """Have the pool read anew, and keep what was seen."""
+        # Before LVM reads: what changes meanwhile is seen then, or differs later.
+        changes, disks = self._changes, self._disks
+        before = traces(self._group, disks)
+        view = read()
+        self._disks = view.group.disks
+        if before is not None and self._disks == disks:
+            self._last = _Look(view, before, time.monotonic() + self._seconds, changes)
+        return view
+
+    def changed(self) -> None:
+        """Keep nothing that was seen until now: something of ours has changed the pool."""
+        with self._lock:
+            self._changes += 1

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from localvolume.host.lvm.kernel import Device, device_of
 from localvolume.host.lvm.traces import Traces, traces
 from tests.suite.units import MIB
 
@@ -74,6 +75,9 @@ class Sys:
     def traces(self) -> Traces | None:
         return traces("v-g", ["8:0"], str(self.root))
 
+    def device_of(self, name: str) -> Device | None:
+        return device_of("v-g", GROUP_UUID, name, str(self.root))
+
     def volume(self, block: str, name: str, **changed: str) -> None:
         uuid = f"LVM-{GROUP_UUID}{VOLUME}".replace("-", "").replace("LVM", "LVM-")
         told = {"dm/name": name, "dm/uuid": uuid, "dm/suspended": "0", "dev": "253:3"}
@@ -125,3 +129,26 @@ def test_a_disk_whose_writes_are_not_counted_tells_nothing(
 ) -> None:
     kernel.write(path, text)
     assert kernel.traces() is None
+
+
+def test_a_new_volume_is_found_in_the_kernel(kernel: Sys) -> None:
+    assert kernel.device_of("lv") == Device(VOLUME, "253:3", 8192)
+    assert kernel.device_of("other") is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"dm/uuid": "LVM-" + "0" * 64},
+        {"dm/uuid": f"LVM-{GROUP_UUID}{VOLUME}-real".replace("-", "").replace("LVM", "LVM-")},
+        {"dm/uuid": "CRYPT-" + "0" * 64},
+        {"dm/suspended": "1"},
+        {"dev": ""},
+        {"size": ""},
+    ],
+)
+def test_a_device_that_is_not_as_it_should_be_is_not_believed(
+    kernel: Sys, changed: dict[str, str]
+) -> None:
+    kernel.volume("dm-3", "v--g-lv", **changed)
+    assert kernel.device_of("lv") is None

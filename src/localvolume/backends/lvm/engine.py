@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from localvolume.backends.model import BackendFailed, Busy, NotThisVolume
 from localvolume.config.pools import LvmConfig
-from localvolume.host.lvm.commands import LogicalVolume
+from localvolume.host.lvm.commands import LogicalVolume, VolumeGroup, device_path
 from localvolume.host.lvm.gate import GatedLvm
+from localvolume.host.lvm.kernel import device_of
 from localvolume.host.process.commandsync import Run
 from localvolume.volumes.lvtags import change, encode
 
@@ -39,6 +40,35 @@ class Engine:
         if found is None:
             raise BackendFailed(f"LVM says that it made {name}, and does not report it")
         return found
+
+    def created(
+        self,
+        group: VolumeGroup,
+        name: str,
+        fields: Fields,
+        *,
+        thin_pool: str = "",
+        option_class: str = "",
+    ) -> LogicalVolume:
+        """As `made`, of what `create` has just made of these; LVM is asked where the kernel does
+        not tell enough."""
+        device = device_of(group.name, group.uuid, name)
+        # With options, it may be of another kind.
+        if device is None or self.of.layout(option_class)[2]:
+            return self.made(name)
+        return LogicalVolume(
+            name=name,
+            uuid=device.uuid,
+            group=group.name,
+            group_uuid=group.uuid,
+            size_bytes=device.size_bytes,
+            kind="thin" if thin_pool else "thick",
+            tags=encode(fields),
+            active=True,
+            path=device_path(group.name, name),
+            device=device.number,
+            pool=thin_pool,
+        )
 
     def again(self, volume: LogicalVolume) -> LogicalVolume:
         """The same volume as it is now. Raises NotThisVolume if it is gone or another."""

@@ -68,7 +68,14 @@ def make(tools: Tools, seen: View, record: Record, take: Take) -> Record:
         begun = replace(record, state="making", volume_uid="")
         needed = lv_bytes(tools, seen, record, record.size_bytes)
         take(seen, lambda now: _create(tools, now, begun), needed)
-        known = read_entry(tools.made(record.name))
+        made = tools.created(
+            seen.group,
+            begun.name,
+            fields_of(begun),
+            thin_pool=tools.of.thin_pool,
+            option_class=begun.option_class,
+        )
+        known = read_entry(made)
     volume = tools.active(known.volume)
     if known.record.state == "making":
         _refuse_used(tools, volume)

@@ -218,7 +218,7 @@ class TestCopies:
         origin = raw(state="offered")
         lvm.holds(origin)
         taken = store.copy(snapshot(origin), origin)
-        assert (taken.state, taken.snapshot_of) == ("made", origin.name)
+        assert (taken.state, taken.snapshot_of) == ("offered", origin.name)
         assert taken.cut_at > 0
         store.attach_all()
         lvm.asked.clear()
@@ -234,7 +234,7 @@ class TestCopies:
         lvm.holds(origin)
         lvm.holds(snapshot(origin))
         before = lvm.rows["s"]["lv_uuid"]
-        assert store.copy(snapshot(origin), origin).state == "made"
+        assert store.copy(snapshot(origin), origin).state == "offered"
         assert lvm.rows["s"]["lv_uuid"] != before
 
     def test_what_the_pool_has_under_its_number_goes_before(self, thin: Told) -> None:

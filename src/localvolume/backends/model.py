@@ -30,7 +30,7 @@ for that many."""
 State = Literal[
     "making",  # not complete: nobody was ever told of it, so it may be taken away at any time
     "made",  # complete, and still known to nobody
-    "offered",  # a PersistentVolume that names it was asked for: it may hold a tenant's data
+    "offered",  # a PersistentVolume was asked for, or a call answered: it may hold a tenant's data
     "removed",  # in the trash: nobody may have it any more, and nothing brings it back
 ]
 

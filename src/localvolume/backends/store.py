@@ -55,7 +55,8 @@ class Store(Protocol):
         ...
 
     def make(self, record: Record) -> Record:
-        """Make a volume, or complete what a crash left half made: it is `made`."""
+        """Make a volume, or complete what a crash left half made: it is `made`, or `offered` where
+        the store need not write it down twice for a call."""
         ...
 
     def copy(self, record: Record, origin: Record) -> Record:

@@ -291,7 +291,8 @@ class Acts:
             await self._take_back(pool, record)
             raise
         # From the answer on, a tenant may have the volume.
-        made = await self._offered(pool, made, "")
+        if made.state != "offered":
+            made = await self._offered(pool, made, "")
         log.info("made %s for a call", quantity(made.size_bytes), extra=log_fields(action))
         self.calls.answer(action.key, Volume(record=made, pool=pool.name))
 

@@ -136,7 +136,7 @@ def test_copies_survive_death_at_each_step(
     lives.check = readable
     asked = snapshot_record(origin, "s", origin.size_bytes)
     cut = done(lives.until_done(lambda pool: pool.store.copy(asked, origin)))
-    assert (cut.state, cut.snapshot_of) == ("made", "pvc-1")
+    assert (cut.state, cut.snapshot_of) == ("offered", "pvc-1")
     assert not thin.there("s").active
     wanted = with_content_of(cut, thin.record("c", larger))
     copied = done(lives.until_done(lambda pool: pool.store.copy(wanted, cut)))

@@ -3,8 +3,8 @@
 - A thin snapshot is a volume of its own: either may go first, and both share blocks until these are
   written to. device-mapper suspends the origin for the cut, which freezes and flushes what is
   mounted, and lets it go on by itself.
-- LVM makes it with its tags in one step. What a crash left before it is `made` is cut anew, as
-  nobody was told of it and nobody knows when the pool was.
+- LVM makes it with its tags in one step. What a crash left before it is complete is cut anew,
+  as nobody was told of it and nobody knows when the pool was.
 - A snapshot is never activated: it has no device that anybody could write to or mount.
 - A copy gets an identity of its own before anybody has it: node and kernel tell filesystems apart
   by their UUIDs.
@@ -20,11 +20,12 @@ from typing import Final
 
 from localvolume.backends.lvm import filesystem
 from localvolume.backends.lvm.making import check, entry_of, fs_of, lv_bytes
-from localvolume.backends.lvm.record import Entry, fields_of, read_entry
+from localvolume.backends.lvm.record import Entry, completed, fields_of, read_entry
 from localvolume.backends.lvm.removal import in_state, remove
 from localvolume.backends.lvm.tools import Take, Tools
 from localvolume.backends.lvm.view import OUTDATED, View
 from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume, Record
+from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.volumes.lvtags import encode
 
 THICK: Final = "thick logical volumes are not snapshotted here: use a thin pool"
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def copy(tools: Tools, seen: View, record: Record, origin: Entry, take: Take) -> Record:
-    """Make the snapshot or volume with the content of `origin`: it is `made`, and a volume active.
+    """Make the snapshot or volume with the content of `origin`; a volume is active.
 
     Raises NotThisVolume if something else has its name, NoSpace, Impossible, BackendFailed.
     """
@@ -58,22 +59,23 @@ def copy(tools: Tools, seen: View, record: Record, origin: Entry, take: Take) ->
 
 def _made(tools: Tools, seen: View, record: Record, origin: Entry, take: Take) -> Entry:
     has = origin.volume.size_bytes
+    cut: list[LogicalVolume] = []
     if record.snapshot_of:
         holds = _mapped(tools, origin)
-        take(seen, lambda now: _cut(tools, now, record, origin, has), holds)
-        volume = tools.made(record.name)
+        take(seen, lambda now: cut.append(_cut(tools, now, record, origin, has)), holds)
+        volume = cut[0]
         # What was written until the cut is in it, too.
         holds = min(has, max(holds, _mapped(tools, origin)))
-        made = replace(record, state="made", cut_at=time.time_ns(), holds_bytes=holds)
+        made = replace(record, state=completed(record), cut_at=time.time_ns(), holds_bytes=holds)
         return Entry(
             record=made, volume=tools.retag(volume, fields_of(made)), asked=made.size_bytes
         )
     size = max(has, lv_bytes(tools, seen, record, record.size_bytes))
-    take(seen, lambda now: _cut(tools, now, record, origin, size), size)
-    return _completed(tools, read_entry(tools.made(record.name)))
+    take(seen, lambda now: cut.append(_cut(tools, now, record, origin, size)), size)
+    return _completed(tools, read_entry(cut[0]))
 
 
-def _cut(tools: Tools, now: View, record: Record, origin: Entry, size: int) -> None:
+def _cut(tools: Tools, now: View, record: Record, origin: Entry, size: int) -> LogicalVolume:
     if record.name in now.volumes:
         raise NotThisVolume(f"there is a volume {record.name} already, and it is not this one")
     has = origin.volume.size_bytes
@@ -89,8 +91,11 @@ def _cut(tools: Tools, now: View, record: Record, origin: Entry, size: int) -> N
     volume = tools.made(record.name)
     if volume.kind != "thin" or volume.origin != origin.volume.name:
         raise BackendFailed(f"LVM says that it made a snapshot, and {volume.full_name} is none")
+    if size <= volume.size_bytes:
+        return volume
     # Nobody else has taken that room meanwhile.
     tools.lvm.extend(volume, size)
+    return tools.made(record.name)
 
 
 def _take_number(tools: Tools, name: str, size: int, begun: dict[str, str]) -> None:
@@ -118,5 +123,5 @@ def _completed(tools: Tools, begun: Entry) -> Entry:
     if fs := fs_of(record):
         filesystem.renew_identity(tools.run, volume.path, volume.device, fs)
         filesystem.grow_filesystem(tools.run, volume.path, volume.device, fs)
-    made = replace(record, state="made", size_bytes=volume.size_bytes)
+    made = replace(record, state=completed(record), size_bytes=volume.size_bytes)
     return Entry(record=made, volume=tools.retag(volume, fields_of(made)), asked=made.size_bytes)

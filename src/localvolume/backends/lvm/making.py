@@ -1,6 +1,6 @@
-"""Making a logical volume: it and its tags in one step, then its content, then `made`.
+"""Making a logical volume: it and its tags in one step, then its content, then that it is complete.
 
-Nobody is told of it before it is `made`, so what a crash left before that is made again, or
+Nobody is told of it before it is complete, so what a crash left before that is made again, or
 continued where it was.
 """
 
@@ -10,7 +10,14 @@ import logging
 from dataclasses import replace
 
 from localvolume.backends.lvm import filesystem
-from localvolume.backends.lvm.record import ZEROED, Entry, fields_of, is_begun, read_entry
+from localvolume.backends.lvm.record import (
+    ZEROED,
+    Entry,
+    completed,
+    fields_of,
+    is_begun,
+    read_entry,
+)
 from localvolume.backends.lvm.removal import in_state, remove
 from localvolume.backends.lvm.tools import Take, Tools
 from localvolume.backends.lvm.view import View
@@ -55,7 +62,7 @@ def lv_bytes(tools: Tools, seen: View, record: Record, size_bytes: int) -> int:
 
 
 def make(tools: Tools, seen: View, record: Record, take: Take) -> Record:
-    """Make the volume, or complete it: it is `made`, active, and has the size that LVM gave it."""
+    """Make the volume, or complete it: it is active, and has the size that LVM gave it."""
     check(tools, record)
     known = entry_of(seen, record.name)
     if known is not None and known.record.state == "removed":
@@ -145,7 +152,7 @@ def _complete(tools: Tools, known: Entry) -> Record:
         # Its extents may hold other tenants' data, and its user can read all of it.
         zero(tools, volume)
         volume = tools.again(volume)
-    made = replace(record, state="made", size_bytes=volume.size_bytes)
+    made = replace(record, state=completed(record), size_bytes=volume.size_bytes)
     tools.retag(volume, fields_of(made))
     return made
 

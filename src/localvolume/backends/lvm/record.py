@@ -71,6 +71,13 @@ def fields_of(record: Record, *, size_bytes: int | None = None) -> dict[str, str
     }
 
 
+def completed(record: Record) -> State:
+    """The state of a volume that is complete: a call that asked for it is answered next, with
+    nothing else to be written down before. Others are first named in a PersistentVolume.
+    """
+    return "offered" if record.request else "made"
+
+
 def kept_fields(record: Record) -> dict[str, str]:
     """The tags that stay on a volume that is nobody's any more, for those who find it."""
     fields = fields_of(record)

@@ -145,7 +145,8 @@ class LvmStore:
     # A volume's life
 
     def make(self, record: Record) -> Record:
-        """Make a volume as the record says, or complete what a crash left half made: it is `made`.
+        """Make a volume as the record says, or complete what a crash left half made: it is `made`,
+        or `offered` if a call asks for it.
 
         One that is made or offered already is activated and returned as it is. Its size is the one
         that LVM has given it. Raises NotThisVolume if another volume has its name, NoSpace,

@@ -2,8 +2,11 @@
 
 import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +55,56 @@ def test_it_shows_the_whole_story_on_real_disks(tmp_path: Path) -> None:
     assert "\x1b" not in text, "no colours and no cursor movements where there is no terminal"
 
 
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory whose path leaves room for that of a socket, as pytest's do not."""
+    made = Path(tempfile.mkdtemp(prefix="lv-", dir="/tmp"))
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.mark.needs("root", "loop", "ext4", "btrfs")
+def test_a_volume_is_had_again_from_its_snapshot(short: Path) -> None:
+    with running(short, "--hold") as run:
+        run.until(r"Ctrl-C removes everything")
+        run.signal(signal.SIGINT)
+        assert run.end() == 0, run.output
+    for expected in (
+        r"localvolume agent --csi --config",
+        r"-> CSIStorageCapacity: \d+Mi of room for class copied on demo-node",
+        r"The sandbox .* stands in for the cluster's snapshot-controller",
+        r"-> claim journal is Bound to pvc-\w+\.\.\. of 16Mi",
+        r"-> VolumeSnapshot before is ready .* later: cut by the agent",
+        r"-> an accident: nothing is in the volume",
+        r"-> claim journal-again is Bound to pvc-\w+\.\.\. of 16Mi",
+        r"-> secret\.txt is in it, as it was written",
+        r"kubectl\S* -n demo get volumesnapshots",
+        r"Everything is removed again\.",
+    ):
+        assert re.search(expected, run.output), f"no {expected!r} in:\n{run.output}"
+    assert "no snapshots" not in run.output
+
+
+@pytest.mark.needs("root", "loop", "ext4", "btrfs")
+@pytest.mark.parametrize("moment", ["VolumeSnapshot before is ready", "claim journal-again is"])
+def test_killed_in_the_midst_of_a_restore_it_leaves_nothing(short: Path, moment: str) -> None:
+    with running(short, argv=(sys.executable, "-c", RESTING, moment)) as run:
+        run.until(moment)
+        run.signal(signal.SIGKILL)
+        assert run.end() == -signal.SIGKILL
+
+
+@pytest.mark.needs("root", "loop", "ext4", "btrfs")
+def test_a_directory_whose_path_is_too_long_for_a_socket_is_said_to_be(tmp_path: Path) -> None:
+    where = tmp_path / ("long" * 10)
+    where.mkdir()
+    with running(where, argv=(sys.executable, "-c", RESTING, "localvolume agent")) as run:
+        run.until(r"localvolume agent --config")
+        run.signal(signal.SIGTERM)
+        assert run.end() == 128 + signal.SIGTERM
+    assert "no snapshots: the path of the temporary directory is too long" in run.output
+
+
 @pytest.mark.needs("root", "loop", "ext4")
 def test_a_shell_of_root_whose_path_has_no_sbin_is_shown_real_disks(tmp_path: Path) -> None:
     """As after `su`; the agent asks wipefs, which many distributions have in sbin alone."""
@@ -73,6 +126,7 @@ def test_without_privileges_it_shows_the_same_on_tmpfs(tmp_path: Path) -> None:
         assert run.end() == 0, run.output
     assert "user namespace" in run.output
     assert "no ext4 and no raw device: loop devices and disk filesystems need root" in run.output
+    assert "no snapshots: they need a filesystem that shares data" in run.output
     assert re.search(r"local-pv-\w+: a tmpfs, 64Mi", run.output)
     assert re.search(r"local-pv-\w+: a bind mount, 128Mi", run.output)
     for expected in MADE:
@@ -95,6 +149,13 @@ sys.exit(show(Options()))
 LACKING = """
 there = machine.Machine._program
 machine.Machine._program = staticmethod(lambda name: None if name == "{}" else there(name))
+"""
+
+_NO_BTRFS = """
+mount = kernel.mount
+kernel.mount = lambda source, target, kind="", **more: (
+    refuse() if kind == "btrfs" else mount(source, target, kind, **more)
+)
 """
 
 
@@ -124,6 +185,29 @@ def test_a_machine_that_lacks_what_ext4_needs_is_shown_on_tmpfs(
         run.signal(signal.SIGTERM)
         assert run.end() == 128 + signal.SIGTERM
     assert reason in run.output
+
+
+@pytest.mark.needs("root", "loop", "ext4")
+@pytest.mark.parametrize(
+    ("patch", "reason"),
+    [
+        (LACKING.format("mkfs.btrfs"), "there is no mkfs.btrfs (package btrfs-progs)"),
+        pytest.param(
+            _NO_BTRFS,
+            "this kernel or container mounts no btrfs",
+            marks=pytest.mark.needs("mkfs.btrfs"),
+        ),
+    ],
+)
+def test_a_machine_without_btrfs_shows_all_but_snapshots(
+    short: Path, patch: str, reason: str
+) -> None:
+    script = PATCHED.format(patch=patch)
+    with running(short, argv=(sys.executable, "-c", script, "a raw device, 48Mi")) as run:
+        run.until(r"local-pv-\w+: a raw device, 48Mi")
+        run.signal(signal.SIGTERM)
+        assert run.end() == 128 + signal.SIGTERM
+    assert f"no snapshots: {reason}" in run.output
 
 
 def test_where_nothing_can_be_mounted_it_says_what_would_help(tmp_path: Path) -> None:

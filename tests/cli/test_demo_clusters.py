@@ -167,6 +167,7 @@ def test_a_real_cluster_shows_the_same_and_is_as_before(
         # Namespaces have Events of their own kind; none may speak of the demo.
         assert not [item for item in found if name[1] in json.dumps(item["metadata"])], path
     assert "by the cluster after" in run.output
+    assert "no snapshots: they are shown in the sandbox" in run.output
     assert "is not started: the demo labels its claims" in run.output
     assert "claim scratch is Bound" in run.output
 

@@ -9,12 +9,15 @@ from localvolume_lab.demo.cluster import Names
 from localvolume_lab.demo.narrator import Narrator
 from localvolume_lab.demo.witness import NotSeen
 
+_IN_SANDBOX = "they are shown in the sandbox, which stands in for a snapshot-controller"
+
 
 @dataclass(frozen=True)
 class Cluster:
     """`binder` says who binds claims there, `kubectl` where kubectl is, if known.
 
-    An empty `kubeconfig` stands for the sandbox, which is started with the story.
+    An empty `kubeconfig` stands for the sandbox, which is started with the story. `no_copies` says
+    why no snapshots are shown there, "" where they are.
     """
 
     description: str
@@ -22,6 +25,7 @@ class Cluster:
     names: Names
     kubeconfig: str = ""
     kubectl: str | None = None
+    no_copies: str = ""
 
 
 def choose(
@@ -38,7 +42,9 @@ def choose(
     Raises NotSeen where there is none to start.
     """
     if kubeconfig:
-        return Cluster(kubeconfig, "the cluster", Names.unique(name), kubeconfig)
+        return Cluster(
+            kubeconfig, "the cluster", Names.unique(name), kubeconfig, no_copies=_IN_SANDBOX
+        )
     if not real:
         return Cluster("the sandbox, an API server in memory", "the sandbox", Names.plain())
     from localvolume_lab.controlplane import ComponentsMissing, ControlPlane, PlaneFailed, provide
@@ -55,4 +61,5 @@ def choose(
         Names.plain(),
         str(plane.kubeconfig),
         str(assets["kubectl"]),
+        no_copies=_IN_SANDBOX,
     )

@@ -10,7 +10,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Show the main job live: volumes appear, are claimed, written, released, cleaned and "
         "offered anew, and a guard holds; then volumes are made for claims, grow, go, and come "
-        "back. Everything it makes is removed at its end, also when it is interrupted."
+        "back, and one is restored from its snapshot. Everything it makes is removed at its end, "
+        "also when it is interrupted."
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(

@@ -21,6 +21,7 @@ def introduce(
     kubeconfig: str,
     kubectl: str | None,
     root: bool,
+    copies: bool,
 ) -> None:
     """Print commands for another terminal; `kubectl` is where it is when it is not on PATH."""
     claim = f"{home}/claim.json"
@@ -38,6 +39,7 @@ def introduce(
         f"{program} describe pv",
         f"{program} -n {names.namespace} apply -f {shlex.quote(claim)}",
         f"{program} -n {names.namespace} delete pvc mine",
+        *([f"{program} -n {names.namespace} get volumesnapshots"] if copies else []),
         f"curl http://127.0.0.1:{agent.port}/metrics",
         f"tail -f {shlex.quote(agent.log)}",
         f"nsenter --target {os.getpid()} {user}--mount ls -l {shlex.quote(home)}/pool",

@@ -1,7 +1,8 @@
 """The demo's disks: made from sparse files in one directory, in view once they are mounted.
 
-As root: an ext4 filesystem, a bind mount of a directory on another one, a raw device and a pool,
-all on loop devices that detach themselves when the last process or mount that uses them is gone.
+As root: an ext4 filesystem, a bind mount of a directory on another one, a raw device, a pool, and a
+second pool on a btrfs where the machine has that, all on loop devices that detach themselves when
+the last process or mount that uses them is gone.
 Without root, or where the machine has no loop devices, no mkfs.ext4 or no wipefs (by which the
 agent knows whether a device is empty): tmpfs in their place, and no device.
 """
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.host.process import commands
 from localvolume_lab.demo import kernel
 from localvolume_lab.demo.stage import Stage
@@ -23,6 +25,11 @@ DISK_BYTES = 64 * MIB
 ARRAY_BYTES = 128 * MIB
 DEVICE_BYTES = 48 * MIB
 POOL_BYTES = 96 * MIB
+# The least that mkfs.btrfs takes is 109 MiB.
+COPIES_BYTES = 256 * MIB
+
+# sun_path of unix(7) has 108 bytes, the last one a zero.
+_SOCKET_PATH = 107
 
 _UNMOUNT_SECONDS = 3.0
 _DETACH_SECONDS = 3.0
@@ -56,15 +63,29 @@ class Machine:
         self.files = f"{directory}/files"
         self.raw = f"{directory}/raw"
         self.pool = f"{directory}/pool"
+        self.copies = f"{directory}/shared"
+        """A pool whose volumes share data, where `no_copies` is empty."""
+        self.kubelet = f"{directory}/kubelet"
+        """The directory of a kubelet that is not there."""
         self._images = f"{directory}/images"
         self._array = f"{directory}/array"
-        self._directories = (self.files, self.raw, self.pool, self._images, self._array)
+        self._directories = (
+            self.files,
+            self.raw,
+            self.pool,
+            self.copies,
+            self.kubelet,
+            self._images,
+            self._array,
+        )
         self._stage = stage
         self._loops: dict[str, int] = {}
         self._mounted: list[str] = []
         self.disks: list[Disk] = []
         self.without = ""
         """Why there are no disks but tmpfs, "" where there are."""
+        self.no_copies = ""
+        """Why no volume can be snapshotted here, "" where one can."""
 
     async def prepare(self) -> None:
         """Make the disks, all but their place in the discovery directories. Raises OSError."""
@@ -73,16 +94,20 @@ class Machine:
         if not self.without:
             try:
                 await self._make_real()
+                self.no_copies = await self._make_copies()
                 return
             except (OSError, commands.CommandTimedOut) as error:
                 self.without = f"this kernel or container gives no loop device with ext4 ({error})"
                 self.remove()
                 self._make_directories()
+        self.no_copies = "they need a filesystem that shares data, and root to make one"
         self._make_tmpfs()
 
     def _make_directories(self) -> None:
         for directory in self._directories:
             os.mkdir(directory)
+        for name in ("plugins", "plugins_registry", "pods"):
+            os.mkdir(f"{self.kubelet}/{name}")
 
     def _obstacle(self) -> str:
         if not self._stage.root:
@@ -120,6 +145,23 @@ class Machine:
         if done.returncode != 0:
             raise OSError(errno.EIO, f"mkfs.ext4: {done.stderr.strip() or done.returncode}")
         return device
+
+    async def _make_copies(self) -> str:
+        """The pool whose volumes can be snapshotted; why there is none, "" where it is made."""
+        program = self._program("mkfs.btrfs")
+        if program is None:
+            return "there is no mkfs.btrfs (package btrfs-progs)"
+        if len(f"{self.kubelet}/plugins_registry/{CSI_DRIVER}-reg.sock") > _SOCKET_PATH:
+            return "the path of the temporary directory is too long for a socket's"
+        try:
+            device = self._loop("shared", COPIES_BYTES)
+            done = await commands.run((program, "-q", "-K", device), timeout=30.0)
+            if done.returncode != 0:
+                return f"mkfs.btrfs: {done.stderr.strip() or done.returncode}"
+            self._mount(device, self.copies, "btrfs")
+        except (OSError, commands.CommandTimedOut) as error:
+            return f"this kernel or container mounts no btrfs ({error})"
+        return ""
 
     def _loop(self, name: str, size: int) -> str:
         path = f"{self._images}/{name}"

@@ -88,7 +88,7 @@ class MadeVolumes:
         """A pool, two classes, the controller; all of it ready for claims."""
         narrator, names = self._narrator, self._names
         narrator.say("The agent gets a pool, a directory to make volumes in, while it runs:")
-        text = self._pools()
+        text = self.pools()
         began = time.monotonic()
         write_text(f"{self._config}/pools", text)
         narrator.quote(text)
@@ -112,21 +112,24 @@ class MadeVolumes:
                 "(The controller would see to all of this cluster and is not started: the demo "
                 "labels its claims for their node, as the controller does.)"
             )
-        room = await self._witness.until_found(self._room, f"room for class {names.made}")
-        narrator.seen(
-            f"CSIStorageCapacity: {room.maximum_volume_size} of room for class {names.made} on "
-            f"{names.node}, {took(began)} after the pool was configured"
-        )
+        await self.has_room(names.made, began)
         if self._controller is not None:
             await self._controller.wait_ready(_START_SECONDS, "leading")
             narrator.seen("the controller leads: it routes claims to where there is room")
         await narrator.rest()
 
-    async def _room(self) -> CSIStorageCapacity | None:
-        found = await self._client.list_page(STORAGE_CAPACITIES, self._names.namespace, limit=0)
-        return next(
-            (one for one in found.items if one.storage_class_name == self._names.made), None
+    async def has_room(self, storage_class: str, began: float) -> None:
+        """Wait until the agent says how much; its pool was configured at that time."""
+        look = lambda: self._room(storage_class)  # noqa: E731
+        room = await self._witness.until_found(look, f"room for class {storage_class}")
+        self._narrator.seen(
+            f"CSIStorageCapacity: {room.maximum_volume_size} of room for class {storage_class} on "
+            f"{self._names.node}, {took(began)} after the pool was configured"
         )
+
+    async def _room(self, storage_class: str) -> CSIStorageCapacity | None:
+        found = await self._client.list_page(STORAGE_CAPACITIES, self._names.namespace, limit=0)
+        return next((one for one in found.items if one.storage_class_name == storage_class), None)
 
     async def _claim(self, name: str, storage_class: str) -> PersistentVolume:
         """Create it; its volume once it is bound."""
@@ -216,7 +219,8 @@ class MadeVolumes:
             raise NotSeen(f"localvolume undo: {done.stderr.strip() or done.returncode}")
         return done.stdout.strip().replace(volume.metadata.name, _short(volume))
 
-    def _pools(self) -> str:
+    def pools(self) -> str:
+        """The agent's configuration of the pool."""
         classes = json.dumps([self._names.made, self._names.kept])
         lines = ["fast:", f"  hostDir: {json.dumps(self._machine.pool)}"]
         return "\n".join([*lines, f"  classes: {classes}", "  enforce: none"]) + "\n"

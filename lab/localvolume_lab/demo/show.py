@@ -144,6 +144,7 @@ class Performance:
                 kubeconfig = str(sandbox.kubeconfig(f"{self._home}/kubeconfig"))
             await machine.prepare()
             self._introduce(where, machine, cluster)
+            copies = not (cluster.no_copies or machine.no_copies)
             access = find_access(kubeconfig)
             client = await stack.enter_async_context(Client(access, user_agent="localvolume-demo"))
             agent = Product(keeper, "agent", f"{self._home}/agent.log")
@@ -169,6 +170,7 @@ class Performance:
                 directory=self._home,
                 kubeconfig=kubeconfig,
                 binder=cluster.binder,
+                copies=copies,
             )
             watching = asyncio.create_task(witness.run())
             stack.push_async_callback(_end, watching)
@@ -196,6 +198,7 @@ class Performance:
                 kubeconfig=kubeconfig,
                 kubectl=cluster.kubectl,
                 root=where.root,
+                copies=copies,
             )
             # Ctrl-C is how a person ends it: no failure.
             with contextlib.suppress(asyncio.CancelledError):
@@ -210,6 +213,8 @@ class Performance:
         narrator.say(f"Disks    {disks}")
         if machine.without:
             narrator.say(f"         no ext4 and no raw device: {machine.without}")
+        if without := cluster.no_copies or machine.no_copies:
+            narrator.say(f"         no snapshots: {without}")
         narrator.plain(f"   $DEMO    {self._home}")
 
     # --- the end -------------------------------------------------------------------------------

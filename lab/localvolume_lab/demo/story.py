@@ -12,6 +12,7 @@ from localvolume.kube.client import Client
 from localvolume.kube.objects import PersistentVolume
 from localvolume.volumes.objects import path_of, phase_of
 from localvolume_lab.demo.cluster import Names, create_surroundings
+from localvolume_lab.demo.copies import Copies
 from localvolume_lab.demo.data import contents, write_text
 from localvolume_lab.demo.deeds import Deeds, capacity, milliseconds, took
 from localvolume_lab.demo.machine import Machine
@@ -41,8 +42,10 @@ class Story:
         directory: str,
         kubeconfig: str,
         binder: str,
+        copies: bool,
     ) -> None:
-        """`binder`: who binds claims in this cluster, in words."""
+        """`binder`: who binds claims in this cluster, in words. `copies`: whether snapshots are
+        shown."""
         self._narrator = narrator
         self._machine = machine
         self._client = client
@@ -62,6 +65,11 @@ class Story:
             config=self._config,
             kubeconfig=kubeconfig,
         )
+        self._copies = (
+            Copies(narrator, machine, client, names, witness, self._made, config=self._config)
+            if copies
+            else None
+        )
         self._appeared: list[float] = []
 
     async def tell(self) -> None:
@@ -74,6 +82,8 @@ class Story:
         await self._a_guard_holds()
         await self._made.made_and_gone()
         await self._made.undone()
+        if self._copies is not None:
+            await self._copies.had_again()
         self._summary()
 
     # --- scenes --------------------------------------------------------------------------------
@@ -100,13 +110,16 @@ class Story:
         here = {
             "MY_NODE_NAME": self._names.node,
             "MY_NAMESPACE": self._names.namespace,
-            # The Node is one of the demonstration's own: no pods run on it.
-            "KUBELET_DIR": "none",
+            # The Node is one of the demonstration's own: no pods run on it. The CSI driver has its
+            # sockets in the directory of a kubelet, and waits for one to ask.
+            "KUBELET_DIR": self._machine.kubelet if self._copies else "none",
         }
         words = " ".join(f"{key}={value}" for key, value in here.items())
-        narrator.command(f"{words} localvolume agent --config $DEMO/config")
+        driver = ["--csi"] if self._copies else []
+        narrator.command(" ".join([words, "localvolume agent", *driver, "--config $DEMO/config"]))
         began = time.monotonic()
-        self._agent.start(["--config", self._config], {**here, "KUBECONFIG": self._kubeconfig})
+        arguments = [*driver, "--config", self._config]
+        self._agent.start(arguments, {**here, "KUBECONFIG": self._kubeconfig})
         await self._agent.wait_ready(_READY_SECONDS)
         narrator.seen(f"ready {took(began)} after its start; there is nothing to publish yet")
         await narrator.rest()
@@ -228,7 +241,8 @@ class Story:
         leaving = volume.metadata.deletion_timestamp is not None
         return (
             _cut(volume.metadata.name, 17),
-            _cut(os.path.basename(path_of(volume)), 8),
+            # A CSI volume has no path.
+            _cut(os.path.basename(path_of(volume)) or volume.metadata.name, 8),
             volume.spec.storage_class_name,
             capacity(volume),
             f"{phase_of(volume)}, leaving" if leaving else phase_of(volume),

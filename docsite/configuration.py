@@ -30,6 +30,13 @@ _TITLES: Mapping[str, tuple[str, str]] = {
             "[Pools](../pools.md) says what they do and what their limits are worth."
         ),
     ),
+    "pools.<pool>.inline.": (
+        "The mapping inline of a pool",
+        (
+            "How much pods may take by [volumes in their own "
+            "specs](../csi.md#volumes-in-a-pods-own-spec), which takes `--csi`."
+        ),
+    ),
     "flexvolume.": (
         "The key flexvolume",
         "What a node does that serves FlexVolume: [FlexVolume](../flexvolume.md).",

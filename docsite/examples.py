@@ -8,6 +8,7 @@ from docsite.markdown import Missing
 
 CLASS = "storageClassMap.<class>."
 POOL = "pools.<pool>."
+INLINE = POOL + "inline."
 FLEX = "flexvolume."
 DISKS = "disks."
 FILTER = "disks.filters[]."
@@ -55,6 +56,9 @@ EXAMPLES: Mapping[str, str] = {
     POOL + "mustBeMounted": "false",
     POOL + "undoPeriod": "1h",
     POOL + "purgeFilesPerSecond": "5000",
+    POOL + "inline": "{largest: 1Gi, total: 20Gi}",
+    INLINE + "largest": "1Gi",
+    INLINE + "total": "20Gi",
     POOL + "volumeGroup": "data",
     POOL + "volumeGroupPattern": '"disk-[0-9]+"',
     POOL + "volumeGroupTag": "localvolume.dev/pool",
@@ -99,6 +103,7 @@ EXAMPLES: Mapping[str, str] = {
 _AROUND: Mapping[str, Mapping[str, str]] = {
     CLASS: {"hostDir": "/mnt/fast", "mountDir": "/mnt/fast"},
     POOL: {"hostDir": "/mnt/pool"},
+    INLINE: {"largest": "1Gi", "total": "20Gi"},
     FLEX: {"driver": "lvm", "volumeGroup": "data"},
     DISKS: {"filters": _FILTERS},
     FILTER: {"name": "ssds", "class": "fast", "match": "{minSize: 100Gi}"},
@@ -109,6 +114,7 @@ _AROUND: Mapping[str, Mapping[str, str]] = {
 _WRAPPED: Mapping[str, Mapping[str, str]] = {
     CLASS: {"storageClassMap": "{fast: {*}}"},
     POOL: {"pools": "{fast: {*}}"},
+    INLINE: {"pools": "{fast: {hostDir: /mnt/pool, inline: {*}}}"},
     FLEX: {"flexvolume": "{*}"},
     DISKS: {"storageClassMap": _FAST, "disks": "{*}"},
     FILTER: {"storageClassMap": _FAST, "disks": "{filters: [{*}]}"},

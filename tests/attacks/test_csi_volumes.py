@@ -145,13 +145,14 @@ def test_a_pod_that_says_it_has_a_volume_of_its_own_gets_nothing(
         "volumeHandle": handle,
         "path": str(images.directory),
     }
-    status, _ = caller.refused("NodePublishVolume", **request, volume_context=said)
-    assert status is REFUSED
+    status, text = caller.refused("NodePublishVolume", **request, volume_context=said)
+    assert (status, "path is not known" in text) == (Status.INVALID_ARGUMENT, True), text
     assert not os.path.lexists(request["target_path"])
-    # Not even if it were staged: there is no such volume.
-    staged = caller.to_publish(inline)
-    status, _ = caller.refused("NodePublishVolume", **staged, volume_context=said)
-    assert status is Status.NOT_FOUND
+    # Nor with another's handle in place of the one that the kubelet makes.
+    lied = caller.to_publish(handle)
+    of_itself = {"csi.storage.k8s.io/ephemeral": "true", "size": "1Mi"}
+    status, _ = caller.refused("NodePublishVolume", **lied, volume_context=of_itself)
+    assert status is Status.INVALID_ARGUMENT
     assert images.records() == [f"{handle}.json"]
 
 

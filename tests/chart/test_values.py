@@ -156,6 +156,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({"csi": {"snapshotClasses": [{"name": "x"}]}}, "csi.snapshotClasses: x needs csi.enabled"),
     (
+        {"pools": {"x": {"hostDir": "/x", "inline": {"largest": "1Gi", "total": "9Gi"}}}},
+        "pools: x has inline, which needs csi.enabled",
+    ),
+    (
         {"csi": {"enabled": True, "snapshotClasses": [{"name": "x"}, {"name": "x"}]}},
         "csi.snapshotClasses: x is there twice",
     ),

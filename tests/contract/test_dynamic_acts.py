@@ -17,6 +17,7 @@ from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.act import Acts
 from localvolume.dynamic.called import Calls
 from localvolume.dynamic.calls import NotNow
+from localvolume.dynamic.inline import Pods
 from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.dynamic.model import Action, Facts, RemoveCalled, TakeAway
 from localvolume.dynamic.origins import Origins
@@ -65,6 +66,7 @@ class Ground:
             saw_claim=lambda _: None,
             calls=calls,
             origins=Origins(self.client, NODE, lambda: None),
+            pods=Pods(self.client),
         )
         facts = Facts(
             node=NodeFacts(NODE, "uid", NODE, {}),

@@ -306,7 +306,7 @@ def test_every_key_is_described_with_its_meaning() -> None:
     documented = {key.name: key for key in describe()}
     assert documented["minResyncPeriod"].default == "5m"
     assert documented["storageClassMap.<class>.firstUse"].default == "require-empty"
-    assert len(documented) == 76
+    assert len(documented) == 79
     assert all(key.type and key.default and key.meaning for key in documented.values())
 
 

@@ -12,6 +12,7 @@ from localvolume.config.model import Configuration, ConfigurationInvalid
 from localvolume.config.poolkeys import KEYS
 from localvolume.config.pools import (
     DYNAMIC_PROVISIONER,
+    InlineConfig,
     PoolConfig,
     faults_between,
     name_of,
@@ -92,6 +93,8 @@ def test_every_key_is_read() -> None:
         undo_seconds=3600,
         purge_files_per_second=500,
     )
+    own = one(inline={"largest": "1Gi", "total": "20Gi"}).inline
+    assert own == InlineConfig(largest_bytes=2**30, total_bytes=20 * 2**30)
     assert one(enforce="none").enforce is False
     assert one(backend="image").sparse is False
     assert one(backend="image", image="preallocated").sparse is False
@@ -142,6 +145,15 @@ def test_the_provisioner_is_the_one_that_marks_know() -> None:
         ({"mustBeMounted": "no"}, {"mustBeMounted": "must be true or false"}),
         ({"undoPeriod": 5}, {"undoPeriod": "must be a duration with its unit"}),
         ({"undoPeriod": "-1s"}, {"undoPeriod": "must be at least 0s"}),
+        ({"inline": True}, {"inline": "must be a mapping"}),
+        ({"inline": {"total": "1Gi"}}, {"inline.largest": "is missing"}),
+        ({"inline": {"largest": "1Gi"}}, {"inline.total": "is missing"}),
+        ({"inline": {"largest": "0", "total": "1Gi"}}, {"inline.largest": "a quantity of bytes"}),
+        ({"inline": {"largest": "2Gi", "total": "1Gi"}}, {"inline.largest": "more than total"}),
+        (
+            {"enforce": "none", "inline": {"largest": "1Gi", "total": "1Gi"}},
+            {"inline": "needs enforce: quota"},
+        ),
         ({"purgeFilesPerSecond": 0}, {"purgeFilesPerSecond": "must be a whole number"}),
     ],
 )

@@ -64,6 +64,15 @@ INSTALLED: list[Given] = [
 
 SECURED: Values = {"metrics": {"secure": True, "secretName": "ours"}}
 
+OF_CSI: set[Given] = {
+    (NAME, SNAPSHOTS, "volumesnapshotcontents", (), (*READ, "patch")),
+    (NAME, SNAPSHOTS, "volumesnapshotcontents/status", (), ("patch",)),
+    (NAME, SNAPSHOTS, "volumesnapshots", (), ("get",)),
+    (NAME, SNAPSHOTS, "volumesnapshotclasses", (), ("get",)),
+    (CONTROLLER, SNAPSHOTS, "volumesnapshots", (), ("list", "watch")),
+    (CONTROLLER, SNAPSHOTS, "volumesnapshotcontents", (), ("list", "watch")),
+}
+
 MORE: list[tuple[str, Values, set[Given]]] = [
     (
         "Jobs",
@@ -89,6 +98,19 @@ MORE: list[tuple[str, Values, set[Given]]] = [
         },
     ),
     (
+        "pods' own volumes",
+        {
+            "csi": {"enabled": True},
+            "pools": {
+                "fast": {"hostDir": "/mnt/fast", "inline": {"largest": "1Gi", "total": "9Gi"}}
+            },
+        },
+        {
+            (NAME, "", "pods", (), ("get",)),
+            *OF_CSI,
+        },
+    ),
+    (
         "elastic's FlexVolume",
         {"replaces": {"elastic": {"driver": "BINDMOUNT"}}},
         {
@@ -100,14 +122,7 @@ MORE: list[tuple[str, Values, set[Given]]] = [
     (
         "CSI",
         {"csi": {"enabled": True}},
-        {
-            (NAME, SNAPSHOTS, "volumesnapshotcontents", (), (*READ, "patch")),
-            (NAME, SNAPSHOTS, "volumesnapshotcontents/status", (), ("patch",)),
-            (NAME, SNAPSHOTS, "volumesnapshots", (), ("get",)),
-            (NAME, SNAPSHOTS, "volumesnapshotclasses", (), ("get",)),
-            (CONTROLLER, SNAPSHOTS, "volumesnapshots", (), ("list", "watch")),
-            (CONTROLLER, SNAPSHOTS, "volumesnapshotcontents", (), ("list", "watch")),
-        },
+        OF_CSI,
     ),
     (
         "lost nodes",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import time
 from collections import Counter
@@ -26,8 +27,10 @@ from localvolume.host.mount.mounts import Mount
 from tests.cluster.support_csi import CsiLab
 from tests.cluster.support_csicalls import UNANSWERED, Caller
 from tests.cluster.support_dynamic import Claim
+from tests.cluster.support_inline import inline_pod
 from tests.faults.support_lives import Point, Zygote
 from tests.faults.support_poolground import MadePool
+from tests.host.support_mounts import umount
 from tests.suite.names import CSI
 from tests.suite.units import MIB
 from tests.suite.until import until
@@ -72,6 +75,26 @@ _OF_CLAIMS = (
     ("image-trash", 1),
     ("record-removed", 1),
     ("patch", 3),
+)
+#: Of a pod's own volume: it is made and mounted by one call, and taken away by another.
+_OF_PODS = (
+    ("record-making", 1),
+    ("image-make", 1),
+    ("loop", 1),
+    ("record-made", 1),
+    ("record-offered", 1),
+    ("answer", 1),
+    ("target", 1),
+    ("new-mount", 1),
+    ("put-mount", 1),
+    ("unmount", 1),
+    ("untarget", 1),
+    ("image-trash", 1),
+    ("unloop", 1),
+    ("record-removed", 1),
+    ("answer", 2),
+    ("image-purge", 1),
+    ("unrecord", 1),
 )
 _WRITTEN = "rows"
 _SIZE, _GROWN = 16 * MIB, 24 * MIB
@@ -223,7 +246,8 @@ def _all_of(*handles: str) -> dict[str, list[str]]:
 
 @pytest.fixture
 def zygote(csi: CsiLab, tmp_path: Path) -> Iterator[Zygote]:
-    csi.csi_pool(backend="image", size=256 * MIB)
+    limits = {"largest": "16Mi", "total": "64Mi"}
+    csi.csi_pool(backend="image", size=256 * MIB, inline=limits)
     csi.configure()
     where = str(csi.config_directory)
     arguments = ["--csi", "--config", where, "--listen-address", "127.0.0.1:0"]
@@ -290,6 +314,50 @@ def test_a_volume_of_claims(csi: CsiLab, zygote: Zygote) -> None:
         if stage.lives.are_over:
             break
     stage.lives.check_each_met()
+
+
+def test_a_pods_own_volume(csi: CsiLab, zygote: Zygote, unique: str) -> None:
+    stage = Stage(csi, zygote, _OF_PODS)
+    insist = stage.lives.insist
+    for number in range(_MOST_LIVES):
+        name = f"{unique}-{number}"
+        pod = inline_pod(csi.objects, stage.caller, csi.node, name, size="16Mi")
+        place = insist(pod.publish)
+        assert set(os.listdir(place)) == {"lost+found"}
+        (place / "file").write_text(_WRITTEN)
+        assert (insist(pod.publish) / "file").read_text() == _WRITTEN
+        assert [one.mount_point for one in stage.caller.mounts()] == [str(pod.target)]
+        stage.is_alone(pod.handle)
+        insist(pod.unpublish)
+        assert not os.path.lexists(pod.target)
+        stage.is_empty()
+        if stage.lives.are_over:
+            break
+    stage.lives.check_each_met()
+
+
+@pytest.mark.parametrize(("kind", "n"), [("put-mount", 1), ("unmount", 1), ("untarget", 1)])
+def test_a_pods_own_volume_whose_pod_is_gone_before_the_next_agent(
+    csi: CsiLab, zygote: Zygote, unique: str, kind: str, n: int
+) -> None:
+    """It was deleted by force, and its directory with it: nobody repeats the call."""
+    stage = Stage(csi, zygote, ())
+    zygote.kill()
+    zygote.start(Point(kind, n), hurried=True)
+    pod = inline_pod(csi.objects, stage.caller, csi.node, unique, size="16Mi")
+
+    def live() -> None:
+        pod.publish()
+        pod.unpublish()
+
+    stage.lives.until_killed(live)
+    assert stage.disk.records()
+    pod.delete()
+    if stage.caller.mounts():
+        umount(str(pod.target))
+    shutil.rmtree(stage.caller.kubelet / "pods" / pod.uid)
+    zygote.start(hurried=True)
+    stage.is_empty()
 
 
 def _capacity(lab: CsiLab, claim: Claim) -> str:

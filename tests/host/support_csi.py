@@ -17,7 +17,7 @@ from localvolume.backends.model import Blocks, Record, Source, Usage
 from localvolume.csi.node import NodeService
 from localvolume.csi.wire import messages
 from localvolume.csi.wire.errors import failure_of
-from localvolume.dynamic.calls import OutOfRange, Room, Volume, Wanted, Wrong
+from localvolume.dynamic.calls import OutOfRange, Room, Volume, Wanted, WantedInline, Wrong
 from localvolume.host.mount.mounts import Mount, read_mount_table
 from localvolume.host.process.workers import Workers
 from localvolume.host.tree.entries import device_number
@@ -106,6 +106,15 @@ class Disks:
 
     async def blocks(self, snapshot: Volume, base: Volume | None, start: int) -> Blocks:
         raise Wrong("there are no snapshots")
+
+    async def create_inline(self, wanted: WantedInline) -> Volume:
+        raise Wrong("these volumes are not of pods' specs")
+
+    async def find_inline(self, name: str) -> Volume | None:
+        return None
+
+    async def remove_inline(self, name: str) -> None:
+        raise Wrong("there are no volumes of pods' specs")
 
     async def use(self, volume: Volume, act: Callable[[Source], R]) -> R:
         return await asyncio.to_thread(self.use_here, volume.record.name, act)

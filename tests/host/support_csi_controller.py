@@ -27,6 +27,7 @@ from localvolume.dynamic.calls import (
     Unknown,
     Volume,
     Wanted,
+    WantedInline,
     Wrong,
 )
 from localvolume.volumes.capacity import GIB, MIB
@@ -140,6 +141,15 @@ class Records:
         ranges = [(max(at, start), min(at + n, until)) for at, n in known]
         told = [(at, end - at) for at, end in ranges if at < end]
         return Blocks(ranges=told, until=until, total_bytes=size)
+
+    async def create_inline(self, wanted: WantedInline) -> Volume:
+        raise Wrong("the Controller knows nothing of pods' own volumes")
+
+    async def find_inline(self, name: str) -> Volume | None:
+        return None
+
+    async def remove_inline(self, name: str) -> None:
+        raise Wrong("the Controller knows nothing of pods' own volumes")
 
     async def grow(self, name: str, size_bytes: int, limit_bytes: int = 0) -> Volume:
         if name not in self.known:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from localvolume.dynamic.inline import with_mounts
 from localvolume.flexvolume.driver import DriverFailed, Volume
 from localvolume.flexvolume.drivers.bindmount import BindDriver
 from localvolume.flexvolume.drivers.devicemount import must_be_free
@@ -80,6 +81,17 @@ def test_a_volume_is_not_said_to_be_gone(place: str) -> None:
     with restless(f"{place}/other"):
         seen = Look(read_mount_table()).at(Location(path=place, kind="mount"))
     assert seen == Seen(unknown=f"it is not known what is mounted at {place}")
+
+
+def test_every_pod_may_have_its_own_volume_mounted(mounts: Mounts, place: str) -> None:
+    """It would be removed under its pod."""
+    below = "volumes/kubernetes.io~csi/cache/mount"
+    os.makedirs(f"{place}/pods/mounted/{below}")
+    mounts.tmpfs(f"{place}/pods/mounted/{below}")
+    uids = {"mounted", "other"}
+    with restless(f"{place}/restless"):
+        assert with_mounts(uids) == uids
+    assert with_mounts(uids) == {"mounted"}
 
 
 @pytest.mark.needs("loop", "ext4")

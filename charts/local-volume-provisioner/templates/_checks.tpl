@@ -35,6 +35,11 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- range $name, $pool := .Values.pools -}}
+{{- if and $pool.inline (not $.Values.csi.enabled) -}}
+{{- fail (printf "pools: %s has inline, which needs csi.enabled: true" $name) -}}
+{{- end -}}
+{{- end -}}
 {{- range .Values.dynamicStorageClasses -}}
 {{- if and (eq (default "" .provisioner) $csi) (not $.Values.csi.enabled) -}}
 {{- fail (printf "dynamicStorageClasses: %s has the provisioner %s, which needs csi.enabled: true" .name $csi) -}}

@@ -12,6 +12,13 @@
 {{- toYaml $class -}}
 {{- end -}}
 
+{{/* Whether pods may have volumes of their own in a pool: "true" or "". */}}
+{{- define "provisioner.servesInline" -}}
+{{- $found := "" -}}
+{{- range .Values.pools }}{{ if .inline }}{{ $found = "true" }}{{ end }}{{ end -}}
+{{- $found -}}
+{{- end -}}
+
 {{- define "provisioner.config.data" -}}
 {{- $data := dict -}}
 {{- $classes := dict -}}

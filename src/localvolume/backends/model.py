@@ -85,6 +85,11 @@ class Record:
     """Made by an older provisioner: only its location is known."""
     driver: str = ""
     """The CSI driver that its pods use it through; "" for a volume that kubelet itself mounts."""
+    pod: str = ""
+    """`namespace/name` of the pod whose own volume it is, made and removed with that; "" for all
+    others. No claim has it."""
+    pod_uid: str = ""
+    """That pod's UID."""
     request: str = ""
     """What a CSI call asked for when it made the volume; "" for one that was made for a claim. Only
     a call removes such a volume."""

@@ -11,7 +11,7 @@ from yaml.nodes import Node, ScalarNode
 from localvolume.config.directories import directory
 from localvolume.config.lvmkeys import LVM_KEYS, lvm_config
 from localvolume.config.model import ClassConfig
-from localvolume.config.pools import PoolConfig, overlaps
+from localvolume.config.pools import InlineConfig, PoolConfig, overlaps
 from localvolume.config.provisioner import CSI_DRIVER, DYNAMIC_PROVISIONER
 from localvolume.config.syntax import document, names
 from localvolume.config.syntax.keytable import Key, Read, read_keys
@@ -67,6 +67,33 @@ def _overbook(node: Node, place: Place) -> float | None:
     return None
 
 
+INLINE_KEYS: Final = (
+    Key("largest", "largest_bytes", whole_bytes("1Gi", 1), "quantity", "required",
+        "how large one such volume may be"),
+    Key("total", "total_bytes", whole_bytes("20Gi", 1), "quantity", "required",
+        "how much all of them together may take of the pool on one node"),
+)  # fmt: skip
+
+
+def _inline(node: Node, place: Place) -> InlineConfig | None:
+    before = len(place.problems)
+    read = read_keys(node, place, INLINE_KEYS)
+    if len(place.problems) > before and not read.given:
+        return None
+    for key in INLINE_KEYS:
+        if key.field not in read.given:
+            place.at(key.name).problem(
+                "is missing: anybody who may create pods takes of the pool what this allows"
+            )
+    if len(place.problems) > before:
+        return None
+    found = InlineConfig(**read.values)
+    if found.largest_bytes > found.total_bytes:
+        place.at("largest").problem("is more than total: no volume could have it")
+        return None
+    return found
+
+
 KEYS: Final = (
     Key("hostDir", "host_dir", directory, "absolute path", "required, but for backend lvm",
         "the directory on the host in which volumes are made; it belongs to the pool alone"),
@@ -94,6 +121,8 @@ KEYS: Final = (
     Key("purgeFilesPerSecond", "purge_files_per_second", whole_number(1, _MOST_FILES),
         "whole number", "as fast as it goes",
         "how many files of removed volumes are deleted in a second"),
+    Key("inline", "inline", _inline, "mapping", "none",
+        "that pods may have volumes of their own spec here, and how much; without it they may not"),
     *LVM_KEYS,
 )  # fmt: skip
 
@@ -170,7 +199,7 @@ def _of_logical_volumes(name: str, read: Read, place: Place) -> PoolConfig | Non
         return None
     common = {
         field: read.values[field]
-        for field in ("classes", "reserve_bytes", "overbook", "undo_seconds")
+        for field in ("classes", "reserve_bytes", "overbook", "undo_seconds", "inline")
         if field in read.values
     }
     return PoolConfig(
@@ -194,6 +223,8 @@ def _of_directories(
     sparse = values.pop("sparse", None)
     if enforce == "none" and backend in ("btrfs", "image"):
         place.at("enforce").problem(f"backend {backend} always enforces sizes; leave it out")
+    if enforce == "none" and "inline" in read.given:
+        place.at("inline").problem("needs enforce: quota: what pods take here has to be limited")
     if sparse is not None and backend in ("directory", "btrfs"):
         place.at("image").problem(f"is for backend image; there are none in backend {backend}")
     if backend == "image" and sparse != "sparse" and values.get("overbook", 1.0) > 1:

@@ -71,6 +71,15 @@ class LvmConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InlineConfig:
+    """What pods may take of a pool by volumes in their own spec, which anybody makes who may create
+    pods: `largest_bytes` for one volume, and `total_bytes` for all of them in the pool."""
+
+    largest_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolConfig:
     """One place in which volumes are made: a directory, or with `lvm` a volume group.
 
@@ -84,7 +93,8 @@ class PoolConfig:
     of the filesystem or volume group are never promised; `overbook` is how many times the rest may
     be. `must_be_mounted`: the directory must be (below) a mount point other than `/`.
     `undo_seconds` is how long a removed volume can be brought back, unless its class says
-    otherwise. `purge_files_per_second` None: no limit.
+    otherwise. `purge_files_per_second` None: no limit. `inline` None: pods have no volumes of their
+    own there.
     """
 
     name: str
@@ -103,6 +113,7 @@ class PoolConfig:
     must_be_mounted: bool = True
     undo_seconds: float = 0.0
     purge_files_per_second: float | None = None
+    inline: InlineConfig | None = None
 
     def serves(self, class_name: str, provisioner: str) -> bool:
         """Whether volumes of that class may be made here."""

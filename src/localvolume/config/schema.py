@@ -342,6 +342,7 @@ def describe() -> list[KeyDoc]:
             ("", top_keys(host_checks=False)),
             ("storageClassMap.<class>.", class_keys(host_checks=False)),
             ("pools.<pool>.", poolkeys.KEYS),
+            ("pools.<pool>.inline.", poolkeys.INLINE_KEYS),
             ("flexvolume.", flexkeys.KEYS),
             ("disks.", diskkeys.KEYS),
             ("disks.filters[].", diskkeys.FILTER_KEYS),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from localvolume.backends.model import Source
 from localvolume.config.provisioner import CSI_DRIVER
-from localvolume.csi import capabilities, limits, requests, stats
+from localvolume.csi import capabilities, inline, limits, requests, stats
 from localvolume.csi.healthstatus import volume_health
 from localvolume.csi.staging import act
 from localvolume.csi.staging.act import Asked, Paths
@@ -91,6 +91,8 @@ class NodeService:
 
     async def _publish(self, request: Any) -> Any:
         limits.check(request)
+        if inline.is_asked_for(request):
+            return await self._publish_inline(request)
         name = requests.handle_in(request)
         path = _path_in(request, "target_path")
         asked = _asked(request, read_only=request.readonly)
@@ -103,6 +105,17 @@ class NodeService:
         )
         return messages.NodePublishVolumeResponse()
 
+    async def _publish_inline(self, request: Any) -> Any:
+        """Make a pod's own volume and mount it: no other call does either."""
+        path = _path_in(request, "target_path")
+        asked = _asked(request, read_only=request.readonly)
+        wanted = inline.wanted(request)
+        volume = await self._volumes.create_inline(wanted)
+        await self._volumes.use(
+            volume, lambda one: act.publish_unstaged(one, asked, path, self._paths)
+        )
+        return messages.NodePublishVolumeResponse()
+
     async def _unstage(self, request: Any) -> Any:
         limits.check(request)
         requests.handle_in(request)
@@ -112,9 +125,11 @@ class NodeService:
 
     async def _unpublish(self, request: Any) -> Any:
         limits.check(request)
-        requests.handle_in(request)
+        name = requests.handle_in(request)
         path = _path_in(request, "target_path")
         await self._workers.call(path, UNMOUNT_SECONDS, act.unpublish, path, self._paths)
+        if name is not None and inline.is_handle(name):
+            await self._volumes.remove_inline(name)
         return messages.NodeUnpublishVolumeResponse()
 
     # --- what there is -------------------------------------------------------------------------
@@ -123,7 +138,11 @@ class NodeService:
         limits.check(request)
         name = requests.handle_in(request)
         path = _given(request, "volume_path")
-        volume = await self._found(name, request)
+        if name is not None and inline.is_handle(name):
+            found = await self._volumes.find_inline(name)
+        else:
+            found = None
+        volume = found or await self._found(name, request)
         seen = await self._volumes.use(volume, lambda one: self._seen_at(one, path))
         if not seen.shared:
             return messages.NodeGetVolumeStatsResponse(usage=seen.entries)

@@ -20,11 +20,13 @@ from localvolume.dynamic import patches
 from localvolume.dynamic.called import Calls
 from localvolume.dynamic.calls import Volume
 from localvolume.dynamic.classes.parameters import read_claim
+from localvolume.dynamic.inline import Pods
 from localvolume.dynamic.manifest import persistent_volume
 from localvolume.dynamic.metrics import SOURCE, DynamicMetrics
 from localvolume.dynamic.model import (
     Action,
     Ask,
+    AskPod,
     Delete,
     Facts,
     GiveBack,
@@ -38,6 +40,7 @@ from localvolume.dynamic.model import (
     Reject,
     Remember,
     RemoveCalled,
+    RemoveInline,
     Retire,
     Secure,
     TakeAway,
@@ -83,6 +86,7 @@ class Acts:
     saw_claim: Callable[[PersistentVolumeClaim], object]
     calls: Calls
     origins: Origins
+    pods: Pods
     written_now: Callable[[], float] = time.time
 
     def stop(self) -> None:
@@ -144,6 +148,14 @@ class Acts:
                 self.calls.answer(action.key, Volume(record=grown, pool=action.pool.name))
             case RemoveCalled():
                 await self._remove_called(action)
+            case AskPod():
+                await self.pods.ask(action.record)
+            case RemoveInline():
+                await self.pods.check_over(action.record)
+                await self.pools.call(
+                    action.pool, action.key, lambda store: store.retire(action.record)
+                )
+                log.info("removed: %s", action.reason, extra=log_fields(action))
 
     # --- making --------------------------------------------------------------------------------
 
@@ -298,7 +310,7 @@ class Acts:
 
     async def _remove_called(self, action: RemoveCalled) -> None:
         record, pool = action.record, action.pool
-        if not record.snapshot_of:
+        if not record.snapshot_of and not record.pod_uid:
             for name in sorted({action.key, *action.volumes}):
                 await self.live.held_by_nobody(name)
         if record.state == "offered":

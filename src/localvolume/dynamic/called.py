@@ -37,6 +37,7 @@ from localvolume.dynamic.calls import (
     Unknown,
     Volume,
     Wanted,
+    WantedInline,
     Wrong,
 )
 from localvolume.dynamic.classes.parameters import CSI_FS_TYPE, facts_of_class
@@ -47,7 +48,9 @@ from localvolume.dynamic.model import (
     CreateCall,
     Facts,
     GrowCall,
+    InlineCall,
     RemoveCall,
+    RemoveInlineCall,
     SnapshotCall,
 )
 from localvolume.dynamic.plan.called import room_of
@@ -66,6 +69,8 @@ LOOK_SECONDS: Final = 30.0
 
 R = TypeVar("R")
 Future = asyncio.Future[Volume | None]
+Kind = Literal["volume", "snapshot", "inline"]
+"""Calls for one kind never see the others; an `inline` volume is a pod's own."""
 
 
 def refusal_of(error: Exception) -> Refused:
@@ -183,6 +188,17 @@ class Calls:
         """Remove a snapshot; does nothing if there is none."""
         await self._ask(RemoveCall(key=name, snapshot=True))
 
+    async def create_inline(self, wanted: WantedInline) -> Volume:
+        """Make a pod's own volume, or find it made."""
+        fs_type, pool = wanted.fs_type or "any filesystem", wanted.pool or "any pool"
+        request = f"{wanted.size_bytes} bytes of a pod's own, {fs_type}, {pool}"
+        call = InlineCall(key=wanted.name, wanted=wanted, request=request)
+        return _there(await self._ask(call), wanted.name)
+
+    async def remove_inline(self, name: str) -> None:
+        """Remove a pod's own volume, later if its pool is away."""
+        await self._ask(RemoveInlineCall(key=name))
+
     async def grow(self, name: str, size_bytes: int, limit_bytes: int = 0) -> Volume:
         """Let the volume have at least that many bytes."""
         call = GrowCall(key=name, size_bytes=size_bytes, limit_bytes=limit_bytes)
@@ -208,13 +224,13 @@ class Calls:
 
     def all(self) -> Sequence[Volume]:
         """The volumes that are known now, in the order of their names."""
-        return self._all(snapshots=False)
+        return self._all("volume")
 
     def snapshots(self) -> Sequence[Volume]:
         """The snapshots that are known now, in the order of their names."""
-        return self._all(snapshots=True)
+        return self._all("snapshot")
 
-    def _all(self, *, snapshots: bool) -> Sequence[Volume]:
+    def _all(self, kind: Kind) -> Sequence[Volume]:
         found = {
             record.name: Volume(record=record, pool=pool.config.name)
             for pool in self._known().pools
@@ -225,21 +241,25 @@ class Calls:
                 found.pop(name, None)
             else:
                 found[name] = volume
-        return [found[name] for name in sorted(found) if _is_complete(found[name], snapshots)]
+        return [found[name] for name in sorted(found) if _is_complete(found[name], kind)]
 
     async def find(self, name: str) -> Volume | None:
         """The volume, or None if there is none even after another look."""
-        return await self._find_or_look(name, snapshot=False)
+        return await self._find_or_look(name, "volume")
 
     async def find_snapshot(self, name: str) -> Volume | None:
         """The snapshot, or None if there is none even after another look."""
-        return await self._find_or_look(name, snapshot=True)
+        return await self._find_or_look(name, "snapshot")
 
-    async def _find_or_look(self, name: str, *, snapshot: bool) -> Volume | None:
-        if self._facts is not None and (known := self._complete(name, snapshot)) is not None:
+    async def find_inline(self, name: str) -> Volume | None:
+        """The pod's own volume, or None if there is none even after another look."""
+        return await self._find_or_look(name, "inline")
+
+    async def _find_or_look(self, name: str, kind: Kind) -> Volume | None:
+        if self._facts is not None and (known := self._complete(name, kind)) is not None:
             return known
         await self._look()
-        return self._find(name, snapshot)
+        return self._find(name, kind)
 
     async def use(self, volume: Volume, act: Callable[[Source], R]) -> R:
         """Make the volume usable and do `act` in a thread, with nothing else done to it."""
@@ -316,7 +336,7 @@ class Calls:
                 found.append(("PoolDegraded", f"pool {name}: {wrong}"))
         return found
 
-    def _complete(self, name: str, snapshot: bool) -> Volume | None:
+    def _complete(self, name: str, kind: Kind) -> Volume | None:
         found = [
             Volume(record=pool.report.records[name], pool=pool.config.name)
             for pool in self._known().pools
@@ -325,10 +345,10 @@ class Calls:
         if name in self._since:
             _, volume = self._since[name]
             found = [] if volume is None else [volume]
-        return next((one for one in found if _is_complete(one, snapshot)), None)
+        return next((one for one in found if _is_complete(one, kind)), None)
 
-    def _find(self, name: str, snapshot: bool) -> Volume | None:
-        if (found := self._complete(name, snapshot)) is not None:
+    def _find(self, name: str, kind: Kind) -> Volume | None:
+        if (found := self._complete(name, kind)) is not None:
             return found
         for pool in self._known().pools:
             if pool.report.problem or name in pool.report.unreadable:
@@ -360,10 +380,11 @@ class Calls:
         raise NotNow(f"pool {volume.pool} is not configured any more")
 
 
-def _is_complete(volume: Volume, snapshot: bool) -> bool:
+def _is_complete(volume: Volume, kind: Kind) -> bool:
     record = volume.record
-    ours = record.driver == CSI_DRIVER and record.state == "offered"
-    return ours and bool(record.snapshot_of) == snapshot
+    if record.driver != CSI_DRIVER or record.state != "offered":
+        return False
+    return kind == ("snapshot" if record.snapshot_of else "inline" if record.pod_uid else "volume")
 
 
 def _there(volume: Volume | None, name: str) -> Volume:

@@ -44,6 +44,22 @@ class Wanted:
     """Whether the source is a snapshot, not a volume."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedInline:
+    """A volume of a pod's own, as the pod's spec asks for it.
+
+    `pod` is its `namespace/name`. `pool` "": any that lets pods have such; `fs_type` "": the
+    backend's default.
+    """
+
+    name: str
+    size_bytes: int
+    pod: str
+    pod_uid: str
+    fs_type: str = ""
+    pool: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """Bytes that may still be promised, and the largest volume that fits."""
@@ -148,6 +164,18 @@ class Volumes(Protocol):
         `base` is a snapshot of the same volume. Raises NotTold, NotNow, and Unknown once either is
         removed.
         """
+        ...
+
+    async def create_inline(self, wanted: WantedInline) -> Volume:
+        """Make a pod's own volume, or find it made. Raises as `create` does."""
+        ...
+
+    async def find_inline(self, name: str) -> Volume | None:
+        """The pod's own volume, or None if there is none even after another look."""
+        ...
+
+    async def remove_inline(self, name: str) -> None:
+        """Remove a pod's own volume, later if its pool is away; does nothing if there is none."""
         ...
 
     async def grow(self, name: str, size_bytes: int, limit_bytes: int = 0) -> Volume:

@@ -9,7 +9,7 @@ from typing import Literal
 from localvolume.backends.capacity import NOBODY, Beside
 from localvolume.backends.model import PoolReport, Record
 from localvolume.config.pools import PoolConfig
-from localvolume.dynamic.calls import Refused, Wanted
+from localvolume.dynamic.calls import Refused, Wanted, WantedInline
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.periods import NO_TIME, Moment, Witnessed
@@ -54,6 +54,8 @@ class Wish:
     full_copies: bool = False
     """Whether volumes with the content of others may be made by copying all of it."""
     quota_graces: tuple[float | None, float | None] | None = None
+    inline: bool = False
+    """Whether a pod's spec asks for it, and no class: all of `pools` then serve it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,19 @@ class GrowCall(Call):
 
     size_bytes: int
     limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InlineCall(Call):
+    """Make a pod's own volume; `request` as in CreateCall."""
+
+    wanted: WantedInline
+    request: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveInlineCall(Call):
+    """Remove a pod's own volume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +185,10 @@ class Facts:
     """Volumes being made or grown, with the pool's name: the pool's records may not say so yet."""
     origins: Mapping[str, Origin] = field(default_factory=dict)
     """What claims for copies ask for the content of, by the claim's UID, once that is known."""
+    pods_with_mounts: Collection[str] = ()
+    """The UIDs of pods with volumes of their own that have any CSI volume mounted here, or may."""
+    pods_over: Mapping[str, bool] = field(default_factory=dict)
+    """By the UID of such a pod: whether it is over, as the API server has just said."""
     busy: Collection[str] = ()
     now: Moment = NO_TIME
     witnessed: Mapping[str, Witnessed] = field(default_factory=dict)
@@ -368,6 +387,21 @@ class RemoveCalled(Action):
     record: Record
     refusal: Refused | None = None
     volumes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskPod(Action):
+    """Ask the API server whether the pod is over whose own volume it is."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveInline(Action):
+    """Move a pod's own volume to the trash: the pod is over, and no call has removed it."""
+
+    pool: PoolConfig
+    record: Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

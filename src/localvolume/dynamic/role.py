@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from localvolume.backends.model import PoolReport, Record
@@ -19,6 +19,7 @@ from localvolume.dynamic.called import SERVED, Calls
 from localvolume.dynamic.capacityrole import CapacityRole
 from localvolume.dynamic.classes.parameters import facts_of_class
 from localvolume.dynamic.executor import Executor
+from localvolume.dynamic.inline import Pods, pods_of, with_mounts
 from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.dynamic.model import ClassFacts, Facts, Hold, Plan, Pool
 from localvolume.dynamic.origins import Origins
@@ -32,7 +33,7 @@ from localvolume.dynamic.plan.plan import plan
 from localvolume.dynamic.plan.undoing import marks_of
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live
-from localvolume.host.process.workers import UNREADABLE, Workers
+from localvolume.host.process.workers import UNREADABLE, Hung, Workers
 from localvolume.kube.client import Client
 from localvolume.kube.correlate import ObjectRef
 from localvolume.kube.events import EventRecorder
@@ -111,6 +112,9 @@ OWING_SECONDS = 0.5
 """How much rest between looks may be put off: a claim for a copy takes two, as a call after a call
 does."""
 
+MOUNTS_SECONDS = 10.0
+"""How long the mount table may take to be read."""
+
 PROBLEM_SECONDS = 5.0
 """How soon an unusable pool is looked at again: nothing wakes us when another agent ends."""
 
@@ -156,6 +160,7 @@ class DynamicRole:
         )
         self.calls = Calls(self._pools, self.changed, self.volumes.items)
         self._origins = Origins(self.client, marks.node_key(self.node_name), self.changed)
+        self._pods = Pods(self.client)
         self._acts = acts = Acts(
             client=self.client,
             events=self.events,
@@ -168,6 +173,7 @@ class DynamicRole:
             saw_claim=self.claims.apply_own_write,
             calls=self.calls,
             origins=self._origins,
+            pods=self._pods,
             written_now=self._latest,
         )
         self._executor = Executor(acts, wake=self.changed, paces=self.paces)
@@ -248,6 +254,7 @@ class DynamicRole:
         own = (_NATIVE, SERVED) if self.driver else (_NATIVE,)
         served = {one.provisioner: one for one in (*own, *configuration.served)}
         classes, foreign = self._read_classes(served)
+        with_own = pods_of(one for pool in pools for one in pool.report.records.values())
         absent, gone, again = self._live.unwanted()
         now = self._now()
         facts = Facts(
@@ -265,6 +272,8 @@ class DynamicRole:
             named=self._live.named(),
             origins=self._origins.look(self._waiting_for_copies()),
             calls=self.calls.waiting(),
+            pods_with_mounts=await self._with_mounts(with_own),
+            pods_over=self._pods.over(),
             promised=list({**promised, **self._promised()}.values()),
             busy=busy | set(self._executor.busy),
             now=now,
@@ -296,6 +305,16 @@ class DynamicRole:
         if self._pools.unexpanded or any(pool.report.problem for pool in pools):
             waits.append(PROBLEM_SECONDS)
         return min([wait for wait in (*waits, again) if wait], default=0.0)
+
+    async def _with_mounts(self, uids: Collection[str]) -> Collection[str]:
+        """Those pods with volumes of their own that have something mounted, or may have."""
+        if not uids:
+            return ()
+        try:
+            return await self.workers.call("mounts of pods", MOUNTS_SECONDS, with_mounts, uids)
+        except (Hung, OSError, ValueError) as error:
+            log.warning("which pods have volumes mounted is not known: %s", error)
+            return uids
 
     def _misplaced(self, pool: PoolConfig) -> str | None:
         return misplaced(self.own_pod.pod, pool.host_dir, pool.mount_dir)

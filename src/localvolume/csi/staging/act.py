@@ -7,7 +7,7 @@ asked for, or not at all; what may be left is an empty directory or file to moun
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -54,25 +54,43 @@ def stage(source: Source, asked: Asked, path: str, paths: Paths) -> None:
     with _place(path, paths) as place:
         if asked.block:
             return
-        wanted = options.read(asked.flags, source.fs_type, read_only=asked.read_only)
-        table = places.mount_table()
-        held = held_in(table, source)
-        if source.fs_type:
-            shown = options.of_device(wanted)
-        else:
-            shown = options.on_top_of(_mount_of(table, source.fd), wanted)
-        if not plan.to_stage(table.at(place.path), place.path, held, shown, source.fs_type):
-            return
-        try:
-            places.check_empty(place, directory=True)
-        except FileNotFoundError:
-            raise FailedPrecondition(f"there is no directory {path}") from None
-        with closed_after(_new_mount(source, wanted)) as made:
-            _put(made, place)
-        # A filesystem that is mounted elsewhere too has the options that it has there.
-        table = places.mount_table()
-        if plan.to_stage(table.at(place.path), place.path, held, shown, source.fs_type):
-            raise Unavailable(f"the volume was mounted at {path}, and is not any more")
+
+        def check() -> None:
+            try:
+                places.check_empty(place, directory=True)
+            except FileNotFoundError:
+                raise FailedPrecondition(f"there is no directory {path}") from None
+
+        _mount(source, asked, place, check)
+
+
+def publish_unstaged(source: Source, asked: Asked, path: str, paths: Paths) -> None:
+    """Mount a pod's own volume at its target, which is made: it has no staging path.
+
+    Raises as `stage` does.
+    """
+    with _place(path, paths) as place:
+        _mount(source, asked, place, lambda: places.make_target(place, directory=True))
+
+
+def _mount(source: Source, asked: Asked, place: Place, prepare: Callable[[], None]) -> None:
+    """Give the volume a mount of its own, unless it is there; `prepare` sees to the directory."""
+    wanted = options.read(asked.flags, source.fs_type, read_only=asked.read_only)
+    table = places.mount_table()
+    held = held_in(table, source)
+    if source.fs_type:
+        shown = options.of_device(wanted)
+    else:
+        shown = options.on_top_of(_mount_of(table, source.fd), wanted)
+    if not plan.to_stage(table.at(place.path), place.path, held, shown, source.fs_type):
+        return
+    prepare()
+    with closed_after(_new_mount(source, wanted)) as made:
+        _put(made, place)
+    # A filesystem that is mounted elsewhere too has the options that it has there.
+    table = places.mount_table()
+    if plan.to_stage(table.at(place.path), place.path, held, shown, source.fs_type):
+        raise Unavailable(f"the volume was mounted at {place.path}, and is not any more")
 
 
 def publish(source: Source, asked: Asked, staging: str, path: str, paths: Paths) -> None:

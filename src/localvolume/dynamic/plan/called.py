@@ -93,7 +93,8 @@ def find(world: World, name: str) -> Found | None:
     return found[0] if found else None
 
 
-def _answer(found: Found, reason: str) -> AnswerCall:
+def answer(found: Found, reason: str) -> AnswerCall:
+    """Answer a call for it with what there is."""
     name = found.record.name
     return AnswerCall(key=name, reason=reason, pool=found.pool.config, record=found.record)
 
@@ -165,7 +166,7 @@ def _origin(world: World, wanted: Wanted, class_facts: ClassFacts) -> Found:
 
 def is_source(record: Record, *, snapshot: bool) -> bool:
     """Whether it is a complete snapshot, or volume, of ours: others may have its content."""
-    ours = record.driver == CSI_DRIVER and record.state == "offered"
+    ours = record.driver == CSI_DRIVER and record.state == "offered" and not record.pod_uid
     return ours and bool(record.snapshot_of) == snapshot
 
 
@@ -185,6 +186,8 @@ def _made(call: CreateCall, found: Found) -> Action:
         raise NotNow("the volume that had its name is being removed")
     if record.snapshot_of:
         raise Differs("a snapshot has that name")
+    if record.pod_uid:
+        raise Differs("a pod's own volume has that name")
     if record.request and record.request != call.request:
         raise Differs(f"it was made by a call that asked for {record.request}")
     if not record.request and (
@@ -194,13 +197,13 @@ def _made(call: CreateCall, found: Found) -> Action:
     ):
         raise Differs("it was made for a claim that asked for something else")
     if record.request and record.state != "offered":
-        return _completed(found)
+        return completed(found)
     if record.state != "offered":
         raise NotNow("it is being made for its claim")
-    return _answer(found, "it is made")
+    return answer(found, "it is made")
 
 
-def _completed(found: Found) -> Action:
+def completed(found: Found) -> Action:
     """Go on with what a call began, or take it away if that cannot be done any more."""
     pool, record = found
     origin = None
@@ -241,7 +244,7 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
             raise NotNow("what had its name is being removed")
         if record.snapshot_of != call.source:
             raise Differs("a volume, or a snapshot of another one, has that name")
-        return _answer(found, "it is cut") if record.state == "offered" else _completed(found)
+        return answer(found, "it is cut") if record.state == "offered" else completed(found)
     origin = find(world, call.source)
     if origin is None or not is_source(origin.record, snapshot=False):
         raise Unknown(f"there is no volume {call.source} here")
@@ -336,6 +339,7 @@ def _grow(world: World, call: GrowCall, found: Found | None) -> Action:
         found is None
         or found.record.driver != CSI_DRIVER
         or found.record.snapshot_of
+        or found.record.pod_uid
         or found.record.state != "offered"
     ):
         raise Unknown(f"there is no volume {call.key} here")
@@ -343,7 +347,7 @@ def _grow(world: World, call: GrowCall, found: Found | None) -> Action:
     if 0 < limit < max(record.size_bytes, rounded(found.pool, call.size_bytes)):
         raise OutOfRange(f"it has {quantity(record.size_bytes)}, and grows by whole units")
     if record.size_bytes >= call.size_bytes:
-        return _answer(found, "it has that size")
+        return answer(found, "it has that size")
     if not record.request:
         raise NotNow("it grows as its claim asks for, and has not yet")
     more = growth(world, found, call.size_bytes)
@@ -366,8 +370,8 @@ def _remove(world: World, call: RemoveCall, found: Found | None) -> Action:
     if found is None or found.record.state == "removed":
         return AnswerCall(key=call.key, reason="there is no volume of that name")
     record = found.record
-    if bool(record.snapshot_of) != call.snapshot:
-        # Neither kind is removed by a call for the other: it is as if it were not there.
+    if bool(record.snapshot_of) != call.snapshot or record.pod_uid:
+        # No kind is removed by a call for the other: it is as if it were not there.
         return AnswerCall(key=call.key, reason="what has that name is of the other kind")
     if record.driver != CSI_DRIVER:
         raise Wrong("a volume that is not the CSI driver's has that name")

@@ -34,8 +34,8 @@ def orphans_of(
     the name of their record, and `claims` all claims.
 
     What is being made, published or purged is not an orphan: that ends by itself. Nor is what an
-    older provisioner's PersistentVolume names, although it has no record. Nor is a snapshot, which
-    no PersistentVolume ever names.
+    older provisioner's PersistentVolume names, although it has no record. Nor is a snapshot or a
+    pod's own volume, which no PersistentVolume ever names.
     """
     found = []
     served = {claim.metadata.uid for claim in claims if not claim.spec.volume_name}
@@ -56,7 +56,7 @@ def orphans_of(
         ]
         for record in pool.report.records.values():
             named = _is_named(pool, record, volumes.get(record.name))
-            if record.state != "offered" or record.snapshot_of or named:
+            if record.state != "offered" or record.snapshot_of or record.pod_uid or named:
                 continue
             # Without a UID it may be about to be published for its claim. If that is gone, nothing
             # is on its way, and what may hold data is not taken away.

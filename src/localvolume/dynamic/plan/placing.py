@@ -136,6 +136,8 @@ def _why_no_pool(world: World, class_facts: ClassFacts) -> str:
 def is_for(pool: Pool, class_facts: ClassFacts) -> bool:
     """Whether the pool is one that the class may use, whatever state it is in."""
     config, wish = pool.config, class_facts.wish
+    if wish.inline:
+        return config.name in wish.pools
     return (
         config.serves(class_facts.name, class_facts.object.provisioner)
         and (not wish.pools or not wish.pools.isdisjoint((config.name, config.of)))

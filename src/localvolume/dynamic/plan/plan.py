@@ -9,15 +9,19 @@ from localvolume.dynamic.model import (
     Action,
     AnswerCall,
     Ask,
+    Call,
     ClassFacts,
     Facts,
     Hold,
+    InlineCall,
     Keep,
     Plan,
     Pool,
+    RemoveInlineCall,
 )
 from localvolume.dynamic.plan.called import judge_call
 from localvolume.dynamic.plan.claims import judge_claim
+from localvolume.dynamic.plan.inline import judge_inline
 from localvolume.dynamic.plan.placing import is_counted, is_for, unfit
 from localvolume.dynamic.plan.records import judge_record, judge_spares
 from localvolume.dynamic.plan.volumes import judge_volume
@@ -58,7 +62,7 @@ def plan(facts: Facts) -> Plan:
     for call in facts.calls:
         if call.key in facts.busy:
             continue
-        action, before = judge_call(world, call), actions.get(call.key)
+        action, before = _judge(world, call), actions.get(call.key)
         if isinstance(action, AnswerCall) and not isinstance(before, Keep | None):
             # What an answer takes the place of is still to be done, and nothing else tells of it.
             action = replace(action, look_again=True)
@@ -67,6 +71,12 @@ def plan(facts: Facts) -> Plan:
     return Plan(
         chosen, capacity_of_classes(world), largest_of_classes(world), unfit_of_classes(world)
     )
+
+
+def _judge(world: World, call: Call) -> Action:
+    if isinstance(call, InlineCall | RemoveInlineCall):
+        return judge_inline(world, call)
+    return judge_call(world, call)
 
 
 def capacity_of_classes(world: World) -> dict[str, tuple[int, ...]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from localvolume.backends.model import Record, has_content_of
 from localvolume.dynamic.model import Action, Ask, Hold, Keep, Pool, Purge, TakeAway
+from localvolume.dynamic.plan.inline import judge_idle
 from localvolume.dynamic.plan.world import Found, World, pool_of
 from localvolume.kube.cache import key_of
 
@@ -41,7 +42,7 @@ def judge_record(world: World, found: Found) -> Action:
         reason = "its PersistentVolume is gone"
         return Purge(key=record.name, reason=reason, pool=pool.config, record=record)
     if record.request:
-        return _of_call(pool, record)
+        return _of_call(world, pool, record)
     if record.adopted or (record.state == "offered" and record.volume_uid):
         return Hold(key=record.name, reason=ORPHAN)
     if record.name in world.facts.named:
@@ -54,7 +55,7 @@ def judge_record(world: World, found: Found) -> Action:
     return TakeAway(key=record.name, reason=reason, pool=pool.config, record=record)
 
 
-def _of_call(pool: Pool, record: Record) -> Action:
+def _of_call(world: World, pool: Pool, record: Record) -> Action:
     """No call waits for it now: one that does is judged in place of this.
 
     What was never complete has no caller who knows of it, and perhaps none who will ask again: its
@@ -63,6 +64,8 @@ def _of_call(pool: Pool, record: Record) -> Action:
     if record.state == "making" or (record.state == "made" and not has_content_of(record)):
         reason = "it was begun for a CSI call that had no answer and waits for none"
         return TakeAway(key=record.name, reason=reason, pool=pool.config, record=record, spare=True)
+    if record.pod_uid and record.state == "offered":
+        return judge_idle(world, Found(pool, record))
     return Keep(key=record.name, reason="a CSI call made it, and a CSI call removes it")
 
 

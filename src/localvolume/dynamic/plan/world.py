@@ -34,6 +34,8 @@ class World:
             for name, pool in self.pools.items()
         }
         """Bytes that may still be promised in each pool; what is planned is subtracted at once."""
+        self.inline = dict.fromkeys(self.pools, 0)
+        """Bytes that this plan has promised to pods' own volumes in each pool."""
         self._taken = dict.fromkeys(self.pools, 0)
         self._records: dict[str, list[Found]] = {}
         self._places: dict[str, set[str]] = {name: set() for name in self.pools}

@@ -189,6 +189,22 @@ def _of_snapshot(
     return Explanation(about=path, verdict=verdict, chain=chain)
 
 
+def _of_pods_own(
+    path: str, config: PoolConfig, record: Record, head: Sequence[tuple[str, str]]
+) -> Explanation:
+    """What the pool's record says of a volume that a pod's spec asked for: it has no object."""
+    chain = [
+        *head,
+        ("Volume", record.name),
+        ("Pod", f"{record.pod}, UID {record.pod_uid}"),
+        ("Size", size(record.size_bytes)),
+    ]
+    text = f"it is a volume of the spec of pod {record.pod}, in the pool {config.name}"
+    then = "it is removed once the pod is over and nothing of it is mounted"
+    verdict = Verdict(code="inline", text=text, then=then, who="nobody: kubelet and agent do it")
+    return Explanation(about=path, verdict=verdict, chain=chain)
+
+
 def _of_pool(facts: Facts, path: str, config: PoolConfig, wrong: str | None) -> Explanation:
     pool = Pool(config=config, report=survey(config))
     head = [("Pool", f"{config.name}, backend {config.backend}, at {config.host_dir}")]
@@ -211,6 +227,8 @@ def _of_pool(facts: Facts, path: str, config: PoolConfig, wrong: str | None) -> 
     for record in pool.report.records.values():
         if record.snapshot_of and is_within(path, f"{config.host_dir}/{place_of(record)}"):
             return _of_snapshot(facts, path, config, record, head)
+        if record.pod_uid and is_within(path, f"{config.host_dir}/{place_of(record)}"):
+            return _of_pods_own(path, config, record, head)
     claims = (facts.claims or {}).values()
     for orphan in orphans_of([pool], facts.volumes, claims) if facts.volumes is not None else ():
         if is_within(path, f"{config.host_dir}/{orphan.place}"):

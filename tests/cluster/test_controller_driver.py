@@ -42,7 +42,8 @@ def test_it_is_made(ground: Ground, name: str) -> None:
     spec = found["spec"]
     assert spec["storageCapacity"] is True
     assert spec["attachRequired"] is False
-    assert spec["volumeLifecycleModes"] == ["Persistent"]
+    modes = ["Persistent", "Ephemeral"] if name == CSI_DRIVER else ["Persistent"]
+    assert spec["volumeLifecycleModes"] == modes
     # And again, where somebody took it away.
     ground.plane.request("DELETE", f"{DRIVERS}/{name}")
     again = ground.until(lambda: driver(ground, name), bool) or {}
@@ -76,12 +77,34 @@ def test_somebodys_csi_driver_is_left_alone_and_all_that_is_wrong_is_said(ground
 
 
 def test_one_that_is_as_ours_but_somebodys_is_no_problem(ground: Ground) -> None:
-    spec = {"attachRequired": False, "storageCapacity": True, "fsGroupPolicy": "None"}
+    spec = {
+        "attachRequired": False,
+        "storageCapacity": True,
+        "fsGroupPolicy": "None",
+        "podInfoOnMount": True,
+        "volumeLifecycleModes": ["Ephemeral", "Persistent"],
+    }
     ground.plane.request("POST", DRIVERS, {"metadata": {"name": CSI_DRIVER}, "spec": spec})
     ground.start(resync=0.2)
     ground.until(lambda: driver(ground), bool)
     ground.settle()
     assert not [line for line in ground.log() if "somebody's CSIDriver" in line]
+
+
+def test_one_of_before_pods_had_volumes_of_their_own_is_left_to_people(ground: Ground) -> None:
+    """Its modes cannot be changed, and while there is none, pods wait for an attachment."""
+    spec = {"attachRequired": False, "storageCapacity": True, "podInfoOnMount": True}
+    body = {"metadata": {"name": CSI_DRIVER}, "spec": spec}
+    made = ground.plane.request("POST", DRIVERS, body)
+    ground.start(resync=0.2)
+    ground.until(lambda: ground.logged("does not have Ephemeral"), bool)
+    ground.settle()
+    assert driver(ground, CSI_DRIVER) == made
+    (said,) = [line for line in ground.log() if "somebody's CSIDriver" in line]
+    assert "podInfoOnMount" not in said
+    ground.plane.request("DELETE", f"{DRIVERS}/{CSI_DRIVER}")
+    found = ground.until(lambda: driver(ground, CSI_DRIVER), bool) or {}
+    assert found["spec"]["volumeLifecycleModes"] == ["Persistent", "Ephemeral"]
 
 
 @pytest.mark.parametrize("capacity", [True, False])

@@ -34,7 +34,8 @@ class CsiGround(Ground):
     def start(self) -> None:
         config = self.directory / "config"
         config.mkdir()
-        pools = {"images": {"hostDir": str(self.images), "backend": "image"}}
+        limits = {"largest": "64Mi", "total": "96Mi"}
+        pools = {"images": {"hostDir": str(self.images), "backend": "image", "inline": limits}}
         (config / "pools").write_text(json.dumps(pools))
         controller = ["controller", "--lease-name", f"{self.unique}-lease", "--listen-address", ""]
         self.programs.append(self._program("controller", self._ours(*controller)))
@@ -83,6 +84,11 @@ class CsiGround(Ground):
         return [
             one for one in points if "/kubernetes.io/csi/" in one or "/kubernetes.io~csi/" in one
         ]
+
+
+def own_volume(**attributes: str) -> Object:
+    """The source of a volume in a pod's own spec."""
+    return {"csi": {"driver": CSI, "volumeAttributes": attributes}}
 
 
 @contextlib.contextmanager
@@ -137,13 +143,23 @@ class CsiTenant(Tenant):
         self.begun(name)
         return name
 
+    def begin_with_own(self, *, size: str = "32Mi", **security: Any) -> str:
+        """The same with a volume of its own spec."""
+        name = self.ask_for(own_volume(size=size), **security)
+        self.begun(name)
+        return name
+
     def ask_to_begin(self, **security: Any) -> str:
         """Have a pod started with the claim at /data; returns its name."""
+        return self.ask_for({"persistentVolumeClaim": {"claimName": self.unique}}, **security)
+
+    def ask_for(self, source: Object, **security: Any) -> str:
+        """The same with a volume from that source."""
         self._pods += 1
         name = f"{self.unique}-{self._pods}"
         place = {"name": "data", "mountPath": "/data"}
         spec = pod_spec("while sleep 1; do :; done", volumeMounts=[place])
-        spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": self.unique}}]
+        spec["volumes"] = [{"name": "data", **source}]
         spec["securityContext"] = security
         self.ground.plane.request("POST", PODS, {"metadata": {"name": name}, "spec": spec})
         self._running.append(name)

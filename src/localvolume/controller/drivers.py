@@ -30,6 +30,7 @@ class DriverSpec(Trimmed, frozen=True, kw_only=True):
 
     storage_capacity: bool | None = None
     attach_required: bool | None = None
+    pod_info_on_mount: bool | None = None
     se_linux_mount: bool | None = None
     volume_lifecycle_modes: Strings = ()
 
@@ -60,7 +61,7 @@ MANIFESTS: Final[tuple[dict[str, Any], ...]] = (
             "storageCapacity": True,
             "fsGroupPolicy": "File",
             "seLinuxMount": False,
-            "volumeLifecycleModes": ["Persistent"],
+            "volumeLifecycleModes": ["Persistent", "Ephemeral"],
         },
     },
 )
@@ -130,5 +131,15 @@ def faults_of(driver: Driver) -> list[str]:
         found.append(
             "does not have Persistent among its volumeLifecycleModes: "
             "the kubelet mounts no volume of a claim; delete it, and it is made anew"
+        )
+    if "Ephemeral" not in spec.volume_lifecycle_modes:
+        found.append(
+            "does not have Ephemeral among its volumeLifecycleModes: "
+            "the kubelet refuses volumes in pods' own specs; delete it, and it is made anew"
+        )
+    if not spec.pod_info_on_mount:
+        found.append(
+            "does not have podInfoOnMount: true: "
+            "the driver is not told whose the volumes in pods' own specs are, and makes none"
         )
     return found

@@ -76,6 +76,15 @@ _OF_CLAIMS = (
     ("record-removed", 1),
     ("patch", 3),
 )
+#: Of a volume that grows under its pod: the last two are met once it has grown without an answer.
+_OF_GROWTH = (
+    ("allocate", 1),
+    ("capacity", 1),
+    ("grow-xfs", 1),
+    ("image-grow", 1),
+    ("record-offered", 1),
+    ("answer", 2),
+)
 #: Of a pod's own volume: it is made and mounted by one call, and taken away by another.
 _OF_PODS = (
     ("record-making", 1),
@@ -178,7 +187,7 @@ class Stage:
     def __init__(self, lab: CsiLab, zygote: Zygote, kinds: tuple[tuple[str, int], ...]) -> None:
         self.lab = lab
         self.caller = Caller(lab.kubelet)
-        self.disk = MadePool(lab.made_pools[0].directory)
+        self.disk = MadePool(lab.made_pools[-1].directory)
         self.lives = Lives(zygote, kinds)
 
     def mounted(self, handle: str) -> list[Mount]:
@@ -310,6 +319,44 @@ def test_a_volume_of_claims(csi: CsiLab, zygote: Zygote) -> None:
         stage.is_alone(handle)
         csi.delete(claim)
         stage.lives.until(partial(csi.phase, handle), lambda found: not found)
+        stage.is_empty()
+        if stage.lives.are_over:
+            break
+    stage.lives.check_each_met()
+
+
+@pytest.mark.needs("xfs")
+def test_a_volume_that_the_kubelet_grows(csi: CsiLab, zygote: Zygote) -> None:
+    """While it is mounted: of xfs, as an ext4 then takes a capability that tests may lack."""
+    csi.settings["pools"] = {}
+    csi.csi_pool("large", backend="image", size=1024 * MIB)
+    csi.configure()
+    stage = Stage(csi, zygote, _OF_GROWTH)
+    caller, insist = stage.caller, stage.lives.insist
+    size, grown = 320 * MIB, 384 * MIB
+    more = {"parameters": {"fsType": "xfs"}}
+    for number in range(_MOST_LIVES):
+        wanted = {**caller.wanted(f"volume-{number}", size), **more}
+        handle = insist(partial(caller.call, "CreateVolume", **wanted)).volume.volume_id
+        place = stage.use(handle)
+        (place / "file").write_text(f"{_WRITTEN} of {handle}")
+        expand = partial(
+            caller.call,
+            "NodeExpandVolume",
+            volume_id=handle,
+            volume_path=str(place),
+            staging_target_path=str(caller.staging(handle)),
+            capacity_range={"required_bytes": grown},
+        )
+        assert insist(expand).capacity_bytes == grown
+        # What was mounted before is what has grown, and it is mounted nowhere else.
+        assert len(stage.mounted(handle)) == 2
+        found = os.statvfs(place)
+        assert found.f_blocks * found.f_frsize > (size + grown) // 2
+        assert (place / "file").read_text() == f"{_WRITTEN} of {handle}"
+        stage.is_alone(handle)
+        stage.leave(handle)
+        insist(partial(caller.delete, handle))
         stage.is_empty()
         if stage.lives.are_over:
             break

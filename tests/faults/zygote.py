@@ -116,6 +116,9 @@ _CALLS = {
     "image-trash": ("localvolume.backends.image.backend", "ImageBackend.retire"),
     "image-purge": ("localvolume.backends.image.backend", "ImageBackend.purge"),
     "btrfs-copy": ("localvolume.backends.btrfs.backend", "BtrfsBackend.copy"),
+    "allocate": ("localvolume.backends.image.growing", "allocate"),
+    "capacity": ("localvolume.host.loop.attach", "set_capacity"),
+    "grow-xfs": ("localvolume.backends.image.growing", "grow_xfs"),
     "loop": ("localvolume.host.loop.attach", "_configure"),
     "unloop": ("localvolume.host.loop.attach", "detach"),
     # Of CSI calls.

@@ -25,6 +25,7 @@ from localvolume.backends.lvm.view import NoPool, View, report_of, view_of, warn
 from localvolume.backends.model import Abilities, PoolReport, Record, Usage, as_offered
 from localvolume.config.pools import LvmConfig
 from localvolume.host.lvm.commands import LogicalVolume, VolumeGroup
+from localvolume.volumes.attributes import Attributes
 from localvolume.volumes.lvtags import FLEX_OWNER, OWNER, POOL_OWNER, BadTag, encode
 from tests.suite.units import MIB
 
@@ -83,6 +84,11 @@ names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?", fullmatch=True)
     ids=st.tuples(st.integers(0, 2**32 - 2), st.integers(0, 2**32 - 2)),
     wipe=st.sampled_from(["", "overwrite", "discard"]),
     copied=st.tuples(names, names, st.integers(0, 2**63), st.integers(0, 2**60)),
+    kept=st.builds(
+        Attributes,
+        class_name=names | st.just(""),
+        undo_seconds=st.none() | st.floats(0, 1e9),
+    ),
     extents=st.integers(1, 1 << 20),
 )
 def test_a_record_is_read_as_it_was_written(
@@ -98,6 +104,7 @@ def test_a_record_is_read_as_it_was_written(
     ids: tuple[int, int],
     wipe: str,
     copied: tuple[str, str, int, int],
+    kept: Attributes,
     extents: int,
 ) -> None:
     written = record(
@@ -119,6 +126,7 @@ def test_a_record_is_read_as_it_was_written(
         made_from=copied[1],
         cut_at=copied[2],
         holds_bytes=copied[3],
+        attributes=kept,
     )
     try:
         volume = ours(written, extents * EXTENT)
@@ -146,6 +154,8 @@ def test_what_lvm_has_given_counts_once_the_filesystem_has_it() -> None:
     ("change", "why"),
     [
         ({"name": "pvc-2"}, "renamed"),
+        ({"attributes": "gold"}, "are no attributes"),
+        ({"attributes": '{"class_name":7}'}, "are no attributes"),
         ({"name": ""}, "renamed"),
         ({"state": ""}, "state"),
         ({"state": "gone"}, "state"),

@@ -21,6 +21,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 
+from localvolume.volumes.attributes import NONE, Attributes
+
 BackendName = Literal["directory", "btrfs", "image", "lvm"]
 
 _GIVEN: Final = 24
@@ -105,6 +107,8 @@ class Record:
     """The most that a snapshot takes of its pool, whatever becomes of its volume."""
     trash: str = ""
     """Its name in the trash, once removed."""
+    attributes: Attributes = NONE
+    """What its VolumeAttributesClass asks for."""
 
 
 def as_offered(known: Record, volume_uid: str, given: str, driver: str = "") -> Record:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Protocol, TypeVar
 
 from localvolume.backends.model import Blocks, PoolReport, Progress, Record, Source, Usage
+from localvolume.volumes.attributes import Attributes
 
 R = TypeVar("R")
 
@@ -76,6 +77,10 @@ class Store(Protocol):
         """Record that a PersistentVolume is asked for, before it is; later also record its UID,
         the claim that the volume was `given` to since it was made, and the CSI driver that pods use
         it through from now on."""
+        ...
+
+    def modify(self, record: Record, attributes: Attributes) -> Record:
+        """Record the attributes of a complete volume, in place of those that it has."""
         ...
 
     def grow(self, record: Record, size_bytes: int) -> Record:

@@ -12,6 +12,7 @@ from typing import Final, Literal, cast, get_args
 
 from localvolume.backends.model import Record, State
 from localvolume.host.lvm.commands import LogicalVolume
+from localvolume.volumes import attributes
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, BadTag, decode
 
 KIND: Final = "kind"
@@ -70,6 +71,7 @@ def fields_of(record: Record, *, size_bytes: int | None = None) -> dict[str, str
         **({"made-from": record.made_from} if record.made_from else {}),
         **({"cut-at": str(record.cut_at)} if record.cut_at else {}),
         **({"holds": str(record.holds_bytes)} if record.holds_bytes else {}),
+        **({"attributes": text} if (text := attributes.written(record.attributes)) else {}),
     }
 
 
@@ -132,6 +134,7 @@ def read_entry(volume: LogicalVolume) -> Entry:
         made_from=fields.get("made-from", ""),
         cut_at=_number(fields, "cut-at") if "cut-at" in fields else 0,
         holds_bytes=_number(fields, "holds") if "holds" in fields else 0,
+        attributes=_attributes(fields),
     )
     if ZEROED in fields:
         _number(fields, ZEROED)
@@ -151,6 +154,13 @@ def is_begun(entry: Entry, record: Record) -> bool:
     if record.size_bytes == entry.volume.size_bytes:
         asked = replace(asked, size_bytes=entry.asked)
     return fields_of(entry.record, size_bytes=entry.asked) == fields_of(asked)
+
+
+def _attributes(fields: Mapping[str, str]) -> attributes.Attributes:
+    try:
+        return attributes.from_text(fields.get("attributes", ""))
+    except attributes.BadAttributes as error:
+        raise BadTag(str(error)) from error
 
 
 def _number(fields: Mapping[str, str], key: str, base: int = 10) -> int:

@@ -48,6 +48,7 @@ from localvolume.host.lvm.commands import device_path
 from localvolume.host.mount.mounts import MountTable, read_mount_table
 from localvolume.host.process.commandsync import Run
 from localvolume.host.syscalls import closed_after
+from localvolume.volumes.attributes import Attributes
 from localvolume.volumes.lvtags import decode
 
 R = TypeVar("R")
@@ -185,6 +186,15 @@ class LvmStore:
             if offered != known:
                 self.tools.retag(entry.volume, fields_of(offered))
             return offered
+
+    def modify(self, record: Record, attributes: Attributes) -> Record:
+        """Record the attributes of a complete volume, in place of those that it has."""
+        with self._session.using(record.name) as seen:
+            entry = _living(seen, record)
+            modified = replace(entry.record, attributes=attributes)
+            if modified != entry.record:
+                self.tools.retag(entry.volume, fields_of(modified))
+            return modified
 
     def grow(self, record: Record, size_bytes: int) -> Record:
         """Let a volume have at least that many bytes; one that has them is returned as it is."""

@@ -45,6 +45,7 @@ from localvolume.config.pools import PoolConfig
 from localvolume.host.filesystem.errors import mounted_failure
 from localvolume.host.mount.mounts import Mount, read_mount_table
 from localvolume.host.tree.entries import device_number
+from localvolume.volumes.attributes import Attributes
 
 log = logging.getLogger(__name__)
 
@@ -291,6 +292,15 @@ class PoolStore:
             if offered != known:
                 using.records.write(offered)
             return offered
+
+    def modify(self, record: Record, attributes: Attributes) -> Record:
+        """Record the attributes of a complete volume, in place of those that it has."""
+        with self._session.doing(record.name) as (using, known):
+            known = _living(record, known)
+            modified = replace(known, attributes=attributes)
+            if modified != known:
+                using.records.write(modified)
+            return modified
 
     def grow(self, record: Record, size_bytes: int) -> Record:
         """Let a volume have that many bytes; returns one that has them as it is."""

@@ -160,6 +160,29 @@ EVENTS: dict[str, Reason] = {
     "VolumeResizeSuccessful": Reason(
         "Normal", "claim", "PersistentVolume and claim say the new size.", _NOTHING
     ),
+    "VolumeModify": Reason(
+        "Normal",
+        "claim",
+        "The volume is being given what its new VolumeAttributesClass says.",
+        _NOTHING,
+    ),
+    "VolumeModifySuccessful": Reason(
+        "Normal", "claim", "The volume has what its VolumeAttributesClass says.", _NOTHING
+    ),
+    "VolumeModifyCanceled": Reason(
+        "Normal",
+        "claim",
+        "The claim names the VolumeAttributesClass again that its volume has: nothing is changed.",
+        _NOTHING,
+    ),
+    "VolumeModifyFailed": Reason(
+        "Warning",
+        "claim",
+        "The volume was not given what its VolumeAttributesClass says: nothing of it is applied, "
+        "and the volume serves as before.",
+        "Where the message says that the class is not there, create it. Where it says that no "
+        "volume can have it, name another class in the claim. It is tried again by itself.",
+    ),
     "VolumeResizeFailed": Reason(
         "Warning",
         "claim",

@@ -36,6 +36,7 @@ NOT_REASONS = frozenset(
         "DeviceGone",
         "FileSystemResizePending",
         "IOErrors",
+        "InProgress",
         "MemoryPressure",
         "NodeReady",
         "NotFound",

@@ -69,6 +69,7 @@ OF_CSI: set[Given] = {
     (NAME, SNAPSHOTS, "volumesnapshotcontents/status", (), ("patch",)),
     (NAME, SNAPSHOTS, "volumesnapshots", (), ("get",)),
     (NAME, SNAPSHOTS, "volumesnapshotclasses", (), ("get",)),
+    (NAME, "storage.k8s.io", "volumeattributesclasses", (), ("get",)),
     (CONTROLLER, SNAPSHOTS, "volumesnapshots", (), ("list", "watch")),
     (CONTROLLER, SNAPSHOTS, "volumesnapshotcontents", (), ("list", "watch")),
 }

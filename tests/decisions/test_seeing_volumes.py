@@ -180,6 +180,18 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         f"after {ago(-60)}, unless",
     ),
     (
+        "within the undo period of its VolumeAttributesClass, which its class's does not lengthen",
+        {
+            **MADE,
+            "volumeAttributesClassName": "gold",
+            "annotations": {**MARKED, "localvolume.dev/kept-until": f"{ago(-60)} claim-uid"},
+        },
+        [klass("made", "dynamic.localvolume.dev", parameters={"undoPeriod": "1h"})],
+        "undo",
+        "gone since 10m",
+        f"after {ago(-60)}, unless",
+    ),
+    (
         "within the undo period of its pool",
         {**MADE, "annotations": MARKED},
         [klass("made", "dynamic.localvolume.dev")],

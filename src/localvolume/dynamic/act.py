@@ -35,6 +35,7 @@ from localvolume.dynamic.model import (
     Make,
     MakeCalled,
     MarkReleased,
+    Modify,
     Publish,
     Purge,
     Reject,
@@ -46,8 +47,10 @@ from localvolume.dynamic.model import (
     TakeAway,
     TakeOver,
     TellGrown,
+    TellModify,
     Unprotect,
 )
+from localvolume.dynamic.modifying import Modifying
 from localvolume.dynamic.origins import Origins
 from localvolume.dynamic.plan.claims import EVENT_RESIZE_FAILED
 from localvolume.dynamic.pools import Pools
@@ -89,6 +92,14 @@ class Acts:
     pods: Pods
     written_now: Callable[[], float] = time.time
 
+    def __post_init__(self) -> None:
+        self._modifying = Modifying(
+            pools=self.pools,
+            patch_status=self._patch_status,
+            patch_volume=self._patch_volume,
+            say=self.say_of_claim,
+        )
+
     def stop(self) -> None:
         """End purges between two files; the next agent begins them again."""
         self.pools.stop_purges()
@@ -128,6 +139,10 @@ class Acts:
                 )
             case Grow():
                 await self._grow(action)
+            case Modify():
+                await self._modifying.modify(action)
+            case TellModify():
+                await self._modifying.tell(action)
             case TellGrown():
                 await self._tell_grown(action.claim, action.volume, action.size_bytes)
             case Delete():

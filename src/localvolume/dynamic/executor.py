@@ -26,6 +26,7 @@ from localvolume.dynamic.model import (
     Keep,
     Make,
     MakeCalled,
+    Modify,
     Plan,
     Publish,
     Purge,
@@ -35,6 +36,7 @@ from localvolume.dynamic.model import (
     TakeOver,
 )
 from localvolume.dynamic.paces import DynamicPaces
+from localvolume.dynamic.plan.attributes import EVENT_FAILED as EVENT_MODIFY_FAILED
 from localvolume.dynamic.plan.claims import EVENT_RESIZE_FAILED
 from localvolume.dynamic.plan.moving import EVENT_NOT_MOVED
 from localvolume.dynamic.preconditions import Superseded
@@ -201,6 +203,9 @@ class Executor:
             case Grow():
                 text = f"volume {action.key} cannot grow to {quantity(action.size_bytes)}: {text}"
                 self._acts.say_of_claim(action.claim, "Warning", EVENT_RESIZE_FAILED, text)
+            case Modify():
+                text = f"volume {action.key} is not modified: {text}"
+                self._acts.say_of_claim(action.claim, "Warning", EVENT_MODIFY_FAILED, text)
             case Purge():
                 text = f"not purged: {text}"
             case TakeOver():

@@ -11,6 +11,7 @@ from localvolume.kube.objects import PersistentVolumeClaim
 from localvolume.volumes import claims, marks
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.manifest import NodeFacts, PublishingOptions
+from localvolume.volumes.modifying import class_of
 
 KUTTI_BY = "kuttiproject.org/provisionedBy"
 OPENEBS_TYPE = "openebs.io/cas-type"
@@ -54,6 +55,9 @@ def persistent_volume(
         "claimRef": claims.reference(claim),
         "nodeAffinity": {"required": {"nodeSelectorTerms": [_term(class_facts, node)]}},
     }
+    if name := class_of(claim):
+        # The two are bound only if they name the same one, which the claim cannot change before.
+        spec["volumeAttributesClassName"] = name
     if class_facts.object.mount_options:
         spec["mountOptions"] = list(class_facts.object.mount_options)
     fs_type = ""

@@ -11,6 +11,7 @@ from localvolume.backends.model import PoolReport, Record
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.calls import Refused, Wanted, WantedInline
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
+from localvolume.volumes.attributes import NONE, Attributes
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.periods import NO_TIME, Moment, Witnessed
 
@@ -144,6 +145,17 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttributesClass:
+    """What a VolumeAttributesClass asks for. `missing`: why it cannot be read, which may change.
+    `problem`: why no volume of ours can have what it asks for, which does not.
+    """
+
+    attributes: Attributes = NONE
+    missing: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """A configured pool, its last report, and what others on its filesystem do to its capacity."""
 
@@ -189,6 +201,8 @@ class Facts:
     """The UIDs of pods with volumes of their own that have any CSI volume mounted here, or may."""
     pods_over: Mapping[str, bool] = field(default_factory=dict)
     """By the UID of such a pod: whether it is over, as the API server has just said."""
+    attributes: Mapping[str, AttributesClass] = field(default_factory=dict)
+    """The VolumeAttributesClasses that claims wait for, by name, once they are known."""
     busy: Collection[str] = ()
     now: Moment = NO_TIME
     witnessed: Mapping[str, Witnessed] = field(default_factory=dict)
@@ -292,6 +306,26 @@ class Grow(Action):
     pool: PoolConfig
     record: Record
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modify(Action):
+    """Give the volume these attributes, in place of those that it has, and say so."""
+
+    claim: PersistentVolumeClaim
+    volume: PersistentVolume
+    pool: PoolConfig
+    record: Record
+    attributes: Attributes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellModify(Action):
+    """Say on the claim why its volume is not modified; `status` None: that nothing is asked for any
+    more."""
+
+    claim: PersistentVolumeClaim
+    status: Literal["Pending", "Infeasible"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from localvolume.backends.model import PoolReport, Record
 from localvolume.config.model import Configuration, Served
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.act import Acts
+from localvolume.dynamic.attributes import AttributesClasses
 from localvolume.dynamic.called import SERVED, Calls
 from localvolume.dynamic.capacityrole import CapacityRole
 from localvolume.dynamic.classes.parameters import facts_of_class
@@ -25,6 +26,7 @@ from localvolume.dynamic.model import ClassFacts, Facts, Hold, Plan, Pool
 from localvolume.dynamic.origins import Origins
 from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.patterns import unmatched
+from localvolume.dynamic.plan.attributes import classes_to_ask
 from localvolume.dynamic.plan.capacity import CapacityFacts, ClassCapacity
 from localvolume.dynamic.plan.inability import inabilities
 from localvolume.dynamic.plan.orphans import orphans_of
@@ -161,6 +163,7 @@ class DynamicRole:
         self.calls = Calls(self._pools, self.changed, self.volumes.items)
         self._origins = Origins(self.client, marks.node_key(self.node_name), self.changed)
         self._pods = Pods(self.client)
+        self._attributes = AttributesClasses(self.client, self.changed)
         self._acts = acts = Acts(
             client=self.client,
             events=self.events,
@@ -233,6 +236,7 @@ class DynamicRole:
         finally:
             await self._executor.stop()
             await self._origins.stop()
+            await self._attributes.stop()
             self._pools.close()
 
     async def _look(self) -> float:
@@ -271,6 +275,7 @@ class DynamicRole:
             absent=absent,
             named=self._live.named(),
             origins=self._origins.look(self._waiting_for_copies()),
+            attributes=self._attributes.look(self._waiting_for_attributes(pools)),
             calls=self.calls.waiting(),
             pods_with_mounts=await self._with_mounts(with_own),
             pods_over=self._pods.over(),
@@ -352,6 +357,13 @@ class DynamicRole:
             for claim in self.claims.items.values()
             if self.driver and not claim.spec.volume_name and claims.is_copy(claim)
         ]
+
+    def _waiting_for_attributes(self, pools: Sequence[Pool]) -> frozenset[str]:
+        """The VolumeAttributesClasses that claims here ask for."""
+        if not self.driver:
+            return frozenset()
+        records = {name: one for pool in pools for name, one in pool.report.records.items()}
+        return classes_to_ask(self.claims.items.values(), self._own_volumes(), records)
 
     def _own_volumes(self) -> dict[str, PersistentVolume]:
         return {name: one for name, one in self.volumes.items.items() if is_dynamic(one)}

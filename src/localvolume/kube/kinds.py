@@ -17,6 +17,7 @@ from localvolume.kube.objects import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    VolumeAttributesClass,
 )
 from localvolume.kube.podmounts import PodMounts
 from localvolume.kube.snapshotobjects import (
@@ -81,6 +82,14 @@ CLAIMS = Kind(
 )
 STORAGE_CLASSES = Kind(
     "storage.k8s.io", "v1", "storageclasses", "StorageClass", False, StorageClass
+)
+ATTRIBUTES_CLASSES = Kind(
+    "storage.k8s.io",
+    "v1",
+    "volumeattributesclasses",
+    "VolumeAttributesClass",
+    False,
+    VolumeAttributesClass,
 )
 CSI_DRIVERS = Kind("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False, CSIDriver)
 STORAGE_CAPACITIES = Kind(

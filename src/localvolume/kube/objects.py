@@ -218,6 +218,7 @@ class PVSpec(Trimmed, frozen=True, kw_only=True):
     flex_volume: FlexVolumeSource | None = None
     csi: CSISource | None = None
     claim_ref: ClaimRef | None = None
+    volume_attributes_class_name: str | None = None
     node_affinity: VolumeNodeAffinity | None = None
 
     def __post_init__(self) -> None:
@@ -304,6 +305,7 @@ class PVCSpec(Trimmed, frozen=True, kw_only=True):
     selector: LabelSelector | None = None
     data_source: DataSource | None = None
     data_source_ref: DataSource | None = None
+    volume_attributes_class_name: str | None = None
 
     def __post_init__(self) -> None:
         if self.access_modes:
@@ -327,16 +329,26 @@ else:
     Conditions = tuple[Condition, ...] | None
 
 
+class ModifyVolumeStatus(Trimmed, frozen=True, kw_only=True):
+    """`status` is Pending, InProgress or Infeasible."""
+
+    target_volume_attributes_class_name: str = ""
+    status: str = ""
+
+
 class PVCStatus(Trimmed, frozen=True, kw_only=True):
     """`phase` is Pending, Bound or Lost; `capacity` is the volume's, once it is bound.
     `allocated_resources` is the size to which it was last told to grow,
-    `allocated_resource_statuses` the state of that while it is under way."""
+    `allocated_resource_statuses` the state of that while it is under way. `modify_volume_status`
+    is of a change to another VolumeAttributesClass, while that is under way or cannot be."""
 
     phase: str = ""
     capacity: StringMap = NO_STRINGS
     allocated_resources: StringMap = NO_STRINGS
     allocated_resource_statuses: StringMap = NO_STRINGS
     conditions: Conditions = ()
+    current_volume_attributes_class_name: str | None = None
+    modify_volume_status: ModifyVolumeStatus | None = None
 
     def __post_init__(self) -> None:
         if self.capacity:
@@ -407,6 +419,17 @@ class StorageClass(KubeObject, frozen=True, kw_only=True):
             _empty(self, "mount_options", ())
         if not self.allowed_topologies:
             _empty(self, "allowed_topologies", ())
+
+
+class VolumeAttributesClass(KubeObject, frozen=True, kw_only=True):
+    """storage.k8s.io/v1. Both fields are immutable."""
+
+    driver_name: str = ""
+    parameters: StringMap = NO_STRINGS
+
+    def __post_init__(self) -> None:
+        if not self.parameters:
+            _empty(self, "parameters", NO_STRINGS)
 
 
 class CSIDriver(KubeObject, frozen=True, kw_only=True):

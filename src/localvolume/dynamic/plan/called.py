@@ -50,6 +50,7 @@ from localvolume.dynamic.plan.placing import (
 )
 from localvolume.dynamic.plan.world import Found, World, rounded
 from localvolume.kube.objects import Meta, PersistentVolumeClaim
+from localvolume.volumes.attributes import NONE
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.objects import is_held_by_claim
 
@@ -288,6 +289,7 @@ def snapshot_record(
         cut_at=0,
         holds_bytes=holds_bytes,
         trash="",
+        attributes=NONE,
     )
 
 

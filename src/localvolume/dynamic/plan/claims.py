@@ -26,6 +26,7 @@ from localvolume.dynamic.model import (
     TakeAway,
     TellGrown,
 )
+from localvolume.dynamic.plan.attributes import asked, changed
 from localvolume.dynamic.plan.called import with_content_of
 from localvolume.dynamic.plan.copies import follows, held, origin_of, unprotected
 from localvolume.dynamic.plan.paths import Unsafe, directory_of, owner_of
@@ -33,14 +34,17 @@ from localvolume.dynamic.plan.placing import Placing, choose, growth, is_for, pl
 from localvolume.dynamic.plan.records import most_advanced_last, never_published
 from localvolume.dynamic.plan.world import Found, World, mode_of, pool_of
 from localvolume.kube.cache import key_of
-from localvolume.kube.objects import PersistentVolumeClaim
+from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import claims
+from localvolume.volumes.attributes import Attributes
 from localvolume.volumes.capacity import bytes_of, quantity
 from localvolume.volumes.objects import claim_of, is_being_deleted
 
 Claim = PersistentVolumeClaim
 
 EVENT_RESIZE_FAILED = "VolumeResizeFailed"
+
+_ASKING = "it is being asked what its VolumeAttributesClass says"
 
 
 def judge_claim(world: World, claim: Claim) -> Action:
@@ -185,6 +189,13 @@ def impossible(world: World, claim: Claim) -> Action | None:
     return _reject(claim, reason) if reason else None
 
 
+def without_attributes(world: World, claim: Claim) -> Action | None:
+    wanted = asked(world, claim)
+    if isinstance(wanted, Attributes):
+        return None
+    return _keep(claim, _ASKING) if wanted is None else _reject(claim, wanted)
+
+
 def wrong_topology(world: World, claim: Claim) -> Action | None:
     class_facts = world.class_of(claim)
     if world.allows(class_facts.object.allowed_topologies):
@@ -268,7 +279,10 @@ def _make(
     placed = place(world, pool, class_facts, Placing(key, size, mode_of(claim), directory, owner))
     if isinstance(placed, str):
         return _reject(claim, placed)
+    wanted = asked(world, claim)
     record = replace(placed, claim=key_of(claim), claim_uid=claim.metadata.uid)
+    if isinstance(wanted, Attributes):
+        record = replace(record, attributes=wanted)
     if origin is not None:
         record = with_content_of(origin, record)
     reason = f"pool {config.name} has room"
@@ -288,6 +302,7 @@ _RULES: tuple[Callable[[World, Claim], Action | None], ...] = (
     begun,
     invalid,
     impossible,
+    without_attributes,
     wrong_topology,
     unlabelled,
     others_turn,
@@ -295,7 +310,7 @@ _RULES: tuple[Callable[[World, Claim], Action | None], ...] = (
 )
 
 
-# --- claims that have their volume: growing ----------------------------------------------------
+# --- claims that have their volume: growing, and other attributes ------------------------------
 
 
 def _bound(world: World, claim: Claim) -> Action:
@@ -305,6 +320,15 @@ def _bound(world: World, claim: Claim) -> Action:
     volume = world.facts.volumes.get(key)
     if volume is None or claim_of(volume) != claim.metadata.uid or is_being_deleted(claim):
         return Keep(key=key, reason="nothing is to be done for it")
+    size, change = _size(world, claim, volume), changed(world, claim, volume)
+    if change is None or not isinstance(size, Keep | Hold):
+        return size
+    # Neither waits for the other. Of two that are held, one can be said.
+    return size if isinstance(size, Hold) and isinstance(change, Hold) else change
+
+
+def _size(world: World, claim: Claim, volume: PersistentVolume) -> Action:
+    key = volume.metadata.name
     asked = claims.requested_bytes(claim) or 0
     has = bytes_of(volume.spec.capacity.get("storage", "")) or 0
     told = bytes_of(claim.status.capacity.get("storage", "")) or 0

@@ -42,10 +42,14 @@ class Undo:
 
 
 def undo_of(
-    volume: PersistentVolume, class_facts: ClassFacts | None, pool_seconds: float | None
+    volume: PersistentVolume,
+    class_facts: ClassFacts | None,
+    pool_seconds: float | None,
+    own_seconds: float | None = None,
 ) -> Undo:
     """What holds for a Released volume. `class_facts` None: its class is gone, or is served by
-    somebody else now; `pool_seconds` None: what its pool says is not known.
+    somebody else now; `pool_seconds` None: what its pool says is not known; `own_seconds` is what
+    its VolumeAttributesClass said, whatever its class says, None if that said nothing.
 
     The longer counts of what was promised and what is in force. If nobody can tell, it stays.
     """
@@ -53,6 +57,9 @@ def undo_of(
     name = one_line(volume.spec.storage_class_name)
     if isinstance(promised, str):
         return Undo(since=since, problem=promised)
+    if own_seconds is not None:
+        own = None if since is None else since + own_seconds
+        return Undo(since=since, until=_later(promised, own), period=own_seconds)
     if class_facts is None and promised is not None:
         return Undo(since=since, until=promised)
     # A class may go before the claims of its volumes do. An older provisioner made its volumes
@@ -68,8 +75,11 @@ def undo_of(
     period = None if class_facts is None else class_facts.wish.undo_seconds
     period = pool_seconds if period is None else period
     until = None if since is None or period is None else since + period
-    ends = [end for end in (promised, until) if end is not None]
-    return Undo(since=since, until=max(ends, default=None), period=period)
+    return Undo(since=since, until=_later(promised, until), period=period)
+
+
+def _later(*times: float | None) -> float | None:
+    return max((time for time in times if time is not None), default=None)
 
 
 def released_since(volume: PersistentVolume) -> float | None:

@@ -284,7 +284,7 @@ def released(world: World, volume: Volume) -> Action | None:
 def _in_time(world: World, volume: Volume) -> Action | None:
     """The action while its removal can still be undone, or if nobody can tell for how long."""
     class_facts = world.facts.classes.get(volume.spec.storage_class_name)
-    undo = undo_of(volume, class_facts, _pool_seconds(world, volume))
+    undo = undo_of(volume, class_facts, _pool_seconds(world, volume), _own_seconds(world, volume))
     left = _left(world, volume, undo)
     if not undo.marked and undo.period:
         now = world.facts.now
@@ -311,6 +311,12 @@ def _left(world: World, volume: Volume, undo: Undo) -> float:
         return 0.0
     witnessed = world.facts.witnessed.get(volume.metadata.uid, periods.NOBODY)
     return periods.left(undo.since, undo.until, world.facts.now, witnessed)
+
+
+def _own_seconds(world: World, volume: Volume) -> float | None:
+    """What its VolumeAttributesClass said, as its record has it."""
+    said = [record.attributes.undo_seconds for _, record in _without_spares(world, volume)]
+    return next((one for one in said if one is not None), None)
 
 
 def _pool_seconds(world: World, volume: Volume) -> float:

@@ -24,6 +24,7 @@ from localvolume.dynamic.model import ClassFacts, Wish
 from localvolume.dynamic.plan.undoing import undo_of
 from localvolume.kube.objects import Meta, PersistentVolume, StorageClass
 from localvolume.volumes import affinity, marks
+from localvolume.volumes.modifying import class_of_volume
 from localvolume.volumes.moments import written
 from localvolume.volumes.objects import (
     claim_of,
@@ -243,7 +244,12 @@ def _undone(volume: Volume) -> Verdict:
 
 def _kept(facts: Facts, volume: Volume) -> Verdict | None:
     """The verdict while its removal can be undone, or if its agent cannot tell for how long."""
-    undo = undo_of(volume, _class_facts(facts, volume), None)
+    class_facts = _class_facts(facts, volume)
+    if class_of_volume(volume) and marks.KEPT_ANNOTATION in volume.metadata.annotations:
+        # Its VolumeAttributesClass may have said another time than its class: the volume's record
+        # has that, and what was promised by it counts.
+        class_facts = None
+    undo = undo_of(volume, class_facts, None)
     if undo.problem and (undo.until or 0.0) <= facts.now:
         text = f"its claim is gone, and it is not removed: {undo.problem}"
         who = "you: do one of these, or: localvolume undo " + volume.metadata.name

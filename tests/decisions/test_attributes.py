@@ -1,0 +1,310 @@
+"""What a VolumeAttributesClass may say, when its volume gets that, and what is said if not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from localvolume.backends.model import Record
+from localvolume.backends.pool.records import decode, encode
+from localvolume.config.provisioner import CSI_DRIVER
+from localvolume.dynamic.attributes import class_facts
+from localvolume.dynamic.model import (
+    Action,
+    AttributesClass,
+    ClassFacts,
+    Delete,
+    Grow,
+    Hold,
+    Keep,
+    Make,
+    MarkReleased,
+    Modify,
+    Pool,
+    Publish,
+    Reject,
+    TellModify,
+)
+from localvolume.dynamic.plan.attributes import classes_to_ask
+from localvolume.kube.objects import (
+    CSISource,
+    Meta,
+    ModifyVolumeStatus,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    VolumeAttributesClass,
+)
+from localvolume.volumes.attributes import NONE, Attributes, BadAttributes, read
+from tests.decisions.support_dynamic import (
+    a,
+    action,
+    bound,
+    claim,
+    pool,
+    record,
+    storage_class,
+    unwanted,
+    volume,
+)
+
+GOLD = Attributes(class_name="gold", undo_seconds=60.0)
+SILVER = Attributes(class_name="silver")
+KNOWN = {"gold": AttributesClass(attributes=GOLD), "silver": AttributesClass(attributes=SILVER)}
+ABSENT = {"gold": AttributesClass(missing="there is no such class")}
+WRONG = {"gold": AttributesClass(problem="parameter x is not known")}
+
+
+def ours_class(**wish: Any) -> ClassFacts:
+    return storage_class(provisioner=CSI_DRIVER, **wish)
+
+
+def of(found: Record) -> Any:
+    """The pool that has the volume."""
+    return pool(found, provisioner=CSI_DRIVER)
+
+
+def csi_record(has: Attributes = NONE, state: str = "offered", **changes: Any) -> Record:
+    return record(1, state, driver=CSI_DRIVER, attributes=has, **changes)
+
+
+def csi_volume(name: str = "", **changes: Any) -> PersistentVolume:
+    found = volume(provisioner=CSI_DRIVER, **changes)
+    source = CSISource(driver=CSI_DRIVER, volume_handle=found.metadata.name)
+    spec = replace(found.spec, local=None, csi=source, volume_attributes_class_name=name or None)
+    return replace(found, spec=spec)
+
+
+def naming(
+    found: PersistentVolumeClaim, name: str, current: str = "", said: tuple[str, str] | None = None
+) -> PersistentVolumeClaim:
+    """The claim with a class, the one that it has, and its modifyVolumeStatus."""
+    status = None
+    if said is not None:
+        status = ModifyVolumeStatus(target_volume_attributes_class_name=said[0], status=said[1])
+    return replace(
+        found,
+        spec=replace(found.spec, volume_attributes_class_name=name or None),
+        status=replace(
+            found.status,
+            current_volume_attributes_class_name=current or None,
+            modify_volume_status=status,
+        ),
+    )
+
+
+def has(name: str, current: str = "", said: tuple[str, str] | None = None, **more: Any) -> Any:
+    return naming(bound(provisioner=CSI_DRIVER, **more), name, current, said)
+
+
+def asks(name: str) -> PersistentVolumeClaim:
+    return naming(claim(provisioner=CSI_DRIVER), name)
+
+
+def judged(*things: Any, known: Any = KNOWN, **changes: Any) -> Action:
+    home = [] if any(isinstance(one, Pool) for one in things) else [pool(provisioner=CSI_DRIVER)]
+    return action(*things, *home, ours_class(), attributes=known, **changes)
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def test_a_period_is_read_as_that_of_a_class() -> None:
+    assert read({"undoPeriod": "1h30m"}, "gold") == Attributes(
+        class_name="gold", undo_seconds=5400.0
+    )
+    assert read({}, "gold") == Attributes(class_name="gold")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ({"undoperiod": "1h"}, "undoperiod is not known; did you mean undoPeriod?"),
+        ({"undoPeriod": "1h", "iops": "5"}, "iops is not known"),
+        ({"undoPeriod": "-1s"}, "must not be negative"),
+        ({"undoPeriod": "soon"}, "no duration"),
+        ({"undoPeriod": ""}, "no duration"),
+        ({"a\nb": "1"}, r"'a\nb' is not known"),
+    ],
+)
+def test_what_cannot_be_had_is_named(parameters: dict[str, str], why: str) -> None:
+    with pytest.raises(BadAttributes, match=r"^parameter") as raised:
+        read(parameters)
+    assert why in str(raised.value)
+
+
+def test_all_that_is_wrong_is_said() -> None:
+    with pytest.raises(BadAttributes) as raised:
+        read({"a": "1", "b": "2"})
+    assert str(raised.value) == "parameter a is not known; parameter b is not known"
+
+
+def test_a_class_of_another_driver_says_nothing_to_ours() -> None:
+    found = VolumeAttributesClass(metadata=Meta(name="gold"), driver_name="ebs.csi.aws.com")
+    assert "'ebs.csi.aws.com'" in class_facts(found).problem
+    theirs = replace(found, driver_name=CSI_DRIVER, parameters={"x": "1"})
+    assert class_facts(theirs).problem == "parameter x is not known"
+    mine = replace(found, driver_name=CSI_DRIVER, parameters={"undoPeriod": "1m"})
+    assert class_facts(mine) == AttributesClass(attributes=GOLD)
+
+
+@pytest.mark.parametrize("written", [NONE, SILVER, GOLD])
+def test_a_record_keeps_them(written: Attributes) -> None:
+    found = record(attributes=written)
+    assert decode(found.name, encode(found)) == found
+
+
+def test_a_record_of_an_earlier_release_has_none() -> None:
+    earlier = encode(record()).replace(b'"attributes": {}', b'"later": 1')
+    assert b"attributes" not in earlier
+    assert decode("pvc-1", earlier).attributes == NONE
+
+
+# --- a volume that is to be made ---------------------------------------------------------------
+
+
+def test_it_is_made_with_what_its_class_says() -> None:
+    assert a(Make, judged(asks("gold"))).record.attributes == GOLD
+    assert a(Make, judged(asks(""))).record.attributes == NONE
+
+
+def test_nothing_is_made_before_the_class_is_known() -> None:
+    assert "is being asked" in a(Keep, judged(asks("gold"), known={})).reason
+
+
+@pytest.mark.parametrize("known", [ABSENT, WRONG])
+def test_nothing_is_made_without_what_the_class_says(known: Any) -> None:
+    told = known["gold"]
+    assert a(Reject, judged(asks("gold"), known=known)).reason == (
+        f"VolumeAttributesClass gold: {told.missing or told.problem}"
+    )
+
+
+def test_a_local_volume_has_no_such_class() -> None:
+    rejected = a(Reject, action(naming(claim(), "gold"), attributes=KNOWN))
+    assert "only volumes of csi.localvolume.dev" in rejected.reason
+
+
+def test_one_that_an_earlier_release_made_is_published_first() -> None:
+    """Its record gets what the class says once both are bound."""
+    a(Publish, judged(asks("gold"), of(csi_record(NONE, "made")), known={}))
+
+
+# --- a volume that is there --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("in_record", "in_volume", "in_claim"),
+    [
+        (NONE, "", ""),
+        (SILVER, "silver", "silver"),
+        (GOLD, "silver", "silver"),
+        (GOLD, "gold", "silver"),
+        # An older agent wrote the record anew.
+        (NONE, "gold", "gold"),
+    ],
+)
+def test_it_is_modified_until_record_volume_and_claim_agree(
+    in_record: Attributes, in_volume: str, in_claim: str
+) -> None:
+    things = (has("gold", in_claim), csi_volume(in_volume), of(csi_record(in_record)))
+    modify = a(Modify, judged(*things))
+    assert (modify.attributes, modify.record.attributes) == (GOLD, in_record)
+    asked = classes_to_ask([things[0]], {"pvc-1": things[1]}, {"pvc-1": csi_record(in_record)})
+    assert asked == {"gold"}
+
+
+def test_then_nothing_is_done_or_asked() -> None:
+    things = has("gold", "gold"), csi_volume("gold"), of(csi_record(GOLD))
+    a(Keep, judged(*things, known={}))
+    assert not classes_to_ask([things[0]], {"pvc-1": things[1]}, {"pvc-1": csi_record(GOLD)})
+
+
+def test_a_claim_without_a_class_asks_for_nothing() -> None:
+    a(Keep, judged(has(""), csi_volume(), of(csi_record()), known={}))
+    assert not classes_to_ask([has("")], {}, {})
+
+
+@pytest.mark.parametrize(("known", "status"), [(ABSENT, "Pending"), (WRONG, "Infeasible")])
+def test_why_not_is_said_on_the_claim_and_then_by_events(known: Any, status: str) -> None:
+    home = csi_volume("silver"), of(csi_record(SILVER))
+    tell = a(TellModify, judged(has("gold", "silver"), *home, known=known))
+    assert tell.status == status
+    told = has("gold", "silver", ("gold", status))
+    held = a(Hold, judged(told, *home, known=known))
+    assert held.event == "VolumeModifyFailed"
+    assert tell.reason in held.reason
+    # Another target, or another state of it, is no longer true.
+    for other in (("silver", status), ("gold", "InProgress")):
+        a(TellModify, judged(has("gold", "silver", other), *home, known=known))
+
+
+def test_a_class_that_is_not_known_yet_is_waited_for() -> None:
+    a(Keep, judged(has("gold"), csi_volume(), of(csi_record()), known={}))
+
+
+def test_a_claim_that_goes_back_ends_the_change() -> None:
+    back = has("silver", "silver", ("gold", "Infeasible"))
+    tell = a(TellModify, judged(back, csi_volume("silver"), of(csi_record(SILVER))))
+    assert tell.status is None
+    none = has("", "", ("gold", "Infeasible"))
+    assert a(TellModify, judged(none, csi_volume(), of(csi_record()))).status is None
+
+
+def test_growing_does_not_wait_for_a_change_nor_a_change_for_growing() -> None:
+    more = has("gold", size="3Gi")
+    a(Grow, judged(more, csi_volume(), of(csi_record()), known=WRONG))
+    full = pool(csi_record(), provisioner=CSI_DRIVER, room=0)
+    a(Modify, judged(more, csi_volume(), full))
+    # Of two things that cannot be done, the claim is told of the size.
+    told = has("gold", "", ("gold", "Infeasible"), size="3Gi")
+    assert a(Hold, judged(told, csi_volume(), full, known=WRONG)).event == "VolumeResizeFailed"
+
+
+def test_no_volume_is_modified_whose_pool_is_away() -> None:
+    away = pool(csi_record(), provisioner=CSI_DRIVER, problem="not mounted")
+    assert "not mounted" in a(Hold, judged(has("gold"), csi_volume(), away)).reason
+
+
+def test_a_local_volume_cannot_be_modified() -> None:
+    held = a(Hold, action(naming(bound(), "gold"), volume(), pool(record()), attributes=KNOWN))
+    assert "only volumes of csi.localvolume.dev" in held.reason
+    assert held.event == "VolumeModifyFailed"
+
+
+def test_nor_is_another_claims() -> None:
+    theirs = csi_record(claim_uid="other")
+    a(Keep, judged(has("gold"), csi_volume(claim_uid="other"), of(theirs)))
+
+
+# --- the period --------------------------------------------------------------------------------
+
+
+def released(
+    own: float | None, since: str | None = None, until: str | None = None, **wish: Any
+) -> Any:
+    """What is decided about a volume whose claim is gone; `own` is what its attributes say."""
+    kept = csi_record(Attributes(class_name="gold", undo_seconds=own))
+    found = csi_volume("gold", phase="Released", since=since, until=until)
+    return action(found, of(kept), ours_class(**wish), **unwanted(1))
+
+
+def test_its_own_period_counts_and_not_its_classs() -> None:
+    assert a(MarkReleased, released(60.0)).period == 60.0
+    assert a(MarkReleased, released(60.0, undo_seconds=3600.0)).period == 60.0
+    a(Delete, released(0.0, undo_seconds=3600.0))
+    assert a(MarkReleased, released(None, undo_seconds=3600.0)).period == 3600.0
+
+
+def test_it_holds_whatever_becomes_of_its_class() -> None:
+    found = csi_volume("gold", phase="Released")
+    of_none = action(found, of(csi_record(GOLD)), classes={}, **unwanted(1))
+    assert a(MarkReleased, of_none).period == 60.0
+
+
+def test_what_was_promised_is_kept() -> None:
+    """A minute ago, until in a minute, by other attributes."""
+    held = released(1.0, "2027-01-15T07:59:00Z", "2027-01-15T08:01:00Z")
+    assert a(Hold, held).again_seconds == 60.0
+    a(Delete, released(1.0, "2027-01-15T07:59:00Z", "2027-01-15T07:59:30Z"))

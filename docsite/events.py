@@ -183,6 +183,15 @@ EVENTS: dict[str, Reason] = {
         "Where the message says that the class is not there, create it. Where it says that no "
         "volume can have it, name another class in the claim. It is tried again by itself.",
     ),
+    "VolumeLimitsNotKept": Reason(
+        "Warning",
+        "PersistentVolume",
+        "The limits of reading and writing that its VolumeAttributesClass says are not kept in a "
+        "pod that uses the volume. The message says why.",
+        "Where limits are switched off, switch them on again (`csi.ioLimits`), or name another "
+        "class in the claim. Else look at the control group that the message names. It is tried "
+        "again each minute.",
+    ),
     "VolumeResizeFailed": Reason(
         "Warning",
         "claim",

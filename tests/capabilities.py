@@ -157,6 +157,21 @@ def _filesystem(kind: str) -> str | None:
 
 
 @functools.cache
+def _throttling() -> str | None:
+    """Limits of reading and writing, in either layout of control groups."""
+    from localvolume.host.cgroups import NoGroups, hierarchy_in
+
+    try:
+        found = hierarchy_in("/sys/fs/cgroup")
+        os.rmdir(tempfile.mkdtemp(prefix="localvolume-probe-", dir=found.root))
+    except NoGroups as problem:
+        return f"this kernel or container limits no reading and writing ({problem})"
+    except OSError as error:
+        return f"the control groups cannot be written to ({error.strerror})"
+    return None
+
+
+@functools.cache
 def _userns() -> str | None:
     problem = _tried(["unshare", "--user", "--map-root-user", "--mount", "true"])
     return (
@@ -297,6 +312,7 @@ _TAKES = {
     # The product wipes the disks that tests have.
     "loop": ("root", "losetup", "partx", "wipefs"),
     "prometheus": ("promtool",),
+    "throttling": ("root",),
     "userns": ("unshare",),
     "xfs": (*_FILESYSTEM, "mkfs.xfs"),
 }
@@ -318,6 +334,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "prometheus": functools.partial(lacking, "prometheus"),
     "root": _root,
     "snapshots": functools.partial(_csi_tools, "snapshot-controller"),
+    "throttling": _throttling,
     "userns": _userns,
     "xfs": functools.partial(_filesystem, "xfs"),
 }

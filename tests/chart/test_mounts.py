@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.chart.support_helm import NAME, agent_of, one, pod_of, render
+from tests.chart.support_helm import NAME, agent_of, one, pod_of, render, understood
 from tests.chart.support_sets import FULL, REPLACED
 
 pytestmark = pytest.mark.needs("go")
@@ -165,6 +165,17 @@ def test_what_is_mounted_for_csi_reaches_the_host(given: Object) -> None:
     (mount,) = [
         one for one in agent_of(objects)["volumeMounts"] if one["mountPath"] == "/data/kubelet"
     ]
+    assert "readOnly" not in mount
+
+
+def test_control_groups_are_mounted_only_where_limits_are_asked_for() -> None:
+    without = render({"csi": {"enabled": True}})
+    assert not [host for host, *_ in host_mounts(without).values() if "cgroup" in host]
+    assert not understood(agent_of(without)["args"]).cgroup_dir
+    objects = render({"csi": {"enabled": True, "ioLimits": True}})
+    at = understood(agent_of(objects)["args"]).cgroup_dir
+    assert host_mounts(objects)[at] == ("/sys/fs/cgroup", "Directory", "")
+    (mount,) = [one for one in agent_of(objects)["volumeMounts"] if one["mountPath"] == at]
     assert "readOnly" not in mount
 
 

@@ -82,6 +82,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"claimsInMetrics": "yes"}, "/claimsInMetrics"),
     ({"csi": {"enabled": "yes"}}, "/csi/enabled"),
     ({"csi": {"enable": True}}, "enable"),
+    ({"csi": {"ioLimits": "yes"}}, "/csi/ioLimits"),
     ({"csi": {"snapshotClasses": ["x"]}}, "/csi/snapshotClasses/0"),
     (
         {"csi": {"enabled": True, "snapshotClasses": [{"name": "x", "deletionPolicy": "Keep"}]}},
@@ -155,6 +156,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "x has the provisioner csi.localvolume.dev, which needs csi.enabled",
     ),
     ({"csi": {"snapshotClasses": [{"name": "x"}]}}, "csi.snapshotClasses: x needs csi.enabled"),
+    ({"csi": {"ioLimits": True}}, "csi.ioLimits needs csi.enabled"),
     (
         {"pools": {"x": {"hostDir": "/x", "inline": {"largest": "1Gi", "total": "9Gi"}}}},
         "pools: x has inline, which needs csi.enabled",

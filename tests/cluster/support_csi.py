@@ -32,6 +32,9 @@ from tests.suite.until import until
 
 LINKS = Path("/run/localvolume")
 
+MUTABLE = {"writeBytesPerSecond": "100Mi", "readOps": "5000"}
+"""What a VolumeAttributesClass may say."""
+
 _SANITY_SECONDS = 600
 
 
@@ -170,6 +173,8 @@ def sanity(
     given.write_text(json.dumps(dict(parameters)))
     of_snapshots = lab.directory / "snapshots.yaml"
     of_snapshots.write_text(json.dumps(dict(snapshots or {})))
+    mutable = lab.directory / "mutable.yaml"
+    mutable.write_text(json.dumps(MUTABLE))
     report = lab.directory / "sanity.xml"
     where = lab.kubelet / "sanity"
     where.mkdir()
@@ -181,6 +186,7 @@ def sanity(
             f"--csi.stagingdir={where / 'staging'}",
             f"--csi.testvolumeparameters={given}",
             f"--csi.testsnapshotparameters={of_snapshots}",
+            f"--csi.testvolumemutableparameters={mutable}",
             f"--csi.testvolumeaccesstype={access}",
             f"--csi.testvolumesize={size}",
             f"--csi.testvolumeexpandsize={grown}",

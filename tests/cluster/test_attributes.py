@@ -36,12 +36,12 @@ def pool(csi: CsiLab) -> MadePool:
     return csi.csi_pool()
 
 
-def claim(csi: CsiLab, name: str = "", **wish: str) -> Claim:
+def claim(csi: CsiLab, name: str = "", size: str = "8Mi", **wish: str) -> Claim:
     spec: dict[str, Any] = {"volumeAttributesClassName": name} if name else {}
     cls = f"{csi.unique}-fast"
     if cls not in csi.class_names:
         csi.storage_class(provisioner=CSI, parameters=wish)
-    return csi.claim(cls, **spec)
+    return csi.claim(cls, size=size, **spec)
 
 
 def change(csi: CsiLab, of: Claim, name: str) -> None:

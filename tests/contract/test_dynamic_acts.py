@@ -23,6 +23,7 @@ from localvolume.dynamic.model import Action, Facts, RemoveCalled, TakeAway
 from localvolume.dynamic.origins import Origins
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live, Superseded
+from localvolume.dynamic.throttling.act import throttle_for
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.events import EventRecorder
@@ -65,6 +66,7 @@ class Ground:
             saw_volume=lambda _: None,
             saw_claim=lambda _: None,
             calls=calls,
+            throttle=throttle_for("", None),
             origins=Origins(self.client, NODE, lambda: None),
             pods=Pods(self.client),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -11,23 +12,30 @@ from localvolume.backends.model import Record
 from localvolume.backends.pool.records import decode, encode
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.attributes import class_facts
+from localvolume.dynamic.calls import NotNow, Unknown, Wrong
 from localvolume.dynamic.model import (
     Action,
+    AnswerCall,
     AttributesClass,
     ClassFacts,
     Delete,
+    GiveBack,
     Grow,
     Hold,
     Keep,
     Make,
+    MakeCalled,
     MarkReleased,
     Modify,
+    ModifyCall,
+    ModifyCalled,
     Pool,
     Publish,
     Reject,
     TellModify,
 )
 from localvolume.dynamic.plan.attributes import classes_to_ask
+from localvolume.dynamic.plan.throttling import Write, pod_of, to_write
 from localvolume.kube.objects import (
     CSISource,
     Meta,
@@ -36,7 +44,14 @@ from localvolume.kube.objects import (
     PersistentVolumeClaim,
     VolumeAttributesClass,
 )
-from localvolume.volumes.attributes import NONE, Attributes, BadAttributes, read
+from localvolume.volumes.attributes import (
+    NONE,
+    Attributes,
+    BadAttributes,
+    changed_by,
+    in_place_of,
+    read,
+)
 from tests.decisions.support_dynamic import (
     a,
     action,
@@ -48,6 +63,7 @@ from tests.decisions.support_dynamic import (
     unwanted,
     volume,
 )
+from tests.decisions.support_dynamic_calls import create
 
 GOLD = Attributes(class_name="gold", undo_seconds=60.0)
 SILVER = Attributes(class_name="silver")
@@ -66,7 +82,7 @@ def of(found: Record) -> Any:
 
 
 def csi_record(has: Attributes = NONE, state: str = "offered", **changes: Any) -> Record:
-    return record(1, state, driver=CSI_DRIVER, attributes=has, **changes)
+    return record(1, state, **({"driver": CSI_DRIVER, "attributes": has} | changes))
 
 
 def csi_volume(name: str = "", **changes: Any) -> PersistentVolume:
@@ -126,12 +142,48 @@ def test_a_period_is_read_as_that_of_a_class() -> None:
         ({"undoPeriod": "soon"}, "no duration"),
         ({"undoPeriod": ""}, "no duration"),
         ({"a\nb": "1"}, r"'a\nb' is not known"),
+        ({"readOps": "0"}, "must be a quantity above 0"),
+        ({"readOps": "0.5"}, "must be a quantity above 0"),
+        ({"readOps": "-1"}, "must be a quantity above 0"),
+        ({"readOps": ""}, "must be a quantity above 0"),
+        ({"writeBytesPerSecond": "1e30"}, "must be a quantity above 0"),
+        ({"writeBytesPerSecond": "fast"}, "must be a quantity above 0"),
+        ({"readBytesPerSec": "1Mi"}, "did you mean readBytesPerSecond?"),
     ],
 )
 def test_what_cannot_be_had_is_named(parameters: dict[str, str], why: str) -> None:
     with pytest.raises(BadAttributes, match=r"^parameter") as raised:
         read(parameters)
     assert why in str(raised.value)
+
+
+def test_limits_are_quantities() -> None:
+    found = read(
+        {
+            "readBytesPerSecond": "20Mi",
+            "writeBytesPerSecond": "1M",
+            "readOps": "1k",
+            "writeOps": "max",
+        }
+    )
+    assert found.limits == {"rbps": 20 << 20, "wbps": 10**6, "riops": 1000, "wiops": 0}
+    assert found.is_limited
+    assert not read({"writeOps": "max"}).is_limited
+
+
+def test_of_a_former_class_limits_are_taken_away_and_nothing_else() -> None:
+    former = Attributes(class_name="a", undo_seconds=5.0, read_ops=1, write_ops=2)
+    wanted = Attributes(class_name="b", write_ops=3)
+    assert in_place_of(former, wanted) == Attributes(class_name="b", read_ops=0, write_ops=3)
+    # What was taken away once goes on being taken away: an agent may have died in between.
+    again = in_place_of(in_place_of(former, wanted), SILVER)
+    assert again == Attributes(class_name="silver", read_ops=0, write_ops=0)
+    assert in_place_of(NONE, GOLD) == GOLD
+
+
+def test_a_call_changes_what_it_names() -> None:
+    former = Attributes(read_ops=1, write_ops=2)
+    assert changed_by(former, Attributes(write_ops=0)) == Attributes(read_ops=1, write_ops=0)
 
 
 def test_all_that_is_wrong_is_said() -> None:
@@ -276,6 +328,147 @@ def test_a_local_volume_cannot_be_modified() -> None:
 def test_nor_is_another_claims() -> None:
     theirs = csi_record(claim_uid="other")
     a(Keep, judged(has("gold"), csi_volume(claim_uid="other"), of(theirs)))
+
+
+# --- limits ------------------------------------------------------------------------------------
+
+SLOW = Attributes(class_name="gold", write_ops=100)
+LIMITED = {"gold": AttributesClass(attributes=SLOW)}
+
+
+def image_pool(*records: Record, name: str = "img", **changes: Any) -> Pool:
+    return pool(*records, name=name, provisioner=CSI_DRIVER, backend="image", **changes)
+
+
+def image(attributes: Attributes = NONE) -> Record:
+    return csi_record(attributes, backend="image", directory="")
+
+
+def on_image(name: str = "") -> PersistentVolume:
+    return csi_volume(name, pool="img/id-of-img")
+
+
+def test_limits_take_a_device_of_its_own() -> None:
+    modify = a(Modify, judged(has("gold"), on_image(), image_pool(image()), known=LIMITED))
+    assert modify.attributes == SLOW
+    shared = has("gold"), csi_volume(), of(csi_record())
+    tell = a(TellModify, judged(*shared, known=LIMITED))
+    assert tell.status == "Infeasible"
+    assert "share a device with others" in tell.reason
+    none = {"gold": AttributesClass(attributes=Attributes(class_name="gold", write_ops=0))}
+    a(Modify, judged(*shared, known=none))
+
+
+def test_limits_must_be_switched_on() -> None:
+    off = {"known": LIMITED, "no_limits": "they are off"}
+    tell = a(TellModify, judged(has("gold"), on_image(), image_pool(image()), **off))
+    assert (tell.status, "they are off" in tell.reason) == ("Infeasible", True)
+    assert "they are off" in a(Reject, judged(asks("gold"), image_pool(), **off)).reason
+
+
+def test_a_limited_volume_is_made_where_it_can_be() -> None:
+    plain = pool(name="big", provisioner=CSI_DRIVER, room=500 << 30)
+    assert a(Make, judged(asks("gold"), plain, image_pool(), known=LIMITED)).pool.name == "img"
+    back = a(GiveBack, judged(asks("gold"), plain, known=LIMITED))
+    assert "share a device with others" in back.reason
+
+
+def test_limits_of_the_former_class_go() -> None:
+    things = has("silver", "gold"), on_image("gold"), image_pool(image(SLOW))
+    assert a(Modify, judged(*things)).attributes == Attributes(class_name="silver", write_ops=0)
+
+
+def test_what_is_not_as_it_should_be_is_written() -> None:
+    wanted = Attributes(read_ops=5, write_ops=0)
+    groups = {
+        "/right": {"riops": 5, "wiops": 0, "rbps": 7},
+        "/wrong": {"riops": 4, "wiops": 9, "rbps": 7},
+        "/new": {},
+    }
+    assert to_write(wanted, groups) == [
+        Write("/wrong", {"riops": 5, "wiops": 0}),
+        Write("/new", {"riops": 5}),
+    ]
+    assert to_write(NONE, groups) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "uid"),
+    [
+        ("pods/0f-1/volumes/kubernetes.io~csi/pvc-1/mount", "0f-1"),
+        ("pods/0f-1/volume-subpaths/pvc-1/c/0", "0f-1"),
+        ("plugins/kubernetes.io/csi/volumeDevices/publish/pvc-1/0f-1", "0f-1"),
+        ("plugins/kubernetes.io/csi/volumeDevices/staging/pvc-1", ""),
+        ("plugins/kubernetes.io/csi/csi.localvolume.dev/0f/globalmount", ""),
+        ("pods/0f-1", ""),
+        ("pods/a.b/volumes", ""),
+    ],
+)
+def test_whose_mount_it_is(path: str, uid: str) -> None:
+    assert pod_of(f"/var/lib/kubelet/{path}", "/var/lib/kubelet") == uid
+    assert pod_of(f"/var/lib/kubelets/{path}", "/var/lib/kubelet") == ""
+    assert pod_of(f"/mnt/var/lib/kubelet/{path}", "/var/lib/kubelet") == ""
+
+
+# --- calls -------------------------------------------------------------------------------------
+
+
+def modified(attributes: Attributes, *things: Any, **changes: Any) -> Action:
+    call = ModifyCall(key="pvc-1", attributes=attributes)
+    return action(*things, ours_class(), calls=[call], **changes)
+
+
+def refusal(found: Action) -> Any:
+    return type(a(AnswerCall, found).refusal)
+
+
+def of_call(attributes: Attributes = NONE, **changes: Any) -> Record:
+    return csi_record(
+        attributes, **({"backend": "image", "directory": "", "request": "x"} | changes)
+    )
+
+
+def test_a_call_modifies_what_a_call_made() -> None:
+    made = image_pool(of_call(Attributes(read_ops=1)))
+    found = a(ModifyCalled, modified(Attributes(write_ops=2), made))
+    assert found.attributes == Attributes(read_ops=1, write_ops=2)
+    # One that is on record may not be in force: its call may have died.
+    a(ModifyCalled, modified(Attributes(read_ops=1), made))
+
+
+def test_a_call_does_not_modify_a_claims_volume() -> None:
+    assert refusal(modified(Attributes(read_ops=2), image_pool(image()))) is NotNow
+
+
+@pytest.mark.parametrize(
+    ("attributes", "known", "no_limits", "kind"),
+    [
+        (Attributes(undo_seconds=5.0), of_call(), "", Wrong),
+        (Attributes(read_ops=2), of_call(), "they are off", Wrong),
+        (Attributes(read_ops=2), of_call(backend="directory", directory="d"), "", Wrong),
+        (Attributes(read_ops=2), of_call(state="removed", trash="t"), "", Unknown),
+        (Attributes(read_ops=2), of_call(snapshot_of="pvc-2"), "", Unknown),
+        (Attributes(read_ops=2), of_call(driver=""), "", Unknown),
+    ],
+)
+def test_what_a_call_cannot_have(
+    attributes: Attributes, known: Record, no_limits: str, kind: type[Exception]
+) -> None:
+    assert refusal(modified(attributes, image_pool(known), no_limits=no_limits)) is kind
+
+
+def test_a_call_makes_a_limited_volume_only_where_it_can_be() -> None:
+    limits = Attributes(read_ops=2)
+    call = create()
+    asked = dataclasses.replace(call, wanted=dataclasses.replace(call.wanted, attributes=limits))
+    made = action(image_pool(), calls=[asked])
+    assert a(MakeCalled, made).record.attributes == limits
+    assert refusal(action(pool(provisioner=CSI_DRIVER), calls=[asked])) is Wrong
+    assert refusal(action(image_pool(), calls=[asked], no_limits="they are off")) is Wrong
+    period = dataclasses.replace(
+        call, wanted=dataclasses.replace(call.wanted, attributes=Attributes(undo_seconds=1.0))
+    )
+    assert refusal(action(image_pool(), calls=[period])) is Wrong
 
 
 # --- the period --------------------------------------------------------------------------------

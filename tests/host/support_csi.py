@@ -18,9 +18,11 @@ from localvolume.csi.node import NodeService
 from localvolume.csi.wire import messages
 from localvolume.csi.wire.errors import failure_of
 from localvolume.dynamic.calls import OutOfRange, Room, Volume, Wanted, WantedInline, Wrong
+from localvolume.dynamic.throttling.act import Throttle, throttle_for
 from localvolume.host.mount.mounts import Mount, read_mount_table
 from localvolume.host.process.workers import Workers
 from localvolume.host.tree.entries import device_number
+from localvolume.volumes.attributes import Attributes
 from localvolume.volumes.manifest import NodeFacts
 from tests.host.support_devices import LoopDevice
 from tests.host.support_mounts import MNT_DETACH, umount
@@ -91,6 +93,9 @@ class Disks:
         self.grown.append((name, size_bytes, limit_bytes))
         self.known[name] = replace(self.known[name], size_bytes=size_bytes)
         return Volume(record=self.known[name], pool="p")
+
+    async def modify(self, name: str, attributes: Attributes) -> Volume:
+        raise Wrong("a test modifies its volumes itself")
 
     async def snapshot(self, name: str, source: str, *, full_copies: bool = False) -> Volume:
         raise Wrong("these volumes are mounted, and not cut")
@@ -226,11 +231,12 @@ class Kubelet:
 
 
 @contextlib.contextmanager
-def kubelet_at(root: Path, disks: Disks) -> Iterator[Kubelet]:
+def kubelet_at(root: Path, disks: Disks, throttle: Throttle | None = None) -> Iterator[Kubelet]:
     """Nothing stays mounted in the end."""
+    throttle = throttle or throttle_for("", str(root))
     root.mkdir(exist_ok=True)
     workers = Workers(2)
-    kubelet = Kubelet(root, disks, NodeService(disks, str(root), workers))
+    kubelet = Kubelet(root, disks, NodeService(disks, str(root), workers, throttle))
     try:
         yield kubelet
     finally:

@@ -30,6 +30,7 @@ from localvolume.dynamic.calls import (
     WantedInline,
     Wrong,
 )
+from localvolume.volumes.attributes import Attributes, changed_by
 from localvolume.volumes.capacity import GIB, MIB
 from localvolume.volumes.manifest import NodeFacts
 from tests.host.support_csi_wire import call_on
@@ -97,6 +98,7 @@ class Records:
                 volume_mode=wanted.volume_mode,
                 fs_type=wanted.fs_type,
                 made_from=wanted.source,
+                attributes=wanted.attributes,
             )
         return Volume(record=self.known[wanted.name], pool="p")
 
@@ -161,6 +163,13 @@ class Records:
         if size > record.size_bytes:
             size = self._sized(size, limit_bytes, record.size_bytes)
         self.known[name] = replace(record, size_bytes=size)
+        return Volume(record=self.known[name], pool="p")
+
+    async def modify(self, name: str, attributes: Attributes) -> Volume:
+        if name not in self.known:
+            raise Unknown(f"there is no volume {name}")
+        record = self.known[name]
+        self.known[name] = replace(record, attributes=changed_by(record.attributes, attributes))
         return Volume(record=self.known[name], pool="p")
 
     async def use(self, volume: Volume, act: Callable[[Source], R]) -> R:

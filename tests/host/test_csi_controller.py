@@ -11,6 +11,7 @@ from grpclib.const import Status
 
 from localvolume.csi.wire import messages
 from localvolume.dynamic.calls import NotNow
+from localvolume.volumes.attributes import Attributes
 from localvolume.volumes.capacity import GIB, MIB
 from tests.host.support_csi_controller import Caller, Records, controller
 
@@ -60,6 +61,7 @@ async def test_what_it_can_do_is_said(call: Caller) -> None:
         "LIST_SNAPSHOTS",
         "GET_SNAPSHOT",
         "CLONE_VOLUME",
+        "MODIFY_VOLUME",
     }
 
 
@@ -68,7 +70,6 @@ async def test_what_it_can_do_is_said(call: Caller) -> None:
     [
         "ControllerPublishVolume",
         "ControllerUnpublishVolume",
-        "ControllerModifyVolume",
     ],
 )
 async def test_what_it_cannot_do_is_not_served(call: Caller, rpc: str) -> None:
@@ -145,7 +146,7 @@ async def test_a_volume_that_has_outgrown_its_request_is_not_passed_off_for_it(
         ({"volume_capabilities": [SHARED]}, Status.INVALID_ARGUMENT),
         ({"name": "n" * 129}, Status.INVALID_ARGUMENT),
         ({"parameters": {"nonsense": "1"}}, Status.INVALID_ARGUMENT),
-        ({"mutable_parameters": {"readOps": "1"}}, Status.INVALID_ARGUMENT),
+        ({"mutable_parameters": {"readOps": "none"}}, Status.INVALID_ARGUMENT),
         ({"volume_content_source": {}}, Status.INVALID_ARGUMENT),
         ({"capacity_range": {"required_bytes": 2, "limit_bytes": 1}}, Status.OUT_OF_RANGE),
         ({"capacity_range": {"required_bytes": 1, "limit_bytes": 1}}, Status.OUT_OF_RANGE),
@@ -369,6 +370,31 @@ async def test_no_capacity_is_told_of_a_class_that_is_wrong(
     status, _ = await call.refused("GetCapacity", **fields)
 
     assert status is Status.INVALID_ARGUMENT
+
+
+async def test_a_volume_gets_what_a_call_names_and_keeps_the_rest(
+    call: Caller, volumes: Records
+) -> None:
+    parameters = {"readOps": "500", "writeBytesPerSecond": "20Mi"}
+    asked = {"name": "v", "volume_capabilities": [MOUNT], "mutable_parameters": parameters}
+    await call("CreateVolume", **asked)
+    assert volumes.wanted["v"].attributes == Attributes(read_ops=500, write_bytes=20 * MIB)
+    changed = {"readOps": "max", "writeOps": "7"}
+    for _ in range(2):
+        await call("ControllerModifyVolume", volume_id="v", mutable_parameters=changed)
+    has = Attributes(read_ops=0, write_ops=7, write_bytes=20 * MIB)
+    assert volumes.known["v"].attributes == has
+    for id_, wrong, status in (
+        ("v", {"readOps": "1", "iops": "1"}, Status.INVALID_ARGUMENT),
+        ("v", {"readOps": "0"}, Status.INVALID_ARGUMENT),
+        ("", changed, Status.INVALID_ARGUMENT),
+        ("other", changed, Status.NOT_FOUND),
+    ):
+        refused, _ = await call.refused(
+            "ControllerModifyVolume", volume_id=id_, mutable_parameters=wrong
+        )
+        assert refused is status
+    assert volumes.known["v"].attributes == has
 
 
 async def test_a_volume_is_grown(call: Caller, volumes: Records) -> None:

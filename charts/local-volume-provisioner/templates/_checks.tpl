@@ -45,6 +45,9 @@
 {{- fail (printf "dynamicStorageClasses: %s has the provisioner %s, which needs csi.enabled: true" .name $csi) -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.csi.ioLimits (not .Values.csi.enabled) -}}
+{{- fail "csi.ioLimits needs csi.enabled: true" -}}
+{{- end -}}
 {{- $snapshots := dict -}}
 {{- range .Values.csi.snapshotClasses -}}
 {{- if not $.Values.csi.enabled -}}

@@ -47,6 +47,9 @@ would reach the host, and stay there.
 {{- if .Values.csi.enabled -}}
 {{- $wanted = append $wanted (dict "name" "csi-kubelet" "host" .Values.kubeletDir "at" .Values.kubeletDir "propagation" "Bidirectional") -}}
 {{- end -}}
+{{- if .Values.csi.ioLimits -}}
+{{- $wanted = append $wanted (dict "name" "csi-cgroup" "host" "/sys/fs/cgroup" "at" "/host/cgroup" "type" "Directory") -}}
+{{- end -}}
 {{- $wanted = concat $wanted (include "provisioner.replaced" . | fromYaml).mounts -}}
 {{/* Where pods have their mounts: what a pod has mounted still is not cleaned. */}}
 {{- $wanted = append $wanted (dict "name" "localvolume-kubelet" "host" .Values.kubeletDir "at" .Values.kubeletDir "propagation" "HostToContainer" "readOnly" true) -}}

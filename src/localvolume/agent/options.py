@@ -27,6 +27,8 @@ class AgentOptions(AgentEnvironment):
     claims_in_metrics: bool = False
     csi: bool = False
     """Whether the CSI driver is served; the kubelet's directory is needed for that."""
+    cgroup_dir: str = ""
+    """Where the host's control groups are, to limit reading and writing in them; "": nowhere."""
     discovery_period: float | None = None
     config_sync_period: float | None = None
     vanished_grace: float = GRACE_SECONDS

@@ -75,9 +75,11 @@ def _dynamic(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configurat
     from localvolume.dynamic.metrics import DynamicMetrics
     from localvolume.dynamic.paces import DynamicPaces
     from localvolume.dynamic.role import DynamicRole
+    from localvolume.dynamic.throttling.act import throttle_for
 
     options, wakes = shared.options, shared.wakes
     paces = options.paces.dynamic or DynamicPaces()
+    throttle = shared.throttle = throttle_for(options.cgroup_dir, options.kubelet_directory)
     wake, capacities_changed = Wake(), Wake()
     claims = Informer(shared.client, CLAIMS, label_selector=shared.own, on_change=wake)
     published = Informer(
@@ -108,6 +110,7 @@ def _dynamic(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configurat
         paces=paces,
         clock=options.clock,
         on_known=wakes.known,
+        throttle=throttle,
         driver=options.csi,
     )
     for one in (wake, wakes.volumes, wakes.classes, wakes.node, wakes.pod):
@@ -205,14 +208,15 @@ def _csi(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
     from localvolume.csi.snapshotmetadata import SnapshotMetadataService
 
     options, volumes, kubelet = shared.options, shared.calls, shared.options.kubelet_directory
-    if volumes is None or kubelet is None:
+    throttle = shared.throttle
+    if volumes is None or throttle is None or kubelet is None:
         raise ValueError("the CSI driver needs the role of the pools and the kubelet's directory")
     role = CsiRole(
         volumes=volumes,
         services=(
             ControllerService(volumes),
             SnapshotMetadataService(volumes),
-            NodeService(volumes, kubelet, shared.workers),
+            NodeService(volumes, kubelet, shared.workers, throttle),
         ),
         events=shared.events,
         workers=shared.workers,
@@ -250,6 +254,23 @@ def _snapshots(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
     return role
 
 
+def _throttling(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
+    from localvolume.dynamic.throttling.role import ThrottlingRole
+
+    if shared.calls is None or shared.throttle is None:
+        raise ValueError("limits need the role of the pools")
+    role = ThrottlingRole(
+        volumes=shared.calls,
+        throttle=shared.throttle,
+        events=shared.events,
+        objects=shared.volumes.items,
+    )
+    for wake in (shared.wakes.mounts, shared.wakes.known):
+        wake.append(role.changed)
+    shared.loops["throttling"] = role.loop
+    return role
+
+
 Begin = Callable[[Shared, asyncio.TaskGroup, Configuration], Role]
 
 Wanted = Callable[[AgentOptions, Configuration], bool]
@@ -259,6 +280,7 @@ _ROLES: Final[dict[str, tuple[Wanted, Begin]]] = {
     "dynamic": (lambda given, now: bool(now.pools or now.served or given.csi), _dynamic),
     "csi": (lambda given, _: given.csi, _csi),
     "snapshots": (lambda given, _: given.csi, _snapshots),
+    "throttling": (lambda given, _: given.csi and bool(given.cgroup_dir), _throttling),
     "flexvolume": (lambda _, now: now.flexvolume is not None, _flexvolume),
     "disks": (lambda _, now: now.disks is not None, _disks),
     "health": (lambda *_: True, _health),

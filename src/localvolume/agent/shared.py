@@ -21,6 +21,7 @@ from localvolume.volumes import marks
 
 if TYPE_CHECKING:
     from localvolume.dynamic.calls import Volumes
+    from localvolume.dynamic.throttling.act import Throttle
 
 
 class Wake(list[Callable[..., object]]):
@@ -80,6 +81,9 @@ class Shared:
     """The pools as of the last look; set by the role that has them."""
     calls: Volumes | None = None
     """What CSI calls can do with the volumes; set by the role that has the pools."""
+
+    throttle: Throttle | None = None
+    """Keeps limits of reading and writing; set by the same role."""
 
     @property
     def own(self) -> str:

@@ -14,7 +14,13 @@ from localvolume.agent.paces import Paces
 from localvolume.cli.logs import add_log_arguments, set_up
 from localvolume.cli.process import run_process
 from localvolume.config.environment import AgentEnvironment, EnvironmentInvalid
-from localvolume.config.flags.agent import AGENT_FLAGS, CSI, FLEXVOLUME_DRIVER, POOL_FLAGS
+from localvolume.config.flags.agent import (
+    AGENT_FLAGS,
+    CGROUP_DIR,
+    CSI,
+    FLEXVOLUME_DRIVER,
+    POOL_FLAGS,
+)
 from localvolume.config.flags.table import add_flags, values
 from localvolume.config.sources import Others
 from localvolume.config.variables import KUBELET_DIR
@@ -44,6 +50,9 @@ def run(
             file=sys.stderr,
         )
         return 2
+    if arguments.cgroup_dir and not arguments.csi:
+        print(f"localvolume agent: {CGROUP_DIR.name} is for {CSI.name} alone", file=sys.stderr)
+        return 2
     options = AgentOptions(
         **asdict(environment),
         config_directory=arguments.config,
@@ -52,6 +61,7 @@ def run(
         metrics_certificate=arguments.metrics_certificate,
         claims_in_metrics=arguments.claims_in_metrics,
         csi=arguments.csi,
+        cgroup_dir=arguments.cgroup_dir,
         discovery_period=arguments.discovery_period,
         config_sync_period=arguments.config_sync_period,
         vanished_grace=arguments.vanished_grace,

@@ -29,6 +29,7 @@ SERVED: Final = (
     "GET_VOLUME_HEALTH",
     "LIST_VOLUME_HEALTH",
     "CLONE_VOLUME",
+    "MODIFY_VOLUME",
     *snapshots.SERVED,
 )
 
@@ -50,6 +51,7 @@ class ControllerService:
             "GetCapacity": self._capacity,
             "ControllerGetVolume": self._get,
             "ControllerExpandVolume": self._expand,
+            "ControllerModifyVolume": self._modify,
             "ControllerGetVolumeHealth": self._health,
             "ControllerListVolumeHealth": self._list_health,
             **snapshots.SnapshotCalls(volumes).handlers,
@@ -153,6 +155,14 @@ class ControllerService:
         return messages.ControllerExpandVolumeResponse(
             capacity_bytes=grown.record.size_bytes, node_expansion_required=False
         )
+
+    async def _modify(self, request: Any) -> Any:
+        limits.check(request)
+        name = requests.handle_in(request)
+        attributes = requests.attributes_in(request)
+        volume = await self._found(name, request)
+        await self._volumes.modify(volume.record.name, attributes)
+        return messages.ControllerModifyVolumeResponse()
 
     async def _health(self, request: Any) -> Any:
         limits.check(request)

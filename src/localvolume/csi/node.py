@@ -21,6 +21,8 @@ from localvolume.csi.wire.errors import (
     OutOfRange,
 )
 from localvolume.dynamic.calls import Volume, Volumes
+from localvolume.dynamic.plan.throttling import pod_of
+from localvolume.dynamic.throttling.act import Throttle
 from localvolume.host.process.workers import Workers
 from localvolume.host.syscalls import closed_after
 
@@ -49,8 +51,11 @@ class NodeService:
     Raises CallFailed, calls.Refused, OSError, Hung.
     """
 
-    def __init__(self, volumes: Volumes, kubelet_directory: str, workers: Workers) -> None:
+    def __init__(
+        self, volumes: Volumes, kubelet_directory: str, workers: Workers, throttle: Throttle
+    ) -> None:
         self._volumes = volumes
+        self._throttle = throttle
         self._workers = workers
         kubelet = os.path.realpath(kubelet_directory)
         self._paths = Paths(kubelet, tuple(f"{kubelet}/{one}" for one in _OUR_DIRECTORIES))
@@ -100,9 +105,14 @@ class NodeService:
             raise FailedPrecondition("staging_target_path is missing: stage the volume first")
         staging = _path_in(request, "staging_target_path")
         volume = self._fitting(await self._found(name, request), request)
-        await self._volumes.use(
-            volume, lambda one: act.publish(one, asked, staging, path, self._paths)
-        )
+        pod = pod_of(path, self._paths.kubelet)
+
+        def publish(one: Source) -> None:
+            # First: from the mount on, the pod may read and write.
+            self._throttle.keep(one, pod)
+            act.publish(one, asked, staging, path, self._paths)
+
+        await self._volumes.use(volume, publish)
         return messages.NodePublishVolumeResponse()
 
     async def _publish_inline(self, request: Any) -> Any:

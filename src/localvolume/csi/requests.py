@@ -12,6 +12,7 @@ from localvolume.csi.capabilities import Kind, kind_of
 from localvolume.csi.wire.errors import Aborted, InvalidArgument, NotFound, OutOfRange
 from localvolume.dynamic.calls import Wanted
 from localvolume.dynamic.classes.parameters import FULL_COPIES, full_copies
+from localvolume.volumes.attributes import Attributes, BadAttributes, read
 from localvolume.volumes.capacity import GIB
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.marks import HOSTNAME_LABEL
@@ -72,8 +73,7 @@ def wanted(request: Any) -> Wanted:
     if not request.name:
         raise InvalidArgument("name is missing")
     kind = kind_of(request.volume_capabilities)
-    if names := ", ".join(sorted(request.mutable_parameters)):
-        raise InvalidArgument(f"mutable parameters are not served yet: {names}")
+    attributes = attributes_in(request)
     parameters = parameters_of(request)
     if request.HasField("capacity_range"):
         size, limit = sizes(request.capacity_range)
@@ -93,6 +93,7 @@ def wanted(request: Any) -> Wanted:
         parameters=parameters,
         source=source,
         from_snapshot=from_snapshot,
+        attributes=attributes,
     )
 
 
@@ -124,6 +125,14 @@ def wanted_snapshot(request: Any) -> WantedSnapshot:
     if source is None:
         raise NotFound(f"there is no volume {request.source_volume_id}")
     return WantedSnapshot(handle_of(request.name), source, full)
+
+
+def attributes_in(request: Any) -> Attributes:
+    """What its mutable parameters say. Raises InvalidArgument."""
+    try:
+        return read(request.mutable_parameters)
+    except BadAttributes as error:
+        raise InvalidArgument(f"mutable parameters: {error}") from error
 
 
 def parameters_of(request: Any) -> dict[str, str]:

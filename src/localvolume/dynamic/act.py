@@ -36,6 +36,7 @@ from localvolume.dynamic.model import (
     MakeCalled,
     MarkReleased,
     Modify,
+    ModifyCalled,
     Publish,
     Purge,
     Reject,
@@ -55,6 +56,7 @@ from localvolume.dynamic.origins import Origins
 from localvolume.dynamic.plan.claims import EVENT_RESIZE_FAILED
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live, Superseded
+from localvolume.dynamic.throttling.act import Throttle
 from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client
 from localvolume.kube.correlate import EventType, ObjectRef
@@ -88,6 +90,7 @@ class Acts:
     saw_volume: Callable[[PersistentVolume], object]
     saw_claim: Callable[[PersistentVolumeClaim], object]
     calls: Calls
+    throttle: Throttle
     origins: Origins
     pods: Pods
     written_now: Callable[[], float] = time.time
@@ -95,6 +98,8 @@ class Acts:
     def __post_init__(self) -> None:
         self._modifying = Modifying(
             pools=self.pools,
+            calls=self.calls,
+            throttle=self.throttle,
             patch_status=self._patch_status,
             patch_volume=self._patch_volume,
             say=self.say_of_claim,
@@ -161,6 +166,8 @@ class Acts:
                 )
                 log.info("grown to %s", quantity(grown.size_bytes), extra=log_fields(action))
                 self.calls.answer(action.key, Volume(record=grown, pool=action.pool.name))
+            case ModifyCalled():
+                await self._modifying.called(action)
             case RemoveCalled():
                 await self._remove_called(action)
             case AskPod():

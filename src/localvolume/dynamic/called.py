@@ -49,6 +49,7 @@ from localvolume.dynamic.model import (
     Facts,
     GrowCall,
     InlineCall,
+    ModifyCall,
     RemoveCall,
     RemoveInlineCall,
     SnapshotCall,
@@ -58,6 +59,7 @@ from localvolume.dynamic.plan.world import World
 from localvolume.dynamic.pools import Pools
 from localvolume.kube.objects import Meta, PersistentVolume, StorageClass
 from localvolume.volumes import marks
+from localvolume.volumes.attributes import Attributes, written
 from localvolume.volumes.manifest import NodeFacts
 
 log = logging.getLogger(__name__)
@@ -203,6 +205,10 @@ class Calls:
         """Let the volume have at least that many bytes."""
         call = GrowCall(key=name, size_bytes=size_bytes, limit_bytes=limit_bytes)
         return _there(await self._ask(call), name)
+
+    async def modify(self, name: str, attributes: Attributes) -> Volume:
+        """Give the volume those of the attributes that say something."""
+        return _there(await self._ask(ModifyCall(key=name, attributes=attributes)), name)
 
     async def _ask(self, call: Call) -> Volume | None:
         waits = self._waiting.get(call.key)
@@ -409,4 +415,6 @@ def _request_of(wanted: Wanted) -> str:
     limit = f"-{wanted.limit_bytes}" if wanted.limit_bytes else ""
     kind = "snapshot" if wanted.from_snapshot else "volume"
     source = f", content of {kind} {wanted.source}" if wanted.source else ""
-    return f"{wanted.volume_mode} of {wanted.size_bytes}{limit} bytes, parameters {digest}{source}"
+    more = f", attributes {text}" if (text := written(wanted.attributes)) else ""
+    size = f"{wanted.size_bytes}{limit} bytes"
+    return f"{wanted.volume_mode} of {size}, parameters {digest}{source}{more}"

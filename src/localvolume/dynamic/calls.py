@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
 from localvolume.backends.model import Blocks, Record, Source, Usage
+from localvolume.volumes.attributes import NONE, Attributes
 from localvolume.volumes.manifest import NodeFacts
 
 R = TypeVar("R")
@@ -42,6 +43,8 @@ class Wanted:
     """The handle of the snapshot or volume whose content it is to have; "": it is empty."""
     from_snapshot: bool = False
     """Whether the source is a snapshot, not a volume."""
+    attributes: Attributes = NONE
+    """What the mutable parameters say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +183,13 @@ class Volumes(Protocol):
 
     async def grow(self, name: str, size_bytes: int, limit_bytes: int = 0) -> Volume:
         """Let the volume have at least that many bytes, and at most `limit_bytes` if not 0."""
+        ...
+
+    async def modify(self, name: str, attributes: Attributes) -> Volume:
+        """Give the volume those of the attributes that say something; the others stay.
+
+        Raises Unknown, Wrong for what it cannot have, and NotNow.
+        """
         ...
 
     async def use(self, volume: Volume, act: Callable[[Source], R]) -> R:

@@ -27,6 +27,7 @@ from localvolume.dynamic.model import (
     Make,
     MakeCalled,
     Modify,
+    ModifyCalled,
     Plan,
     Publish,
     Purge,
@@ -152,7 +153,7 @@ class Executor:
         """Say what failed; returns after how many seconds it is tried again."""
         action = planned.action
         failing.note = error
-        if isinstance(action, MakeCalled | GrowCalled | RemoveCalled):
+        if isinstance(action, MakeCalled | GrowCalled | ModifyCalled | RemoveCalled):
             log.warning("%s: %s", key, error, extra=log_fields(action))
             self._acts.calls.refuse(key, refusal_of(error))
             return 0.0

@@ -54,6 +54,8 @@ class Wish:
     undo_seconds: float | None = None
     full_copies: bool = False
     """Whether volumes with the content of others may be made by copying all of it."""
+    limited: bool = False
+    """Whether a VolumeAttributesClass limits reading and writing: that takes a device."""
     quota_graces: tuple[float | None, float | None] | None = None
     inline: bool = False
     """Whether a pod's spec asks for it, and no class: all of `pools` then serve it."""
@@ -125,6 +127,13 @@ class InlineCall(Call):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveInlineCall(Call):
     """Remove a pod's own volume."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModifyCall(Call):
+    """Give a volume those of these attributes that say something; the others stay."""
+
+    attributes: Attributes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +212,8 @@ class Facts:
     """By the UID of such a pod: whether it is over, as the API server has just said."""
     attributes: Mapping[str, AttributesClass] = field(default_factory=dict)
     """The VolumeAttributesClasses that claims wait for, by name, once they are known."""
+    no_limits: str = ""
+    """Why reading from and writing to volumes cannot be limited on this node, "" if it can."""
     busy: Collection[str] = ()
     now: Moment = NO_TIME
     witnessed: Mapping[str, Witnessed] = field(default_factory=dict)
@@ -407,6 +418,15 @@ class GrowCalled(Action):
     pool: PoolConfig
     record: Record
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModifyCalled(Action):
+    """Give the volume these attributes in place of those that it has, and answer the call."""
+
+    pool: PoolConfig
+    record: Record
+    attributes: Attributes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from localvolume.dynamic.model import Modify, TellModify
+from localvolume.backends.model import Record
+from localvolume.dynamic.called import Calls
+from localvolume.dynamic.calls import Volume
+from localvolume.dynamic.model import Modify, ModifyCalled, TellModify
 from localvolume.dynamic.pools import Pools
+from localvolume.dynamic.throttling.act import Throttle
 from localvolume.kube.correlate import EventType
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import modifying
@@ -27,6 +31,8 @@ class Modifying:
     """One method for each action; the functions are those of ``act.Acts``."""
 
     pools: Pools
+    calls: Calls
+    throttle: Throttle
     patch_status: Callable[[PersistentVolumeClaim, Any], Awaitable[PersistentVolumeClaim]]
     patch_volume: Callable[[PersistentVolume, Any], Awaitable[PersistentVolume]]
     say: Callable[[PersistentVolumeClaim, EventType, str, str], None]
@@ -39,15 +45,29 @@ class Modifying:
             self.say(claim, "Normal", "VolumeModify", text)
             patch = modifying.told(claim, name, "InProgress", "", time.time())
             claim = await self.patch_status(claim, patch)
-        modified = await self.pools.call(
-            action.pool, action.key, lambda store: store.modify(action.record, action.attributes)
-        )
+        modified = await self._record(action)
         if class_of_volume(volume) != name:
             await self.patch_volume(volume, modifying.modified_volume(volume, name))
         await self.patch_status(claim, modifying.modified_claim(claim, name))
         log.info("%s: it has the attributes %s now", action.key, modified.attributes)
         text = f"volume {action.key} has what VolumeAttributesClass {name} asks for"
         self.say(claim, "Normal", "VolumeModifySuccessful", text)
+
+    async def called(self, action: ModifyCalled) -> None:
+        """Record the attributes, and answer the call."""
+        modified = await self._record(action)
+        log.info("%s: it has the attributes %s now", action.key, modified.attributes)
+        self.calls.answer(action.key, Volume(record=modified, pool=action.pool.name))
+
+    async def _record(self, action: Modify | ModifyCalled) -> Record:
+        """Record the attributes, and have the pods that use the volume keep to them."""
+        modified = await self.pools.call(
+            action.pool, action.key, lambda store: store.modify(action.record, action.attributes)
+        )
+        if modified.attributes.limits:
+            volume = Volume(record=modified, pool=action.pool.name)
+            await self.calls.use(volume, self.throttle.keep)
+        return modified
 
     async def tell(self, action: TellModify) -> None:
         """Say on the claim how far the change is; that there is none, if nothing is to be said."""

@@ -35,6 +35,7 @@ from localvolume.dynamic.plan.plan import plan
 from localvolume.dynamic.plan.undoing import marks_of
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live
+from localvolume.dynamic.throttling.act import Throttle
 from localvolume.host.process.workers import UNREADABLE, Hung, Workers
 from localvolume.kube.client import Client
 from localvolume.kube.correlate import ObjectRef
@@ -146,6 +147,8 @@ class DynamicRole:
     clock: Clock
     on_known: Callable[[], object]
     """Told once the first look has seen the volumes."""
+    throttle: Throttle
+    """Keeps limits of reading and writing."""
     driver: bool = False
     """Whether this agent serves the CSI driver, and so the claims whose classes name it."""
 
@@ -175,6 +178,7 @@ class DynamicRole:
             saw_volume=self.volumes.apply_own_write,
             saw_claim=self.claims.apply_own_write,
             calls=self.calls,
+            throttle=self.throttle,
             origins=self._origins,
             pods=self._pods,
             written_now=self._latest,
@@ -276,6 +280,7 @@ class DynamicRole:
             named=self._live.named(),
             origins=self._origins.look(self._waiting_for_copies()),
             attributes=self._attributes.look(self._waiting_for_attributes(pools)),
+            no_limits=self.throttle.why_not,
             calls=self.calls.waiting(),
             pods_with_mounts=await self._with_mounts(with_own),
             pods_over=self._pods.over(),

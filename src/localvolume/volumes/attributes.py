@@ -6,25 +6,52 @@ the class is gone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from localvolume.config.syntax.durations import parse_duration
 from localvolume.config.syntax.readers import did_you_mean, one_line, quoted
+from localvolume.volumes.capacity import bytes_of
 
 UNDO_PERIOD: Final = "undoPeriod"
+NO_LIMIT: Final = "max"
+"""The value of a limit that takes it away, as the kernel writes it."""
+
+_MOST: Final = 2**63 - 1
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The attributes of one volume. `class_name` is the VolumeAttributesClass, "" for none.
 
-    `undo_seconds` is how long its removal can be undone; None: as its StorageClass says.
+    `undo_seconds` is how long its removal can be undone; None: as its StorageClass says. The others
+    are how much each pod may read and write in a second; 0: any amount, None: nobody ever said.
     """
 
     class_name: str = ""
     undo_seconds: float | None = None
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+    read_ops: int | None = None
+    write_ops: int | None = None
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """What was said of reading and writing, by the kernel's names (host/cgroups.py)."""
+        said = {
+            "rbps": self.read_bytes,
+            "wbps": self.write_bytes,
+            "riops": self.read_ops,
+            "wiops": self.write_ops,
+        }
+        return {key: count for key, count in said.items() if count is not None}
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is anything that its pods may not do."""
+        return any(self.limits.values())
 
 
 NONE: Final = Attributes()
@@ -38,18 +65,33 @@ class BadAttributes(ValueError):
 def read(parameters: Mapping[str, str], class_name: str = "") -> Attributes:
     """The attributes that these parameters ask for. Raises BadAttributes."""
     problems: list[str] = []
-    undo_seconds: float | None = None
+    found: dict[str, Any] = {}
     for name, value in sorted(parameters.items()):
+        if name not in _READERS:
+            hint = did_you_mean(name, _READERS)
+            problems.append(f"parameter {one_line(name)} is not known{hint}")
+            continue
+        field, reader = _READERS[name]
         try:
-            if name != UNDO_PERIOD:
-                problems.append(f"parameter {one_line(name)} is not known{_hint(name)}")
-            else:
-                undo_seconds = _undo_seconds(value)
+            found[field] = reader(value)
         except ValueError as error:
             problems.append(f"parameter {name}: {error}")
     if problems:
         raise BadAttributes("; ".join(problems))
-    return Attributes(class_name=class_name, undo_seconds=undo_seconds)
+    return Attributes(class_name=class_name, **found)
+
+
+def in_place_of(former: Attributes, wanted: Attributes) -> Attributes:
+    """The attributes of a volume that gets another class: limits that it had, and has no more, are
+    to be taken away."""
+    had = {one: 0 for one in _LIMITS if getattr(former, one) is not None}
+    return replace(wanted, **{one: 0 for one in had if getattr(wanted, one) is None})
+
+
+def changed_by(former: Attributes, wanted: Attributes) -> Attributes:
+    """The attributes after a call: what that does not name stays as it was."""
+    said = {one: getattr(wanted, one) for one in (*_LIMITS, "undo_seconds")}
+    return replace(former, **{one: value for one, value in said.items() if value is not None})
 
 
 def _undo_seconds(value: str) -> float:
@@ -59,9 +101,25 @@ def _undo_seconds(value: str) -> float:
     return seconds
 
 
-def _hint(name: str) -> str:
-    return did_you_mean(name, (UNDO_PERIOD,))
+def _limit(value: str) -> int:
+    if value == NO_LIMIT:
+        return 0
+    count = bytes_of(value)
+    if count is None or not 0 < count <= _MOST:
+        raise ValueError(
+            f"must be a quantity above 0, such as 20Mi or 500, or max: {quoted(value)}"
+        )
+    return count
 
+
+_READERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+    UNDO_PERIOD: ("undo_seconds", _undo_seconds),
+    "readBytesPerSecond": ("read_bytes", _limit),
+    "writeBytesPerSecond": ("write_bytes", _limit),
+    "readOps": ("read_ops", _limit),
+    "writeOps": ("write_ops", _limit),
+}
+_LIMITS: Final = ("read_bytes", "write_bytes", "read_ops", "write_ops")
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 # Made on import: see backends/pool/records.py.

@@ -31,6 +31,12 @@ CSI: Final = Flag(
     "--csi", "",
     "serve the CSI driver csi.localvolume.dev, and register it with the kubelet of KUBELET_DIR",
 )  # fmt: skip
+CGROUP_DIR: Final = Flag(
+    "--cgroup-dir", "DIR",
+    "limit how fast pods read and write their CSI volumes, as VolumeAttributesClasses say: in the "
+    "host's control groups, whose /sys/fs/cgroup is there",
+    default="",
+)  # fmt: skip
 POOL_FLAGS: Final = (
     Flag("--local-path-config", "PATH",
          "local-path's config.json, or the directory of its mounted ConfigMap: make volumes "
@@ -58,6 +64,7 @@ AGENT_FLAGS: Final = (
     FLEXVOLUME_DRIVER,
     *POOL_FLAGS,
     CSI,
+    CGROUP_DIR,
     CONFIG,
     Flag("--vanished-grace", "DURATION",
          "how long a volume that no claim ever used may be missing before its "

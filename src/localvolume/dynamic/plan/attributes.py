@@ -12,9 +12,10 @@ from typing import Final
 from localvolume.backends.model import Record
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.model import Action, Hold, Modify, TellModify
+from localvolume.dynamic.plan.placing import unlimited
 from localvolume.dynamic.plan.world import World, pool_of
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
-from localvolume.volumes.attributes import NONE, Attributes
+from localvolume.volumes.attributes import NONE, Attributes, in_place_of
 from localvolume.volumes.modifying import class_of, class_of_volume, current_of, is_told
 from localvolume.volumes.objects import claim_of
 
@@ -71,6 +72,8 @@ def asked(world: World, claim: PersistentVolumeClaim) -> Attributes | str | None
         return None
     if told.missing or told.problem:
         return f"VolumeAttributesClass {name}: {told.missing or told.problem}"
+    if told.attributes.is_limited and world.facts.no_limits:
+        return f"VolumeAttributesClass {name}: {world.facts.no_limits}"
     return told.attributes
 
 
@@ -109,13 +112,11 @@ def changed(world: World, claim: PersistentVolumeClaim, volume: PersistentVolume
                 key=record.name, reason=f"{name}: {told.missing}", claim=claim, status="Pending"
             ),
         )
-    if told.problem:
+    if why := told.problem or unfit_for(world, record, told.attributes):
         return _said(
             claim,
             volume,
-            TellModify(
-                key=record.name, reason=f"{name}: {told.problem}", claim=claim, status="Infeasible"
-            ),
+            TellModify(key=record.name, reason=f"{name}: {why}", claim=claim, status="Infeasible"),
         )
     return Modify(
         key=record.name,
@@ -124,8 +125,15 @@ def changed(world: World, claim: PersistentVolumeClaim, volume: PersistentVolume
         volume=volume,
         pool=pool.config,
         record=record,
-        attributes=told.attributes,
+        attributes=in_place_of(record.attributes, told.attributes),
     )
+
+
+def unfit_for(world: World, record: Record, attributes: Attributes) -> str:
+    """Why the volume cannot have these attributes, "" if it can."""
+    if not attributes.is_limited:
+        return ""
+    return world.facts.no_limits or unlimited(record.backend)
 
 
 def _said(claim: PersistentVolumeClaim, volume: PersistentVolume, tell: TellModify) -> Action:

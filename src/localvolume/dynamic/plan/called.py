@@ -32,12 +32,15 @@ from localvolume.dynamic.model import (
     GrowCall,
     GrowCalled,
     MakeCalled,
+    ModifyCall,
+    ModifyCalled,
     Pool,
     RemoveCall,
     RemoveCalled,
     SnapshotCall,
     Wish,
 )
+from localvolume.dynamic.plan.attributes import unfit_for
 from localvolume.dynamic.plan.paths import Unsafe, owner_of
 from localvolume.dynamic.plan.placing import (
     Placing,
@@ -47,10 +50,12 @@ from localvolume.dynamic.plan.placing import (
     is_for,
     place,
     unfit,
+    unlimited,
+    with_limits,
 )
 from localvolume.dynamic.plan.world import Found, World, rounded
 from localvolume.kube.objects import Meta, PersistentVolumeClaim
-from localvolume.volumes.attributes import NONE
+from localvolume.volumes.attributes import NONE, Attributes, changed_by
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.objects import is_held_by_claim
 
@@ -68,6 +73,8 @@ def judge_call(world: World, call: Call) -> Action:
                 return _snapshot(world, call, found)
             case GrowCall():
                 return _grow(world, call, found)
+            case ModifyCall():
+                return _modify(world, call, found)
             case RemoveCall():
                 return _remove(world, call, found)
             case _:
@@ -115,6 +122,10 @@ def _create(world: World, call: CreateCall, found: Found | None) -> Action:
         raise Wrong(call.class_facts.problem)
     _check_wish(call.class_facts)
     wanted, class_facts = call.wanted, call.class_facts
+    _check_attributes(wanted.attributes)
+    if wanted.attributes.is_limited:
+        class_facts = with_limits(class_facts)
+        _check_limits(world, class_facts)
     origin = _origin(world, wanted, class_facts) if wanted.source else None
     asked = max(wanted.size_bytes, origin.record.size_bytes) if origin else wanted.size_bytes
     only = origin.pool.config.name if origin else ""
@@ -136,7 +147,7 @@ def _create(world: World, call: CreateCall, found: Found | None) -> Action:
     record = place(world, chosen, class_facts, placing)
     if isinstance(record, str):
         raise Wrong(record)
-    record = replace(record, request=call.request)
+    record = replace(record, request=call.request, attributes=wanted.attributes)
     if origin is not None:
         record = with_content_of(origin.record, record)
     return MakeCalled(
@@ -233,6 +244,22 @@ def _check_wish(class_facts: ClassFacts) -> None:
         raise Wrong("parameter nodeAffinityKey is not served by calls: the topology is the node's")
     if wish.undo_seconds:
         raise Wrong("parameter undoPeriod is not served by calls: a call removes at once")
+
+
+def _check_attributes(attributes: Attributes) -> None:
+    """Raises Wrong for what only a claim's volume can have."""
+    if attributes.undo_seconds is not None:
+        raise Wrong("parameter undoPeriod is not served by calls: a call removes at once")
+
+
+def _check_limits(world: World, class_facts: ClassFacts) -> None:
+    """Raises Wrong where no pool of the class has volumes that can be limited."""
+    if world.facts.no_limits:
+        raise Wrong(world.facts.no_limits)
+    pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]
+    whys = [f"pool {pool.config.name}: {unlimited(pool.config.backend)}" for pool in pools]
+    if pools and all(unlimited(pool.config.backend) for pool in pools):
+        raise Wrong("; ".join(whys))
 
 
 # --- snapshots ---------------------------------------------------------------------------------
@@ -362,6 +389,29 @@ def _grow(world: World, call: GrowCall, found: Found | None) -> Action:
         pool=found.pool.config,
         record=record,
         size_bytes=call.size_bytes,
+    )
+
+
+# --- other attributes --------------------------------------------------------------------------
+
+
+def _modify(world: World, call: ModifyCall, found: Found | None) -> Action:
+    if found is None or not is_source(found.record, snapshot=False):
+        raise Unknown(f"there is no volume {call.key} here")
+    pool, record = found
+    _check_attributes(call.attributes)
+    wanted = changed_by(record.attributes, call.attributes)
+    if why := unfit_for(world, record, wanted):
+        raise Wrong(why)
+    if wanted != record.attributes and not record.request:
+        raise NotNow("it gets the attributes of the class that its claim names, and has not yet")
+    # Also if it is on record already: what a call that died has begun is done to the end.
+    return ModifyCalled(
+        key=call.key,
+        reason="a call asks for these attributes",
+        pool=pool.config,
+        record=record,
+        attributes=wanted,
     )
 
 

@@ -30,7 +30,7 @@ from localvolume.dynamic.plan.attributes import asked, changed
 from localvolume.dynamic.plan.called import with_content_of
 from localvolume.dynamic.plan.copies import follows, held, origin_of, unprotected
 from localvolume.dynamic.plan.paths import Unsafe, directory_of, owner_of
-from localvolume.dynamic.plan.placing import Placing, choose, growth, is_for, place
+from localvolume.dynamic.plan.placing import Placing, choose, growth, is_for, place, with_limits
 from localvolume.dynamic.plan.records import most_advanced_last, never_published
 from localvolume.dynamic.plan.world import Found, World, mode_of, pool_of
 from localvolume.kube.cache import key_of
@@ -229,6 +229,9 @@ def others_turn(world: World, claim: Claim) -> Action | None:
 
 def to_be_made(world: World, claim: Claim) -> Action:
     class_facts, size = world.class_of(claim), claims.requested_bytes(claim) or 0
+    wanted = asked(world, claim)
+    if isinstance(wanted, Attributes) and wanted.is_limited:
+        class_facts = with_limits(class_facts)
     if follows(world, claim):
         return _to_be_copied(world, claim, class_facts, size)
     pool = choose(world, class_facts, mode_of(claim), size)

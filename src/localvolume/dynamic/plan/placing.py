@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from localvolume.backends.capacity import is_full, most_bytes, most_of
@@ -185,6 +185,8 @@ def unfit(pool: Pool, class_facts: ClassFacts, mode: VolumeMode | None) -> str:
         return "onRemoval discard needs the backend lvm"
     if wish.option_class and not _has_option_class(pool, wish.option_class):
         return f"there is no lvcreate-option-class {wish.option_class}"
+    if wish.limited and (why := unlimited(pool.config.backend)):
+        return why
     if wish.overwrite and not report.abilities.overwrite:
         return "content cannot be overwritten there: only ext4 and xfs write over what was"
     return _unfit_mode(pool, mode) if mode else ""
@@ -199,6 +201,21 @@ def _unfit_mode(pool: Pool, mode: str) -> str:
     if mode == "Filesystem" and not able.filesystem:
         return f"no filesystems can be made there: {able.why_not}"
     return ""
+
+
+def with_limits(class_facts: ClassFacts) -> ClassFacts:
+    """The class as it is for a volume whose attributes limit reading or writing."""
+    return replace(class_facts, wish=replace(class_facts.wish, limited=True))
+
+
+def unlimited(backend: str) -> str:
+    """Why reading from and writing to volumes of that backend cannot be limited, "" if it can."""
+    if backend in _MAKE_BLOCK:
+        return ""
+    return (
+        f"volumes of the backend {backend} share a device with others, so limits of one would be"
+        f" limits of all; {' and '.join(_MAKE_BLOCK)} have devices of their own"
+    )
 
 
 _MAKE_BLOCK = ("image", "lvm")

@@ -1,0 +1,1 @@
+"""How fast pods may read from and write to volumes, as VolumeAttributesClasses say."""

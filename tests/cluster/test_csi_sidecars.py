@@ -7,6 +7,7 @@ more is a snapshot's content that says that it belongs to another node.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from tests.cluster.support_snapshots import (
     snapshot_lab_for,
     until_removed,
 )
+from tests.cluster.test_attributes import agrees, change, has, kind
 from tests.suite import csitools
 from tests.suite.names import CSI, HOSTNAME, NODE_LABEL, PROVISIONED_BY, SELECTED
 from tests.suite.units import MIB
@@ -87,6 +89,28 @@ def test_external_provisioner_makes_a_volume_and_removes_it(csi: CsiLab, pool: M
         csi.delete(claim)
         csi.gone(volume)
         csi.until(lambda: (pool.records(), pool.trash()), lambda left: left == ([], []))
+
+
+@pytest.mark.needs("throttling")
+def test_external_resizer_modifies_a_volume(csi: CsiLab, pool: MadePool) -> None:
+    cls = csi.storage_class(provisioner=CSI, waits=True)
+    slow = kind(csi, "slow", {"writeBytesPerSecond": "20Mi"})
+    bad = kind(csi, "bad", {"iops": "5"})
+    csi.serve("--cgroup-dir=/sys/fs/cgroup")
+    with _provisioner(csi), _sidecar(csi, "csi-resizer"):
+        claim = _claim(csi, cls)
+        volume = csi.made(claim)
+        change(csi, claim, slow)
+        agrees(csi, claim, slow)
+        (record,) = (pool.directory / ".localvolume/records").iterdir()
+        assert json.loads(record.read_text())["record"]["attributes"] == {"write_bytes": 20 * MIB}
+        change(csi, claim, bad)
+        csi.claim_event(claim, "VolumeModifyFailed", "parameter iops is not known")
+        infeasible = {"targetVolumeAttributesClassName": bad, "status": "Infeasible"}
+        csi.until(lambda: has(csi, claim)[2], lambda found: found == infeasible)
+        csi.delete(claim)
+        csi.gone(volume)
+    csi.until(lambda: (pool.records(), pool.trash()), lambda left: left == ([], []))
 
 
 def test_external_resizer_grows_a_volume(csi: CsiLab, pool: MadePool) -> None:

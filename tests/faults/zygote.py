@@ -42,6 +42,7 @@ _EARLY = (
     "localvolume.csi.role",
     "localvolume.csi.snapshotmetadata",
     "localvolume.dynamic.role",
+    "localvolume.dynamic.throttling.role",
     "asyncinotify",
     "yaml",
 )
@@ -129,6 +130,7 @@ _CALLS = {
     "target": ("localvolume.csi.staging.places", "make_target"),
     "untarget": ("localvolume.csi.staging.places", "remove_target"),
     "unmount": ("localvolume.csi.staging.places", "unmount"),
+    "limit": ("localvolume.host.cgroups", "Hierarchy.limit"),
 }
 
 

@@ -23,6 +23,7 @@ from tests.suite.until import until
 
 Object = dict[str, Any]
 
+CGROUPS = "/sys/fs/cgroup"
 CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
 
 
@@ -44,7 +45,7 @@ class CsiGround(Ground):
     def start_agent(self) -> None:
         """Start it, or start it anew after it was killed."""
         argv = self._ours("agent", "--csi", "--config", str(self.directory / "config"))
-        argv = self.node.enter([*argv, "--listen-address", ":18080"])
+        argv = self.node.enter([*argv, "--listen-address", ":18080", f"--cgroup-dir={CGROUPS}"])
         self.agent = self._program("agent", argv)
         self.programs.append(self.agent)
 

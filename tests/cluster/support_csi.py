@@ -65,9 +65,9 @@ class CsiLab(DynamicLab):
         self._until_served()
         return program
 
-    def serve_here(self) -> None:
+    def serve_here(self, *, cgroup_dir: str = "") -> None:
         """The same in a thread of the tests' process, which is there sooner."""
-        self.start(csi=True, kubelet_directory=str(self.kubelet))
+        self.start(csi=True, kubelet_directory=str(self.kubelet), cgroup_dir=cgroup_dir)
         self._until_served()
 
     def _until_served(self) -> None:

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from localvolume_lab.controlplane import ControlPlane
+from tests.chart.support_helm import render
 from tests.cluster.support_csi import CsiLab
 from tests.cluster.support_dynamic import Claim, MadePool, Volume
+from tests.cluster.support_rights import TEMPLATES, Rights, of_labs, refusals
 from tests.faults.support_proxy import Order, proxy_for
 from tests.host.support_devices import immutable
 from tests.suite.names import CSI
@@ -109,6 +112,19 @@ def test_a_volume_gets_another_class_and_its_period_counts(csi: CsiLab) -> None:
     agrees(csi, made, none)
     csi.delete(made)
     csi.gone(volume)
+
+
+@pytest.mark.needs("go")
+def test_that_takes_no_right_but_those_of_the_chart(
+    csi: CsiLab, control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    values = of_labs(tmp_path_factory.getbasetemp(), {"csi": {"enabled": True}})
+    manifests = render(values, release="attributes", namespace="default", only=TEMPLATES)
+    with Rights(control_plane, manifests) as rights:
+        rights.confine(csi)
+        test_a_volume_gets_another_class_and_its_period_counts(csi)
+        assert refusals(csi) == []
+        csi.stop()
 
 
 def test_a_class_that_comes_later_is_waited_for(csi: CsiLab) -> None:

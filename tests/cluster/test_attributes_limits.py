@@ -134,6 +134,7 @@ def test_once_they_are_switched_off_no_further_pod_gets_the_volume(
     status, text = pod.caller.refused("NodePublishVolume", **further)
     assert (status.name, "csi.ioLimits" in text) == ("UNAVAILABLE", True)
     assert pod.has() == {"riops": 500}
+    csi.event(pod.handle, "VolumeLimitsNotKept", "csi.ioLimits")
     change(csi, made, none)
     agrees(csi, made, none)
     pod.caller.publish(pod.handle, "another")

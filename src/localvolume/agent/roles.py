@@ -280,7 +280,7 @@ _ROLES: Final[dict[str, tuple[Wanted, Begin]]] = {
     "dynamic": (lambda given, now: bool(now.pools or now.served or given.csi), _dynamic),
     "csi": (lambda given, _: given.csi, _csi),
     "snapshots": (lambda given, _: given.csi, _snapshots),
-    "throttling": (lambda given, _: given.csi and bool(given.cgroup_dir), _throttling),
+    "throttling": (lambda given, _: given.csi, _throttling),
     "flexvolume": (lambda _, now: now.flexvolume is not None, _flexvolume),
     "disks": (lambda _, now: now.disks is not None, _disks),
     "health": (lambda *_: True, _health),

@@ -39,6 +39,13 @@ def test_the_rest_is_done_after_a_crash() -> None:
     a(Keep, judged(anew(was=None), pool(done)))
 
 
+def test_a_record_that_an_agent_had_no_time_to_complete() -> None:
+    """It was killed after it had made the object, and moved before another one was started."""
+    begun = record(volume_uid="")
+    assert a(TakeOver, judged(anew(), pool(begun))).record == begun
+    assert "another claim's" in a(Hold, judged(anew(claim_uid="9"), pool(begun))).reason
+
+
 def test_the_last_claim_counts() -> None:
     a(TakeOver, judged(anew(claim_uid="2"), pool(record(given=("2",)))))
     assert "another claim's" in a(Hold, judged(anew(), pool(record(given=("2",))))).reason

@@ -48,7 +48,9 @@ def _unlike(record: Record, volume: PersistentVolume, csi: CSISource, was: str) 
         return f"the record of its volume says {record.state}"
     if record.driver or record.snapshot_of or record.adopted:
         return "its pool has a record of another kind of volume by its name"
-    if not was or record.volume_uid != was:
+    # An agent that was killed after it had made the object had no time to write the UID down. The
+    # name, the pool and the claim are what such a record is known by then, as ever.
+    if not was or record.volume_uid not in ("", was):
         return f"the pool's record is not of the object {was!r} whose place it took"
     if not last or claim_of(volume) != last:
         return "the pool's record is of another claim's volume"

@@ -166,7 +166,7 @@ def test_a_block_volume_has_no_filesystem() -> None:
         ({"volume_content_source": {}}, "neither a snapshot nor a volume"),
         ({"volume_content_source": {"snapshot": {}}}, "snapshot_id is missing"),
         ({"volume_content_source": {"volume": {}}}, "volume_id is missing"),
-        ({"mutable_parameters": {"readOps": "5", "burst": "1"}}, "burst, readOps"),
+        ({"mutable_parameters": {"readOps": "5", "burst": "1"}}, "parameter burst is not known"),
     ],
 )
 def test_what_is_missing_or_not_served_is_named(fields: dict[str, Any], said: str) -> None:

@@ -61,7 +61,7 @@ def run(
         metrics_certificate=arguments.metrics_certificate,
         claims_in_metrics=arguments.claims_in_metrics,
         csi=arguments.csi,
-        cgroup_dir=arguments.cgroup_dir,
+        cgroup_dir=arguments.cgroup_dir or "",
         discovery_period=arguments.discovery_period,
         config_sync_period=arguments.config_sync_period,
         vanished_grace=arguments.vanished_grace,

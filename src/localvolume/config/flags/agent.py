@@ -35,7 +35,6 @@ CGROUP_DIR: Final = Flag(
     "--cgroup-dir", "DIR",
     "limit how fast pods read and write their CSI volumes, as VolumeAttributesClasses say: in the "
     "host's control groups, whose /sys/fs/cgroup is there",
-    default="",
 )  # fmt: skip
 POOL_FLAGS: Final = (
     Flag("--local-path-config", "PATH",

@@ -208,6 +208,23 @@ def test_what_somebody_compressed_differs_from_everything(run: Run) -> None:
         assert count(check(pool, second, first)) >= 1_200_000
 
 
+def test_full_copies_share_nothing(run: Run) -> None:
+    """All that either holds is named, and no more."""
+    with (
+        filesystem("ext4", size=1 * GIB) as where,
+        image_pool(where, run, full_copies=True) as pool,
+    ):
+        volume = made(pool, "raw")
+        written(pool, volume, 2)
+        first = snapshotted(pool, volume, "snap-1")
+        written(pool, volume, 1, at=8)
+        second = snapshotted(pool, volume, "snap-2")
+        assert check(pool, first) == [(0, 2 * MIB)]
+        assert check(pool, second) == [(0, 2 * MIB), (8 * MIB, MIB)]
+        assert check(pool, second, first) == [(0, 2 * MIB), (8 * MIB, MIB)]
+        assert check(pool, first, first) == []
+
+
 @pytest.mark.parametrize("content", ["ext4", "xfs"])
 def test_filesystems(run: Run, content: str) -> None:
     with on("xfs", run) as pool:

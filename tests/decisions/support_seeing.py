@@ -146,6 +146,7 @@ def claim(
     deleting: bool = False,
     has: str = "",
     age: float = 600,
+    status: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> PersistentVolumeClaim:
     metadata: dict[str, Any] = {
@@ -167,7 +168,11 @@ def claim(
             "resources": {"requests": {"storage": size}},
             **spec,
         },
-        "status": {"phase": phase, "capacity": {"storage": has} if has else {}},
+        "status": {
+            "phase": phase,
+            "capacity": {"storage": has} if has else {},
+            **(status or {}),
+        },
     }
     return msgspec.convert(body, PersistentVolumeClaim)
 

@@ -32,6 +32,21 @@ HELD: dict[str, Any] = {"phase": "Bound", "volumeName": "pv-1", "has": "10Gi"}
 MINE: dict[str, Any] = {"phase": "Bound", "claim": "data"}
 
 
+GOLD: dict[str, Any] = {"volumeAttributesClassName": "gold"}
+OF_CSI: dict[str, Any] = {
+    "csi": {"driver": "csi.localvolume.dev", "volumeHandle": "pv-1"},
+    "local": None,
+}
+
+
+def modify(status: str, why: str) -> dict[str, Any]:
+    return {
+        "currentVolumeAttributesClassName": "silver",
+        "modifyVolumeStatus": {"targetVolumeAttributesClassName": "gold", "status": status},
+        "conditions": [{"type": "ModifyVolumeError", "status": "True", "message": why}],
+    }
+
+
 def told(reason: str, message: str, **more: Any) -> Any:
     return event("data", reason, message, kind="PersistentVolumeClaim", **more)
 
@@ -87,6 +102,46 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         ],
         "cannot-grow",
         "I/O error",
+        "you",
+    ),
+    (
+        "modifying",
+        {**HELD, **GOLD},
+        [klass(), volume(**MINE, **OF_CSI)],
+        "modifying",
+        "gold, and its volume has none",
+        "nobody",
+    ),
+    (
+        "cannot be modified",
+        {**HELD, **GOLD, "status": modify("Infeasible", "gold: parameter iops is not known")},
+        [klass(), volume(**MINE, **OF_CSI)],
+        "not-modified",
+        "its volume has silver: gold: parameter iops is not known",
+        "you: name another class",
+    ),
+    (
+        "waits for its attributes class",
+        {**HELD, **GOLD, "status": modify("Pending", "gold: there is no such class")},
+        [klass(), volume(**MINE, **OF_CSI)],
+        "not-modified",
+        "there is no such class",
+        "you: create the class",
+    ),
+    (
+        "modified",
+        {**HELD, **GOLD, "status": {"currentVolumeAttributesClassName": "gold"}},
+        [klass(), volume(**MINE, **OF_CSI)],
+        "bound",
+        "bound to pv-1",
+        "nobody",
+    ),
+    (
+        "attributes of a local volume",
+        {**HELD, **GOLD},
+        [klass(), volume(**MINE)],
+        "not-modified",
+        "only volumes of csi.localvolume.dev",
         "you",
     ),
     ("lost", {"phase": "Lost", "volumeName": "pv-1"}, [klass()], "lost", "pv-1 is gone", "you"),

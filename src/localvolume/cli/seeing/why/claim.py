@@ -14,6 +14,7 @@ from localvolume.cli.seeing.why.explanation import Explanation, Verdict
 from localvolume.cli.seeing.why.hands import unmountable
 from localvolume.cli.seeing.why.made import flex, made, waits_for_pod
 from localvolume.cli.seeing.why.volume import why_volume
+from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.config.syntax.readers import did_you_mean
 from localvolume.kube.objects import (
     LabelSelector,
@@ -21,7 +22,7 @@ from localvolume.kube.objects import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from localvolume.volumes import affinity, claims
+from localvolume.volumes import affinity, claims, modifying
 from localvolume.volumes.capacity import bytes_of, quantity
 from localvolume.volumes.objects import is_being_deleted, is_csi, phase_of
 
@@ -75,8 +76,8 @@ def bound(facts: Facts, claim: Claim) -> Verdict | None:
         return Verdict(
             code="bound-unknown", text=text, then="nobody can tell", who="you: look at it"
         )
-    if growing := _growing(facts, claim, volume):
-        return growing
+    if changing := _growing(facts, claim, volume) or _modified(claim, volume):
+        return changing
     state = state_of(facts, volume)
     if state.word not in ("bound", "available", "pending"):
         of = why_volume(facts, volume).verdict
@@ -159,6 +160,31 @@ def _growing(facts: Facts, claim: Claim, volume: PersistentVolume) -> Verdict | 
     has = bytes_of(volume.spec.capacity.get("storage", "")) or 0
     text = f"it asks for {quantity(asked)} and has {quantity(has)}: its volume is to grow"
     return Verdict(code="growing", text=text, then="the agent grows it, in use")
+
+
+def _modified(claim: Claim, volume: PersistentVolume) -> Verdict | None:
+    """Why its volume has not what its VolumeAttributesClass says."""
+    name, has = modifying.class_of(claim), modifying.current_of(claim)
+    said = claim.status.modify_volume_status
+    if name == has and said is None:
+        return None
+    if not is_csi(volume):
+        text = f"only volumes of {CSI_DRIVER} have a VolumeAttributesClass, and it names {name}"
+        who = "you: leave it so, or move the volume: localvolume move-to-csi"
+        then = "nothing of the class is applied"
+        return Verdict(code="not-modified", text=text, then=then, who=who)
+    why = "; ".join(one.message for one in claim.status.conditions if one.message)
+    text = f"it names VolumeAttributesClass {name}, and its volume has {has or 'none'}"
+    text = f"{text}: {why}" if why else text
+    then = f"the volume goes on with {has or 'none'}"
+    match said.status if said is not None else "":
+        case "Infeasible":
+            who = "you: name another class, or the former one again"
+            return Verdict(code="not-modified", text=text, then=then, who=who)
+        case "Pending":
+            who = "you: create the class, or name another one"
+            return Verdict(code="not-modified", text=text, then=then, who=who)
+    return Verdict(code="modifying", text=text, then="the agent gives it that, in use")
 
 
 # Why a prepared PersistentVolume does not fit a claim: pure, by the rules of the binder.

@@ -11,7 +11,7 @@ from localvolume.controller.plan.capacity import offers_for
 from localvolume.controller.plan.claims import refusal
 from localvolume.kube.objects import PersistentVolumeClaim, StorageClass
 from localvolume.kube.workloads import Pod
-from localvolume.volumes import claims, marks
+from localvolume.volumes import claims, marks, modifying
 
 Claim = PersistentVolumeClaim
 
@@ -37,6 +37,8 @@ def chain(facts: Facts, claim: Claim) -> list[tuple[str, str]]:
             ("Binding", class_.volume_binding_mode or "Immediate"),
             ("May grow", "yes" if class_.allow_volume_expansion else "no"),
         ]
+    if name := modifying.current_of(claim):
+        found.append(("Attributes by", name))
     if facts.consumers is not None:
         found.append(("Pods", ", ".join(pod.metadata.name for pod in pods) or "none uses it"))
     found.append(("Volume", spec.volume_name or "none yet"))

@@ -35,7 +35,13 @@ from localvolume.dynamic.model import (
     TellModify,
 )
 from localvolume.dynamic.plan.attributes import classes_to_ask
-from localvolume.dynamic.plan.throttling import Write, pod_of, to_write
+from localvolume.dynamic.plan.throttling import (
+    Target,
+    Write,
+    pod_of,
+    target_of,
+    to_write,
+)
 from localvolume.kube.objects import (
     CSISource,
     Meta,
@@ -390,6 +396,16 @@ def test_what_is_not_as_it_should_be_is_written() -> None:
         Write("/new", {"riops": 5}),
     ]
     assert to_write(NONE, groups) == []
+
+
+def test_a_target_is_told_by_the_kubelets_names() -> None:
+    of = "pods/0f-1/volumes/kubernetes.io~csi/pvc-1/mount"
+    block = "plugins/kubernetes.io/csi/volumeDevices/publish/pvc-1/0f-1"
+    for path in (of, block):
+        assert target_of(f"/k/{path}", "/k") == Target("pvc-1", "0f-1")
+        assert target_of(f"/other/{path}", "/k") is None
+    for path in ("pods/0f-1/volumes/kubernetes.io~csi/pvc-1", f"{of}/inside", "pods/0f-1/x"):
+        assert target_of(f"/k/{path}", "/k") is None
 
 
 @pytest.mark.parametrize(

@@ -148,10 +148,13 @@ async def test_what_changed_is_set_in_all_pods_that_use_it(
 
     def keep(attributes: Attributes) -> list[dict[str, int]]:
         limited(kubelet, attributes)
+        assert keeps.unkept({"disk": attributes}) == {"disk"}
         kubelet.disks.use_here("disk", keeps.keep)
+        assert keeps.unkept({"disk": attributes}) == set()
         return [groups.has(pod, number) for pod in (one, two, other)]
 
-    assert keep(SLOW) == [LINES, LINES, {}]
+    assert [groups.has(pod, number) for pod in (one, two, other)] == [LINES, LINES, {}]
+    assert keeps.unkept({"disk": SLOW}) == set()
     # By somebody else, or by an agent that died.
     groups.hierarchy.limit(one, number, {"wbps": 0, "riops": 9})
     # Of another tool: nobody ever said anything of it.
@@ -164,6 +167,23 @@ async def test_what_changed_is_set_in_all_pods_that_use_it(
     ]
     await kubelet.unpublish("disk", ONE)
     assert keep(Attributes(read_ops=8))[:2] == [{"riops": 7}, {"riops": 8, "rbps": 5 * MIB}]
+
+
+async def test_a_raw_device_is_limited_as_well(
+    groups: Groups, kubelet: Kubelet, device: LoopDevice, tmp_path: Path
+) -> None:
+    pod, number, keeps = groups.pod(ONE), number_of(device.path), throttle(groups, tmp_path)
+    kubelet.disks.add("raw", device, "raw")
+    known = kubelet.disks.known
+    known["raw"] = dataclasses.replace(known["raw"], attributes=SLOW)
+    await kubelet.stage("raw")
+    await kubelet.publish("raw", ONE)
+    assert groups.has(pod, number) == LINES
+    assert keeps.unkept({"raw": SLOW}) == set()
+    groups.hierarchy.limit(pod, number, {"wbps": 0})
+    assert keeps.unkept({"raw": SLOW}) == {"raw"}
+    kubelet.disks.use_here("raw", keeps.keep)
+    assert groups.has(pod, number) == LINES
 
 
 async def test_a_pod_that_has_gone_is_no_failure(

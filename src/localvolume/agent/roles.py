@@ -263,6 +263,7 @@ def _throttling(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role
         volumes=shared.calls,
         throttle=shared.throttle,
         events=shared.events,
+        workers=shared.workers,
         objects=shared.volumes.items,
     )
     for wake in (shared.wakes.mounts, shared.wakes.known):

@@ -33,6 +33,27 @@ def to_write(attributes: Attributes, groups: Mapping[str, Mapping[str, int]]) ->
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a pod has a volume, by the names of the kubelet's directories."""
+
+    volume: str
+    uid: str
+
+
+def target_of(path: str, kubelet: str) -> Target | None:
+    """Which volume is mounted there for which pod; None for anything but a target of CSI's."""
+    inside = path.removeprefix(f"{kubelet}/")
+    if inside == path:
+        return None
+    if found := re.fullmatch(rf"pods/{_UID}/volumes/kubernetes\.io~csi/([^/]+)/mount", inside):
+        return Target(found[2], found[1])
+    found = re.fullmatch(
+        rf"plugins/kubernetes\.io/csi/volumeDevices/publish/([^/]+)/{_UID}", inside
+    )
+    return Target(found[1], found[2]) if found else None
+
+
 def pod_of(path: str, kubelet: str) -> str:
     """The UID of the pod whose mount of a volume that is; "" for anything else.
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from localvolume.backends.held import held_in
 from localvolume.backends.model import BackendFailed, Source
-from localvolume.dynamic.plan.throttling import pod_of, to_write
+from localvolume.dynamic.plan.throttling import pod_of, target_of, to_write
 from localvolume.host.cgroups import GONE, Hierarchy, NoGroups, hierarchy_in
-from localvolume.host.mount.mounts import read_mount_table
+from localvolume.host.mount.mounts import Mount, MountTable, read_mount_table
 from localvolume.host.tree.entries import device_number
+from localvolume.volumes.attributes import Attributes
 
 DISABLED = (
     "limits of reading and writing are switched off: csi.ioLimits of the chart, or the agent's flag"
@@ -41,6 +43,27 @@ class Throttle:
         """Whether each container of a pod has the limits for itself, from soon after its start."""
         return isinstance(self.hierarchy, Hierarchy) and not self.hierarchy.unified
 
+    def unkept(self, limited: Mapping[str, Attributes]) -> set[str]:
+        """The names of those volumes whose limits are not kept in all pods that have them mounted.
+
+        A cheap look, which asks no pool: by the kubelet's names, which are those of the volumes.
+        Raises BackendFailed, OSError.
+        """
+        if isinstance(self.hierarchy, str):
+            return set()
+        hierarchy, groups = self.hierarchy, self.hierarchy.pods()
+        found = set()
+        for mount in self._mounts():
+            target = target_of(mount.mount_point, self.kubelet)
+            if target is None or target.volume not in limited:
+                continue
+            if not (device := _device_at(mount)):
+                continue
+            seen = _limits_of(hierarchy, groups.get(target.uid, ()), device)
+            if to_write(limited[target.volume], seen):
+                found.add(target.volume)
+        return found
+
     def keep(self, source: Source, also: str = "") -> None:
         """Let each pod that has the volume mounted read and write as its attributes say; `also`
         is the UID of one that is about to have it.
@@ -61,13 +84,9 @@ class Throttle:
         groups = hierarchy.pods()
         if also and also not in groups:
             raise BackendFailed(f"pod {also} has no control group yet")
-        seen = {}
-        for uid in sorted(self._pods_with(source) | ({also} if also else set())):
-            for group in groups.get(uid, ()):
-                try:
-                    seen[group] = hierarchy.limits(group, device)
-                except OSError as error:
-                    _check_gone(error, group)
+        pods = sorted(self._pods_with(source) | ({also} if also else set()))
+        own = [group for uid in pods for group in groups.get(uid, ())]
+        seen = _limits_of(hierarchy, own, device)
         for write in to_write(attributes, seen):
             try:
                 hierarchy.limit(write.group, device, write.limits)
@@ -75,12 +94,42 @@ class Throttle:
                 _check_gone(error, write.group)
 
     def _pods_with(self, source: Source) -> set[str]:
-        table = read_mount_table()
-        if not table.settled:
-            raise OSError(errno.EAGAIN, "the mounts of this node keep changing", self.kubelet)
+        table = self._mounts()
         held = held_in(table, source)
         mounts = [one for one in table.of_device(held.device) if one.root == held.root]
         return {pod_of(one.mount_point, self.kubelet) for one in mounts} - {""}
+
+    def _mounts(self) -> MountTable:
+        table = read_mount_table()
+        if not table.settled:
+            raise OSError(errno.EAGAIN, "the mounts of this node keep changing", self.kubelet)
+        return table
+
+
+def _limits_of(
+    hierarchy: Hierarchy, groups: Iterable[str], device: str
+) -> dict[str, dict[str, int]]:
+    """What each of these groups has that is still there. Raises BackendFailed."""
+    found = {}
+    for group in groups:
+        try:
+            found[group] = hierarchy.limits(group, device)
+        except OSError as error:
+            _check_gone(error, group)
+    return found
+
+
+def _device_at(mount: Mount) -> str:
+    """The device of what is mounted: the filesystem's, or that of a node of /dev; "" if gone.
+
+    No volume's filesystem is asked: its disk may hang.
+    """
+    if mount.fs_type != "devtmpfs":
+        return mount.device
+    try:
+        return device_number(os.stat(mount.mount_point).st_rdev)
+    except OSError:
+        return ""
 
 
 def throttle_for(cgroup_dir: str, kubelet: str | None) -> Throttle:

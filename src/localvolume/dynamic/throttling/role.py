@@ -7,7 +7,7 @@ since: a group that was made anew, or set by somebody else, and what an agent th
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,11 +15,12 @@ from localvolume.backends.model import BackendFailed
 from localvolume.config.model import Configuration
 from localvolume.dynamic.calls import Refused, Volumes
 from localvolume.dynamic.throttling.act import Throttle
-from localvolume.host.process.workers import UNREADABLE, Hung
+from localvolume.host.process.workers import UNREADABLE, Hung, Workers
 from localvolume.kube.correlate import ObjectRef
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.objects import PersistentVolume
 from localvolume.reconcile.loop import CannotLook, Loop
+from localvolume.volumes.attributes import Attributes
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,8 @@ EVENT_NOT_KEPT: Final = "VolumeLimitsNotKept"
 
 AGAIN_SECONDS: Final = 60.0
 """Nothing tells of what others write to a control group."""
+
+_SECONDS: Final = 30.0
 
 NEW_GROUP_SECONDS: Final = 5.0
 """The same where each container that starts brings a group which needs limits of its own."""
@@ -40,6 +43,7 @@ class ThrottlingRole:
     volumes: Volumes
     throttle: Throttle
     events: EventRecorder
+    workers: Workers
     objects: Mapping[str, PersistentVolume]
 
     def __post_init__(self) -> None:
@@ -62,18 +66,37 @@ class ThrottlingRole:
             self.volumes.node()
         except Refused as error:
             raise CannotLook(str(error)) from error
-        found = [one for one in self.volumes.all() if one.record.attributes.limits]
+        known = {one.record.name: one for one in self.volumes.all()}
+        limited = {
+            name: attributes
+            for name, one in known.items()
+            if (attributes := one.record.attributes).limits
+        }
         wrong = {}
-        for volume in found:
-            try:
-                await self.volumes.use(volume, self.throttle.keep)
-            except (Refused, BackendFailed, Hung, OSError) as error:
-                wrong[volume.record.name] = str(error)
+        if why := self.throttle.why_not:
+            wrong = {name: why for name, one in limited.items() if one.is_limited}
+        elif limited:
+            for name in await self._unkept(limited):
+                try:
+                    await self.volumes.use(known[name], self.throttle.keep)
+                except (Refused, BackendFailed, Hung, OSError) as error:
+                    wrong[name] = str(error)
         for name, why in wrong.items():
             if self._said.get(name) != why:
                 self._say(name, f"its limits of reading and writing are not kept: {why}")
         self._said = wrong
-        return NEW_GROUP_SECONDS if found and self.throttle.by_container else AGAIN_SECONDS
+        return NEW_GROUP_SECONDS if limited and self.throttle.by_container else AGAIN_SECONDS
+
+    async def _unkept(self, limited: Mapping[str, Attributes]) -> Sequence[str]:
+        """Looked at without asking pools, of which some run a command each time."""
+        try:
+            return sorted(
+                await self.workers.call("limits", _SECONDS, self.throttle.unkept, limited)
+            )
+        except BackendFailed as error:
+            # Which it is of is told by those that cannot be set.
+            log.debug("%s", error)
+            return sorted(limited)
 
     def _say(self, name: str, text: str) -> None:
         log.warning("%s: %s", name, text)

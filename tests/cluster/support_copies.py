@@ -34,6 +34,8 @@ class CopyCluster(Cluster):
         """Whether pools are of images, in place of a btrfs, from now on."""
         self.images_on = "xfs"
         """The filesystem of such pools."""
+        self.directories = False
+        """Whether pools are of directories on an xfs, of which no size is enforced."""
 
     def __enter__(self) -> CopyCluster:
         return self
@@ -61,7 +63,10 @@ class CopyCluster(Cluster):
         lab.class_names = self._class_names
         lab.make_node({"test": self.unique, **labels})
         backend, fs_type = ("image", self.images_on) if self.images else ("btrfs", "btrfs")
-        self.pools[lab.node] = lab.csi_pool(backend=backend, fs_type=fs_type, size=size)
+        keys: dict[str, Any] = {}
+        if self.directories:
+            backend, fs_type, keys = "directory", "xfs", {"enforce": "none"}
+        self.pools[lab.node] = lab.csi_pool(backend=backend, fs_type=fs_type, size=size, **keys)
         self.labs[lab.node] = lab
         return lab
 

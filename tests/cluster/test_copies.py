@@ -17,7 +17,7 @@ from tests.cluster.support_controller import Ground
 from tests.cluster.support_copies import CLONING, LARGE, CopyCluster, copy_cluster_for
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_snapshots import Snapshot, snapshot_controller
-from tests.host.support_devices import command, mounted
+from tests.host.support_devices import bind, command, mounted
 from tests.suite.api import CLAIMS
 from tests.suite.units import MIB
 
@@ -117,6 +117,26 @@ def test_where_blocks_cannot_be_shared_all_is_copied_if_the_classes_say_so(
     for one in (source, snapshot):
         waits = cluster.copy(plain, 64 * MIB, one)
         cluster.event(waits, FAILED, "parameter fullCopies: allowed")
+
+
+@pytest.mark.needs("xfs")
+def test_a_directory_is_cloned_once_nobody_uses_it(cluster: CopyCluster, tmp_path: Path) -> None:
+    cluster.directories = True
+    a, _ = cluster.node("a"), cluster.node("b", LARGE)
+    cls = cluster.storage_class()
+    cluster.start()
+    cluster.heeded(cls)
+    source = cluster.used_on(a, cls, 16 * MIB)
+    where = cluster.is_on(source, a)
+    (where / "file").write_text("tenant data")
+    pods = tmp_path / "pods"
+    pods.mkdir()
+    with bind(where, pods):
+        cloned = cluster.copy(cls, 16 * MIB, source)
+        cluster.event(cloned, FAILED, "only cloned while nobody uses it")
+        (pods / "file").write_text("the last word")
+    assert (cluster.is_on(cloned, a) / "file").read_text() == "the last word"
+    a.failing(a.snapshot(source), "a directory has no content of one moment")
 
 
 def loop_of(image: Path) -> str:

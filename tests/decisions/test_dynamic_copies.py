@@ -237,6 +237,13 @@ def test_all_data_is_copied_only_where_the_class_says_so() -> None:
     assert "has shut down" in refused(NotNow, replace(CUT_NOW, full_copies=True), broken)
 
 
+def test_a_pool_may_have_clones_and_no_snapshots() -> None:
+    able = replace(COPIES, no_snapshots="a directory has no content of one moment")
+    given = cow(origin(), abilities=able)
+    assert "no content of one moment" in refused(Wrong, CUT_NOW, given)
+    assert a(MakeCalled, judged(clone(), given)).origin is not None
+
+
 def test_a_snapshot_says_itself_whether_all_data_may_be_copied() -> None:
     """Whatever the class of its volume says."""
     made = a(MakeCalled, judged(CUT_NOW, cow(origin(full_copies=True))))

@@ -155,6 +155,8 @@ class Abilities:
     """Why no snapshots and clones can be made, "" if they can: at once, without copying data."""
     full_copies: bool = False
     """Whether they can be made by copying all data, where their class allows that."""
+    no_snapshots: str = ""
+    """Why there are clones and no snapshots, "" if there are both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

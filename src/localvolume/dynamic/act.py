@@ -488,7 +488,8 @@ class Acts:
             record.name,
             lambda store: store.copy(record, origin),
             origin=origin.name,
-            in_full=record.full_copies,
+            # A directory shares its blocks, and has as many files as its tenant likes.
+            in_full=record.full_copies or record.backend == "directory",
         )
 
     async def _take_back(self, pool: PoolConfig, record: Record) -> None:

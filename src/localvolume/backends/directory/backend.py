@@ -11,11 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from localvolume.backends.directory.copying import NO_SNAPSHOTS, Clones
 from localvolume.backends.directory.projects import check_alone, free_project, nobodys
 from localvolume.backends.directory.trash import delete_directory
 from localvolume.backends.model import (
     OURS,
     Abilities,
+    BackendFailed,
     BackendName,
     Blocks,
     Impossible,
@@ -24,6 +26,7 @@ from localvolume.backends.model import (
     Record,
     Usage,
     grown_to,
+    has_content_of,
 )
 from localvolume.backends.pool import directories
 from localvolume.backends.pool.layout import MAKING, TRASH
@@ -37,11 +40,6 @@ _NO_SUCH_QUOTA: Final = frozenset(
 )
 
 
-NO_COPIES: Final = (
-    "a directory has no content of one moment: use the backend btrfs, or image on xfs or btrfs"
-)
-
-
 class DirectoryBackend(directories.InPlace):
     """One directory for each volume. Its size is enforced by a project quota, or not at all."""
 
@@ -50,6 +48,7 @@ class DirectoryBackend(directories.InPlace):
     def __init__(self, draw: Callable[[int], int] = secrets.randbelow) -> None:
         """`draw` chooses the quota projects: it returns a number below its argument."""
         self._draw = draw
+        self._clones = Clones()
 
     def identity(self, fd: int) -> int:
         """The inode number, which identifies a directory."""
@@ -73,13 +72,17 @@ class DirectoryBackend(directories.InPlace):
             enforce=why_not is None,
             why_not=why_not or "",
             overwrite=can_overwrite(pool),
-            no_copies=NO_COPIES,
+            no_copies=self._clones.why_none(pool),
+            no_snapshots=NO_SNAPSHOTS,
         )
 
     def make(self, pool: int, path: str, record: Record) -> Record:
         """Make `.localvolume/making/<name>`, limited and owned as the record says."""
         if record.volume_mode != "Filesystem":
             raise Impossible("a directory cannot be a block device")
+        return self._made(pool, record)
+
+    def _made(self, pool: int, record: Record) -> Record:
         check_overwriting(pool, record)
         if record.enforced and not record.project:
             raise Impossible("a size is enforced by a quota project, and the record has none")
@@ -100,8 +103,24 @@ class DirectoryBackend(directories.InPlace):
                 return replace(record, inode=self.identity(fd))
 
     def copy(self, pool: int, path: str, record: Record, origin: Record) -> Record:
-        """Always raises: a directory cannot be copied at one moment while it is used."""
-        raise Impossible(NO_COPIES)
+        """Clone a directory that nobody uses, on an xfs that can share blocks between files."""
+        if why_not := NO_SNAPSHOTS if record.snapshot_of else self._clones.why_none(pool):
+            raise Impossible(why_not)
+        # What a crash left belongs to nobody yet, and may be incomplete.
+        _take_copy_away(pool, record)
+        try:
+            made = self._made(pool, record)
+            with (
+                directories.in_place(pool, origin, self.identity) as source,
+                opened(pool, directories.in_making(record)) as fd,
+            ):
+                self._clones.fill(fd, source, f"{path.rstrip('/')}/{origin.directory}", origin)
+        except BaseException:
+            # A full pool must not stay full until the next attempt.
+            with suppress(BackendFailed, OSError):
+                _take_copy_away(pool, record)
+            raise
+        return made
 
     def blocks(
         self, pool: int, path: str, record: Record, base: Record | None, start: int
@@ -110,8 +129,11 @@ class DirectoryBackend(directories.InPlace):
         raise Impossible("a directory has no blocks of its own")
 
     def unmake(self, pool: int, path: str, record: Record) -> None:
-        """Remove it from where it was made, if it is empty, and free its quota."""
-        directories.remove_empty(pool, directories.in_making(record))
+        """Remove it from where it was made, if it is empty or a clone, and free its quota."""
+        if has_content_of(record):
+            _take_copy_away(pool, record)
+        else:
+            directories.remove_empty(pool, directories.in_making(record))
         _free(pool, record)
 
     def attach(self, pool: int, path: str, record: Record) -> None:
@@ -184,6 +206,14 @@ class DirectoryBackend(directories.InPlace):
     def is_untouched(self, pool: int, path: str, record: Record) -> bool:
         """Whether it is certainly this volume, and empty."""
         return directories.is_empty(pool, record, self.identity)
+
+
+def _take_copy_away(pool: int, record: Record) -> None:
+    """Delete what lies where a clone is made, with all that is in it: nobody was told of it."""
+    with suppress(FileNotFoundError):
+        delete_directory(
+            pool, f"{OURS}/{MAKING}", record.name, overwrite=False, stop=threading.Event()
+        )
 
 
 def _escape(pool: int, record: Record) -> str:

@@ -278,6 +278,8 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
         raise Unknown(f"there is no volume {call.source} here")
     pool, of = origin
     _check_copies(pool, full=call.full_copies)
+    if why := pool.report.abilities.no_snapshots:
+        raise Wrong(f"pool {pool.config.name}: {why}")
     most = most_of_cut(of, pool.report.usage.get(of.name))
     if (left := world.capacity[pool.config.name]) < most:
         raise NoRoom(

@@ -38,6 +38,9 @@ __all__ = [
     "snapshotted",
 ]
 
+#: For how many seconds a copy may hold up its origin's users; a busy machine takes its time.
+STALL = 600.0
+
 POOL_ID = "0a0a0a0a-0000-4000-8000-000000000001"
 
 
@@ -207,7 +210,7 @@ def image_pool(root: Path, run: Run, *, full_copies: bool = False) -> Iterator[I
     marker = {"version": 1, "id": POOL_ID, "backend": "image"}
     (place / ".localvolume/pool.json").write_text(json.dumps(marker))
     fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-    backend = ImageBackend(run, str(links), notes=f"{links}/.frozen")
+    backend = ImageBackend(run, str(links), STALL, f"{links}/.frozen")
     pool = ImagePool(place, fd, links, backend, full_copies)
     try:
         yield pool
@@ -285,7 +288,7 @@ def _die_at(step: int, executor: Callable[[ImageBackend], object], links: Path) 
         finally:
             sys.setprofile(look)
 
-    backend = ImageBackend(run, str(links), notes=f"{links}/.frozen")
+    backend = ImageBackend(run, str(links), STALL, f"{links}/.frozen")
     sys.setprofile(look)
     executor(backend)
     sys.setprofile(None)

@@ -163,6 +163,10 @@ def test_all_pods_together_have_no_more_than_the_total(
     first, second, third = pod(), pod(), pod()
     first.publish()
     second.publish()
+    csi.until(
+        lambda: csi.metric("localvolume_pool_inline_bytes", pool="fast"), lambda n: n == 32 * MIB
+    )
+    assert csi.metric("localvolume_pool_inline_limit_bytes", pool="fast") == 40 * MIB
     status, said = third.refused()
     assert (status, "8Mi are left of the 40Mi" in said) == (Status.RESOURCE_EXHAUSTED, True), said
     first.unpublish()

@@ -225,7 +225,8 @@ def lives_for(plane: ControlPlane, directory: Path) -> Iterator[Lives]:
 
 def _pool_of_images(lab: DynamicLab) -> str:
     # Images tell what they hold, bytes and inodes, without quota in the kernel.
-    pool = lab.pool("fast", size=256 * MIB, backend="image")
+    limits = {"largest": "8Mi", "total": "16Mi"}
+    pool = lab.pool("fast", size=256 * MIB, backend="image", inline=limits)
     lab.stack.callback(_forget, pool.directory)
     return lab.storage_class(parameters={"pool": pool.name})
 

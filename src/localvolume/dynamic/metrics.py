@@ -47,6 +47,10 @@ class DynamicMetrics(Metrics):
     pool_free = gauge("localvolume_pool_available_bytes", "What is free in it", "pool")
     pool_capacity = gauge("localvolume_pool_room_bytes", "What may still be promised", "pool")
     pool_volumes = gauge("localvolume_pool_volumes", "Volumes in a pool", "pool", "state")
+    pool_inline = gauge("localvolume_pool_inline_bytes",
+        "What volumes of pods' own specs take of a pool", "pool")
+    pool_inline_limit = gauge("localvolume_pool_inline_limit_bytes",
+        "What they may take of it", "pool")
     pool_data = gauge("localvolume_pool_data_percent", "How full a thin pool's data is", "pool")
     pool_metadata = gauge("localvolume_pool_metadata_percent",
         "How full a thin pool's metadata is", "pool")
@@ -112,6 +116,10 @@ class DynamicMetrics(Metrics):
         if not unable:
             # An unable pool serves only some of those who ask: no number is true for all.
             self.pool_capacity.labels(name).set(capacity(pool.config, report, pool.beside))
+        if pool.config.inline is not None:
+            own = sum(record.size_bytes for record in report.records.values() if record.pod_uid)
+            self.pool_inline.labels(name).set(own)
+            self.pool_inline_limit.labels(name).set(pool.config.inline.total_bytes)
         self.pool_warnings.labels(name).set(len(report.warnings))
         for metric, percent in (
             (self.pool_data, report.data_percent),

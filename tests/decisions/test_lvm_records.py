@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from localvolume.backends.capacity import promised
 from localvolume.backends.lvm.record import (
+    CUT,
     GROWTH,
     KEPT,
     KIND,
@@ -89,6 +90,7 @@ names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?", fullmatch=True)
         class_name=names | st.just(""),
         undo_seconds=st.none() | st.floats(0, 1e9),
     ),
+    full_copies=st.booleans(),
     extents=st.integers(1, 1 << 20),
 )
 def test_a_record_is_read_as_it_was_written(
@@ -105,6 +107,7 @@ def test_a_record_is_read_as_it_was_written(
     wipe: str,
     copied: tuple[str, str, int, int],
     kept: Attributes,
+    full_copies: bool,
     extents: int,
 ) -> None:
     written = record(
@@ -115,6 +118,7 @@ def test_a_record_is_read_as_it_was_written(
         claim=claim,
         claim_uid=claim_uid,
         volume_uid=volume_uid,
+        full_copies=full_copies,
         volume_mode=mode,
         fs_type=fs,
         mode=perm,
@@ -282,15 +286,17 @@ def test_what_was_kept_is_an_orphan_and_nothing_else() -> None:
     assert (list(seen.orphans), dict(seen.entries)) == (["pvc-1"], {})
 
 
-def test_room_set_aside_for_growing_is_its_volumes() -> None:
-    aside = {OWNER: POOL_OWNER, KIND: GROWTH, OF: "a"}
-    volumes = [ours(record("a")), tagged("a.growing", aside)]
+@pytest.mark.parametrize(("kind", "name"), [(GROWTH, "a.growing"), (CUT, "a.cut")])
+def test_what_a_volume_has_beside_it_for_a_while_is_its_own(kind: str, name: str) -> None:
+    """Room to grow by, or the cut that it is copied from."""
+    aside = {OWNER: POOL_OWNER, KIND: kind, OF: "a"}
+    volumes = [ours(record("a")), tagged(name, aside)]
     seen = view_of(THICK, group(), volumes)
     assert (set(seen.entries), list(seen.orphans)) == ({"a"}, [])
-    assert list(view_of(THICK, group(), volumes[1:]).orphans) == ["a.growing"]
-    # Nobody grows any more that was let go of; who cannot be read may.
+    assert list(view_of(THICK, group(), volumes[1:]).orphans) == [name]
+    # Nobody goes on that was let go of; who cannot be read may.
     kept = [tagged("a", kept_fields(record("a"))), volumes[1]]
-    assert list(view_of(THICK, group(), kept).orphans) == ["a", "a.growing"]
+    assert list(view_of(THICK, group(), kept).orphans) == ["a", name]
     torn = [tagged("a", {**fields_of(record("a")), "state": "x"}), volumes[1]]
     assert list(view_of(THICK, group(), torn).orphans) == []
 

@@ -229,6 +229,11 @@ def test_a_snapshot_may_hold_what_its_volume_does(
     assert most_of_cut(record("a", GIB, backend=backend), usage) == most
 
 
+def test_a_snapshot_of_a_thick_logical_volume_has_its_whole_size() -> None:
+    origin = record("a", GIB, backend="lvm", sparse=False)
+    assert most_of_cut(origin, Usage(used_bytes=100)) == GIB
+
+
 def test_a_snapshot_of_a_volume_without_a_limit_may_hold_more_than_its_size() -> None:
     origin = record("a", GIB, backend="btrfs", enforced=False)
     assert most_of_cut(origin, Usage(used_bytes=2 * GIB)) == 2 * GIB + 64 * MIB

@@ -113,7 +113,8 @@ def most_of_cut(origin: Record, usage: Usage | None) -> int:
         # and has never more than its size.
         most = max(most_of(origin), taken + (usage.outstanding_bytes or 0))
         return min(most, max(used or 0, taken) + _WRITTEN_MEANWHILE)
-    if used is None:
+    if used is None or (origin.backend == "lvm" and not origin.sparse):
+        # Of a thick volume all is copied.
         return most_of(origin)
     # What a filesystem has freed is still in the blocks of its device.
     holds = max(used, taken or 0)

@@ -113,6 +113,7 @@ class Deaths:
     ) -> Tenant:
         """A volume that is overwritten when it goes; None: each third is, another is discarded."""
         self._count += 1
+        discard = overwrite is None and self._count % 3 == 1
         if overwrite is None:
             overwrite = self._count % 3 == 0
         name = f"pvc-{self._count}"
@@ -125,7 +126,7 @@ class Deaths:
             claim_uid=f"uid-{name}",
             volume_mode="Block" if raw else "Filesystem",
             overwrite=overwrite,
-            discard=not overwrite and self._count % 3 == 1,
+            discard=discard,
         )
         made = self.insist(lambda store: store.make(record), second)
         assert (made.state, made.size_bytes) == ("made", mib * MIB)
@@ -168,7 +169,8 @@ class Deaths:
 
     def snapshot(self, tenant: Tenant, second: Order | None = None) -> None:
         origin, name = tenant.record, f"snap-{tenant.name}"
-        wanted = snapshot_record(origin, name, origin.size_bytes)
+        in_full = not self.thin_pool
+        wanted = snapshot_record(origin, name, origin.size_bytes, full_copies=in_full)
 
         def act(store: LvmStore) -> Record:
             return store.offered(store.copy(wanted, origin))
@@ -181,6 +183,8 @@ class Deaths:
         size = origin.size_bytes + 4 * MIB
         asked = replace(origin, name=f"clone-{tenant.name}", state="making", size_bytes=size)
         asked = replace(asked, snapshot_of="", made_from=origin.name, cut_at=0, holds_bytes=0)
+        # For a claim, which says so later.
+        asked = replace(asked, request="")
         made = self.insist(lambda store: store.copy(asked, origin), second)
         assert (made.state, made.size_bytes) == ("made", size)
         copied = Tenant(made, tenant.written)

@@ -59,11 +59,12 @@ class Pool:
         self.store.purge(record, stop=threading.Event())
 
     @contextlib.contextmanager
-    def in_pieces(self, size: int = EXTENT) -> Iterator[LvmStore]:
-        """The pool's store for an agent of which each call zeroes so much."""
+    def in_pieces(self, size: int = EXTENT, run: Run = run_here) -> Iterator[LvmStore]:
+        """The pool's store for an agent of which each call zeroes so much, or which records that
+        so much is copied."""
         self.store.close()
         zeroing = Zeroing(piece=size, seconds=0.0)
-        store = LvmStore(self.store.config, run_here, locks=self.store.locks, zeroing=zeroing)
+        store = LvmStore(self.store.config, run, locks=self.store.locks, zeroing=zeroing)
         try:
             yield store
         finally:

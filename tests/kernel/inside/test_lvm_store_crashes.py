@@ -153,6 +153,39 @@ def test_copies_survive_death_at_each_step(
     thin.end()
 
 
+def test_full_copies_survive_death_at_each_step(thick: Pool) -> None:
+    lives = Lives(thick)
+    origin = thick.offer(mib=12)
+    with thick.mounted("pvc-1") as where:
+        (where / "file").write_text("tenant data")
+
+    def readable() -> None:
+        with thick.mounted("pvc-1") as where:
+            assert (where / "file").read_text() == "tenant data"
+
+    lives.check = readable
+    asked = snapshot_record(origin, "s", origin.size_bytes, full_copies=True)
+    cut = done(lives.until_done(lambda pool: pool.store.copy(asked, origin)))
+    assert (cut.state, cut.snapshot_of, cut.cut_at > 0) == ("offered", "pvc-1", True)
+    assert not thick.there("s").active
+    wanted = with_content_of(cut, thick.record("c", 24, full_copies=True))
+    copied = done(lives.until_done(lambda pool: pool.store.copy(wanted, cut)))
+    assert (copied.state, copied.size_bytes) == ("made", 24 * MIB)
+    assert not thick.there("s").active
+    # The same beside writers: a clone of the volume itself.
+    cloned = with_content_of(origin, thick.record("d", 12, full_copies=True))
+    done(lives.until_done(lambda pool: pool.store.copy(cloned, origin)))
+    for name in ("c", "d"):
+        with thick.mounted("pvc-1"), thick.mounted(name) as where:
+            assert (where / "file").read_text() == "tenant data"
+    assert thick.lvm_names() == ["c", "d", "pvc-1", "s"]
+    gone = done(lives.until_done(lambda pool: pool.store.retire(cut)))
+    lives.until_done(lambda pool: pool.purge(gone))
+    lives.until_done(lambda pool: pool.store.take_away(copied))
+    assert thick.lvm_names() == ["d", "pvc-1"]
+    assert lives.deaths >= 20
+
+
 def test_a_raw_volume_survives_death_at_each_step(thick: Pool) -> None:
     lives = Lives(thick)
     wanted = thick.record(mib=8, volume_mode="Block")

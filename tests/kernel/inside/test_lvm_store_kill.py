@@ -34,6 +34,7 @@ from .support_lvm_deaths import Deaths, Tenant, group_of_pattern
 from .support_lvm_store import write
 
 _MOST = 4
+_TWICE = ("lvcreate", "lvchange-tag")
 #: In which order a volume is called for, and at which points of each call the agent dies.
 _POINTS = {
     "make": deaths_at("lvcreate", "mkfs.ext4", "debugfs", "lvchange-tag"),
@@ -52,6 +53,20 @@ _POINTS_COPIES = {
     "snapshot": _CUT,
     "clone": (*_CUT, *deaths_at("lvextend", "e2fsck", "tune2fs", "grow_ext4")),
     "grow": deaths_at("lvextend"),
+    "unsnapshot": deaths_at("lvchange-tag", "lvremove"),
+    "remove": deaths_at("lvremove"),
+}
+#: Of a thick volume: the copy, its cut, what is recorded of it, and both become what they stay.
+_FULL = (
+    *deaths_at("lvcreate", "lvchange-tag", "lvremove", "lvchange-down", "lvchange-refresh"),
+    *(Order("process", what, 2, when) for what in _TWICE for when in ("before", "after")),
+    *(Order("command", what) for what in ("lvcreate", "lvremove", "lvchange-down")),
+    Order("command", "lvcreate", 2),
+)
+_POINTS_FULL = {
+    "make": deaths_at("lvcreate"),
+    "snapshot": _FULL,
+    "clone": deaths_at("lvcreate", "lvchange-up", "lvchange-tag", "lvchange-down", "e2fsck"),
     "unsnapshot": deaths_at("lvchange-tag", "lvremove"),
     "remove": deaths_at("lvremove"),
 }
@@ -221,13 +236,19 @@ def test_killed_at_each_point_every_volume_is_as_promised_or_gone(
         live(rounds, points, raw=raw)
 
 
-def live(rounds: Rounds, points: Mapping[str, Sequence[Order]], *, raw: bool) -> None:
+def live(
+    rounds: Rounds,
+    points: Mapping[str, Sequence[Order]],
+    *,
+    raw: bool,
+    overwrite: bool = True,
+) -> None:
     """A volume's life for each point of the call that has most of them."""
     for life in range(max(map(len, points.values()))):
         tenant = None
         for what, orders in points.items():
             order = orders[life % len(orders)]
-            tenant, met = rounds.one(what, tenant, order, raw=raw, overwrite=True)
+            tenant, met = rounds.one(what, tenant, order, raw=raw, overwrite=overwrite)
             # Nothing is overwritten in a thin volume.
             thin = rounds.deaths.thin_pool and order.what == "zero"
             assert met or thin, f"{order} was never met in {what}"
@@ -239,6 +260,15 @@ def test_killed_at_each_point_every_copy_is_as_promised_or_gone(
 ) -> None:
     with play(group, lvm, tmp_path, True) as rounds:
         live(rounds, _POINTS_COPIES, raw=False)
+
+
+@pytest.mark.soak
+def test_killed_at_each_point_every_full_copy_is_as_promised_or_gone(
+    group: str, lvm: Lvm, tmp_path: Path
+) -> None:
+    with play(group, lvm, tmp_path, False) as rounds:
+        # What is to be overwritten at its end is not copied in full.
+        live(rounds, _POINTS_FULL, raw=False, overwrite=False)
 
 
 @pytest.mark.soak

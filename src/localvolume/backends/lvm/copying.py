@@ -1,4 +1,4 @@
-"""Snapshots and copies of thin logical volumes.
+"""Snapshots and copies of logical volumes: of thin ones here, of thick ones with `thickcopy`.
 
 - A thin snapshot is a volume of its own: either may go first, and both share blocks until these are
   written to. device-mapper suspends the origin for the cut, which freezes and flushes what is
@@ -8,7 +8,8 @@
 - A snapshot is never activated: it has no device that anybody could write to or mount.
 - A copy gets an identity of its own before anybody has it: node and kernel tell filesystems apart
   by their UUIDs.
-- A thick volume has classic snapshots only, which slow it down and are lost once they are full.
+- A thick volume has classic snapshots only, which slow it down and are lost once they are full: all
+  of it is copied, if the class of the copy says so.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from localvolume.backends.lvm import filesystem
+from localvolume.backends.lvm import filesystem, thickcopy
 from localvolume.backends.lvm.making import check, entry_of, fs_of, lv_bytes
 from localvolume.backends.lvm.record import Entry, completed, fields_of, read_entry
 from localvolume.backends.lvm.removal import in_state, remove
@@ -28,7 +29,7 @@ from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume,
 from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.volumes.lvtags import encode
 
-THICK: Final = "thick logical volumes are not snapshotted here: use a thin pool"
+THICK: Final = "thick logical volumes share no blocks: use a thin pool"
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +40,17 @@ def copy(tools: Tools, seen: View, record: Record, origin: Entry, take: Take) ->
     Raises NotThisVolume if something else has its name, NoSpace, Impossible, BackendFailed.
     """
     check(tools, record)
-    if origin.volume.kind != "thin" or not tools.of.thin_pool:
+    thin = origin.volume.kind == "thin" and bool(tools.of.thin_pool)
+    if not thin and not record.full_copies:
         raise Impossible(THICK)
     known = entry_of(seen, record.name)
     if known is not None and known.record.state == "removed":
         raise NotThisVolume(f"{record.name} was removed, and is not purged yet")
     if known is not None and known.record.claim_uid != record.claim_uid:
         raise NotThisVolume(f"{record.name} was made for another claim")
-    if known is not None and known.record.state == "making":
+    if not thin and (known is None or known.record.state == "making"):
+        known = _filled(tools, seen, record, origin, known, take)
+    elif known is not None and known.record.state == "making":
         remove(tools, known.volume, in_state("making"))
         # What was there before no longer holds: it is read again.
         known, seen = None, replace(seen, turn=OUTDATED)
@@ -73,6 +77,20 @@ def _made(tools: Tools, seen: View, record: Record, origin: Entry, take: Take) -
     size = max(has, lv_bytes(tools, seen, record, record.size_bytes))
     take(seen, lambda now: cut.append(_cut(tools, now, record, origin, size)), size)
     return _completed(tools, read_entry(cut[0]))
+
+
+def _filled(
+    tools: Tools, seen: View, record: Record, origin: Entry, known: Entry | None, take: Take
+) -> Entry:
+    copy, cut_at = thickcopy.filled(tools, seen, record, origin, known, take)
+    if not record.snapshot_of:
+        return _completed(tools, copy)
+    volume = copy.volume
+    tools.lvm.deactivate(volume)
+    tools.lvm.keep_inactive(volume)
+    holds = volume.size_bytes
+    made = replace(record, state=completed(record), cut_at=cut_at, holds_bytes=holds)
+    return Entry(record=made, volume=tools.retag(volume, fields_of(made)), asked=made.size_bytes)
 
 
 def _cut(tools: Tools, now: View, record: Record, origin: Entry, size: int) -> LogicalVolume:

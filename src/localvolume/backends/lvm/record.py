@@ -17,16 +17,22 @@ from localvolume.volumes.lvtags import OWNER, POOL_OWNER, BadTag, decode
 
 KIND: Final = "kind"
 GROWTH: Final = "growth"
-"""The one value of KIND, which a volume itself does not have: zeroed space that a volume is about
-to grow by."""
+"""A value of KIND, which a volume itself does not have: zeroed space that a volume is about to grow
+by."""
+
+CUT: Final = "cut"
+"""A snapshot of LVM's of a thick volume, for as long as that is copied."""
 
 OF: Final = "of"
-"""The volume whose growth it is."""
+"""The volume whose growth it is, or the copy that the cut is for."""
 STATE: Final = "state"
 KEPT: Final = "kept"
 """Replaces OWNER: it was a volume of ours, and its PersistentVolume's policy kept it."""
 ZEROED: Final = "zeroed"
 """How many bytes from the start are known to be zeros, while it is made."""
+COPIED: Final = "copied"
+"""How many bytes from the start have the content that it is made with, while it is made."""
+CUT_AT: Final = "cut-at"
 
 _STATES: Final = frozenset(get_args(State))
 
@@ -69,7 +75,8 @@ def fields_of(record: Record, *, size_bytes: int | None = None) -> dict[str, str
         **({"request": record.request} if record.request else {}),
         **({"snapshot-of": record.snapshot_of} if record.snapshot_of else {}),
         **({"made-from": record.made_from} if record.made_from else {}),
-        **({"cut-at": str(record.cut_at)} if record.cut_at else {}),
+        **({"full-copies": "yes"} if record.full_copies else {}),
+        **({CUT_AT: str(record.cut_at)} if record.cut_at else {}),
         **({"holds": str(record.holds_bytes)} if record.holds_bytes else {}),
         **({"attributes": text} if (text := attributes.written(record.attributes)) else {}),
     }
@@ -132,18 +139,24 @@ def read_entry(volume: LogicalVolume) -> Entry:
         request=fields.get("request", ""),
         snapshot_of=fields.get("snapshot-of", ""),
         made_from=fields.get("made-from", ""),
-        cut_at=_number(fields, "cut-at") if "cut-at" in fields else 0,
+        full_copies=fields.get("full-copies", "") == "yes",
+        cut_at=_number(fields, CUT_AT) if CUT_AT in fields else 0,
         holds_bytes=_number(fields, "holds") if "holds" in fields else 0,
         attributes=_attributes(fields),
     )
-    if ZEROED in fields:
-        _number(fields, ZEROED)
+    for key in {ZEROED, COPIED} & fields.keys():
+        _number(fields, key)
     return Entry(record=record, volume=volume, asked=asked)
 
 
 def growth_name(name: str) -> str:
     """The name of the space that a volume is about to grow by."""
     return f"{name}.growing"
+
+
+def cut_name(name: str) -> str:
+    """The name of the cut that a copy is made of."""
+    return f"{name}.cut"
 
 
 def is_begun(entry: Entry, record: Record) -> bool:

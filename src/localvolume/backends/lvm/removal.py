@@ -9,11 +9,13 @@ from dataclasses import replace
 from localvolume.backends.lvm.engine import Fields
 from localvolume.backends.lvm.filesystem import was_never_mounted
 from localvolume.backends.lvm.record import (
+    CUT,
     GROWTH,
     KIND,
     OF,
     STATE,
     Entry,
+    cut_name,
     fields_of,
     growth_name,
     kept_fields,
@@ -119,6 +121,7 @@ def take_away(tools: Tools, seen: View, entry: Entry) -> None:
         # From here on, what a crash leaves may be taken away, or made again.
         volume = tools.retag(volume, fields_of(replace(record, state="making")))
     drop_growth(tools, seen, record.name)
+    drop_cut(tools, seen, record.name)
     remove(tools, volume, in_state("making"))
 
 
@@ -140,16 +143,34 @@ def forget(tools: Tools, seen: View, entry: Entry) -> None:
 
 def growth_of(seen: View, name: str) -> LogicalVolume | None:
     """The space that the volume was about to grow by; None if there is none of ours."""
-    found = seen.volumes.get(growth_name(name))
+    return _there(seen, growth_name(name), is_growth(name))
+
+
+def cut_of(seen: View, name: str) -> LogicalVolume | None:
+    """The cut that the copy of that name is made of; None if there is none of ours."""
+    return _there(seen, cut_name(name), is_cut(name))
+
+
+def _there(seen: View, name: str, is_meant: Callable[[Fields], bool]) -> LogicalVolume | None:
+    found = seen.volumes.get(name)
     try:
-        return found if found is not None and is_growth(name)(decode(found.tags)) else None
+        return found if found is not None and is_meant(decode(found.tags)) else None
     except BadTag:
         return None
 
 
 def is_growth(name: str) -> Callable[[Fields], bool]:
     """Accepts the space that the volume was about to grow by."""
-    wanted = {OWNER: POOL_OWNER, KIND: GROWTH, OF: name}
+    return _is(GROWTH, name)
+
+
+def is_cut(name: str) -> Callable[[Fields], bool]:
+    """Accepts the cut that the copy of that name is made of."""
+    return _is(CUT, name)
+
+
+def _is(kind: str, name: str) -> Callable[[Fields], bool]:
+    wanted = {OWNER: POOL_OWNER, KIND: kind, OF: name}
     return lambda fields: all(fields.get(key) == value for key, value in wanted.items())
 
 
@@ -158,3 +179,10 @@ def drop_growth(tools: Tools, seen: View, name: str) -> None:
     left = growth_of(seen, name)
     if left is not None:
         remove(tools, left, is_growth(name))
+
+
+def drop_cut(tools: Tools, seen: View, name: str) -> None:
+    """Remove the cut that an interrupted copy left."""
+    left = cut_of(seen, name)
+    if left is not None:
+        remove(tools, left, is_cut(name))

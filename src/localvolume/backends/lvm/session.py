@@ -39,6 +39,13 @@ def is_attached(record: Record) -> bool:
     return record.state in ("made", "offered") and not record.snapshot_of
 
 
+def was_copied(entry: Entry) -> bool:
+    """Whether it is a snapshot with a device, as one of a thick volume has while it is copied."""
+    known, volume = entry.record, entry.volume
+    living = known.state in ("made", "offered")
+    return living and bool(known.snapshot_of) and volume.kind == "thick" and volume.active
+
+
 class LvmSession:
     """Access to a pool that is proven to be the right one, locked and active.
 
@@ -127,6 +134,12 @@ class LvmSession:
             if in_state("made", "offered")(decode(volume.tags)):
                 self._tools.active(volume)
                 self._kept.changed()
+
+    def detach(self, entry: Entry) -> None:
+        """Deactivate one volume."""
+        with translated(self._name), self._turns.alone(entry.record.name):
+            self._tools.lvm.deactivate(self._tools.again(entry.volume))
+            self._kept.changed()
 
     def take(self, seen: View, act: Callable[[View], None], more: int) -> None:
         """See ``tools.Take``."""

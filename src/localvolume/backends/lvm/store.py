@@ -22,6 +22,7 @@ from localvolume.backends.lvm.session import (
     is_attached,
     usage_now,
     usages,
+    was_copied,
 )
 from localvolume.backends.lvm.tools import Tools, translated
 from localvolume.backends.lvm.turns import LOCKS
@@ -111,15 +112,20 @@ class LvmStore:
         return PoolReport(name=self.config.name, problem=problem, taken=taken)
 
     def attach_all(self) -> dict[str, str]:
-        """Activate every volume after a reboot; returns what failed, by the volume's name."""
+        """Activate every volume after a reboot; returns what failed, by the volume's name.
+
+        A snapshot that was being copied has its device no longer.
+        """
         failed = {}
         with self._session.using() as seen:
             for name, entry in seen.entries.items():
-                if is_attached(entry.record) and is_down(entry.volume):
-                    try:
+                try:
+                    if is_attached(entry.record) and is_down(entry.volume):
                         self._session.attach(entry)
-                    except BackendFailed as error:
-                        failed[name] = str(error)
+                    elif was_copied(entry):
+                        self._session.detach(entry)
+                except BackendFailed as error:
+                    failed[name] = str(error)
         self._attached = True
         return failed
 
@@ -136,6 +142,7 @@ class LvmStore:
             block=True,
             filesystem=not why_not,
             no_copies="" if self.tools.of.thin_pool else copying.THICK,
+            full_copies=True,
         )
 
     # A volume's life

@@ -11,6 +11,7 @@ from typing import Final
 
 from localvolume.backends.capacity import FULL_PERCENT
 from localvolume.backends.lvm.record import (
+    CUT,
     GROWTH,
     KEPT,
     KIND,
@@ -174,6 +175,7 @@ def view_of(config: LvmConfig, group: VolumeGroup, volumes: Iterable[LogicalVolu
 def _sorted_out(seen: View, config: LvmConfig) -> View:
     entries: dict[str, Entry] = {}
     growths: list[tuple[str, LogicalVolume]] = []
+    cuts: list[tuple[str, LogicalVolume]] = []
     unreadable: dict[str, str] = {}
     orphans: list[str] = []
     for volume in _here(seen.volumes.values(), config):
@@ -187,13 +189,15 @@ def _sorted_out(seen: View, config: LvmConfig) -> View:
                 continue
             elif fields.get(KIND) == GROWTH:
                 growths.append((fields.get(OF, ""), volume))
+            elif fields.get(KIND) == CUT:
+                cuts.append((fields.get(OF, ""), volume))
             else:
                 entries[volume.name] = _entry(volume)
         except BadTag as error:
             unreadable[volume.name] = str(error)
-    # A volume that cannot be read may still be growing.
+    # A volume that cannot be read may still be growing, or be copied.
     whose = entries.keys() | unreadable.keys()
-    orphans += [volume.name for name, volume in growths if name not in whose]
+    orphans += [volume.name for name, volume in (*growths, *cuts) if name not in whose]
     foreign = 0
     if config.thin_pool:
         # This counts others' snapshots, too: nobody can tell how much they may still come to hold.

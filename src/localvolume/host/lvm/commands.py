@@ -210,6 +210,19 @@ class Lvm:
         where = f"{check_name(group)}/{check_name(origin)}"
         self._change([*argv, *_tagged("--addtag", tags), where])
 
+    def cut(
+        self, group: str, origin: str, name: str, size_bytes: int, tags: Iterable[str] = ()
+    ) -> None:
+        """Make a classic snapshot of an active thick volume as it is now, to be read only.
+
+        It is lost once more than `size_bytes` of the volume were written to. Raises NameTaken,
+        NoSpaceInGroup, VolumeMissing.
+        """
+        check_names(group, name)
+        argv = ["lvcreate", "--snapshot", "--name", name, "--yes", "--permission", "r"]
+        where = f"{check_name(group)}/{check_name(origin)}"
+        self._change([*argv, "--size", sized(size_bytes), *_tagged("--addtag", tags), where])
+
     def mapped_bytes(self, volume: LogicalVolume) -> int:
         """How many bytes of its pool an active thin volume uses. Raises LvmFailed, BadReport."""
         group, name = (word.replace("-", "--") for word in (volume.group, volume.name))
@@ -261,6 +274,10 @@ class Lvm:
         deactivated with their origin.
         """
         self._change(["lvchange", "--activate", "n", "--yes", volume.full_name])
+
+    def keep_inactive(self, volume: LogicalVolume) -> None:
+        """Have a host that activates all its volumes leave this one as it is."""
+        self._change(["lvchange", "--setactivationskip", "y", volume.full_name])
 
     def refresh(self, volume: LogicalVolume) -> None:
         """Load what is on record into the kernel and resume I/O, after a killed command."""

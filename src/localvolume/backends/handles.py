@@ -26,4 +26,13 @@ def handle_of(name: str) -> str:
         and not _LVM_RESERVES.match(name)
         and not _MADE.fullmatch(name)
     )
-    return name if fits else f"csi-{hashlib.sha256(name.encode()).hexdigest()[:40]}"
+    return name if fits else _digest(name)
+
+
+def member_handle(group: str, source: str) -> str:
+    """The handle of the snapshot of that volume in a group: no name that is asked for has it."""
+    return _digest(f"{group}/{source}")
+
+
+def _digest(text: str) -> str:
+    return f"csi-{hashlib.sha256(text.encode()).hexdigest()[:40]}"

@@ -37,6 +37,7 @@ State = Literal[
 ]
 
 ALLOW_FULL: Final = "let its class allow that all data is copied: parameter fullCopies: allowed"
+NO_GROUPS: Final = "its backend cuts no volumes together: groups of snapshots need a pool of images"
 
 OURS: Final = ".localvolume"
 """The one name in a pool that no volume may have."""
@@ -105,6 +106,10 @@ class Record:
     """When a snapshot was cut, in nanoseconds since 1970; 0 until it is."""
     holds_bytes: int = 0
     """The most that a snapshot takes of its pool, whatever becomes of its volume."""
+    group: str = ""
+    """The group of snapshots, cut at one moment, that it is one of; "" for none."""
+    group_size: int = 0
+    """How many snapshots that group has: while fewer are complete, it is not there."""
     trash: str = ""
     """Its name in the trash, once removed."""
     attributes: Attributes = NONE
@@ -157,6 +162,8 @@ class Abilities:
     """Whether they can be made by copying all data, where their class allows that."""
     no_snapshots: str = ""
     """Why there are clones and no snapshots, "" if there are both."""
+    no_groups: str = NO_GROUPS
+    """Why no two volumes can be cut at one moment, "" if they can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,6 +336,17 @@ class Backend(Protocol):
 
         Everything that holds or differs is named, and maybe more. Raises Impossible where volumes
         have no blocks, or nobody can tell.
+        """
+        ...
+
+    def cut_together(
+        self, pool: int, path: str, members: Sequence[tuple[Record, Record]]
+    ) -> Sequence[Record]:
+        """Cut a snapshot of each of several volumes, all at one moment; returns their records.
+
+        Each pair is the record of a snapshot and its origin, as of `copy`. When it raises, it has
+        left none of them. Raises as `copy`, Busy if an origin cannot be kept still, and Impossible
+        where `abilities` say so.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol, TypeVar
 
 from localvolume.backends.model import Blocks, PoolReport, Progress, Record, Source, Usage
@@ -68,6 +68,14 @@ class Store(Protocol):
         """What a snapshot holds from that byte on, or how it differs from another, the `base`.
 
         Raises Impossible where nobody can tell, NotThisVolume if either is not there any more.
+        """
+        ...
+
+    def cut_together(self, members: Sequence[tuple[Record, Record]]) -> Sequence[Record]:
+        """Cut the snapshots of a group, each with its origin, at one moment.
+
+        They are `made`, all or none. Raises as `copy`, and BackendFailed while one of them has a
+        record already.
         """
         ...
 

@@ -31,6 +31,7 @@ from localvolume.backends.btrfs.removing import (
     wait_until_gone,
 )
 from localvolume.backends.model import (
+    NO_GROUPS,
     OURS,
     Abilities,
     BackendFailed,
@@ -225,6 +226,12 @@ class BtrfsBackend(directories.InPlace):
         if not quotas.consistent:
             raise BackendFailed(_COUNTING)
         return quotas
+
+    def cut_together(
+        self, pool: int, path: str, members: Sequence[tuple[Record, Record]]
+    ) -> Sequence[Record]:
+        """Not served: see NO_GROUPS."""
+        raise Impossible(NO_GROUPS)
 
     def unmake(self, pool: int, path: str, record: Record) -> None:
         with _readable(pool) as fd:

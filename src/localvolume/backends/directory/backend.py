@@ -15,6 +15,7 @@ from localvolume.backends.directory.copying import NO_SNAPSHOTS, Clones
 from localvolume.backends.directory.projects import check_alone, free_project, nobodys
 from localvolume.backends.directory.trash import delete_directory
 from localvolume.backends.model import (
+    NO_GROUPS,
     OURS,
     Abilities,
     BackendFailed,
@@ -127,6 +128,12 @@ class DirectoryBackend(directories.InPlace):
     ) -> Blocks:
         """Always raises: a directory has no blocks of its own."""
         raise Impossible("a directory has no blocks of its own")
+
+    def cut_together(
+        self, pool: int, path: str, members: Sequence[tuple[Record, Record]]
+    ) -> Sequence[Record]:
+        """Not served: see NO_GROUPS."""
+        raise Impossible(NO_GROUPS)
 
     def unmake(self, pool: int, path: str, record: Record) -> None:
         """Remove it from where it was made, if it is empty or a clone, and free its quota."""

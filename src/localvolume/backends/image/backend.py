@@ -31,6 +31,7 @@ from localvolume.backends.image.store import (
     the_volume,
     trash_name,
 )
+from localvolume.backends.image.together import Begun, cut_together
 from localvolume.backends.model import (
     Abilities,
     BackendFailed,
@@ -97,7 +98,8 @@ class ImageBackend:
             block=True,
             filesystem=not why_not,
             overwrite=can_overwrite(pool),
-            no_copies=self._copying.why_none(pool),
+            no_copies=(no_copies := self._copying.why_none(pool)),
+            no_groups=no_copies,
             full_copies=True,
         )
 
@@ -140,8 +142,30 @@ class ImageBackend:
                 other = images.enter_context(the_volume(pool, IMAGES_PLACE, image_name(base), base))
             return blocks.blocks(fd, other, start)
 
+    def cut_together(
+        self, pool: int, path: str, members: Sequence[tuple[Record, Record]]
+    ) -> Sequence[Record]:
+        """Cut images of which the filesystems all keep still meanwhile."""
+        if why_not := loopattach.why_none() or self._copying.why_none(pool):
+            raise Impossible(why_not)
+        for record, origin in members:
+            copying.check(record, origin)
+            check_overwriting(pool, record)
+        with ExitStack() as images:
+            begun = [
+                Begun(images.enter_context(self._new_image(pool, path, record)), record, origin)
+                for record, origin in members
+            ]
+            return cut_together(self._at, pool, begun)
+
     def _made(self, pool: int, path: str, record: Record, fill: Callable[[int], Record]) -> Record:
         """Make a new image, filled as said, and return the record with its inode."""
+        with self._new_image(pool, path, record) as fd:
+            return replace(fill(fd), inode=os.fstat(fd).st_ino)
+
+    @contextmanager
+    def _new_image(self, pool: int, path: str, record: Record) -> Iterator[int]:
+        """Yield a new, open image, which is on disk afterwards; it goes if anything is raised."""
         self.unmake(pool, path, record)
         with translated(), opened(pool, IMAGES_PLACE) as images:
             store.begin(images, record)
@@ -153,9 +177,8 @@ class ImageBackend:
             )
             try:
                 with _no_room_told(record):
-                    filled = fill(fd)
+                    yield fd
                 sync_directory(images)
-                return replace(filled, inode=os.fstat(fd).st_ino)
             except BaseException:
                 # A full pool must not stay full until the next attempt.
                 with suppress(OSError):

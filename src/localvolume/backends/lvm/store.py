@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -29,6 +29,7 @@ from localvolume.backends.lvm.turns import LOCKS
 from localvolume.backends.lvm.view import View, report_of
 from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.backends.model import (
+    NO_GROUPS,
     Abilities,
     BackendFailed,
     Blocks,
@@ -174,6 +175,10 @@ class LvmStore:
         raise Impossible(
             f"{record.name} is a logical volume: which of its blocks have changed is not told"
         )
+
+    def cut_together(self, members: Sequence[tuple[Record, Record]]) -> Sequence[Record]:
+        """Not served: device-mapper suspends one volume at a time for a snapshot of LVM's."""
+        raise Impossible(NO_GROUPS)
 
     def offered(
         self, record: Record, volume_uid: str = "", given: str = "", driver: str = ""

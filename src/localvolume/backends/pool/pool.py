@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from localvolume.backends.model import (
     as_offered,
     outgrew,
 )
-from localvolume.backends.pool import directories
+from localvolume.backends.pool import directories, grouping
 from localvolume.backends.pool.layout import check_directory, overlapping, trash_name
 from localvolume.backends.pool.making import (
     MakeContent,
@@ -280,6 +280,16 @@ class PoolStore:
         self._backend.attach(using.root.pool, using.root.path, made)
         return made
 
+    def cut_together(self, members: Sequence[tuple[Record, Record]]) -> Sequence[Record]:
+        """Cut the snapshots of a group, each with its origin, at one moment."""
+        with self._session.using() as using, ExitStack() as alone:
+            found = []
+            for record, origin in members:
+                known = alone.enter_context(self._session.alone(using, record.name))
+                source = alone.enter_context(self._session.alone(using, origin.name))
+                found.append(grouping.Member(record, known, _living(origin, source)))
+            return grouping.cut_together(using, self._backend, found)
+
     def offered(
         self, record: Record, volume_uid: str = "", given: str = "", driver: str = ""
     ) -> Record:
@@ -289,6 +299,9 @@ class PoolStore:
         with self._session.doing(record.name) as (using, known):
             known = _living(record, known)
             offered = as_offered(known, volume_uid, given, driver)
+            if known.group and known.state == "made":
+                # Another agent may have cut it. Before anybody is told, nobody can write to it.
+                self._backend.attach(using.root.pool, using.root.path, known)
             if offered != known:
                 using.records.write(offered)
             return offered

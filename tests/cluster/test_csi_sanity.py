@@ -22,7 +22,6 @@ CASES = 102
 """csi-sanity 5.6 has so many that it runs."""
 
 SHARES = "its volumes share a device, so reading and writing cannot be limited"
-GROUPS = "group snapshots are not served yet"
 ATTACHING = "nothing is attached to a node: its disks are in it"
 COMPARES_CACHES = (
     "equal topologies differ to it: one was sent, and so has its size in Go's cache of it; our own "
@@ -48,20 +47,6 @@ SKIPPED = {
     },
     "Controller Service [Controller Server] ControllerUnpublishVolume": {
         "should fail when no volume id is provided": ATTACHING,
-    },
-    "GroupController Service [GroupController Server] GroupControllerGetCapabilities": {
-        "should return appropriate capabilities": GROUPS,
-    },
-    "GroupController Service [GroupController VolumeGroupSnapshots] CreateVolumeGroupSnapshot": {
-        "should fail when no name is provided": GROUPS,
-    },
-    "GroupController Service [GroupController VolumeGroupSnapshots] GetVolumeGroupSnapshot": {
-        "should fail when no volume id is provided": GROUPS,
-        "should fail when an invalid volume id is used": GROUPS,
-    },
-    "GroupController Service [GroupController VolumeGroupSnapshots] DeleteVolumeGroupSnapshot": {
-        "should fail when no volume id is provided": GROUPS,
-        "should succeed when an invalid volume id is used": GROUPS,
     },
 }
 

@@ -38,6 +38,7 @@ _EARLY = (
     "localvolume.backends.image.backend",
     "localvolume.config.live",
     "localvolume.csi.controller",
+    "localvolume.csi.groups",
     "localvolume.csi.node",
     "localvolume.csi.role",
     "localvolume.csi.snapshotmetadata",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -17,7 +17,16 @@ from localvolume.backends.model import Blocks, Record, Source, Usage
 from localvolume.csi.node import NodeService
 from localvolume.csi.wire import messages
 from localvolume.csi.wire.errors import failure_of
-from localvolume.dynamic.calls import OutOfRange, Room, Volume, Wanted, WantedInline, Wrong
+from localvolume.dynamic.calls import (
+    Apart,
+    Group,
+    OutOfRange,
+    Room,
+    Volume,
+    Wanted,
+    WantedInline,
+    Wrong,
+)
 from localvolume.dynamic.throttling.act import Throttle, throttle_for
 from localvolume.host.mount.mounts import Mount, read_mount_table
 from localvolume.host.process.workers import Workers
@@ -120,6 +129,15 @@ class Disks:
 
     async def remove_inline(self, name: str) -> None:
         raise Wrong("there are no volumes of pods' specs")
+
+    async def cut_group(self, name: str, sources: Collection[str]) -> Group:
+        raise Apart("there are no snapshots")
+
+    async def find_group(self, name: str) -> Group | None:
+        return None
+
+    async def remove_group(self, name: str, snapshots: Collection[str]) -> None:
+        raise Wrong("there are no snapshots")
 
     async def use(self, volume: Volume, act: Callable[[Source], R]) -> R:
         return await asyncio.to_thread(self.use_here, volume.record.name, act)

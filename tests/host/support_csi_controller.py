@@ -1,8 +1,8 @@
-"""The Controller service on a real socket, over volumes that are records without disks."""
+"""The services of the Controller on a real socket, over volumes that are records without disks."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +13,16 @@ from grpclib.client import Channel
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
+from localvolume.backends.handles import member_handle
 from localvolume.backends.model import Blocks, Record, Source, Usage
 from localvolume.csi.controller import ControllerService
+from localvolume.csi.groups import GroupControllerService
 from localvolume.csi.snapshotmetadata import SnapshotMetadataService
 from localvolume.csi.wire.server import Server
 from localvolume.dynamic.calls import (
+    Apart,
     Differs,
+    Group,
     InUse,
     NoRoom,
     NotTold,
@@ -53,6 +57,7 @@ class Records:
         self.cut: dict[str, Record] = {}
         self.wanted: dict[str, Wanted] = {}
         self.no_copies = ""
+        self.apart = ""
         self.not_told = ""
         self.allocated: list[tuple[int, int]] = []
         self.changed: list[tuple[int, int]] = []
@@ -129,6 +134,8 @@ class Records:
         return None if record is None else Volume(record=record, pool="p")
 
     async def remove_snapshot(self, name: str) -> None:
+        if name in self.cut and self.cut[name].group:
+            raise Wrong("it is one of a group")
         self.cut.pop(name, None)
 
     async def blocks(self, snapshot: Volume, base: Volume | None, start: int) -> Blocks:
@@ -152,6 +159,33 @@ class Records:
 
     async def remove_inline(self, name: str) -> None:
         raise Wrong("the Controller knows nothing of pods' own volumes")
+
+    async def cut_group(self, name: str, sources: Collection[str]) -> Group:
+        if self.apart:
+            raise Apart(self.apart)
+        there = await self.find_group(name)
+        if there is None:
+            for source in sorted(sources):
+                made = await self.snapshot(member_handle(name, source), source)
+                record = replace(made.record, group=name, group_size=len(sources))
+                self.cut[record.name] = record
+        elif {one.record.snapshot_of for one in there.members} != set(sources):
+            raise Differs(f"{name} is a group of others")
+        found = await self.find_group(name)
+        assert found is not None
+        return found
+
+    async def find_group(self, name: str) -> Group | None:
+        found = [one for one in self.snapshots() if one.record.group == name]
+        return Group(name=name, members=found) if found else None
+
+    async def remove_group(self, name: str, snapshots: Collection[str]) -> None:
+        found = await self.find_group(name)
+        names = {one.record.name for one in found.members} if found else set(snapshots)
+        if names != set(snapshots):
+            raise Wrong("snapshot_ids names others")
+        for one in names:
+            self.cut.pop(one, None)
 
     async def grow(self, name: str, size_bytes: int, limit_bytes: int = 0) -> Volume:
         if name not in self.known:
@@ -227,7 +261,11 @@ class Caller:
 async def controller(volumes: Records, directory: Path) -> AsyncIterator[Caller]:
     """The services for these volumes, served on a socket in the directory."""
     path = str(directory / "csi.sock")
-    services = ControllerService(volumes), SnapshotMetadataService(volumes)
+    services = (
+        ControllerService(volumes),
+        GroupControllerService(volumes),
+        SnapshotMetadataService(volumes),
+    )
     handlers = {rpc: handle for one in services for rpc, handle in one.handlers.items()}
     server = Server(path, handlers, lambda *_: None)
     await server.ensure()

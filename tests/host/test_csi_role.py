@@ -181,6 +181,7 @@ async def test_identity(kubelet: Kubelet) -> None:
         assert [str(one).split() for one in found] == [
             ["service", "{", "type:", "CONTROLLER_SERVICE", "}"],
             ["service", "{", "type:", "VOLUME_ACCESSIBILITY_CONSTRAINTS", "}"],
+            ["service", "{", "type:", "GROUP_CONTROLLER_SERVICE", "}"],
             ["service", "{", "type:", "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS", "}"],
             ["service", "{", "type:", "SNAPSHOT_METADATA_SERVICE", "}"],
             ["volume_expansion", "{", "type:", "ONLINE", "}"],

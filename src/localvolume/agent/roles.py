@@ -201,6 +201,7 @@ def _health(shared: Shared, _: asyncio.TaskGroup, configuration: Configuration) 
 
 def _csi(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
     from localvolume.csi.controller import ControllerService
+    from localvolume.csi.groups import GroupControllerService
     from localvolume.csi.metrics import CsiMetrics
     from localvolume.csi.node import NodeService
     from localvolume.csi.paces import CsiPaces
@@ -215,6 +216,7 @@ def _csi(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
         volumes=volumes,
         services=(
             ControllerService(volumes),
+            GroupControllerService(volumes),
             SnapshotMetadataService(volumes),
             NodeService(volumes, kubelet, shared.workers, throttle),
         ),

@@ -39,6 +39,15 @@ _SNAPSHOT_METADATA: Final = frozenset(
 )
 """What csi-snapshotter adds likewise."""
 
+_GROUP_METADATA: Final = frozenset(
+    {
+        "csi.storage.k8s.io/volumegroupsnapshot/name",
+        "csi.storage.k8s.io/volumegroupsnapshot/namespace",
+        "csi.storage.k8s.io/volumegroupsnapshotcontent/name",
+    }
+)
+"""And of a group."""
+
 _FS_TYPES: Final = ("fsType", "csi.storage.k8s.io/fstype")
 
 _AFTER: Final = "after:"
@@ -52,6 +61,14 @@ class WantedSnapshot:
     name: str
     source: str
     full_copies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WantedGroup:
+    """Snapshots that are asked for together: the group's handle, and those of the volumes."""
+
+    name: str
+    sources: tuple[str, ...]
 
 
 def handle_in(request: Any, field: str = "volume_id") -> str | None:
@@ -133,6 +150,27 @@ def attributes_in(request: Any) -> Attributes:
         return read(request.mutable_parameters)
     except BadAttributes as error:
         raise InvalidArgument(f"mutable parameters: {error}") from error
+
+
+def wanted_group(request: Any) -> WantedGroup:
+    """What a CreateVolumeGroupSnapshotRequest asks for.
+
+    Raises InvalidArgument, and NotFound for volumes that cannot be there.
+    """
+    if not request.name:
+        raise InvalidArgument("name is missing")
+    sources = tuple(request.source_volume_ids)
+    if not all(sources):
+        raise InvalidArgument("source_volume_ids has an empty one")
+    if not sources:
+        raise InvalidArgument("source_volume_ids is missing")
+    if len(set(sources)) < len(sources):
+        raise InvalidArgument("source_volume_ids names a volume twice")
+    if names := ", ".join(sorted(request.parameters.keys() - _GROUP_METADATA)):
+        raise InvalidArgument(f"a group of snapshots has no parameters: {names}")
+    if never := [one for one in sources if fault_of_volume_name(one) is not None]:
+        raise NotFound(f"there is no volume {', '.join(never)}")
+    return WantedGroup(handle_of(request.name), sources)
 
 
 def parameters_of(request: Any) -> dict[str, str]:

@@ -10,6 +10,7 @@ from localvolume.csi.wire import messages
 from localvolume.csi.wire.errors import NotFound, ResourceExhausted
 from localvolume.csi.wire.server import Handle
 from localvolume.dynamic.calls import Volume, Volumes
+from localvolume.volumes.manifest import NodeFacts
 
 SERVED: Final = ("CREATE_DELETE_SNAPSHOT", "LIST_SNAPSHOTS", "GET_SNAPSHOT")
 """Whatever the pools are: which of them can is answered to each call."""
@@ -74,14 +75,24 @@ class SnapshotCalls:
         return None if name is None else await self._volumes.find_snapshot(name)
 
     def _told(self, snapshot: Volume) -> Any:
-        """The snapshot as answers have it. It is complete from the moment that it is cut."""
-        record = snapshot.record
-        seconds, nanos = divmod(record.cut_at, _NANOS)
-        return messages.Snapshot(
-            size_bytes=record.size_bytes,
-            snapshot_id=record.name,
-            source_volume_id=record.snapshot_of,
-            creation_time={"seconds": seconds, "nanos": nanos},
-            ready_to_use=True,
-            accessible_topology=[requests.topology_of(self._volumes.node())],
-        )
+        return told(snapshot, self._volumes.node())
+
+
+def told(snapshot: Volume, node: NodeFacts) -> Any:
+    """The snapshot as answers have it. It is complete from the moment that it is cut."""
+    record = snapshot.record
+    return messages.Snapshot(
+        size_bytes=record.size_bytes,
+        snapshot_id=record.name,
+        source_volume_id=record.snapshot_of,
+        creation_time=moment(record.cut_at),
+        ready_to_use=True,
+        group_snapshot_id=record.group,
+        accessible_topology=[requests.topology_of(node)],
+    )
+
+
+def moment(nanoseconds: int) -> dict[str, int]:
+    """A moment as answers have it."""
+    seconds, nanos = divmod(nanoseconds, _NANOS)
+    return {"seconds": seconds, "nanos": nanos}

@@ -16,7 +16,7 @@ from localvolume.backends.held import used_by
 from localvolume.backends.model import BackendFailed, Busy, NoSpace, Record
 from localvolume.backends.store import Store
 from localvolume.config.pools import PoolConfig
-from localvolume.dynamic import patches
+from localvolume.dynamic import groups, patches
 from localvolume.dynamic.called import Calls
 from localvolume.dynamic.calls import Volume
 from localvolume.dynamic.classes.parameters import read_claim
@@ -27,6 +27,7 @@ from localvolume.dynamic.model import (
     Action,
     Ask,
     AskPod,
+    CutGroup,
     Delete,
     Facts,
     GiveBack,
@@ -42,6 +43,7 @@ from localvolume.dynamic.model import (
     Reject,
     Remember,
     RemoveCalled,
+    RemoveGroup,
     RemoveInline,
     Retire,
     Secure,
@@ -178,6 +180,10 @@ class Acts:
                     action.pool, action.key, lambda store: store.retire(action.record)
                 )
                 log.info("removed: %s", action.reason, extra=log_fields(action))
+            case CutGroup():
+                await groups.cut(self.pools, self.calls, action)
+            case RemoveGroup():
+                await groups.remove(self.pools, self.calls, action)
 
     # --- making --------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
@@ -28,6 +28,7 @@ from localvolume.config.model import Served
 from localvolume.config.pools import PoolConfig
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import (
+    Group,
     InUse,
     NoRoom,
     NotNow,
@@ -46,15 +47,18 @@ from localvolume.dynamic.model import (
     Call,
     ClassFacts,
     CreateCall,
+    CutGroupCall,
     Facts,
     GrowCall,
     InlineCall,
     ModifyCall,
     RemoveCall,
+    RemoveGroupCall,
     RemoveInlineCall,
     SnapshotCall,
 )
 from localvolume.dynamic.plan.called import room_of
+from localvolume.dynamic.plan.groups import group_key, unknown_part
 from localvolume.dynamic.plan.world import World
 from localvolume.dynamic.pools import Pools
 from localvolume.kube.objects import Meta, PersistentVolume, StorageClass
@@ -201,6 +205,19 @@ class Calls:
         """Remove a pod's own volume, later if its pool is away."""
         await self._ask(RemoveInlineCall(key=name))
 
+    async def cut_group(self, name: str, sources: Collection[str]) -> Group:
+        """Cut snapshots of those volumes at one moment, or find them cut."""
+        asked = tuple(sorted(sources))
+        await self._ask(CutGroupCall(key=group_key(name), name=name, sources=asked))
+        if (cut := self._group(name)) is None:
+            raise Unknown(f"there is no group {name} here")
+        return cut
+
+    async def remove_group(self, name: str, snapshots: Collection[str]) -> None:
+        """Remove the group that has just those snapshots; does nothing if there is none."""
+        asked = tuple(sorted(snapshots))
+        await self._ask(RemoveGroupCall(key=group_key(name), name=name, snapshots=asked))
+
     async def grow(self, name: str, size_bytes: int, limit_bytes: int = 0) -> Volume:
         """Let the volume have at least that many bytes."""
         call = GrowCall(key=name, size_bytes=size_bytes, limit_bytes=limit_bytes)
@@ -260,6 +277,21 @@ class Calls:
     async def find_inline(self, name: str) -> Volume | None:
         """The pod's own volume, or None if there is none even after another look."""
         return await self._find_or_look(name, "inline")
+
+    async def find_group(self, name: str) -> Group | None:
+        """The group, or None if there is none even after another look."""
+        if self._facts is None or self._group(name) is None:
+            await self._look()
+        found = self._group(name)
+        if found is None and (why := unknown_part(World(self._known()))):
+            raise NotNow(f"it may be in {why}")
+        return found
+
+    def _group(self, name: str) -> Group | None:
+        """The group if all of it is known."""
+        found = [one for one in self.snapshots() if one.record.group == name]
+        whole = bool(found) and len(found) == found[0].record.group_size
+        return Group(name=name, members=found) if whole else None
 
     async def _find_or_look(self, name: str, kind: Kind) -> Volume | None:
         if self._facts is not None and (known := self._complete(name, kind)) is not None:

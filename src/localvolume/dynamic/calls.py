@@ -6,7 +6,7 @@ is their handle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
@@ -23,6 +23,19 @@ class Volume:
 
     record: Record
     pool: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Snapshots that were cut at one moment, in the order of their names."""
+
+    name: str
+    members: Sequence[Volume]
+
+    @property
+    def cut_at(self) -> int:
+        """When that was, in nanoseconds since 1970."""
+        return self.members[0].record.cut_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +108,10 @@ class InUse(Refused):
     """Not while the volume is in use, or while something else needs it."""
 
 
+class Apart(Refused):
+    """Those volumes cannot be cut at one moment: ask for others, or for each alone."""
+
+
 class NoRoom(Refused):
     """This node has too little room for it: another may have enough."""
 
@@ -158,7 +175,26 @@ class Volumes(Protocol):
         ...
 
     async def remove_snapshot(self, name: str) -> None:
-        """Remove a snapshot; does nothing if there is none."""
+        """Remove a snapshot; does nothing if there is none. Raises Wrong for one of a group."""
+        ...
+
+    async def cut_group(self, name: str, sources: Collection[str]) -> Group:
+        """Cut snapshots of those volumes, all at one moment, or find them cut: all or none.
+
+        Raises Unknown if none of the volumes is here, Apart if they cannot be cut together, InUse
+        if one cannot be held still, Differs if the name has a group of others, NoRoom and NotNow.
+        """
+        ...
+
+    async def find_group(self, name: str) -> Group | None:
+        """The group, or None if there is none even after another look."""
+        ...
+
+    async def remove_group(self, name: str, snapshots: Collection[str]) -> None:
+        """Remove the group that has just those snapshots; does nothing if there is none.
+
+        Raises Wrong if it has others.
+        """
         ...
 
     async def blocks(self, snapshot: Volume, base: Volume | None, start: int) -> Blocks:

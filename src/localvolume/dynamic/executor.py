@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from localvolume.backends.model import BackendFailed, Busy, GoesOn, Impossible, Record
 from localvolume.dynamic.act import Acts, log_fields
@@ -18,6 +19,7 @@ from localvolume.dynamic.model import (
     Action,
     AnswerCall,
     Ask,
+    CutGroup,
     Delete,
     Facts,
     Grow,
@@ -33,6 +35,7 @@ from localvolume.dynamic.model import (
     Purge,
     Reject,
     RemoveCalled,
+    RemoveGroup,
     Retire,
     TakeOver,
 )
@@ -51,6 +54,10 @@ log = logging.getLogger(__name__)
 
 _GOES_ON_SECONDS = 0.1
 """The wait between two pieces of an action that is done a piece at a time."""
+
+
+_CALLED: Final = (MakeCalled, GrowCalled, ModifyCalled, RemoveCalled, CutGroup, RemoveGroup)
+"""What fails for a call: its caller is told, and repeats it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +90,14 @@ class Executor:
 
     @property
     def busy(self) -> Collection[str]:
-        """The names with an action under way."""
-        return self._runner.busy
+        """The names with an action under way, those of all snapshots of a group included."""
+        members = {
+            record.name
+            for planned in self._runner.under_way()
+            if isinstance(planned.action, CutGroup | RemoveGroup)
+            for record in planned.action.records
+        }
+        return members | set(self._runner.busy)
 
     def promised(self) -> Iterator[tuple[str, Record]]:
         """Yields the pool's name and the coming record of each volume being made or grown."""
@@ -94,6 +107,9 @@ class Executor:
                     yield action.pool.name, action.record
                 case MakeCalled() as action:
                     yield action.pool.name, action.record
+                case CutGroup() as action:
+                    for record in action.records:
+                        yield action.pool.name, record
                 case Grow() | GrowCalled() as action:
                     yield action.pool.name, replace(action.record, size_bytes=action.size_bytes)
 
@@ -153,7 +169,7 @@ class Executor:
         """Say what failed; returns after how many seconds it is tried again."""
         action = planned.action
         failing.note = error
-        if isinstance(action, MakeCalled | GrowCalled | ModifyCalled | RemoveCalled):
+        if isinstance(action, _CALLED):
             log.warning("%s: %s", key, error, extra=log_fields(action))
             self._acts.calls.refuse(key, refusal_of(error))
             return 0.0

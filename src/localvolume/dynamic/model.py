@@ -109,6 +109,22 @@ class RemoveCall(Call):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CutGroupCall(Call):
+    """Cut snapshots of all those volumes at one moment. No record has a key like its own."""
+
+    name: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveGroupCall(Call):
+    """Remove the group of just those snapshots."""
+
+    name: str
+    snapshots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GrowCall(Call):
     """Let a volume have at least `size_bytes`, and at most `limit_bytes` if that is not 0."""
 
@@ -456,6 +472,26 @@ class RemoveInline(Action):
 
     pool: PoolConfig
     record: Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutGroup(Action):
+    """Cut those snapshots together, each of its origin, and answer the call.
+
+    Without origins they are cut, and their call has no answer.
+    """
+
+    pool: PoolConfig
+    records: tuple[Record, ...]
+    origins: tuple[Record, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveGroup(Action):
+    """Move the snapshots of a group to the trash, or take them away; answer the call."""
+
+    pool: PoolConfig
+    records: tuple[Record, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 from weakref import WeakValueDictionary
@@ -287,19 +287,20 @@ class Pools:
         act: Callable[[Store], R],
         *,
         origin: str = "",
+        also: Collection[str] = (),
         in_full: bool = False,
     ) -> R:
         """Do `act` to the volume of that name, in the pool's store; Store says what there is.
 
-        Waits while another call is about this volume, or about `origin`, whose content it reads;
-        with `in_full` all of that, for which there may be a queue.
+        Waits while another call is about this volume, about `origin`, whose content it reads, or
+        `also` about others; with `in_full` all of that, for which there may be a queue.
         """
         async with contextlib.AsyncExitStack() as turns:
             if in_full:
                 # First: whoever waits for a turn of the origin does not wait for others' copies.
                 await turns.enter_async_context(self._copying)
             # In one order, so that no two wait for each other.
-            for one in sorted({name, origin or name}):
+            for one in sorted({name, origin or name, *also}):
                 turn = self._turns.setdefault((pool.name, one), asyncio.Lock())
                 await turns.enter_async_context(turn)
             self._check(pool)

@@ -77,6 +77,7 @@ _OF_REFUSED: Final[dict[type[calls.Refused], type[CallFailed]]] = {
     calls.Differs: AlreadyExists,
     calls.Unknown: NotFound,
     calls.InUse: FailedPrecondition,
+    calls.Apart: FailedPrecondition,
     calls.NoRoom: ResourceExhausted,
     calls.NotTold: FailedPrecondition,
     calls.NotNow: Unavailable,

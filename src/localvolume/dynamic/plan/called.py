@@ -270,6 +270,8 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
         record = found.record
         if record.state == "removed":
             raise NotNow("what had its name is being removed")
+        if record.group:
+            raise Differs(f"a snapshot of group {record.group} has that name")
         if record.snapshot_of != call.source:
             raise Differs("a volume, or a snapshot of another one, has that name")
         return answer(found, "it is cut") if record.state == "offered" else completed(found)
@@ -429,6 +431,8 @@ def _remove(world: World, call: RemoveCall, found: Found | None) -> Action:
         return AnswerCall(key=call.key, reason="what has that name is of the other kind")
     if record.driver != CSI_DRIVER:
         raise Wrong("a volume that is not the CSI driver's has that name")
+    if record.group:
+        raise Wrong(f"it is one of group {record.group}, which is removed as a whole")
     if not record.request:
         raise InUse("it was made for a claim, and is removed once that and its volume are deleted")
     volumes = world.volumes_of(call.key)

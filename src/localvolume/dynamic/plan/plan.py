@@ -11,16 +11,19 @@ from localvolume.dynamic.model import (
     Ask,
     Call,
     ClassFacts,
+    CutGroupCall,
     Facts,
     Hold,
     InlineCall,
     Keep,
     Plan,
     Pool,
+    RemoveGroupCall,
     RemoveInlineCall,
 )
 from localvolume.dynamic.plan.called import judge_call
 from localvolume.dynamic.plan.claims import judge_claim
+from localvolume.dynamic.plan.groups import judge_group_call
 from localvolume.dynamic.plan.inline import judge_inline
 from localvolume.dynamic.plan.placing import is_counted, is_for, unfit
 from localvolume.dynamic.plan.records import judge_record, judge_spares
@@ -76,6 +79,8 @@ def plan(facts: Facts) -> Plan:
 def _judge(world: World, call: Call) -> Action:
     if isinstance(call, InlineCall | RemoveInlineCall):
         return judge_inline(world, call)
+    if isinstance(call, CutGroupCall | RemoveGroupCall):
+        return judge_group_call(world, call)
     return judge_call(world, call)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from localvolume.backends.model import Record, has_content_of
 from localvolume.dynamic.model import Action, Ask, Hold, Keep, Pool, Purge, TakeAway
+from localvolume.dynamic.plan.groups import is_whole
 from localvolume.dynamic.plan.inline import judge_idle
 from localvolume.dynamic.plan.world import Found, World, pool_of
 from localvolume.kube.cache import key_of
@@ -59,8 +60,12 @@ def _of_call(world: World, pool: Pool, record: Record) -> Action:
     """No call waits for it now: one that does is judged in place of this.
 
     What was never complete has no caller who knows of it, and perhaps none who will ask again: its
-    claim may be gone. One that is repeated makes it anew.
+    claim may be gone. One that is repeated makes it anew. So it is with a snapshot whose group was
+    not completed: the others were to be of the same moment.
     """
+    if record.group and record.state == "made" and not is_whole(world, record.group):
+        reason = f"group {record.group} was not completed, or has been removed in part"
+        return TakeAway(key=record.name, reason=reason, pool=pool.config, record=record, spare=True)
     if record.state == "making" or (record.state == "made" and not has_content_of(record)):
         reason = "it was begun for a CSI call that had no answer and waits for none"
         return TakeAway(key=record.name, reason=reason, pool=pool.config, record=record, spare=True)

@@ -276,6 +276,28 @@ EVENTS: dict[str, Reason] = {
         "A snapshot could not be removed: it stays, and so does its object.",
         "What the message says; it is tried again.",
     ),
+    "GroupSnapshotCreationFailed": Reason(
+        "Warning",
+        "VolumeGroupSnapshotContent",
+        "The volumes of a group could not be cut together, and no snapshot of them was left. The "
+        "VolumeGroupSnapshot's status says the same.",
+        "What the message says; it is tried again. "
+        "[Which volumes can](../snapshots.md#snapshots-of-several-volumes-at-one-moment).",
+    ),
+    "GroupSnapshotContentCheckandUpdateFailed": Reason(
+        "Warning",
+        "VolumeGroupSnapshotContent",
+        "The group that the content was made for by hand was not found, has other snapshots, or "
+        "could not be read.",
+        "Compare `groupSnapshotHandles` with those that were retained.",
+    ),
+    "GroupSnapshotDeleteError": Reason(
+        "Warning",
+        "VolumeGroupSnapshotContent",
+        "A group of snapshots could not be removed, or not all of it: what is left stays, and so "
+        "does its object.",
+        "What the message says; it is tried again.",
+    ),
     # Lost nodes
     "ReferencedNodeDeleted": Reason(
         "Warning",

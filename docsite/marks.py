@@ -16,12 +16,13 @@ OWN: Mapping[str, tuple[str, str]] = {
     "NODE_LABEL": (
         (
             "label of a PersistentVolume, a claim, a Job, a CSIStorageCapacity; annotation of a "
-            "VolumeSnapshotContent, whose labels are the snapshot-controller's"
+            "VolumeSnapshotContent or VolumeGroupSnapshotContent, whose labels are the "
+            "snapshot-controller's"
         ),
         (
             "whose node the object belongs to: the node's name, or a short hash form where that "
             "is no label. Agents list and watch by this label alone, but for "
-            "VolumeSnapshotContents"
+            "VolumeSnapshotContents and VolumeGroupSnapshotContents"
         ),
     ),
     "FINALIZER": (
@@ -109,7 +110,12 @@ SNAPSHOTS: Mapping[str, str] = {
     snapshots.BEING_DELETED: "read: that the VolumeSnapshot of a content goes",
     snapshots.FINALIZER: "finalizer of a VolumeSnapshotContent, the snapshot-controller's; taken "
     "away once the snapshot is removed",
-    snapshots.GROUP_ANNOTATION: "read: that a content is one of a group, which is left alone",
+    snapshots.GROUP_ANNOTATION: "read: that a content is one of a group, and is removed with it",
+    snapshots.GROUP_BEING_CREATED: "annotation of a VolumeGroupSnapshotContent: a group may have "
+    "been cut of which the status does not tell yet",
+    snapshots.GROUP_BEING_DELETED: "read: that the VolumeGroupSnapshot of a content goes",
+    snapshots.GROUP_FINALIZER: "finalizer of a VolumeGroupSnapshotContent, the "
+    "snapshot-controller's; taken away once the group is removed",
     copies.MANAGED_BY_LABEL: "read: the node of a content whose volume is gone, where the "
     "snapshot-controller runs for distributed snapshotting",
     MODE_CHANGE: "read: that a snapshot of a block volume may be restored with a filesystem",

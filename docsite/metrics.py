@@ -17,6 +17,7 @@ from localvolume.flexvolume.collecting import CollectorMetrics
 from localvolume.flexvolume.metrics import FlexMetrics
 from localvolume.health.metrics import HealthMetrics
 from localvolume.process.metrics import Declared, Metrics
+from localvolume.snapshots.groups.metrics import GroupMetrics
 from localvolume.snapshots.metrics import SnapshotMetrics
 from localvolume.static.metrics import StaticMetrics
 
@@ -26,6 +27,7 @@ TABLES: Mapping[type[Metrics], str] = {
     DynamicMetrics: "Agent: volumes made for claims",
     CsiMetrics: "Agent: CSI",
     SnapshotMetrics: "Agent: snapshots",
+    GroupMetrics: "Agent: groups of snapshots",
     FlexMetrics: "Agent: FlexVolume",
     CollectorMetrics: "Agent: what FlexVolume removes",
     HealthMetrics: "Agent: health",

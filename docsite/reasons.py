@@ -52,7 +52,10 @@ NOT_REASONS = frozenset(
         "ReadWriteOncePod",
         "ReplicaSet",
         "StorageClass",
+        "VolumeGroupSnapshotClass",
+        "VolumeGroupSnapshotContent",
         "VolumeSnapshot",
+        "VolumeSnapshotClass",
         "VolumeSnapshotContent",
     }
 )

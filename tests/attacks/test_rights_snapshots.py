@@ -49,7 +49,7 @@ NO_NOTE = "an agent annotates its node, and whether it is being cut"
 KEEPS = "an agent takes only the finalizer of snapshots off a content"
 NO_STATUS = "may say how a snapshot is only where the annotation"
 ONE_HANDLE = "an agent says once which snapshot a content stands for"
-NO_GROUP = "an agent says of no snapshot that it is one of a group"
+NO_GROUP = "only of a snapshot that was named by hand that it is one of a group"
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +170,10 @@ def test_any_agent_lets_go_of_what_nothing_was_cut_for(contents: Contents) -> No
     assert contents.refusal(contents.content(deleted=True), LET_GO) == ""
     kept = contents.content(status=CUT, deletionPolicy="Retain", deleted=True)
     assert contents.refusal(kept, LET_GO) == ""
+    # The content of its group decides what becomes of the snapshot.
+    of_group = {**CUT, "volumeGroupSnapshotHandle": "group"}
+    one_of_it = contents.content({BEING_DELETED: "yes"}, of_group, deleted=True)
+    assert contents.refusal(one_of_it, LET_GO) == ""
 
 
 # --- what it may not -----------------------------------------------------------------------------
@@ -260,6 +264,11 @@ def test_a_content_stands_for_one_snapshot(contents: Contents) -> None:
     new = contents.content(OWN)
     of_group = {"status": {**CUT, "volumeGroupSnapshotHandle": "group"}}
     assert NO_GROUP in contents.refusal(f"{new}/status", of_group)
+    assert contents.refusal(f"{given}/status", of_group) == ""
+    told_of = contents.content(OWN, {**CUT, "volumeGroupSnapshotHandle": "group"})
+    for other in ("another", None):
+        changed: Object = {"status": {"volumeGroupSnapshotHandle": other}}
+        assert NO_GROUP in contents.refusal(f"{told_of}/status", changed)
 
 
 def test_nothing_is_made_or_deleted(contents: Contents, agent: Caller, rights: Rights) -> None:
@@ -327,6 +336,10 @@ def test_the_source_of_a_clone_is_kept_and_no_other_claim(
 
 def test_an_agent_says_something_of_contents(agent: Caller, unique: str) -> None:
     said = agent.refusal("POST", EVENTS, event(unique, NODE, "VolumeSnapshotContent", "x"))
+    assert said == ""
+    said = agent.refusal(
+        "POST", EVENTS, event(f"{unique}-g", NODE, "VolumeGroupSnapshotContent", "x")
+    )
     assert said == ""
     said = agent.refusal("POST", EVENTS, event(unique, NODE, "VolumeSnapshot", "x"))
     assert "of contents of snapshots and of its own Node" in said

@@ -72,6 +72,12 @@ def of_labs(directory: Path, values: Values | None = None) -> Values:
     return {"image": JOB_IMAGE, **given, "confinement": {**known, **given.get("confinement", {})}}
 
 
+def _is_asked_for(manifest: Object) -> bool:
+    """Whether it is a policy of the agent's that is in force once an attempt is refused."""
+    name: str = manifest["metadata"]["name"]
+    return "-controller" not in str(manifest) and not name.endswith(("-snapshots", "-groups"))
+
+
 class Rights:
     """Accounts, roles and policies out of manifests; a context manager that takes them away."""
 
@@ -87,8 +93,8 @@ class Rights:
         self._pods = 0
 
     def __enter__(self) -> Self:
-        # The agent's policies last: with one of them in force, so are the controller's.
-        for one in sorted(self.manifests, key=lambda one: "-controller" not in str(one)):
+        # What is asked for last: with that in force, so are the others.
+        for one in sorted(self.manifests, key=_is_asked_for):
             self.objects.make(_COLLECTIONS[one["kind"]], one)
         if any(one["kind"] == "ValidatingAdmissionPolicy" for one in self.manifests):
             self._until_in_force()

@@ -18,6 +18,7 @@ of_the_chart = pytest.mark.needs("go")
 CONTROLLER = f"{NAME}-controller"
 READ = ("get", "list", "watch")
 SNAPSHOTS = "snapshot.storage.k8s.io"
+GROUPS = "groupsnapshot.storage.k8s.io"
 
 Given = tuple[str, str, str, tuple[str, ...], tuple[str, ...]]
 """Role, API group, resource, names (none: all), verbs."""
@@ -69,6 +70,9 @@ OF_CSI: set[Given] = {
     (NAME, SNAPSHOTS, "volumesnapshotcontents/status", (), ("patch",)),
     (NAME, SNAPSHOTS, "volumesnapshots", (), ("get",)),
     (NAME, SNAPSHOTS, "volumesnapshotclasses", (), ("get",)),
+    (NAME, GROUPS, "volumegroupsnapshotcontents", (), (*READ, "patch")),
+    (NAME, GROUPS, "volumegroupsnapshotcontents/status", (), ("patch",)),
+    (NAME, GROUPS, "volumegroupsnapshotclasses", (), ("get",)),
     (NAME, "storage.k8s.io", "volumeattributesclasses", (), ("get",)),
     (CONTROLLER, SNAPSHOTS, "volumesnapshots", (), ("list", "watch")),
     (CONTROLLER, SNAPSHOTS, "volumesnapshotcontents", (), ("list", "watch")),

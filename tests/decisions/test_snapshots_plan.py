@@ -27,7 +27,6 @@ from localvolume.kube.snapshotobjects import (
     VolumeSnapshotContentSpec,
     VolumeSnapshotContentStatus,
 )
-from localvolume.snapshots.act import is_final
 from localvolume.snapshots.facts import Facts
 from localvolume.snapshots.plan import (
     Action,
@@ -36,6 +35,7 @@ from localvolume.snapshots.plan import (
     LetGo,
     Refuse,
     Remove,
+    TakeOn,
     Tidy,
     allows_full_copies,
     fault_of_class,
@@ -43,6 +43,7 @@ from localvolume.snapshots.plan import (
     own_contents,
     plan,
 )
+from localvolume.snapshots.telling import is_final
 from tests.suite.names import CSI, NODE_LABEL
 
 NODE, VOLUME, UID = "node-1", "pvc-1", "5ca1ab1e"
@@ -97,12 +98,14 @@ def facts(
     *contents: VolumeSnapshotContent,
     volumes: tuple[str, ...] = (VOLUME,),
     snapshots: Mapping[str, str] | None = None,
+    groups: Mapping[str, str] | None = None,
 ) -> Facts:
     return Facts(
         node_key=NODE,
         contents={one.metadata.name: one for one in contents},
         volumes=frozenset(volumes),
         snapshots=dict(snapshots or {}),
+        groups=dict(groups or {}),
     )
 
 
@@ -363,3 +366,64 @@ def test_each_content_gets_one_action_and_foreign_ones_none() -> None:
     )
     assert [action.content.metadata.name for action in plan(known)] == ["new", "going"]
     assert [one.metadata.name for one in own_contents(known)] == ["new", "ready", "going"]
+
+
+# --- one of a group ----------------------------------------------------------------------------
+
+OF_GROUP = VolumeSnapshotContentStatus(
+    snapshot_handle=HANDLE, ready_to_use=True, volume_group_snapshot_handle="group"
+)
+IN_GROUP: dict[str, Any] = {"snapshots": {HANDLE: VOLUME}, "groups": {HANDLE: "group"}}
+
+
+def test_one_of_a_group_is_taken_on_where_the_group_is() -> None:
+    told = content(notes=GROUP, status=OF_GROUP)
+    assert isinstance(judged(told, **IN_GROUP), TakeOn)
+    # And is cut by no agent: its group is.
+    assert judged(content(notes=GROUP)) is None
+    assert judged(content(notes=GROUP, status=FAILED)) is None
+    assert judged(content(notes=GROUP | OWN, status=OF_GROUP), **IN_GROUP) is None
+    assert judged(content(notes=GROUP | OTHERS, status=OF_GROUP), **IN_GROUP) is None
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {},
+        {"snapshots": {HANDLE: VOLUME}},
+        {"snapshots": {HANDLE: VOLUME}, "groups": {HANDLE: "another"}},
+        {"snapshots": {HANDLE: "pvc-2"}, "groups": {HANDLE: "group"}},
+    ],
+)
+def test_what_only_its_object_calls_one_of_a_group_is_not_taken_on(known: Any) -> None:
+    assert judged(content(notes=GROUP, status=OF_GROUP), **known) is None
+
+
+@pytest.mark.parametrize(
+    ("notes", "known", "anyone"),
+    [
+        (OWN, IN_GROUP, False),
+        (OWN, {}, False),
+        ({}, IN_GROUP, False),
+        ({}, {}, False),
+        ({}, {"volumes": ()}, True),
+    ],
+)
+def test_one_of_a_group_is_let_go_and_its_snapshot_stays(
+    notes: Any, known: Any, anyone: bool
+) -> None:
+    found = judged(content(notes=notes | GROUP | DELETED, going=True, status=OF_GROUP), **known)
+    assert isinstance(found, LetGo)
+    assert found.by_anyone is anyone
+    theirs = content(notes=OTHERS | GROUP | DELETED, going=True, status=OF_GROUP)
+    assert judged(theirs, **known) is None
+    held = content(notes=notes | GROUP, going=True, status=OF_GROUP)
+    assert not isinstance(judged(held, **known), LetGo | Remove)
+
+
+def test_one_of_a_group_that_its_object_does_not_call_so_is_not_removed_alone() -> None:
+    """It was offered by hand, and goes before its status tells of the group."""
+    ready = VolumeSnapshotContentStatus(snapshot_handle=HANDLE, ready_to_use=True)
+    going = content(notes=OWN | DELETED, going=True, status=ready, source=OF_SNAPSHOT)
+    assert isinstance(judged(going, **IN_GROUP), LetGo)
+    assert isinstance(judged(going, snapshots={HANDLE: VOLUME}), Remove)

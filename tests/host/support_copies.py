@@ -1,8 +1,11 @@
 """Volumes that are copied in tests: made of any kind, written to, compared and checked."""
 
 import hashlib
+import mmap
 import os
 import subprocess
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,3 +57,43 @@ def clean(pool: ImagePool, record: Record) -> None:
 def available(pool: ImagePool) -> int:
     found = os.statvfs(pool.root)
     return found.f_bavail * found.f_frsize
+
+
+class Writer:
+    """Writes each number to one file and, once it is on disk, to the next."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.turn = 0
+        self._ended = threading.Event()
+        self._begun = threading.Event()
+        self._paths = paths
+        self._thread = threading.Thread(target=self._write)
+
+    def _write(self) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_DIRECT | os.O_SYNC
+        fds = [os.open(path, flags) for path in self._paths]
+        page = mmap.mmap(-1, 4096)
+        while not self._ended.is_set():
+            self.turn += 1
+            page[:8] = self.turn.to_bytes(8, "big")
+            for fd in fds:
+                os.pwrite(fd, page, 0)
+            self._begun.set()
+        for fd in fds:
+            os.close(fd)
+
+    def __enter__(self) -> "Writer":
+        self._thread.start()
+        assert self._begun.wait(60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+def last_of(path: Path) -> int:
+    """The last number that such a writer had on disk there."""
+    with path.open("rb") as file:
+        return int.from_bytes(file.read(8), "big")

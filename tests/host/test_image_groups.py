@@ -1,7 +1,6 @@
 """Groups of snapshots of images: all of one moment, all or none, and nothing stays frozen."""
 
 import fcntl
-import mmap
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from localvolume.host.process.commandsync import Run
 from tests.suite.units import GIB, MIB
 from tests.suite.until import until
 
-from .support_copies import written
+from .support_copies import Writer, last_of, written
 from .support_devices import filesystem
 from .support_images import (
     POOL_ID,
@@ -109,40 +108,6 @@ def nothing_left(store: PoolStore, pool: ImagePool, origins: Sequence[Record]) -
     assert {path.name for path in pool.images.iterdir()} == {f"{one.name}.img" for one in origins}
 
 
-class Writer:
-    """Writes each number to one file and, once it is on disk, to the next."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.turn = 0
-        self._ended = threading.Event()
-        self._begun = threading.Event()
-        self._paths = paths
-        self._thread = threading.Thread(target=self._write)
-
-    def _write(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_DIRECT | os.O_SYNC
-        fds = [os.open(path, flags) for path in self._paths]
-        page = mmap.mmap(-1, 4096)
-        while not self._ended.is_set():
-            self.turn += 1
-            page[:8] = self.turn.to_bytes(8, "big")
-            for fd in fds:
-                os.pwrite(fd, page, 0)
-            self._begun.set()
-        for fd in fds:
-            os.close(fd)
-
-    def __enter__(self) -> "Writer":
-        self._thread.start()
-        assert self._begun.wait(60)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-
-
 def test_what_is_written_to_several_volumes_in_turn_is_in_the_snapshots_in_that_turn(
     pool: ImagePool,
 ) -> None:
@@ -164,8 +129,8 @@ def test_what_is_written_to_several_volumes_in_turn_is_in_the_snapshots_in_that_
                 for number, one in enumerate(cut):
                     copy = copy_of(one, f"copy-{turn}-{number}")
                     restored = store.offered(store.copy(copy, one))
-                    with mounted(pool.node(restored)) as where, (where / "log").open("rb") as log:
-                        found.append(int.from_bytes(log.read(8), "big"))
+                    with mounted(pool.node(restored)) as where:
+                        found.append(last_of(where / "log"))
                 assert found[0] in (found[-1], found[-1] + 1)
                 assert found == sorted(found, reverse=True)
                 assert least <= found[-1]

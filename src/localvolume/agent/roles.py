@@ -274,6 +274,28 @@ def _throttling(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role
     return role
 
 
+def _groups(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
+    from localvolume.snapshots.groups.metrics import GroupMetrics
+    from localvolume.snapshots.groups.role import GroupRole
+    from localvolume.snapshots.paces import SnapshotPaces
+
+    if shared.calls is None:
+        raise ValueError("groups of snapshots need the role of the pools")
+    role = GroupRole(
+        client=shared.client,
+        events=shared.events,
+        metrics=GroupMetrics(shared.registry),
+        volumes=shared.calls,
+        objects=shared.volumes.items,
+        node_name=shared.options.node_name,
+        paces=shared.options.paces.snapshots or SnapshotPaces(),
+    )
+    shared.wakes.volumes.append(role.changed)
+    shared.loops["groups"] = role.loop
+    shared.problems.append(lambda: role.problems)
+    return role
+
+
 Begin = Callable[[Shared, asyncio.TaskGroup, Configuration], Role]
 
 Wanted = Callable[[AgentOptions, Configuration], bool]
@@ -283,6 +305,7 @@ _ROLES: Final[dict[str, tuple[Wanted, Begin]]] = {
     "dynamic": (lambda given, now: bool(now.pools or now.served or given.csi), _dynamic),
     "csi": (lambda given, _: given.csi, _csi),
     "snapshots": (lambda given, _: given.csi, _snapshots),
+    "groups": (lambda given, _: given.csi, _groups),
     "throttling": (lambda given, _: given.csi, _throttling),
     "flexvolume": (lambda _, now: now.flexvolume is not None, _flexvolume),
     "disks": (lambda _, now: now.disks is not None, _disks),

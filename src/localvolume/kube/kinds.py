@@ -21,6 +21,8 @@ from localvolume.kube.objects import (
 )
 from localvolume.kube.podmounts import PodMounts
 from localvolume.kube.snapshotobjects import (
+    VolumeGroupSnapshotClass,
+    VolumeGroupSnapshotContent,
     VolumeSnapshot,
     VolumeSnapshotClass,
     VolumeSnapshotContent,
@@ -123,3 +125,20 @@ SNAPSHOT_CLASSES = Kind(
     _SNAPSHOTS, "v1", "volumesnapshotclasses", "VolumeSnapshotClass", False, VolumeSnapshotClass
 )
 SNAPSHOTS = Kind(_SNAPSHOTS, "v1", "volumesnapshots", "VolumeSnapshot", True, VolumeSnapshot)
+_GROUPS = "groupsnapshot.storage.k8s.io"
+GROUP_CONTENTS = Kind(
+    _GROUPS,
+    "v1",
+    "volumegroupsnapshotcontents",
+    "VolumeGroupSnapshotContent",
+    False,
+    VolumeGroupSnapshotContent,
+)
+GROUP_CLASSES = Kind(
+    _GROUPS,
+    "v1",
+    "volumegroupsnapshotclasses",
+    "VolumeGroupSnapshotClass",
+    False,
+    VolumeGroupSnapshotClass,
+)

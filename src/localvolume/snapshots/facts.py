@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import Volumes
@@ -20,6 +20,8 @@ class Facts:
     contents: Mapping[str, VolumeSnapshotContent]
     volumes: frozenset[str]
     snapshots: Mapping[str, str]
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """The groups that snapshots of this node are of, by the handles of both."""
 
 
 def gather(
@@ -33,14 +35,21 @@ def gather(
     A volume whose PersistentVolume has this node's label belongs here, even if its pool cannot be
     looked at: then the call for its snapshot says why it has to wait.
     """
+    cut = [one.record for one in volumes.snapshots()]
+    return Facts(
+        node_key=node_key,
+        contents=dict(contents),
+        volumes=volumes_here(objects, volumes),
+        snapshots={one.name: one.snapshot_of for one in cut},
+        groups={one.name: one.group for one in cut if one.group},
+    )
+
+
+def volumes_here(objects: Iterable[PersistentVolume], volumes: Volumes) -> frozenset[str]:
+    """The handles of the volumes that this node has, or is said to have by the objects."""
     said = {
         one.spec.csi.volume_handle
         for one in objects
         if one.spec.csi is not None and one.spec.csi.driver == CSI_DRIVER
     }
-    return Facts(
-        node_key=node_key,
-        contents=dict(contents),
-        volumes=frozenset(said | {one.record.name for one in volumes.all()}),
-        snapshots={one.record.name: one.record.snapshot_of for one in volumes.snapshots()},
-    )
+    return frozenset(said | {one.record.name for one in volumes.all()})

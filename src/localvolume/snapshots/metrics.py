@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from localvolume.kube.snapshotobjects import VolumeSnapshotContent
 from localvolume.process.metrics import Metrics, counter, gauge
-from localvolume.volumes.snapshots import is_ready
+from localvolume.volumes.snapshots import AnyContent, is_ready
 
 _STATES = ("waiting", "failed", "ready", "deleting")
 
@@ -23,14 +23,19 @@ class SnapshotMetrics(Metrics):
 
     def tell(self, contents: Iterable[VolumeSnapshotContent]) -> None:
         """Tell of all contents of this node, after a look."""
-        counts = dict.fromkeys(_STATES, 0)
-        for content in contents:
-            counts[_state_of(content)] += 1
-        for state, count in counts.items():
+        for state, count in counts_of(contents).items():
             self.contents.labels(state).set(count)
 
 
-def _state_of(content: VolumeSnapshotContent) -> str:
+def counts_of(contents: Iterable[AnyContent]) -> dict[str, int]:
+    """How many there are in each state."""
+    counts = dict.fromkeys(_STATES, 0)
+    for content in contents:
+        counts[_state_of(content)] += 1
+    return counts
+
+
+def _state_of(content: AnyContent) -> str:
     if content.metadata.deletion_timestamp:
         return "deleting"
     if is_ready(content):

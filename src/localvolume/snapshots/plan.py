@@ -6,7 +6,7 @@ and that a snapshot stays as long as another content stands for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from localvolume.backends.handles import handle_of
@@ -18,7 +18,7 @@ from localvolume.volumes.snapshots import (
     BEING_CREATED,
     BEING_DELETED,
     FINALIZER,
-    GROUP_ANNOTATION,
+    group_of,
     handle_in_status,
     is_ready,
     name_asked_for,
@@ -27,7 +27,7 @@ from localvolume.volumes.snapshots import (
 
 _PREFIX = "csi.storage.k8s.io/"
 
-_OF_SIDECAR = frozenset(
+OF_SIDECAR = frozenset(
     f"{_PREFIX}{name}"
     for name in (
         "snapshotter-secret-name",
@@ -42,6 +42,8 @@ _OF_SIDECAR = frozenset(
 )
 """Parameters that csi-snapshotter keeps to itself. This driver needs no secrets."""
 
+_KNOWN = OF_SIDECAR | {FULL_COPIES}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
@@ -49,6 +51,11 @@ class Action:
 
     content: VolumeSnapshotContent
     reason: str
+
+    @property
+    def name(self) -> str:
+        """The content's."""
+        return self.content.metadata.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +76,11 @@ class Find(Action):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tidy(Action):
     """Take away the annotation that says that the snapshot is being cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOn(Action):
+    """Write on the content that its snapshot, one of a group, is on this node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +117,8 @@ def judge(facts: Facts, content: VolumeSnapshotContent) -> Action | None:
     """What the content needs next; None for nothing."""
     if not is_served(content):
         return None
+    if group := group_of(content):
+        return _of_group(facts, content, group)
     if not is_own(facts, content):
         if not owner_of(content) and is_to_go(content) and _has_nothing(content):
             return _let_go(content, "it is no node's, and nothing of it can be anywhere", True)
@@ -119,13 +133,10 @@ def judge(facts: Facts, content: VolumeSnapshotContent) -> Action | None:
 
 
 def is_served(content: VolumeSnapshotContent) -> bool:
-    """Whether the driver of its snapshot is ours; members of groups are not served."""
-    source, status = content.spec.source, content.status
-    return (
-        content.spec.driver == CSI_DRIVER
-        and bool(source.volume_handle or source.snapshot_handle)
-        and GROUP_ANNOTATION not in content.metadata.annotations
-        and not (status is not None and status.volume_group_snapshot_handle)
+    """Whether the driver of its snapshot is ours."""
+    source = content.spec.source
+    return content.spec.driver == CSI_DRIVER and bool(
+        source.volume_handle or source.snapshot_handle
     )
 
 
@@ -157,24 +168,55 @@ def is_to_go(content: VolumeSnapshotContent) -> bool:
 def fault_of_class(content: VolumeSnapshotContent, found: VolumeSnapshotClass | None) -> str:
     """Why no snapshot can be cut as the content's class says, "" if one can; None: it is gone."""
     name = content.spec.volume_snapshot_class_name
-    if not name:
-        return "it has no VolumeSnapshotClass"
-    if found is None:
-        return f"there is no VolumeSnapshotClass {name}"
-    if found.driver != CSI_DRIVER:
-        return f"VolumeSnapshotClass {name} is for driver {found.driver}"
-    if unknown := sorted(found.parameters.keys() - _OF_SIDECAR - {FULL_COPIES}):
-        return f"VolumeSnapshotClass {name} has parameters that are not known: {', '.join(unknown)}"
+    if fault := fault_of_parameters("VolumeSnapshotClass", name, found, _KNOWN):
+        return fault
     try:
-        full_copies(found.parameters.get(FULL_COPIES, "refused"))
+        full_copies(found.parameters.get(FULL_COPIES, "refused") if found else "refused")
     except ValueError as error:
         return f"VolumeSnapshotClass {name}: parameter {FULL_COPIES}: {error}"
+    return ""
+
+
+def fault_of_parameters(
+    kind: str, name: str | None, found: VolumeSnapshotClass | None, known: Collection[str]
+) -> str:
+    """The same of a class of either kind, but for what its parameters say."""
+    if not name:
+        return f"it has no {kind}"
+    if found is None:
+        return f"there is no {kind} {name}"
+    if found.driver != CSI_DRIVER:
+        return f"{kind} {name} is for driver {found.driver}"
+    if unknown := sorted(found.parameters.keys() - set(known)):
+        return f"{kind} {name} has parameters that are not known: {', '.join(unknown)}"
     return ""
 
 
 def allows_full_copies(found: VolumeSnapshotClass | None) -> bool:
     """Whether the class lets all data be copied where it cannot be shared."""
     return found is not None and found.parameters.get(FULL_COPIES) == "allowed"
+
+
+# --- one of a group ----------------------------------------------------------------------------
+
+
+def _of_group(facts: Facts, content: VolumeSnapshotContent, group: str) -> Action | None:
+    """Its group's content decides: whose that is cuts and removes them all.
+
+    The snapshot-controller writes its status. This node says that the snapshot is here, which
+    whoever restores it must know.
+    """
+    owner, source = owner_of(content), content.spec.source
+    if owner not in ("", facts.node_key):
+        return None
+    if is_to_go(content):
+        here = owner or is_own(facts, content)
+        return _let_go(content, f"it goes with group {group}", by_anyone=not here)
+    handle = handle_in_status(content) or source.snapshot_handle or ""
+    of = facts.snapshots.get(handle, "")
+    if not owner and facts.groups.get(handle) == group and source.volume_handle in (None, of):
+        return TakeOn(content=content, reason=f"its snapshot, one of group {group}, is here")
+    return None
 
 
 # --- what is to be there -----------------------------------------------------------------------
@@ -217,6 +259,8 @@ def _going(facts: Facts, content: VolumeSnapshotContent) -> Action | None:
         handle = handle_of(name_asked_for(content))
     if not handle:
         return _let_go(content, "its status tells of no snapshot")
+    if group := facts.groups.get(handle):
+        return _let_go(content, f"it goes with group {group}")
     if source and (cut_of := facts.snapshots.get(handle, source)) != source:
         return Refuse(
             content=content,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from localvolume.kube.snapshotobjects import VolumeSnapshotContent
+from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent, VolumeSnapshotContent
 from localvolume.volumes.marks import NODE_LABEL
 
 NODE_ANNOTATION: Final = NODE_LABEL
@@ -23,16 +23,26 @@ BEING_DELETED: Final = "snapshot.storage.kubernetes.io/volumesnapshot-being-dele
 
 FINALIZER: Final = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
 
+GROUP_BEING_CREATED: Final = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-created"
+GROUP_BEING_DELETED: Final = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted"
+GROUP_FINALIZER: Final = (
+    "groupsnapshot.storage.kubernetes.io/volumegroupsnapshotcontent-bound-protection"
+)
+"""The same of a VolumeGroupSnapshotContent."""
+
 GROUP_ANNOTATION: Final = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle"
 """The content is one of a group, which is cut as a whole."""
 
 
-def owner_of(content: VolumeSnapshotContent) -> str:
+AnyContent = VolumeSnapshotContent | VolumeGroupSnapshotContent
+
+
+def owner_of(content: AnyContent) -> str:
     """The key of the node that has the snapshot or is to have it, "" while nobody has said so."""
     return content.metadata.annotations.get(NODE_ANNOTATION, "")
 
 
-def is_ready(content: VolumeSnapshotContent) -> bool:
+def is_ready(content: AnyContent) -> bool:
     """Whether volumes can be made with what the snapshot holds."""
     return content.status is not None and bool(content.status.ready_to_use)
 
@@ -40,6 +50,12 @@ def is_ready(content: VolumeSnapshotContent) -> bool:
 def handle_in_status(content: VolumeSnapshotContent) -> str:
     """The handle of the snapshot, "" while none is known to be there."""
     return (content.status.snapshot_handle or "") if content.status is not None else ""
+
+
+def group_of(content: VolumeSnapshotContent) -> str:
+    """The handle of the group that its snapshot is one of, "" for none."""
+    said = content.status.volume_group_snapshot_handle if content.status is not None else None
+    return said or content.metadata.annotations.get(GROUP_ANNOTATION, "")
 
 
 def name_asked_for(content: VolumeSnapshotContent) -> str:

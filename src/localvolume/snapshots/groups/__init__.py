@@ -1,0 +1,1 @@
+"""Groups of snapshots for VolumeGroupSnapshotContents: what csi-snapshotter would do."""

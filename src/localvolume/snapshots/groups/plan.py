@@ -1,0 +1,241 @@
+"""The rules for VolumeGroupSnapshotContents: what each needs next on this node, and why. Pure.
+
+They are csi-snapshotter's (pkg/sidecar-controller/groupsnapshot_helper.go), but that a node only
+acts for what is its own: the node of the first volume, which also says why a group cannot be cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from localvolume.backends.handles import handle_of
+from localvolume.config.provisioner import CSI_DRIVER
+from localvolume.kube.snapshotobjects import VolumeGroupSnapshotClass, VolumeGroupSnapshotContent
+from localvolume.snapshots.groups.facts import Facts
+from localvolume.snapshots.plan import OF_SIDECAR, fault_of_parameters
+from localvolume.volumes.snapshots import (
+    GROUP_BEING_CREATED,
+    GROUP_BEING_DELETED,
+    GROUP_FINALIZER,
+    is_ready,
+    owner_of,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """Something to do for a content."""
+
+    content: VolumeGroupSnapshotContent
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """The content's."""
+        return self.content.metadata.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut(Action):
+    """Cut the group `handle` of those volumes, or find it cut, and tell the content."""
+
+    handle: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Find(Action):
+    """Tell the content of the group that somebody says is there, with those snapshots."""
+
+    handle: str
+    snapshots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tidy(Action):
+    """Take away the annotation that says that the group is being cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remove(Action):
+    """Remove the group, which has those snapshots, then let the content go."""
+
+    handle: str
+    snapshots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetGo(Action):
+    """Let the content go. `by_anyone`: it is no node's, and the agents of all nodes see it."""
+
+    by_anyone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse(Action):
+    """Say on the content why nothing is done for it."""
+
+
+def plan(facts: Facts) -> list[Action]:
+    """At most one action for each content."""
+    judged = (judge(facts, content) for content in facts.contents.values())
+    return [action for action in judged if action is not None]
+
+
+def own_contents(facts: Facts) -> Iterable[VolumeGroupSnapshotContent]:
+    """The contents whose groups are, or will be, on this node."""
+    return (one for one in facts.contents.values() if is_served(one) and is_own(facts, one))
+
+
+def judge(facts: Facts, content: VolumeGroupSnapshotContent) -> Action | None:
+    """What the content needs next; None for nothing."""
+    if not is_served(content):
+        return None
+    if not is_own(facts, content):
+        if not owner_of(content) and is_to_go(content) and _has_nothing(content):
+            return _let_go(content, "it is no node's, and nothing of it can be anywhere", True)
+        return None
+    if is_to_go(content):
+        return _going(facts, content)
+    if is_ready(content):
+        if GROUP_BEING_CREATED in content.metadata.annotations:
+            return Tidy(content=content, reason="its group is cut and told of")
+        return None
+    return _coming(content)
+
+
+def is_served(content: VolumeGroupSnapshotContent) -> bool:
+    """Whether the driver of its group is ours."""
+    source = content.spec.source
+    named = bool(source.volume_handles) or source.group_snapshot_handles is not None
+    return content.spec.driver == CSI_DRIVER and named
+
+
+def is_own(facts: Facts, content: VolumeGroupSnapshotContent) -> bool:
+    """Whether its group is, or will be, on this node; what an agent has written on it counts."""
+    if owner := owner_of(content):
+        return owner == facts.node_key
+    handles = content.spec.source.volume_handles
+    if handles and handles[0] in facts.volumes:
+        return True
+    return any(handle in facts.groups for handle in _handles_of(content))
+
+
+def is_to_go(content: VolumeGroupSnapshotContent) -> bool:
+    """Whether the snapshot-controller, or its absence from an unbound content, lets it go."""
+    meta, spec = content.metadata, content.spec
+    if not meta.deletion_timestamp:
+        return False
+    if spec.source.group_snapshot_handles and not spec.volume_group_snapshot_ref.uid:
+        return True
+    # Until the status tells of what may have been cut, nobody would remove that.
+    return GROUP_BEING_CREATED not in meta.annotations and GROUP_BEING_DELETED in meta.annotations
+
+
+def fault_of_class(
+    content: VolumeGroupSnapshotContent, found: VolumeGroupSnapshotClass | None
+) -> str:
+    """Why no group can be cut as the content's class says, "" if one can; None: it is gone."""
+    name = content.spec.volume_group_snapshot_class_name
+    return fault_of_parameters("VolumeGroupSnapshotClass", name, found, OF_SIDECAR)
+
+
+def handle_in_status(content: VolumeGroupSnapshotContent) -> str:
+    """The handle of the group, "" while none is known to be there."""
+    status = content.status
+    return (status.volume_group_snapshot_handle or "") if status is not None else ""
+
+
+# --- what is to be there -----------------------------------------------------------------------
+
+
+def _coming(content: VolumeGroupSnapshotContent) -> Action:
+    source = content.spec.source
+    if there := source.group_snapshot_handles:
+        return Find(
+            content=content,
+            reason="somebody says that its group is there",
+            handle=there.volume_group_snapshot_handle,
+            snapshots=there.volume_snapshot_handles,
+        )
+    if not content.spec.volume_group_snapshot_ref.uid:
+        return Refuse(content=content, reason="it names volumes, and is bound to no group snapshot")
+    handle, said = _own_handle(content), handle_in_status(content)
+    if said and said != handle:
+        return Refuse(
+            content=content, reason=f"its status names group {said}, and its own is {handle}"
+        )
+    begun = GROUP_BEING_CREATED in content.metadata.annotations
+    return Cut(
+        content=content,
+        reason="it was begun, and its status does not tell of it" if begun else "it is asked for",
+        handle=handle,
+        sources=source.volume_handles,
+    )
+
+
+# --- what is to go -----------------------------------------------------------------------------
+
+
+def _going(facts: Facts, content: VolumeGroupSnapshotContent) -> Action | None:
+    if content.spec.deletion_policy == "Retain":
+        return _let_go(content, "its deletion policy is Retain: the group stays")
+    source, status = content.spec.source, content.status
+    handle = handle_in_status(content)
+    if not handle and source.volume_handles and content.spec.volume_group_snapshot_ref.uid:
+        # A cut that failed may have left something.
+        handle = _own_handle(content)
+    if not handle:
+        return _let_go(content, "its status tells of no group")
+    if others := sorted(_others(facts, content, handle)):
+        return _let_go(content, f"{', '.join(others)} has the same group, which stays")
+    told = tuple(one.snapshot_handle for one in status.volume_snapshot_info_list) if status else ()
+    if not told and (there := source.group_snapshot_handles):
+        told = there.volume_snapshot_handles
+    snapshots = told or tuple(sorted(facts.groups.get(handle, ())))
+    return Remove(
+        content=content, reason="its deletion policy is Delete", handle=handle, snapshots=snapshots
+    )
+
+
+def _others(facts: Facts, content: VolumeGroupSnapshotContent, handle: str) -> Iterable[str]:
+    """The names of other contents that stand for the group."""
+    for name, other in facts.contents.items():
+        if (
+            other is not content
+            and is_served(other)
+            and handle in _handles_of(other)
+            and not other.metadata.deletion_timestamp
+        ):
+            yield name
+
+
+def _own_handle(content: VolumeGroupSnapshotContent) -> str:
+    """The handle of the group that is cut for it."""
+    return handle_of(f"groupsnapshot-{content.spec.volume_group_snapshot_ref.uid}")
+
+
+def _handles_of(content: VolumeGroupSnapshotContent) -> list[str]:
+    """The handles of the groups that it may stand for."""
+    source = content.spec.source
+    there = source.group_snapshot_handles
+    said = [handle_in_status(content), there.volume_group_snapshot_handle if there else ""]
+    if source.volume_handles and content.spec.volume_group_snapshot_ref.uid:
+        said.append(_own_handle(content))
+    return [handle for handle in said if handle]
+
+
+def _has_nothing(content: VolumeGroupSnapshotContent) -> bool:
+    """Whether no group can go with it: none was begun, or it is kept anyway."""
+    if content.spec.deletion_policy == "Retain":
+        return True
+    return not handle_in_status(content) and content.spec.source.group_snapshot_handles is None
+
+
+def _let_go(
+    content: VolumeGroupSnapshotContent, reason: str, by_anyone: bool = False
+) -> LetGo | None:
+    if GROUP_FINALIZER not in content.metadata.finalizers:
+        return None
+    return LetGo(content=content, reason=reason, by_anyone=by_anyone)

@@ -1,0 +1,49 @@
+"""The role for VolumeGroupSnapshotContents: from facts to a plan, from the plan to acts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localvolume.kube.kinds import GROUP_CONTENTS
+from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent
+from localvolume.snapshots.contents import ContentsRole
+from localvolume.snapshots.groups.act import Acts
+from localvolume.snapshots.groups.facts import gather
+from localvolume.snapshots.groups.metrics import GroupMetrics
+from localvolume.snapshots.groups.plan import Action, own_contents, plan
+from localvolume.snapshots.telling import Telling
+from localvolume.volumes.snapshots import GROUP_BEING_CREATED, GROUP_FINALIZER
+
+
+@dataclass(eq=False, kw_only=True)
+class GroupRole(ContentsRole[VolumeGroupSnapshotContent, Action]):
+    """Snapshots of several volumes at one moment."""
+
+    metrics: GroupMetrics
+
+    def __post_init__(self) -> None:
+        self.begin(GROUP_CONTENTS, "group snapshot")
+        telling = Telling(
+            client=self.client,
+            kind=GROUP_CONTENTS,
+            contents=self.contents,
+            events=self.events,
+            count=lambda operation: self.metrics.failures.labels(operation).inc(),
+            node_key=self.node_key,
+            begun=GROUP_BEING_CREATED,
+            finalizer=GROUP_FINALIZER,
+            spread=self.paces.spread,
+        )
+        self._acts = Acts(client=self.client, volumes=self.volumes, telling=telling)
+
+    def plan(self) -> Sequence[Action]:
+        """At most one action for each content."""
+        objects = self.objects.values()
+        facts = gather(self.node_key, self.contents.items, objects, self.volumes)
+        self.metrics.tell(own_contents(facts))
+        return plan(facts)
+
+    async def act(self, action: Action) -> None:
+        """See ``Acts``."""
+        await self._acts.act(action)

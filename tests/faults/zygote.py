@@ -117,6 +117,7 @@ _CALLS = {
     "image-grow": ("localvolume.backends.image.backend", "ImageBackend.grow"),
     "image-trash": ("localvolume.backends.image.backend", "ImageBackend.retire"),
     "image-purge": ("localvolume.backends.image.backend", "ImageBackend.purge"),
+    "image-cut": ("localvolume.backends.image.together", "clone_blocks"),
     "btrfs-copy": ("localvolume.backends.btrfs.backend", "BtrfsBackend.copy"),
     "allocate": ("localvolume.backends.image.growing", "allocate"),
     "capacity": ("localvolume.host.loop.attach", "set_capacity"),

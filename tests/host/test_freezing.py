@@ -110,7 +110,8 @@ def test_all_stand_still_and_go_on(ext4: One, xfs: One, notes: Path) -> None:
         assert ext4.is_frozen()
         assert xfs.is_frozen()
         assert time.monotonic() < deadline < time.monotonic() + LONG
-        assert len(list(notes.iterdir())) == 1
+        (note,) = notes.iterdir()
+        assert note.read_text() == f"{ext4.device.number} ext4\n{xfs.device.number} xfs\n"
         writer.start()
         # A writer waits for as long as that lasts: here for a moment.
         assert not written.wait(0.3)
@@ -319,6 +320,39 @@ def test_what_somebody_has_frozen_who_lives_is_left_alone(ext4: One, notes: Path
         assert not ext4.is_frozen()
 
 
+def test_what_an_operator_froze_is_not_noted(ext4: One, xfs: One, notes: Path) -> None:
+    """Killed in the midst, both leave a note: by that, only what they froze is thawed."""
+    assert ext4.ask(FREEZE) == 0
+    notes.mkdir()
+    with (
+        closed_after(os.open(notes, os.O_RDONLY | os.O_DIRECTORY)) as place,
+        closed_after(os.open(notes / "note", os.O_RDWR | os.O_CREAT)) as note,
+    ):
+        roots = [
+            str(xfs.fd),
+            f"{xfs.device.number} xfs",
+            str(ext4.fd),
+            f"{ext4.device.number} ext4",
+        ]
+        argv = [sys.executable, "-I", "-S", freezer.__file__, str(FREEZE), str(THAW), "600"]
+        process = subprocess.Popen(
+            [*argv, str(place), "note", str(note), *roots],
+            pass_fds=[place, note, xfs.fd, ext4.fd],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"froze\n"
+        assert process.stdout.readline().startswith(b"failed 1 ")
+        process.kill()
+        process.communicate()
+    assert xfs.is_frozen()
+    assert thaw_left(str(notes)) == {}
+    assert not xfs.is_frozen()
+    assert ext4.ask(FREEZE) == errno.EBUSY
+    assert ext4.ask(THAW) == 0
+
+
 def test_a_note_that_tells_of_nothing_goes(ext4: One, notes: Path) -> None:
     assert thaw_left(str(notes)) == {}
     notes.mkdir()
@@ -367,12 +401,14 @@ async def test_an_agent_thaws_before_it_looks_at_its_pools(
 def test_the_program_of_the_library_alone_runs(notes: Path) -> None:
     """Nothing is frozen by it without roots; its note goes."""
     notes.mkdir()
-    (notes / "note").touch()
-    with closed_after(os.open(notes, os.O_RDONLY | os.O_DIRECTORY)) as place:
+    with (
+        closed_after(os.open(notes, os.O_RDONLY | os.O_DIRECTORY)) as place,
+        closed_after(os.open(notes / "note", os.O_RDWR | os.O_CREAT)) as note,
+    ):
         argv = [sys.executable, "-I", "-S", freezer.__file__, str(FREEZE), str(THAW), "60"]
         done = subprocess.run(
-            [*argv, str(place), "note"],
-            pass_fds=[place],
+            [*argv, str(place), "note", str(note)],
+            pass_fds=[place, note],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=True,

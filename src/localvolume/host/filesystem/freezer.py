@@ -1,9 +1,10 @@
 """The process that freezes filesystems and thaws them: run as a program, of the library alone.
 
-    python -I -S freezer.py FREEZE THAW SECONDS NOTES NAME ROOT...
+    python -I -S freezer.py FREEZE THAW SECONDS PLACE NAME NOTE ROOT LINE...
 
-FREEZE and THAW are ioctl numbers; the others are descriptors, but for SECONDS and NAME: the roots
-of the filesystems, in order, and the directory of the note NAME, which goes once nothing is frozen.
+FREEZE and THAW are ioctl numbers, PLACE, NOTE and ROOT descriptors: of a directory, of the file
+NAME in it, and of the root of each filesystem, in order, each with its LINE in that file. A line is
+written before its filesystem is frozen, and the file goes once nothing is frozen.
 
 Nothing is left frozen while this process lives: it thaws what it froze, the last one first, once
 its input ends (whoever started it has ended, or wants so) or the time is over. What somebody else
@@ -24,8 +25,8 @@ import time
 class Freezer:
     """The filesystems that are frozen now, by one thread, and thawed by another."""
 
-    def __init__(self, freeze: int, thaw: int, roots: list[int]) -> None:
-        self._freeze, self._thaw, self._roots = freeze, thaw, roots
+    def __init__(self, freeze: int, thaw: int, note: int, roots: list[tuple[int, str]]) -> None:
+        self._freeze, self._thaw, self._note, self._roots = freeze, thaw, note, roots
         self._lock = threading.Lock()
         self._held: list[int] = []
         self._ended = False
@@ -36,10 +37,14 @@ class Freezer:
 
     def freeze_all(self) -> None:
         """Freeze one after the other; a disk may take its time, or for ever."""
-        for number, root in enumerate(self._roots):
+        for number, (root, line) in enumerate(self._roots):
+            before = os.fstat(self._note).st_size
             try:
+                os.write(self._note, f"{line}\n".encode())
                 fcntl.ioctl(root, self._freeze, 0)
             except OSError as error:
+                # Whoever has it frozen, it is none of ours.
+                os.ftruncate(self._note, before)
                 say(f"failed {number} {error.errno}")
                 return
             with self._lock:
@@ -75,8 +80,9 @@ def say(line: str) -> None:
 def main(arguments: list[str]) -> None:
     """Says at the end "thawed", "late" if the time was over before, "torn" if somebody else thawed
     one, or "stuck" with the error if one is frozen still."""
-    freeze, thaw, seconds, notes, name, *roots = arguments
-    freezer = Freezer(int(freeze), int(thaw), [int(root) for root in roots])
+    freeze, thaw, seconds, place, name, note, *roots = arguments
+    pairs = [(int(root), line) for root, line in zip(roots[::2], roots[1::2], strict=True)]
+    freezer = Freezer(int(freeze), int(thaw), int(note), pairs)
     deadline = time.monotonic() + float(seconds)
     thread = threading.Thread(target=freezer.freeze_all)
     thread.start()
@@ -90,7 +96,7 @@ def main(arguments: list[str]) -> None:
     if freezer.fault:
         say(f"stuck {freezer.fault}")
         return
-    os.unlink(name, dir_fd=int(notes))
+    os.unlink(name, dir_fd=int(place))
     say("torn" if freezer.torn else outcome)
 
 

@@ -9,6 +9,7 @@ stay frozen, whoever dies:
   notes lie on a tmpfs: after a reboot nothing is frozen. Whoever works with a note has it locked.
 
 The kernel lets a filesystem be frozen once: what an operator froze is refused here, and stays so.
+(Where both die at the very moment at which that is refused, the next one cannot tell, and thaws.)
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ def frozen(roots: Sequence[int], *, seconds: float, notes: str = NOTES) -> Itera
     for root in roots:
         # Less is left to write out while everybody waits.
         syncfs(root)
-    with _noted(notes, devices) as (place, name, note):
+    with _noted(notes) as (place, name, note):
         deadline = time.monotonic() + seconds
-        freezing = _Freezing(roots, seconds, place, name, note)
+        freezing = _Freezing(roots, devices, seconds, place, name, note)
         try:
             freezing.begin(deadline)
             yield deadline
@@ -110,11 +111,18 @@ class _Freezing:
     """The other process, as this one sees it."""
 
     def __init__(
-        self, roots: Sequence[int], seconds: float, place: int, name: str, note: int
+        self,
+        roots: Sequence[int],
+        devices: Sequence[str],
+        seconds: float,
+        place: int,
+        name: str,
+        note: int,
     ) -> None:
         self._roots, self._place, self._name = roots, place, name
         numbers = [str(number) for number in (_FREEZE, _THAW, seconds, place)]
-        program = [sys.executable, "-I", "-S", freezer.__file__, *numbers, name, *map(str, roots)]
+        pairs = [word for pair in zip(map(str, roots), devices, strict=True) for word in pair]
+        program = [sys.executable, "-I", "-S", freezer.__file__, *numbers, name, str(note), *pairs]
         # To its input nothing is ever written: it ends when we do.
         theirs, self._input = os.pipe()
         self._output, its = os.pipe()
@@ -213,12 +221,12 @@ def _named(root: int) -> str:
     device = os.fstat(root).st_dev
     if kind is None or not os.major(device):
         raise FreezeFailed("only an ext4 or xfs on a device of its own can be frozen")
-    return f"{device_number(device)} {kind}\n"
+    return f"{device_number(device)} {kind}"
 
 
 @contextlib.contextmanager
-def _noted(notes: str, devices: Sequence[str]) -> Iterator[tuple[int, str, int]]:
-    """Note what may be frozen from now on; yields the directory, and the note's name and file."""
+def _noted(notes: str) -> Iterator[tuple[int, str, int]]:
+    """Begin a note of what is frozen; yields the directory, and the note's name and open file."""
     os.makedirs(notes, mode=0o700, exist_ok=True)
     name = secrets.token_hex(8)
     with contextlib.ExitStack() as stack:
@@ -228,7 +236,6 @@ def _noted(notes: str, devices: Sequence[str]) -> Iterator[tuple[int, str, int]]
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             note = stack.enter_context(closed_after(os.open(name, flags, 0o600, dir_fd=place)))
             fcntl.flock(note, fcntl.LOCK_EX)
-            os.write(note, "".join(devices).encode())
         yield place, name, note
 
 
@@ -254,7 +261,7 @@ def _of_the_dead(notes: str, place: int, stack: contextlib.ExitStack) -> dict[st
                 note = stack.enter_context(closed_after(os.open(name, flags, dir_fd=place)))
                 with contextlib.suppress(BlockingIOError):
                     fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    # One that was cut short has frozen nothing yet.
+                    # One without lines has frozen nothing yet.
                     found[name] = os.read(note, 1 << 16).decode().splitlines()
     return found
 

@@ -116,6 +116,8 @@ class Zygote:
 
     def kill(self, number: int = signal.SIGKILL, seconds: float = 60) -> int:
         """Send it a signal, wait for its end, return its status."""
+        # 0 is everybody in the caller's own process group.
+        assert self._pid, "no agent is running"
         os.kill(self._pid, number)
         status = self.died(seconds)
         assert status is not None, f"signal {number} did not end the agent"

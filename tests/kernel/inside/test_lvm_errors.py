@@ -146,7 +146,7 @@ def test_a_group_of_which_a_disk_has_vanished(lvm: Lvm, without_its_second_disk:
     assert lvm.group(group).missing == 1
     one, two = lvm.volumes(group)
     told, volumes = lvm.whole(group)
-    assert (replace(told, free=None), volumes) == (lvm.group(group), [one, two])
+    assert (replace(told, free=None, disks=()), volumes) == (lvm.group(group), [one, two])
     assert (one.health, two.health) == ("", "partial")
     # It is not gone: it only cannot be changed.
     with pytest.raises(LvmFailed, match="PVs are missing") as error:

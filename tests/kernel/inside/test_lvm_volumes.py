@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from localvolume.host.block.sysfs import block_number
 from localvolume.host.lvm.commands import HasSnapshots, LogicalVolume, Lvm
 from localvolume.volumes import lvtags
 from tests.host.support_devices import command, mounted
@@ -83,14 +84,15 @@ def test_a_group_is_told_at_once_as_it_is_in_parts(
 ) -> None:
     empty = lvm.whole(volume_group)[0]
     # `vgs` does not tell of its physical volumes.
-    assert replace(empty, free=None) == lvm.group(volume_group)
+    assert empty.disks == (block_number(DISKS[0]),)
+    assert replace(empty, free=None, disks=()) == lvm.group(volume_group)
     lvm.create(volume_group, "one", EXTENT, tags=["a", "b"])
     lvm.create(volume_group, "two", EXTENT, thin_pool=thin_pool)
     lvm.extend(found(lvm, volume_group, "one"), 3 * EXTENT)
     classic_snapshot(volume_group, "one", "then", EXTENT)
     lvm.deactivate(found(lvm, volume_group, "two"))
     group, volumes = lvm.whole(volume_group)
-    assert replace(group, free=None) == lvm.group(volume_group)
+    assert replace(group, free=None, disks=()) == lvm.group(volume_group)
     assert volumes == lvm.volumes(volume_group)
     assert {one.name: one.zeroes for one in volumes}[thin_pool]
 

@@ -22,6 +22,8 @@ GROUP_CLASSES = f"{_API}/volumegroupsnapshotclasses"
 
 GROUP_BEING_CREATED = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-created"
 
+GROUP_BOUND = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-bound-protection"
+
 Group = dict[str, Any]
 
 
@@ -145,6 +147,12 @@ class GroupLab(SnapshotLab):
         self.plane.request("PATCH", f"{GROUP_CONTENTS}/{name}", body, content_type=MERGE)
 
     def delete_group(self, group: Group) -> None:
+        # Without its finalizer, the snapshot-controller would never hear of the deletion, and not
+        # say on the content that it may go.
+        self.until(
+            lambda: self.read_group(group),
+            lambda one: one and GROUP_BOUND in one["metadata"].get("finalizers", []),
+        )
         self.plane.request("DELETE", f"{GROUPS}/{group['metadata']['name']}")
 
     def take_group_away(self, group: Group) -> None:

@@ -78,6 +78,13 @@ OWN: Mapping[str, tuple[str, str]] = {
             "and the UID of that claim"
         ),
     ),
+    "MOVING_ANNOTATION": (
+        "annotation of a PersistentVolume",
+        (
+            "`localvolume move-to-csi` has begun to move it: the reclaim policy that it had, and "
+            "that its successor has again"
+        ),
+    ),
     "MOVED_ANNOTATION": (
         "annotation of a PersistentVolume",
         (

@@ -28,6 +28,12 @@ def facts(one: PersistentVolume | None = None, **fields: Any) -> Facts:
     return Facts(name="pvc-1", **given)
 
 
+def begun(one: PersistentVolume) -> PersistentVolume:
+    """After the command has set Retain."""
+    notes = {**one.metadata.annotations, marks.MOVING_ANNOTATION: "Delete"}
+    return replace(one, metadata=replace(one.metadata, annotations=notes))
+
+
 def for_driver(one: PersistentVolume, moved: bool) -> PersistentVolume:
     notes = {**one.metadata.annotations, **({marks.MOVED_ANNOTATION: "x"} if moved else {})}
     csi = CSISource(driver=marks.CSI_DRIVER, volume_handle="pvc-1")
@@ -41,8 +47,8 @@ def for_driver(one: PersistentVolume, moved: bool) -> PersistentVolume:
 def test_the_steps_in_their_order() -> None:
     was = volume(finalizers=BOTH)
     kept = former(was)
-    retained = volume(finalizers=BOTH, policy="Retain")
-    going = volume(finalizers=BOTH, policy="Retain", deleted=True)
+    retained = begun(volume(finalizers=BOTH, policy="Retain"))
+    going = begun(volume(finalizers=BOTH, policy="Retain", deleted=True))
     assert next_step(facts(was)).kind == "keep"
     assert next_step(facts(was, former=kept)).kind == "retain"
     assert next_step(facts(retained, former=kept)).kind == "delete"
@@ -52,6 +58,21 @@ def test_the_steps_in_their_order() -> None:
     assert next_step(facts(for_driver(was, moved=True), former=kept)).kind == "wait"
     assert next_step(facts(for_driver(was, moved=False), former=kept)).kind == "forget"
     assert next_step(facts(for_driver(was, moved=False))).kind == "done"
+
+
+def test_what_people_changed_since_is_written_down_anew() -> None:
+    """Or the new object would undo what somebody did to save the data."""
+    kept = former(volume(finalizers=BOTH))
+    saved = volume(finalizers=BOTH, policy="Retain")
+    assert next_step(facts(saved, former=kept)).kind == "forget"
+    assert next_step(facts(saved, former=former(saved))).kind == "delete"
+    assert next_step(facts(former=former(saved))).policy == "Retain"
+    ours = begun(saved)
+    grown = replace(ours, spec=replace(ours.spec, capacity={"storage": "2Gi"}))
+    assert next_step(facts(ours, former=kept)).kind == "delete"
+    assert next_step(facts(grown, former=kept)).kind == "forget"
+    assert next_step(facts(former=former(grown))).policy == "Delete"
+    assert marks.MOVING_ANNOTATION not in str(replacement(former(grown), "Delete"))
 
 
 def test_the_policy_is_what_it_was() -> None:

@@ -52,6 +52,9 @@ that claim (`<RFC 3339> <UID>`)."""
 OF_RELEASED = frozenset({RELEASED_ANNOTATION, KEPT_ANNOTATION})
 """These are written and removed together."""
 
+MOVING_ANNOTATION = "localvolume.dev/moving"
+"""On a volume that `move-to-csi` has begun to move: the reclaim policy that people gave it, before
+the command set Retain."""
 MOVED_ANNOTATION = "localvolume.dev/moved-from"
 """On a volume whose object was made anew for our CSI driver: the UID of the object whose place it
 took. Absent once the pool's record says the same."""

@@ -8,7 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
-from localvolume.cli.moving.model import Facts, Former, Step, claim_uid_of, replacement
+from localvolume.cli.moving.model import (
+    Facts,
+    Former,
+    Step,
+    claim_uid_of,
+    policy_of,
+    replacement,
+)
 from localvolume.cli.seeing.kinds import CSI_NODES
 from localvolume.kube.client import Client, JsonPatch, MergePatch
 from localvolume.kube.errors import NotThere
@@ -84,7 +91,10 @@ class Cluster:
             case "retain" if volume is not None:
                 retain = MergePatch(
                     {
-                        "metadata": _version_of(volume),
+                        "metadata": {
+                            **_version_of(volume),
+                            "annotations": {marks.MOVING_ANNOTATION: policy_of(volume)},
+                        },
                         "spec": {"persistentVolumeReclaimPolicy": "Retain"},
                     }
                 )

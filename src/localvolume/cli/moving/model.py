@@ -67,6 +67,12 @@ class Step:
     policy: str = ""
 
 
+def policy_of(volume: PersistentVolume) -> str:
+    """The reclaim policy that people gave it."""
+    ours = volume.metadata.annotations.get(marks.MOVING_ANNOTATION)
+    return ours or volume.spec.persistent_volume_reclaim_policy or "Delete"
+
+
 def replacement(former: Former, policy: str) -> dict[str, Any]:
     """The object for our CSI driver: the same volume for the same claim on the same node.
 
@@ -80,6 +86,7 @@ def replacement(former: Former, policy: str) -> dict[str, Any]:
         marks.PROVISIONED_BY_ANNOTATION: marks.CSI_DRIVER,
         marks.MOVED_ANNOTATION: metadata.uid,
     }
+    annotations.pop(marks.MOVING_ANNOTATION, None)
     fs_type = spec.local.fs_type
     return {
         "metadata": {

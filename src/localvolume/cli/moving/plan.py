@@ -6,7 +6,7 @@ touched, and no step is taken while a pod uses the claim.
 
 from __future__ import annotations
 
-from localvolume.cli.moving.model import PROTECTION, Facts, Step
+from localvolume.cli.moving.model import PROTECTION, Facts, Step, policy_of
 from localvolume.csi.staging import options
 from localvolume.csi.wire.errors import InvalidArgument
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
@@ -37,11 +37,22 @@ def next_step(facts: Facts) -> Step:
         return Step("refuse", why + _begun(volume))
     if former is None:
         return Step("keep", "the object can be made anew from that")
+    if not is_being_deleted(volume) and _has_changed(volume, former.seen):
+        return Step("forget", "the object was changed since it was written down")
     if volume.spec.persistent_volume_reclaim_policy != "Retain":
         return Step("retain", "whatever happens to the object, the data stays")
     if not is_being_deleted(volume):
         return Step("delete", "the source of an object never changes")
     return Step("let go", "nobody uses it")
+
+
+def _has_changed(volume: PersistentVolume, former: PersistentVolume) -> bool:
+    """Whether anybody else has changed what the new object takes over from what was kept."""
+    return (
+        policy_of(volume) != policy_of(former)
+        or volume.spec.capacity != former.spec.capacity
+        or volume.spec.mount_options != former.spec.mount_options
+    )
 
 
 def _absent(facts: Facts) -> Step:
@@ -53,8 +64,7 @@ def _absent(facts: Facts) -> Step:
     if claim is None or is_being_deleted(claim):
         # Its end may have been meant or not: a person is to say.
         return Step("create", "its claim is gone: the data is kept", "Retain")
-    policy = former.seen.spec.persistent_volume_reclaim_policy or "Delete"
-    return Step("create", "its object is gone", policy)
+    return Step("create", "its object is gone", policy_of(former.seen))
 
 
 def _is_like(volume: PersistentVolume, former: PersistentVolume) -> bool:

@@ -21,6 +21,8 @@ NO_LIMIT: Final = "max"
 """The value of a limit that takes it away, as the kernel writes it."""
 
 _MOST: Final = 2**63 - 1
+_MOST_OPS: Final = 2**32 - 2
+"""The kernel counts requests in 32 bits, of which the largest number stands for no limit."""
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,23 +103,29 @@ def _undo_seconds(value: str) -> float:
     return seconds
 
 
-def _limit(value: str) -> int:
+def _limit(value: str, most: int = _MOST) -> int:
     if value == NO_LIMIT:
         return 0
     count = bytes_of(value)
-    if count is None or not 0 < count <= _MOST:
+    if count is not None and count > most:
+        raise ValueError(f"must be at most {most}, or max: {quoted(value)}")
+    if count is None or count <= 0:
         raise ValueError(
             f"must be a quantity above 0, such as 20Mi or 500, or max: {quoted(value)}"
         )
     return count
 
 
+def _operations(value: str) -> int:
+    return _limit(value, _MOST_OPS)
+
+
 _READERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     UNDO_PERIOD: ("undo_seconds", _undo_seconds),
     "readBytesPerSecond": ("read_bytes", _limit),
     "writeBytesPerSecond": ("write_bytes", _limit),
-    "readOps": ("read_ops", _limit),
-    "writeOps": ("write_ops", _limit),
+    "readOps": ("read_ops", _operations),
+    "writeOps": ("write_ops", _operations),
 }
 _LIMITS: Final = ("read_bytes", "write_bytes", "read_ops", "write_ops")
 

@@ -13,6 +13,7 @@ from grpclib.const import Status
 from localvolume.backends.model import BackendFailed, Source
 from localvolume.dynamic.throttling.act import Throttle, throttle_for
 from localvolume.host.cgroups import NoGroups, hierarchy_in
+from localvolume.host.syscalls import closed_after
 from localvolume.volumes.attributes import Attributes
 from tests.host.support_cgroups import Groups, control_groups, written_in
 from tests.host.support_csi import Disks, Kubelet, kubelet_at, number_of
@@ -122,6 +123,21 @@ async def test_without_its_group_a_pod_gets_no_volume(groups: Groups, kubelet: K
     assert not os.path.lexists(kubelet.target("disk", ONE))
     groups.pod(ONE)
     await kubelet.publish("disk", ONE)
+
+
+async def test_a_volume_without_a_limit_is_given_whatever_the_groups_are(
+    kubelet: Kubelet, groups: Groups, tmp_path: Path
+) -> None:
+    """A class may say `max`, or take away what another one said."""
+    await kubelet.stage("disk")
+    limited(kubelet, Attributes(write_bytes=0))
+    await kubelet.publish("disk", ONE)
+    keeps = throttle(groups, tmp_path)
+    with closed_after(os.open(tmp_path, os.O_PATH)) as directory:
+        keeps.keep(kubelet.disks.source("disk", directory), ONE)
+        limited(kubelet, SLOW)
+        with pytest.raises(BackendFailed, match="no device of its own"):
+            keeps.keep(kubelet.disks.source("disk", directory), ONE)
 
 
 async def test_a_volume_whose_limits_cannot_be_kept_is_given_to_nobody(

@@ -79,14 +79,22 @@ class Throttle:
             return
         number = os.fstat(source.fd).st_rdev
         if not number:
+            if not attributes.is_limited:
+                return
             raise BackendFailed("it has no device of its own, and limits are those of a device")
         device, hierarchy = device_number(number), self.hierarchy
         groups = hierarchy.pods()
-        if also and also not in groups:
+        if also and also not in groups and attributes.is_limited:
             raise BackendFailed(f"pod {also} has no control group yet")
         pods = sorted(self._pods_with(source) | ({also} if also else set()))
         own = [group for uid in pods for group in groups.get(uid, ())]
-        seen = _limits_of(hierarchy, own, device)
+        try:
+            seen = _limits_of(hierarchy, own, device)
+        except BackendFailed:
+            if attributes.is_limited:
+                raise
+            # A group that can have no limits has none to be taken away.
+            return
         for write in to_write(attributes, seen):
             try:
                 hierarchy.limit(write.group, device, write.limits)

@@ -150,6 +150,7 @@ def test_the_provisioner_is_the_one_that_marks_know() -> None:
         ({"inline": {"largest": "1Gi"}}, {"inline.total": "is missing"}),
         ({"inline": {"largest": "0", "total": "1Gi"}}, {"inline.largest": "a quantity of bytes"}),
         ({"inline": {"largest": "2Gi", "total": "1Gi"}}, {"inline.largest": "more than total"}),
+        ({"inline": {"largest": "15Mi", "total": "1Gi"}}, {"inline.largest": "less than 16Mi"}),
         (
             {"enforce": "none", "inline": {"largest": "1Gi", "total": "1Gi"}},
             {"inline": "needs enforce: quota"},

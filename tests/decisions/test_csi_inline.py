@@ -8,8 +8,9 @@ import pytest
 
 from localvolume.csi import inline
 from localvolume.csi.wire import messages
-from localvolume.csi.wire.errors import InvalidArgument
+from localvolume.csi.wire.errors import InvalidArgument, OutOfRange
 from localvolume.volumes.capacity import GIB
+from tests.suite.units import MIB
 
 HANDLE = "csi-" + "0f" * 32
 UID = "11111111-2222-3333-4444-555555555555"
@@ -49,6 +50,13 @@ def test_what_is_asked_for_is_read() -> None:
     assert (wanted.name, wanted.size_bytes) == (HANDLE, GIB)
     assert (wanted.pool, wanted.fs_type) == ("fast", "xfs")
     assert (wanted.pod, wanted.pod_uid) == ("shop/web-0.of.a-set", UID)
+
+
+def test_the_smallest_bounds_how_many_there_can_be() -> None:
+    """A volume of one byte takes a device and a mount as well."""
+    assert inline.wanted(request(own={"size": "16Mi"})).size_bytes == 16 * MIB
+    with pytest.raises(OutOfRange, match="size must be at least 16Mi, not '16777215'"):
+        inline.wanted(request(own={"size": str(16 * MIB - 1)}))
 
 
 @pytest.mark.parametrize("size", ["", "0", "-1Gi", "1.5", "100m", "9Ei", "much", "1Gi "])

@@ -11,7 +11,7 @@ from yaml.nodes import Node, ScalarNode
 from localvolume.config.directories import directory
 from localvolume.config.lvmkeys import LVM_KEYS, lvm_config
 from localvolume.config.model import ClassConfig
-from localvolume.config.pools import InlineConfig, PoolConfig, overlaps
+from localvolume.config.pools import LEAST_INLINE_BYTES, InlineConfig, PoolConfig, overlaps
 from localvolume.config.provisioner import CSI_DRIVER, DYNAMIC_PROVISIONER
 from localvolume.config.syntax import document, names
 from localvolume.config.syntax.keytable import Key, Read, read_keys
@@ -69,7 +69,7 @@ def _overbook(node: Node, place: Place) -> float | None:
 
 INLINE_KEYS: Final = (
     Key("largest", "largest_bytes", whole_bytes("1Gi", 1), "quantity", "required",
-        "how large one such volume may be"),
+        "how large one such volume may be, at least 16Mi"),
     Key("total", "total_bytes", whole_bytes("20Gi", 1), "quantity", "required",
         "how much all of them together may take of the pool on one node"),
 )  # fmt: skip
@@ -88,6 +88,9 @@ def _inline(node: Node, place: Place) -> InlineConfig | None:
     if len(place.problems) > before:
         return None
     found = InlineConfig(**read.values)
+    if found.largest_bytes < LEAST_INLINE_BYTES:
+        place.at("largest").problem("is less than 16Mi, which the smallest such volume has")
+        return None
     if found.largest_bytes > found.total_bytes:
         place.at("largest").problem("is more than total: no volume could have it")
         return None

@@ -70,6 +70,11 @@ class LvmConfig:
         return self.stripes, self.stripe_bytes, self.options
 
 
+LEAST_INLINE_BYTES: Final = 16 << 20
+"""The least that a volume in a pod's own spec has. The smallest one takes a device, a mount and a
+record all the same, so this bounds how many there can be."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlineConfig:
     """What pods may take of a pool by volumes in their own spec, which anybody makes who may create

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from localvolume.config.pools import LEAST_INLINE_BYTES
 from localvolume.config.syntax.names import fault_of_object_name
 from localvolume.config.syntax.readers import did_you_mean, one_line, quoted
 from localvolume.config.syntax.resources import amount
 from localvolume.csi.capabilities import kind_of
-from localvolume.csi.wire.errors import InvalidArgument
+from localvolume.csi.wire.errors import InvalidArgument, OutOfRange
 from localvolume.dynamic.calls import WantedInline
+from localvolume.volumes.capacity import quantity
 
 SIZE: Final = "size"
 POOL: Final = "pool"
@@ -43,7 +45,7 @@ def is_asked_for(request: Any) -> bool:
 
 
 def wanted(request: Any) -> WantedInline:
-    """The volume that the request asks for. Raises InvalidArgument."""
+    """The volume that the request asks for. Raises InvalidArgument, OutOfRange."""
     said = dict(request.volume_context)
     if not is_handle(request.volume_id):
         raise InvalidArgument(
@@ -85,5 +87,10 @@ def _size(text: str) -> int:
     if size is None or size.denominator != 1 or not 0 < size <= _MOST_BYTES:
         raise InvalidArgument(
             f"volumeAttributes: {SIZE} must be a quantity of bytes like 1Gi, not {quoted(text)}"
+        )
+    if size < LEAST_INLINE_BYTES:
+        raise OutOfRange(
+            f"volumeAttributes: {SIZE} must be at least {quantity(LEAST_INLINE_BYTES)},"
+            f" not {quoted(text)}"
         )
     return int(size)

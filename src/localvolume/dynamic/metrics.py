@@ -116,9 +116,10 @@ class DynamicMetrics(Metrics):
         if not unable:
             # An unable pool serves only some of those who ask: no number is true for all.
             self.pool_capacity.labels(name).set(capacity(pool.config, report, pool.beside))
-        if pool.config.inline is not None:
-            own = sum(record.size_bytes for record in report.records.values() if record.pod_uid)
+        own = sum(record.size_bytes for record in report.records.values() if record.pod_uid)
+        if own or pool.config.inline is not None:
             self.pool_inline.labels(name).set(own)
+        if pool.config.inline is not None:
             self.pool_inline_limit.labels(name).set(pool.config.inline.total_bytes)
         self.pool_warnings.labels(name).set(len(report.warnings))
         for metric, percent in (

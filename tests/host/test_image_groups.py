@@ -31,6 +31,7 @@ from .support_images import (
     running,
     snapshot_of,
 )
+from .support_mounts import MS_BIND, mount, umount
 from .support_pools import config_of
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "xfs")
@@ -176,6 +177,27 @@ def test_raw_blocks_in_use_are_not_cut_with_others_and_nothing_is_left(pool: Ima
             nothing_left(store, pool, origins)
             still_writable([where])
             plain.write(b"still")
+        store.cut_together(members(origins))
+
+
+def test_blocks_that_a_pod_has_are_not_cut_with_others_whoever_claims_them(
+    pool: ImagePool,
+) -> None:
+    """Programs in pods open a device plainly: nobody else learns of that."""
+    with store_of(pool) as store:
+        origins = volumes(store, pool, "ext4", "raw")
+        target = pool.root / "published"
+        target.touch()
+        mount(os.path.realpath(pool.node(origins[1])), str(target), flags=MS_BIND)
+        try:
+            with (
+                mounted(pool.node(origins[0])),
+                pytest.raises(Busy, match="block device that is in use"),
+            ):
+                store.cut_together(members(origins))
+            nothing_left(store, pool, origins)
+        finally:
+            umount(str(target))
         store.cut_together(members(origins))
 
 

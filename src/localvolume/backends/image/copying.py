@@ -36,6 +36,7 @@ from localvolume.host.filesystem import reflink
 from localvolume.host.filesystem.allocation import allocate
 from localvolume.host.loop.attach import Loop
 from localvolume.host.mount.detached import detached_mount
+from localvolume.host.mount.inuse import users_of
 from localvolume.host.process.commandsync import Run
 from localvolume.host.syscalls import closed_after, fstatfs, syncfs
 from localvolume.host.tree.trees import list_names, opened
@@ -232,3 +233,9 @@ def _read_only(loop: Loop, content: Content) -> Iterator[int]:
         except OSError as error:
             raise Busy(f"{loop.node} is in use, and not by its filesystem") from error
         yield root
+
+
+def is_published(loop: Loop) -> bool:
+    """Whether pods have the device: they open it plainly, and whenever they like."""
+    with closed_after(os.open(loop.node, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)) as node:
+        return bool(users_of(node, loop.node))

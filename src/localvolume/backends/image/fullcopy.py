@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from localvolume.backends.image.attaching import Attachments
-from localvolume.backends.image.copying import written_out
+from localvolume.backends.image.copying import is_published, written_out
 from localvolume.backends.image.filesystem import Content, content_of
 from localvolume.backends.image.store import IMAGES_PLACE, image_name, the_volume
 from localvolume.backends.model import BackendFailed, Busy, Record
@@ -33,7 +33,6 @@ from localvolume.host.filesystem.freezing import (
     frozen,
 )
 from localvolume.host.loop.attach import Loop
-from localvolume.host.mount.inuse import users_of
 from localvolume.host.syscalls import closed_after
 
 STALL_SECONDS: Final = 30.0
@@ -74,8 +73,8 @@ class FullCopies:
                 return _copied(fd, source)
         content = content_of(origin)
         with self.at.attached(pool, origin) as (source, loop):
-            if content == "raw":
-                _check_unpublished(origin, loop)
+            if content == "raw" and is_published(loop):
+                raise Busy(_why_not_block(origin))
             try:
                 device = exclusive_open(loop.node, write=False, device=loop.device)
             except InUse as error:
@@ -162,13 +161,6 @@ def _direct(source: int) -> Iterator[int]:
     with closed_after(os.open(f"/proc/self/fd/{source}", flags)) as reading:
         set_direct(reading, True)
         yield reading
-
-
-def _check_unpublished(origin: Record, loop: Loop) -> None:
-    """Raise Busy if pods have the device: they may open it whenever they like."""
-    with closed_after(os.open(loop.node, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)) as node:
-        if users_of(node, loop.node):
-            raise Busy(_why_not_block(origin))
 
 
 def _why_not_block(origin: Record) -> str:

@@ -14,7 +14,7 @@ from time import time_ns
 from typing import Final, NamedTuple
 
 from localvolume.backends.image.attaching import Attachments
-from localvolume.backends.image.copying import clone_blocks, closed, written_out
+from localvolume.backends.image.copying import clone_blocks, closed, is_published, written_out
 from localvolume.backends.image.filesystem import content_of
 from localvolume.backends.model import BackendFailed, Busy, Record
 from localvolume.host.block.blockdev import InUse, exclusive_open
@@ -85,15 +85,14 @@ def _held(at: Attachments, pool: int, origin: Record) -> Iterator[_Still]:
     with ExitStack() as held:
         image, loop = held.enter_context(at.attached(pool, origin))
         content = content_of(origin)
+        if content == "raw" and is_published(loop):
+            raise Busy(_why_not_block(origin))
         try:
             # While nobody uses the volume, nobody can begin to.
             device, root = exclusive_open(loop.node, write=False, device=loop.device), None
         except InUse as error:
             if content == "raw":
-                raise Busy(
-                    f"{origin.name} is a block device that is in use, and nothing holds its writes:"
-                    " it can be one of a group once no pod uses it"
-                ) from error
+                raise Busy(_why_not_block(origin)) from error
             used = held.enter_context(written_out(loop, content))
             # Nobody writes to one that is mounted read-only, and it is not frozen either.
             root = None if os.fstatvfs(used).f_flag & os.ST_RDONLY else used
@@ -101,3 +100,10 @@ def _held(at: Attachments, pool: int, origin: Record) -> Iterator[_Still]:
         held.enter_context(closed_after(device))
         os.fsync(device)
         yield _Still(image, device, root)
+
+
+def _why_not_block(origin: Record) -> str:
+    return (
+        f"{origin.name} is a block device that is in use, and nothing holds its writes: it can be"
+        " one of a group once no pod uses it"
+    )

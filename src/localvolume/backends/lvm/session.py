@@ -27,6 +27,9 @@ from localvolume.backends.model import (
     Record,
     Usage,
 )
+from localvolume.host.lvm.errors import LvmFailed
+from localvolume.host.lvm.report import BadReport
+from localvolume.host.lvm.thinmetadata import READING
 from localvolume.host.mount.mounts import MountTable, read_mount_table
 from localvolume.volumes.lvtags import decode
 
@@ -110,6 +113,18 @@ class LvmSession:
             return seen
         self._tools.active(seen.pool)
         return self._read()
+
+    def let_go(self, seen: View) -> list[str]:
+        """Release the thin pool's metadata if one of ours was killed while it read them; returns
+        sentences about failures."""
+        if seen.pool is None or READING not in seen.pool.tags or self._tools.lvm.is_reading():
+            return []
+        try:
+            self._tools.lvm.release_left(seen.pool)
+        except (LvmFailed, BadReport, OSError) as error:
+            return [f"the metadata of {seen.pool.full_name} are still held: {error}"]
+        self._kept.changed()
+        return []
 
     def bring_up(self, seen: View) -> list[str]:
         """Activate what somebody has deactivated since; returns sentences about failures."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from localvolume.backends.fstools import open_device
-from localvolume.backends.lvm import copying, growing, making, removal
+from localvolume.backends.lvm import changed, copying, growing, making, removal
 from localvolume.backends.lvm.engine import gated, is_down
 from localvolume.backends.lvm.making import entry_of, fs_of
 from localvolume.backends.lvm.record import Entry, fields_of
@@ -97,7 +97,8 @@ class LvmStore:
         """See what is there; the report's `problem` says what is wrong."""
         try:
             with self._session.using(kept=True) as seen:
-                troubles = self._session.bring_up(seen) if self._attached else []
+                troubles = self._session.let_go(seen)
+                troubles += self._session.bring_up(seen) if self._attached else []
                 return report_of(
                     self.config.name,
                     seen,
@@ -171,10 +172,16 @@ class LvmStore:
             return copying.copy(self.tools, seen, record, source, self._session.take)
 
     def blocks(self, record: Record, base: Record | None, start: int) -> Blocks:
-        """Always raises: what a thin pool knows of its blocks is not asked for."""
-        raise Impossible(
-            f"{record.name} is a logical volume: which of its blocks have changed is not told"
-        )
+        """What a thin snapshot holds from that byte on, or how it differs from another, the `base`.
+
+        Raises Impossible for thick ones, and whenever the pool does not tell; Busy while somebody
+        else reads the pool's metadata.
+        """
+        both = {record.name, record.name if base is None else base.name}
+        with self._session.using(*both) as seen:
+            mine = _living(seen, record).volume
+            other = None if base is None else _living(seen, base).volume
+            return changed.blocks(self.tools, seen, mine, other, start)
 
     def cut_together(self, members: Sequence[tuple[Record, Record]]) -> Sequence[Record]:
         """Not served: device-mapper suspends one volume at a time for a snapshot of LVM's."""

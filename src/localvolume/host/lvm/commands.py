@@ -25,6 +25,7 @@ from localvolume.host.lvm.errors import (
     VolumeInUse,
     VolumeMissing,
     failed,
+    missing,
 )
 from localvolume.host.lvm.recovery import Recovery
 from localvolume.host.lvm.report import BadReport, LogicalVolume, VolumeGroup
@@ -67,6 +68,8 @@ CHANGE_SECONDS: Final = 60.0
 """How long a command may take before it is ended and counts as failed."""
 REPORT_BYTES: Final = 64 << 20
 """How long a report may be: one volume takes about 1.5 KiB."""
+DELTA_BYTES: Final = 16 << 20
+"""How long thin_delta's answer may be: a range takes 40 bytes or so."""
 
 # Errors are read from stderr. LVM of 2025 writes them into its report unless told otherwise.
 _TOLD: Final = "log{report_command_log=0}"
@@ -364,7 +367,7 @@ class Lvm:
         try:
             finished = self._run(whole, seconds, output_limit=most, env=_ENVIRONMENT)
         except CommandMissing as error:
-            raise LvmFailed(f"LVM is not there: {error}; install lvm2") from error
+            raise missing(command, str(error)) from error
         except (CommandTimedOut, TimeoutError, ChildProcessError) as error:
             # The last two: it may still be running, or nobody knows how it ended.
             raise LvmUnfinished(f"{command}: {error}") from error
@@ -372,7 +375,7 @@ class Lvm:
             raise LvmUnfinished(f"{command}: ended by a signal ({finished.returncode})")
         if finished.returncode:
             raise failed(command, finished.returncode, finished.stderr or finished.stdout)
-        if finished.truncated and most == REPORT_BYTES:
+        if finished.truncated and most > OUTPUT_LIMIT:
             raise BadReport(f"{command} reports more than {most} bytes")
         return finished.stdout
 

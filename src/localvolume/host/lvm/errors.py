@@ -69,8 +69,15 @@ def failed(command: str, code: int, said: str) -> LvmFailed:
     told = [line for line in lines if not line.startswith(_BESIDE)] or lines
     text = "; ".join(told)[:2000] or f"exit status {code}"
     if code == 127:  # env(1) or nsenter(1) did not find it
-        return LvmFailed(f"LVM is not there: {text}; install lvm2")
+        return missing(command, text)
     kind = next(
         (error for error, words in _SAID if re.search(words, text, re.IGNORECASE)), LvmFailed
     )
     return kind(f"{command}: {text}")
+
+
+def missing(command: str, text: str) -> LvmFailed:
+    """The error where a program is not there."""
+    if command == "thin_delta":
+        return LvmFailed(f"{text}; install thin-provisioning-tools")
+    return LvmFailed(f"LVM is not there: {text}; install lvm2")

@@ -10,9 +10,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
-from localvolume.host.lvm.commands import CHANGE_SECONDS, Lvm, LvmUnfinished
+from localvolume.host.lvm.commands import (
+    CHANGE_SECONDS,
+    DELTA_BYTES,
+    LogicalVolume,
+    Lvm,
+    LvmFailed,
+    LvmUnfinished,
+)
+from localvolume.host.lvm.thindelta import Comparison
+from localvolume.host.lvm.thinmetadata import NUMBER_FIELDS, READING, ThinMetadata, numbers_of
 from localvolume.host.process.commandsync import Run
 
 log = logging.getLogger(__name__)
@@ -27,6 +36,8 @@ class Gate:
         self._alone = False
         self.unsafe = True
         """Whether a command may have been killed since the group was last put right."""
+        self.reading = threading.Lock()
+        """Held while a thin pool's metadata are read: a pool shows them to one at a time."""
 
     @contextmanager
     def passing(self) -> Iterator[None]:
@@ -93,21 +104,67 @@ class GatedLvm(Lvm):
         if self._gate.unsafe:
             with self._gate.alone():
                 if self._gate.unsafe:
-                    self._mine.recovering = True
+                    self._mine.inside = True
                     try:
                         for done in self.recover(self._group):
                             log.warning("volume group %s: %s", self._group, done)
                         self._gate.unsafe = False
                     finally:
-                        self._mine.recovering = False
+                        self._mine.inside = False
+
+    def compared(self, pool: LogicalVolume, one: LogicalVolume, other: LogicalVolume) -> Comparison:
+        """What two volumes of an active thin pool share; of one and itself, what it has.
+
+        Raises VolumeInUse while somebody else reads the pool's metadata.
+        """
+        told = self._report("lvs", NUMBER_FIELDS, pool.group)
+        numbers = numbers_of(told, pool.name, (one, other))
+        with self._metadata_of(pool) as metadata:
+            return metadata.compared(*numbers)
+
+    def is_reading(self) -> bool:
+        """Whether this process reads the metadata of a thin pool of the group now."""
+        return self._gate.reading.locked()
+
+    def release_left(self, pool: LogicalVolume) -> None:
+        """Release the metadata of an active thin pool if one of ours was killed while it read them.
+
+        Nobody else of ours may work with this pool.
+        """
+        with self._metadata_of(pool) as metadata:
+            now = self.volume(pool.group, pool.name)
+            if now is not None and now.uuid == pool.uuid and READING in now.tags:
+                metadata.release_left()
+                log.warning("volume group %s: let go of %s's metadata", pool.group, pool.name)
+
+    @contextmanager
+    def _metadata_of(self, pool: LogicalVolume) -> Iterator[ThinMetadata]:
+        """Its metadata, with nobody else of ours at them, and no recovery until the end."""
+
+        def tag(on: bool) -> None:
+            self.retag(pool, () if on else (READING,), (READING,) if on else ())
+
+        def delta(argv: Sequence[str]) -> str:
+            try:
+                return self._command("thin_delta", argv, CHANGE_SECONDS, DELTA_BYTES)
+            except LvmUnfinished as error:
+                # It takes too long, and would do so again.
+                raise LvmFailed(str(error)) from error
+
+        self.put_right()
+        with self._gate.reading, self._gate.passing():
+            self._mine.inside = True
+            try:
+                yield ThinMetadata(self._dmsetup, delta, tag, pool)
+            finally:
+                self._mine.inside = False
 
     def _command(self, command: str, argv: Sequence[str], seconds: float, most: int) -> str:
-        if getattr(self._mine, "recovering", False):
-            return super()._command(command, argv, seconds, most)
+        inside = getattr(self._mine, "inside", False)
         # Looking changes nothing, and opens no volume.
-        if command not in ("lvs", "vgs", "fullreport", "lvmconfig"):
+        if not inside and command not in ("lvs", "vgs", "fullreport", "lvmconfig"):
             self.put_right()
-        with self._gate.passing():
+        with nullcontext() if inside else self._gate.passing():
             try:
                 return super()._command(command, argv, seconds, most)
             except LvmUnfinished:

@@ -16,12 +16,14 @@ from localvolume_lab.controlplane import ControlPlane, RequestFailed
 from tests.cluster.support_dynamic import DynamicLab
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_seeing import Seeing
+from tests.cluster.support_snapshots import forget_kinds
 from tests.suite.api import CLAIMS, CLASSES, DRIVERS, MERGE, VOLUMES
 from tests.suite.names import FINALIZER, HOSTNAME, NODE_LABEL, POOL, PROVISIONED_BY
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("controlplane")
 
+ATTRIBUTES_CLASSES = "/apis/storage.k8s.io/v1/volumeattributesclasses"
 CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
 OTHER = "other.example.com"
 
@@ -156,6 +158,29 @@ def test_the_bundle_has_its_driver_and_its_node(
     assert [one["name"] for one in own["spec"]["drivers"]] == [CSI_DRIVER]
     (kept,) = [one for one in found["persistentvolumes"] if one["metadata"]["name"] == volume]
     assert kept["spec"]["csi"]["volumeHandle"] == volume
+
+
+@pytest.mark.needs("snapshots")
+def test_the_bundle_has_its_attributes_classes_and_misses_no_kind_that_is_not_there(
+    objects: Objects, seeing: Seeing, unique: str, volume: str, tmp_path: Path
+) -> None:
+    forget_kinds(objects.plane)
+    limits = {"readOps": "100"}
+    for name, driver, told in ((unique, CSI_DRIVER, limits), (f"{unique}-o", OTHER, {"a": "b"})):
+        body = {"metadata": {"name": name}, "driverName": driver, "parameters": told}
+        objects.make(ATTRIBUTES_CLASSES, body)
+    path = tmp_path / "bundle.tar.gz"
+    said = seeing.ask("support-bundle", "--output", str(path))
+    assert said.status == 0, said.err
+    assert "snapshot" not in said.err
+    with tarfile.open(path) as tar:
+        files = {one.name.partition("/objects/")[2]: tar.extractfile(one) for one in tar}
+        assert not [name for name in files if "snapshot" in name]
+        file = files["volumeattributesclasses.json"]
+        assert file is not None
+        found = {one["metadata"]["name"]: one for one in json.load(file)}
+    assert found[unique]["parameters"] == limits
+    assert f"{unique}-o" not in found
 
 
 def test_a_cluster_without_the_kinds_of_snapshots_is_no_problem(

@@ -12,6 +12,7 @@ import pytest
 from localvolume.cli.main import main
 from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_accounts import ACCOUNTS, RBAC, kubeconfig, rule, token
+from tests.cluster.support_groups import GROUP_BEING_CREATED, GROUP_CLASSES, GROUP_CONTENTS
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_seeing import Seeing
 from tests.cluster.support_snapshots import (
@@ -103,6 +104,59 @@ def test_a_snapshot_is_seen_from_its_object_down_to_its_pool(
     assert found["code"] == "snapshot"
     assert "no VolumeSnapshotContent stands for it" in found["verdict"]
     assert main(orphans) == 0
+
+
+def test_the_bundle_has_groups_of_snapshots_of_ours_alone(
+    objects: Objects, seeing: Seeing, unique: str, tmp_path: Path
+) -> None:
+    objects.make(CLASSES, {"metadata": {"name": unique}, "provisioner": CSI})
+    version = GROUP_CONTENTS.removeprefix("/apis/").rpartition("/")[0]
+    ours, theirs = f"{unique}-ours", f"{unique}-theirs"
+    secret = f"kept{unique}"
+    for name, driver in ((ours, CSI), (theirs, "other.example.com")):
+        cls = {
+            "apiVersion": version,
+            "kind": "VolumeGroupSnapshotClass",
+            "metadata": {"name": name},
+            "driver": driver,
+            "deletionPolicy": "Retain",
+        }
+        objects.make(GROUP_CLASSES, cls)
+        content = {
+            "apiVersion": version,
+            "kind": "VolumeGroupSnapshotContent",
+            "metadata": {
+                "name": name,
+                "annotations": {GROUP_BEING_CREATED: "yes", "example.com/of": secret},
+            },
+            "spec": {
+                "driver": driver,
+                "deletionPolicy": "Retain",
+                "volumeGroupSnapshotRef": {"name": name, "namespace": "default"},
+                "source": {
+                    "groupSnapshotHandles": {
+                        "volumeGroupSnapshotHandle": name,
+                        "volumeSnapshotHandles": [f"{name}-1"],
+                    }
+                },
+            },
+        }
+        objects.make(GROUP_CONTENTS, content)
+    path = tmp_path / "bundle.tar.gz"
+    said = seeing.ask("support-bundle", "--output", str(path))
+    assert said.status == 0, said.err
+    with tarfile.open(path) as tar:
+        for kind in ("volumegroupsnapshotcontents", "volumegroupsnapshotclasses"):
+            (member,) = [one for one in tar if one.name.endswith(f"/objects/{kind}.json")]
+            file = tar.extractfile(member)
+            assert file is not None
+            text = file.read().decode()
+            found = {one["metadata"]["name"]: one for one in json.loads(text)}
+            assert ours in found
+            assert theirs not in found
+            assert secret not in text
+            if kind == "volumegroupsnapshotcontents":
+                assert found[ours]["metadata"]["annotations"][GROUP_BEING_CREATED] == "yes"
 
 
 def test_who_may_not_list_contents_is_told_so(

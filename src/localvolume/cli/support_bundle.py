@@ -32,6 +32,7 @@ LEFT_OUT: Final = (
     "values of annotations, but for those about volumes; managedFields",
     "fields of Nodes but labels, taints, conditions, capacity and versions",
     "PersistentVolumes, claims and StorageClasses that are none of ours; pods of others",
+    "what is for another CSI driver; VolumeSnapshots and VolumeGroupSnapshots",
     "in every text: bearer tokens, JSON web tokens, private keys, and passwords in URLs",
     "in every text: the values of what is called a password, secret, token, key or credential",
     "what is in the volumes",

@@ -7,15 +7,19 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from localvolume.cli.seeing import csi
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.kinds import CONTENTS, CSI_NODES, DAEMON_SETS, EVENTS, NODES
 from localvolume.config.flags.controller import DEFAULT_LEASE_NAME
 from localvolume.kube.client import Client
-from localvolume.kube.errors import ApiError
+from localvolume.kube.errors import ApiError, NotThere
 from localvolume.kube.kinds import (
+    ATTRIBUTES_CLASSES,
     CLAIMS,
     CONFIG_MAPS,
     CSI_DRIVERS,
+    GROUP_CLASSES,
+    GROUP_CONTENTS,
     JOBS,
     LEASES,
     PERSISTENT_VOLUMES,
@@ -29,6 +33,15 @@ from localvolume.kube.objects import KubeObject
 from localvolume.volumes import marks
 
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", True, KubeObject)
+
+_OF_DRIVERS: Final[tuple[Kind[Any], ...]] = (
+    CONTENTS,
+    SNAPSHOT_CLASSES,
+    GROUP_CONTENTS,
+    GROUP_CLASSES,
+    ATTRIBUTES_CLASSES,
+)
+"""Each object says which CSI driver it is for; a cluster need not have these kinds."""
 
 LOG_BYTES: Final = 4 << 20
 """The most that is taken of one container's log."""
@@ -53,15 +66,16 @@ class Reader:
         of_node = marks.NODE_LABEL
         volumes = {one.metadata.name for one in facts.ours}
         held = {(r.namespace, r.name) for one in facts.ours if (r := one.spec.claim_ref)}
-        for kind, namespace, selector, fields in (
+        with_csi = csi.in_use((facts.volumes or {}).values(), (facts.classes or {}).values())
+        contents: set[tuple[str, str]] = set()
+        asked: tuple[tuple[Kind[Any], str, str, str], ...] = (
             (PERSISTENT_VOLUMES, "", "", ""),
             (CLAIMS, "", "", ""),
             (STORAGE_CLASSES, "", "", ""),
             (CSI_DRIVERS, "", "", ""),
             (NODES, "", "", ""),
             (CSI_NODES, "", "", ""),
-            (CONTENTS, "", "", ""),
-            (SNAPSHOT_CLASSES, "", "", ""),
+            *((one, "", "", "") for one in _OF_DRIVERS),
             (STORAGE_CAPACITIES, "", of_node, ""),
             (PODS, there, ours, ""),
             (DAEMON_SETS, there, ours, ""),
@@ -69,18 +83,19 @@ class Reader:
             (CONFIG_MAPS, there, ours, ""),
             (LEASES, "", "", f"metadata.name={DEFAULT_LEASE_NAME}"),
             (JOBS, "", of_node, ""),
-        ):
+        )
+        for kind, namespace, selector, fields in asked:
             if kind is CSI_NODES and facts.registered is None:
                 continue  # nothing uses our driver, or they could not be read before either
-            if kind in (CONTENTS, SNAPSHOT_CLASSES) and not facts.contents:
-                continue  # there are none of ours, or they could not be read before either
+            if kind in _OF_DRIVERS and not with_csi:
+                continue
             found = await self._all(kind, namespace, selector, fields)
             if found is None:
                 continue
-            if kind is CONTENTS:
-                found = [one for one in found if _name(one) in (facts.contents or {})]
-            if kind is SNAPSHOT_CLASSES:
-                found = [one for one in found if one.get("driver") == marks.CSI_DRIVER]
+            if kind in _OF_DRIVERS:
+                found = [one for one in found if _driver_of(one) == marks.CSI_DRIVER]
+            if kind in (CONTENTS, GROUP_CONTENTS):
+                contents |= {(kind.kind, _name(one)) for one in found}
             if kind is PERSISTENT_VOLUMES:
                 found = [one for one in found if _name(one) in volumes]
             if kind is CLAIMS:
@@ -90,7 +105,7 @@ class Reader:
             if kind is STORAGE_CLASSES:
                 found = [one for one in found if facts.is_our_class(_name(one))]
             yield kind.plural, found
-        yield "events", await self._events(volumes, held)
+        yield "events", await self._events(volumes, held, contents)
 
     def _is_of_ours(self, claim: Object, held: set[tuple[str, str]]) -> bool:
         meta, spec = claim["metadata"], claim.get("spec") or {}
@@ -98,8 +113,11 @@ class Reader:
             return True
         return self._facts.is_our_class(spec.get("storageClassName") or "")
 
-    async def _events(self, volumes: set[str], held: set[tuple[str, str]]) -> list[Object]:
-        """Events about our volumes, claims and pods, and those that we wrote."""
+    async def _events(
+        self, volumes: set[str], held: set[tuple[str, str]], contents: set[tuple[str, str]]
+    ) -> list[Object]:
+        """Events about our volumes, claims, pods and contents of snapshots, and those that we
+        wrote."""
         facts = self._facts
         claims = held | {
             (one.metadata.namespace, one.metadata.name)
@@ -117,7 +135,7 @@ class Reader:
                 (kind == "PersistentVolume" and place[1] in volumes)
                 or (kind == "PersistentVolumeClaim" and place in claims)
                 or (kind == "Pod" and place in pods)
-                or (kind == CONTENTS.kind and place[1] in (facts.contents or {}))
+                or (kind, place[1]) in contents
                 or said.startswith(("localvolume", "local-volume-provisioner"))
             ):
                 found.append(one)
@@ -138,7 +156,9 @@ class Reader:
                 if not cont:
                     return found
         except (ApiError, ValueError) as error:
-            self.unread[kind.plural] = str(error)
+            # Without the kind there is nothing that was not read.
+            if not (isinstance(error, NotThere) and kind in _OF_DRIVERS):
+                self.unread[kind.plural] = str(error)
             return None
 
     async def version(self) -> Any:
@@ -190,6 +210,12 @@ def _containers(pod: Mapping[str, Any]) -> list[tuple[str, bool]]:
             if one.get("restartCount"):
                 found.append((one["name"], True))
     return found
+
+
+def _driver_of(thing: Object) -> str:
+    """The driver that it is for: contents say so in their spec, classes beside it."""
+    named = (thing.get("spec") or {}).get("driver")
+    return str(named or thing.get("driver") or thing.get("driverName") or "")
 
 
 def _name(thing: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ def test_the_board_is_what_grafana_expects() -> None:
         "Cleaning",
         "Pools and room",
         "Dynamic volumes",
+        "CSI",
         "FlexVolume",
         "Controller",
         "Health",

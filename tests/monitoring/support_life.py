@@ -1,4 +1,4 @@
-"""What happens on three nodes while Prometheus looks: volumes come, are used, cleaned and lost."""
+"""What happens on four nodes while Prometheus looks: volumes come, are used, cleaned and lost."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from localvolume.host.loop.attach import attached, detach
 from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_agent import Class, Lab, lab_for
 from tests.cluster.support_controller import Ground
+from tests.cluster.support_csi import CsiLab, csi_lab_for
 from tests.cluster.support_dynamic import DynamicLab, dynamic_lab_for
 from tests.cluster.support_flex import FlexLab, flex_lab_for
 from tests.cluster.support_frozen import OVERWRITE, half_cleaned
 from tests.cluster.support_objects import Objects
+from tests.cluster.support_snapshots import kinds_of_snapshots
 from tests.host.support_devices import command, mounted
 from tests.host.support_failing import count_an_error
 from tests.monitoring.support_prometheus import Prometheus
@@ -31,11 +33,13 @@ CONTROLLER = "local-volume-provisioner-controller"
 
 @dataclass
 class Lives:
-    """One node with prepared disks, one with pools, one with FlexVolume; and the controller."""
+    """One node with prepared disks, one with pools, one with FlexVolume, one with the CSI driver;
+    and the controller."""
 
     static: Lab
     dynamic: DynamicLab
     flex: FlexLab
+    csi: CsiLab
     ground: Ground
     files: Class
     devices: Class
@@ -50,7 +54,7 @@ class Lives:
         shared = {"namespace": "local-volume-provisioner"}
         found = {
             lab.port: {**shared, "job": AGENT, "node": lab.node}
-            for lab in (self.static, self.dynamic, self.flex)
+            for lab in (self.static, self.dynamic, self.flex, self.csi)
         }
         return found | {self.ground.port: {**shared, "job": CONTROLLER, "node": "control"}}
 
@@ -58,6 +62,7 @@ class Lives:
         self.static.start()
         self.dynamic.start()
         self.flex.serve()
+        self.csi.serve_here()
         self.ground.start(self.ground.cls, self.doomed)
 
     # --- one round of everything, in which each counter counts ------------------------------------
@@ -66,6 +71,7 @@ class Lives:
         self._clean_volumes(number)
         self._make_volumes()
         self._mount_flexvolumes(number)
+        self._call_the_driver()
         self._lose_nodes(number)
 
     def _clean_volumes(self, number: int) -> None:
@@ -95,6 +101,9 @@ class Lives:
         assert lab.unmount(volume).ok
         elsewhere = lab.volume(f"w{number}", affinity="another-host")
         assert not lab.mount(elsewhere).ok
+
+    def _call_the_driver(self) -> None:
+        assert self.csi.call("NodeGetInfo").node_id
 
     def _lose_nodes(self, number: int) -> None:
         """One volume goes with its node, and one, which a tenant used, is kept."""
@@ -190,15 +199,18 @@ class Lives:
 def lives_for(plane: ControlPlane, directory: Path) -> Iterator[Lives]:
     """All of it, configured and not begun; it goes in the end."""
     objects = Objects(plane)
-    names = [f"t{secrets.token_hex(4)}" for _ in range(4)]
+    names = [f"t{secrets.token_hex(4)}" for _ in range(5)]
     places = [directory / name for name in names]
     for place in places:
         place.mkdir()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(kinds_of_snapshots(plane))
         stack.callback(objects.clean)
         static = stack.enter_context(lab_for(objects, names[0], places[0]))
         dynamic = stack.enter_context(dynamic_lab_for(objects, names[1], places[1]))
         flex = stack.enter_context(flex_lab_for(objects, names[2], places[2]))
+        csi = stack.enter_context(csi_lab_for(objects, names[4], places[4]))
+        csi.csi_pool()
         ground = stack.enter_context(Ground(plane, names[3]))
         fails = static.directory / "fails"
         # The first cleaning of each device fails.
@@ -208,6 +220,7 @@ def lives_for(plane: ControlPlane, directory: Path) -> Iterator[Lives]:
             static=static,
             dynamic=dynamic,
             flex=flex,
+            csi=csi,
             ground=ground,
             files=static.add_class("fs"),
             devices=static.add_class(

@@ -183,6 +183,23 @@ def test_the_bundle_has_its_attributes_classes_and_misses_no_kind_that_is_not_th
     assert f"{unique}-o" not in found
 
 
+def test_its_attributes_are_seen(
+    objects: Objects, seeing: Seeing, unique: str, volume: str
+) -> None:
+    (before,) = seeing.ask("status", "--node", unique, "-o", "json").json["volumes"]
+    assert (before["attributesClass"], before["attributes"]) == ("", {})
+    limits = {"readOps": "100", "writeBytesPerSecond": "10Mi"}
+    body = {"metadata": {"name": unique}, "driverName": CSI_DRIVER, "parameters": limits}
+    objects.make(ATTRIBUTES_CLASSES, body)
+    told = {"spec": {"volumeAttributesClassName": unique}}
+    objects.plane.request("PATCH", f"{VOLUMES}/{volume}", told, content_type=MERGE)
+
+    (shown,) = seeing.ask("status", "--node", unique, "-o", "json").json["volumes"]
+    assert (shown["attributesClass"], shown["attributes"]) == (unique, limits)
+    facts = {one["name"]: one["value"] for one in seeing.why(f"pv/{volume}")["facts"]}
+    assert facts["Attributes by"] == f"{unique}: readOps=100, writeBytesPerSecond=10Mi"
+
+
 def test_a_cluster_without_the_kinds_of_snapshots_is_no_problem(
     objects: Objects, seeing: Seeing, unique: str
 ) -> None:

@@ -14,7 +14,7 @@ from localvolume.cli.seeing.status.tables import print_status
 from localvolume.cli.seeing.why.claim import why_claim
 from localvolume.cli.seeing.why.explanation import Explanation
 from localvolume.cli.seeing.why.volume import why_volume
-from localvolume.kube.objects import PersistentVolume
+from localvolume.kube.objects import Meta, PersistentVolume, VolumeAttributesClass
 from tests.decisions.support_seeing import (
     CSI,
     DYNAMIC,
@@ -131,6 +131,50 @@ def test_its_removal_can_be_undone_as_long_as_its_class_says() -> None:
     found = why(it, klass("made", CSI, parameters={"undoPeriod": "1h"}))
     assert found.verdict.code == "undo"
     assert "localvolume undo pv-1" in found.verdict.then
+
+
+def attributes(**parameters: str) -> dict[str, VolumeAttributesClass]:
+    """The one class "limited"."""
+    made = VolumeAttributesClass(
+        metadata=Meta(name="limited"), driver_name=CSI, parameters=parameters
+    )
+    return {"limited": made}
+
+
+LIMITED: dict[str, Any] = {"volumeAttributesClassName": "limited"}
+
+
+def test_its_attributes_are_those_of_its_class() -> None:
+    it, known = served(**LIMITED), attributes(writeOps="100", readOps="max")
+    assert dict(why(it, MADE, attributes=known).chain)["Attributes by"] == (
+        "limited: readOps=max, writeOps=100"
+    )
+    (shown,) = overview(facts(it, MADE, attributes=known))["volumes"]
+    assert shown["attributesClass"] == "limited"
+    assert shown["attributes"] == {"writeOps": "100", "readOps": "max"}
+
+
+@pytest.mark.parametrize(("known", "words"), [(None, "cannot be read"), ({}, "is gone")])
+def test_attributes_that_are_not_known_are_not_none(known: Any, words: str) -> None:
+    it = served(**LIMITED)
+    assert words in dict(why(it, MADE, attributes=known).chain)["Attributes by"]
+    (shown,) = overview(facts(it, MADE, attributes=known))["volumes"]
+    assert (shown["attributesClass"], shown["attributes"]) == ("limited", None)
+
+
+def test_only_volumes_of_the_driver_have_attributes() -> None:
+    it = volume(phase="Bound", claim="data", cls="made", provisioner=DYNAMIC, **LIMITED)
+    for one in (it, served()):
+        assert "Attributes by" not in dict(why(one, MADE, attributes=attributes()).chain)
+        (shown,) = overview(facts(one, MADE, attributes=attributes()))["volumes"]
+        assert (shown["attributesClass"], shown["attributes"]) == ("", {})
+
+
+def test_the_table_of_volumes_names_the_class(capsys: pytest.CaptureFixture[str]) -> None:
+    print_status(overview(facts(served(**LIMITED), MADE)), NOW, wide=True)
+    table = capsys.readouterr().out
+    assert "ATTRIBUTES BY" in table
+    assert "limited" in table
 
 
 # --- a claim -------------------------------------------------------------------------------------

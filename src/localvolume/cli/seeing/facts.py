@@ -18,6 +18,7 @@ from localvolume.kube.objects import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    VolumeAttributesClass,
 )
 from localvolume.kube.workloads import Job, Lease, Pod
 from localvolume.volumes import affinity, claims, marks
@@ -57,6 +58,8 @@ class Facts:
     """The nodes with whose kubelet our CSI driver is registered; None also if nothing uses it."""
     contents: Mapping[str, SeenContent] | None = field(default_factory=dict)
     """VolumeSnapshotContents; empty also if nothing uses our CSI driver, or without the kind."""
+    attributes: Mapping[str, VolumeAttributesClass] | None = field(default_factory=dict)
+    """VolumeAttributesClasses; empty also if no volume has one, or without the kind."""
     consumers: Sequence[Pod] | None = None
     """Pods of a claim's namespace, if one claim is asked about."""
     selector: str = ""

@@ -27,6 +27,7 @@ from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere
 from localvolume.kube.kinds import (
+    ATTRIBUTES_CLASSES,
     CLAIMS,
     CSI_DRIVERS,
     JOBS,
@@ -39,6 +40,7 @@ from localvolume.kube.kinds import (
     T,
 )
 from localvolume.kube.listing import listed
+from localvolume.kube.objects import VolumeAttributesClass
 from localvolume.volumes import marks
 
 SELECTOR = "app.kubernetes.io/part-of=local-volume-provisioner"
@@ -92,15 +94,21 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
             found.add(name)
         return frozenset(found)
 
-    async def contents() -> dict[str, SeenContent] | None:
+    async def if_there(kind: Kind[T]) -> dict[str, T] | None:
+        """A kind that the cluster need not have."""
         try:
-            found = await listed(client, CONTENTS)
+            return _by_name(await listed(client, kind))
         except NotThere:
             return {}
         except ApiError as error:
-            unknown[CONTENTS.plural] = str(error)
+            unknown[kind.plural] = str(error)
             return None
-        return _by_name([one for one in found if one.spec.driver == marks.CSI_DRIVER])
+
+    async def contents() -> dict[str, SeenContent] | None:
+        found = await if_there(CONTENTS)
+        if found is None:
+            return None
+        return {n: one for n, one in found.items() if one.spec.driver == marks.CSI_DRIVER}
 
     async def events(*about: str) -> list[Any] | None:
         parts = await asyncio.gather(
@@ -133,12 +141,15 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
         raise errors[0]
     registered, said = None, seen.result()
     snapshots: dict[str, SeenContent] | None = {}
+    attributes: dict[str, VolumeAttributesClass] | None = {}
     if csi.in_use((volumes.result() or {}).values(), (classes.result() or {}).values()):
         registered = await maybe("csinodes", CSI_NODES, _registered)
         snapshots = await contents()
         if snapshots and said is not None:
             of_snapshots = await events(CONTENTS.kind)
             said = None if of_snapshots is None else [*said, *of_snapshots]
+    if any(csi.attributes_class_of(one) for one in (volumes.result() or {}).values()):
+        attributes = await if_there(ATTRIBUTES_CLASSES)
     return Facts(
         now=time.time(),
         nodes=nodes.result(),
@@ -154,6 +165,7 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
         drivers=has_drivers.result(),
         registered=registered,
         contents=snapshots,
+        attributes=attributes,
         selector=selector,
         namespace=namespace,
         unknown=dict(sorted(unknown.items())),

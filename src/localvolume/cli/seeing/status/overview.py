@@ -325,6 +325,8 @@ def volume_shape(facts: Facts, volume: PersistentVolume) -> Shape:
         "reclaimPolicy": spec.persistent_volume_reclaim_policy,
         "path": path_of(volume) or (spec.host_path.path if spec.host_path else ""),
         "csi": is_csi(volume),
+        "attributesClass": csi.attributes_class_of(volume),
+        "attributes": csi.attributes_of(facts, volume),
         "claim": f"{ref.namespace}/{ref.name}" if ref else "",
         "identity": meta.annotations.get(marks.IDENTITY_ANNOTATION, ""),
         "pool": meta.annotations.get(marks.POOL_ANNOTATION, "").partition("/")[0],

@@ -167,8 +167,9 @@ def _print_volumes(volumes: Sequence[Shape] | None, now: float, unknown: Shape) 
     if volumes is None:
         print(f"volumes: unknown: {unknown.get('persistentvolumes', '')}")
         return
+    titles = ("VOLUME", "NODE", "CLASS", "STATE", "SIZE", "CLAIM", "AGE", "PATH", "IDENTITY")
     print_columns(
-        ("VOLUME", "NODE", "CLASS", "STATE", "SIZE", "CLAIM", "AGE", "PATH", "IDENTITY"),
+        (*titles, "ATTRIBUTES BY"),
         [
             (
                 one["name"],
@@ -180,6 +181,7 @@ def _print_volumes(volumes: Sequence[Shape] | None, now: float, unknown: Shape) 
                 age(now, one["created"]),
                 "through CSI" if one["csi"] else one["path"],
                 one["identity"],
+                one["attributesClass"],
             )
             for one in volumes
         ],

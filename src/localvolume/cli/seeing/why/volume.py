@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from localvolume.cli.seeing import csi
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.status.states import agent_of, jobs_of, state_of
 from localvolume.cli.seeing.why.explanation import Explanation, Verdict
@@ -309,6 +310,7 @@ def chain(facts: Facts, volume: Volume) -> list[tuple[str, str]]:
             f"{kind}, {spec.volume_mode or 'Filesystem'}, {spec.capacity.get('storage', '?')}",
         ),
         ("Class", f"{spec.storage_class_name or 'none'}{exists}"),
+        *_attributes(facts, volume),
         *_source(facts, volume, node),
         ("Node", _node(facts, node)),
         ("Affinity", controller.named(volume) if affinity.required_terms(volume) else "none"),
@@ -332,6 +334,18 @@ def chain(facts: Facts, volume: Volume) -> list[tuple[str, str]]:
     ]
     found += [("Job", f"{j.name}: {j.state} {j.reason}".rstrip()) for j in jobs_of(facts, volume)]
     return found + [("Unknown", f"{what}: {why}") for what, why in facts.unknown.items()]
+
+
+def _attributes(facts: Facts, volume: Volume) -> list[tuple[str, str]]:
+    """What its VolumeAttributesClass says, if it has one."""
+    name, said = csi.attributes_class_of(volume), csi.attributes_of(facts, volume)
+    if not name:
+        return []
+    if said is None:
+        why = "cannot be read" if facts.attributes is None else "is gone; its record has them"
+        return [("Attributes by", f"{name}, which {why}")]
+    told = ", ".join(f"{key}={value}" for key, value in sorted(said.items()))
+    return [("Attributes by", f"{name}: {told or 'none'}")]
 
 
 def _source(facts: Facts, volume: Volume, node: str) -> list[tuple[str, str]]:

@@ -12,7 +12,12 @@ import pytest
 from localvolume.cli.main import main
 from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_accounts import ACCOUNTS, RBAC, kubeconfig, rule, token
-from tests.cluster.support_groups import GROUP_BEING_CREATED, GROUP_CLASSES, GROUP_CONTENTS
+from tests.cluster.support_groups import (
+    GROUP_BEING_CREATED,
+    GROUP_CLASSES,
+    GROUP_CONTENTS,
+    group_lab_for,
+)
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_seeing import Seeing
 from tests.cluster.support_snapshots import (
@@ -106,6 +111,29 @@ def test_a_snapshot_is_seen_from_its_object_down_to_its_pool(
     assert main(orphans) == 0
 
 
+@pytest.mark.needs("xfs")
+def test_a_group_is_seen(objects: Objects, unique: str, seeing: Seeing, tmp_path: Path) -> None:
+    with group_lab_for(objects, unique, tmp_path) as lab:
+        lab.image_pool()
+        lab.serve()
+        handles = sorted(lab.handle(one) for one in lab.together(2))
+        group = lab.group_ready(lab.group())
+        content = lab.group_tidy(group)
+        name = content["metadata"]["name"]
+        handle = content["status"]["volumeGroupSnapshotHandle"]
+        for about in (f"vgs/{group['metadata']['name']}", f"vgsc/{name}", name, handle):
+            found = seeing.why(about, "-n", "default")
+            assert (found["about"], found["code"]) == (f"groupsnapshotcontent/{name}", "ready")
+        status = seeing.ask("status", "--node", lab.node, "-o", "json").json
+        (shown,) = status["groupSnapshots"]
+        assert (shown["name"], shown["handle"], shown["state"]) == (name, handle, "ready")
+        assert sorted(shown["volumes"]) == handles
+        assert len(shown["snapshots"]) == 2
+        said = seeing.ask("why", "vgs/none-such")
+        assert said.status == 1
+        assert f"no VolumeGroupSnapshotContent of {CSI} is called none-such" in said.err
+
+
 def test_the_bundle_has_groups_of_snapshots_of_ours_alone(
     objects: Objects, seeing: Seeing, unique: str, tmp_path: Path
 ) -> None:
@@ -179,6 +207,8 @@ def test_who_may_not_list_contents_is_told_so(
     found = said.json
     assert found["snapshots"] is None
     assert "forbidden" in found["unknown"]["volumesnapshotcontents"]
+    assert found["groupSnapshots"] is None
+    assert "forbidden" in found["unknown"]["volumegroupsnapshotcontents"]
     said = seeing.ask("why", "snapshot/x")
     assert said.status == 2
     assert "volumesnapshotcontents" in said.err

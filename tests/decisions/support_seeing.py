@@ -16,6 +16,7 @@ from localvolume.kube.objects import (
     PersistentVolumeClaim,
     StorageClass,
 )
+from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent
 from localvolume.kube.workloads import Job, Pod
 from localvolume.volumes.moments import written
 from tests.suite.names import FINALIZER, HOSTNAME, NODE_LABEL
@@ -250,6 +251,47 @@ def content(
     return msgspec.convert(body, SeenContent)
 
 
+def group(
+    name: str = "groupsnapcontent-1",
+    *,
+    snapshot: str = "nightly",
+    of: Sequence[str] = ("pv-1", "pv-2"),
+    handle: str = "",
+    node_name: str = "",
+    annotations: Mapping[str, str] | None = None,
+    status: Mapping[str, Any] | None = None,
+    deleting: bool = False,
+    age: float = 60,
+    **spec: Any,
+) -> VolumeGroupSnapshotContent:
+    """A VolumeGroupSnapshotContent; `node_name`: the node whose agent has taken it on."""
+    owned = {NODE_LABEL: node_name} if node_name else {}
+    metadata: dict[str, Any] = {
+        "name": name,
+        "uid": f"uid-{name}",
+        "annotations": {**owned, **(annotations or {})},
+        "creationTimestamp": ago(age),
+    }
+    if deleting:
+        metadata["deletionTimestamp"] = ago(age)
+    there = {"volumeGroupSnapshotHandle": handle, "volumeSnapshotHandles": [f"{handle}-1"]}
+    source = {"groupSnapshotHandles": there} if handle else {"volumeHandles": list(of)}
+    ref = {"name": snapshot, "namespace": "default", "uid": "uid-of-it"}
+    body = {
+        "metadata": metadata,
+        "spec": {
+            "driver": CSI,
+            "deletionPolicy": "Delete",
+            "source": source,
+            "volumeGroupSnapshotRef": ref,
+            "volumeGroupSnapshotClassName": "groups",
+            **spec,
+        },
+        "status": status,
+    }
+    return msgspec.convert(body, VolumeGroupSnapshotContent)
+
+
 def event(
     about: str,
     reason: str,
@@ -308,6 +350,7 @@ def facts(
         "pods": ours,
         "jobs": [one for one in things if isinstance(one, Job)],
         "volumesnapshotcontents": _named(things, SeenContent),
+        "volumegroupsnapshotcontents": _named(things, VolumeGroupSnapshotContent),
         "events": [one for one in things if isinstance(one, SeenEvent)],
     }
     for what in without or {}:
@@ -327,6 +370,7 @@ def facts(
         "events": known["events"],
         "drivers": frozenset({DYNAMIC, CSI}),
         "contents": known["volumesnapshotcontents"],
+        "groups": known["volumegroupsnapshotcontents"],
         "consumers": used_by if consumers else None,
         "selector": "part-of=us",
         "unknown": dict(without or {}),

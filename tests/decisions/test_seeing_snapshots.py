@@ -187,6 +187,7 @@ def test_the_status_shows_and_counts_snapshots(capsys: pytest.CaptureFixture[str
         "snapshot": "default/before",
         "handle": "csi-1",
         "volume": "pv-1",
+        "group": "",
         "node": "n1",
         "state": "ready",
         "why": "",

@@ -16,6 +16,7 @@ from localvolume.cli.seeing.kinds import CONTENTS
 from localvolume.cli.seeing.reading import ACCESS_FLAGS, access_of, read, with_consumers
 from localvolume.cli.seeing.why.claim import why_claim
 from localvolume.cli.seeing.why.explanation import Explanation
+from localvolume.cli.seeing.why.group import groups_named, why_group
 from localvolume.cli.seeing.why.path import place_of, volumes_at, why_place
 from localvolume.cli.seeing.why.snapshot import contents_named, why_snapshot
 from localvolume.cli.seeing.why.volume import why_volume
@@ -24,12 +25,17 @@ from localvolume.config.flags.table import Flag, add_flags, output
 from localvolume.config.syntax.readers import did_you_mean
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
+from localvolume.kube.kinds import GROUP_CONTENTS
 from localvolume.volumes.marks import CSI_DRIVER
 
 _VOLUME = ("pv", "persistentvolume", "persistentvolumes")
 _SNAPSHOT = (
     *("vs", "volumesnapshot", "volumesnapshots", "snapshot"),
     *("vsc", "volumesnapshotcontent", "volumesnapshotcontents", "snapshotcontent"),
+)
+_GROUP = (
+    *("vgs", "volumegroupsnapshot", "volumegroupsnapshots", "groupsnapshot"),
+    *("vgsc", "volumegroupsnapshotcontent", "volumegroupsnapshotcontents", "groupsnapshotcontent"),
 )
 _CLAIM = ("pvc", "persistentvolumeclaim", "persistentvolumeclaims", "claim")
 
@@ -43,13 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         metavar="WHAT",
-        help="pv/NAME, pvc/NAME, snapshot/NAME (or the name of its content, or its handle), a bare "
-        "name (of any of them), or /a/path",
+        help="pv/NAME, pvc/NAME, snapshot/NAME or groupsnapshot/NAME (or the name of its content, "
+        "or its handle), a bare name (of any of them), or /a/path",
     )
     here = f"this host is the node, with this configuration (default {CONFIG_DIRECTORY}, if any)"
     add_flags(
         parser,
-        Flag("-n --namespace", "NAME", "of the claim or VolumeSnapshot"),
+        Flag("-n --namespace", "NAME", "of the claim, VolumeSnapshot or VolumeGroupSnapshot"),
         Flag("--node", "NAME", "the node that has the path", default=""),
         Flag("--config", "DIR", here),
         output("text", "json"),
@@ -97,6 +103,8 @@ async def _answer(arguments: argparse.Namespace) -> _Answer:
             return _Answer(facts.now, await _claim(client, facts, namespace, name))
         if kind.lower() in _SNAPSHOT:
             return _Answer(facts.now, _snapshot(facts, namespace, name))
+        if kind.lower() in _GROUP:
+            return _Answer(facts.now, _group(facts, namespace, name))
         if kind:
             # namespace/name, as one reads it in kubectl's tables.
             return _Answer(facts.now, await _claim(client, facts, kind, name))
@@ -106,12 +114,15 @@ async def _answer(arguments: argparse.Namespace) -> _Answer:
             return _Answer(facts.now, await _claim(client, facts, namespace, name))
         if contents_named(facts, name, namespace):
             return _Answer(facts.now, _snapshot(facts, namespace, name))
-        _must_be_readable(facts, "persistentvolumes", "persistentvolumeclaims", CONTENTS.plural)
+        if groups_named(facts, name, namespace):
+            return _Answer(facts.now, _group(facts, namespace, name))
+        _must_be_readable(facts, "persistentvolumes", "persistentvolumeclaims")
+        _must_be_readable(facts, CONTENTS.plural, GROUP_CONTENTS.plural)
         known = {*(facts.volumes or {}), *_names_in(facts, namespace)}
         hint = _hint(name, known) or _elsewhere(facts, name)
         raise _NoSuch(
-            f"there is no PersistentVolume {name}, and no claim or snapshot of that name in "
-            f"{namespace}{hint}"
+            f"there is no PersistentVolume {name}, and no claim, snapshot or group of snapshots of "
+            f"that name in {namespace}{hint}"
         )
 
 
@@ -135,6 +146,19 @@ def _snapshot(facts: Facts, namespace: str, name: str) -> Explanation:
         )
     # Several may stand for one snapshot; the one that is going says least about it.
     return why_snapshot(facts, min(found, key=lambda one: bool(one.metadata.deletion_timestamp)))
+
+
+def _group(facts: Facts, namespace: str, name: str) -> Explanation:
+    found = groups_named(facts, name, namespace)
+    if not found:
+        _must_be_readable(facts, GROUP_CONTENTS.plural)
+        known = {one.spec.volume_group_snapshot_ref.name for one in (facts.groups or {}).values()}
+        hint = _hint(name, known | (facts.groups or {}).keys())
+        raise _NoSuch(
+            f"no VolumeGroupSnapshotContent of {CSI_DRIVER} is called {name}, is for a "
+            f"VolumeGroupSnapshot {name} in {namespace}, or has the handle {name}{hint}"
+        )
+    return why_group(facts, min(found, key=lambda one: bool(one.metadata.deletion_timestamp)))
 
 
 async def _claim(client: Client, facts: Facts, namespace: str, name: str) -> Explanation:

@@ -20,6 +20,7 @@ from localvolume.kube.objects import (
     StorageClass,
     VolumeAttributesClass,
 )
+from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent
 from localvolume.kube.workloads import Job, Lease, Pod
 from localvolume.volumes import affinity, claims, marks
 from localvolume.volumes.objects import is_csi, is_dynamic, is_on_node
@@ -58,6 +59,8 @@ class Facts:
     """The nodes with whose kubelet our CSI driver is registered; None also if nothing uses it."""
     contents: Mapping[str, SeenContent] | None = field(default_factory=dict)
     """VolumeSnapshotContents; empty also if nothing uses our CSI driver, or without the kind."""
+    groups: Mapping[str, VolumeGroupSnapshotContent] | None = field(default_factory=dict)
+    """VolumeGroupSnapshotContents, as `contents`."""
     attributes: Mapping[str, VolumeAttributesClass] | None = field(default_factory=dict)
     """VolumeAttributesClasses; empty also if no volume has one, or without the kind."""
     consumers: Sequence[Pod] | None = None

@@ -30,6 +30,7 @@ from localvolume.kube.kinds import (
     ATTRIBUTES_CLASSES,
     CLAIMS,
     CSI_DRIVERS,
+    GROUP_CONTENTS,
     JOBS,
     LEASES,
     PERSISTENT_VOLUMES,
@@ -41,6 +42,7 @@ from localvolume.kube.kinds import (
 )
 from localvolume.kube.listing import listed
 from localvolume.kube.objects import VolumeAttributesClass
+from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent
 from localvolume.volumes import marks
 
 SELECTOR = "app.kubernetes.io/part-of=local-volume-provisioner"
@@ -57,6 +59,7 @@ ACCESS_FLAGS: Final = (
 """How the cluster is reached, and how our pods are found in it."""
 
 V = TypeVar("V")
+C = TypeVar("C", SeenContent, VolumeGroupSnapshotContent)
 
 
 def access_of(arguments: argparse.Namespace) -> Access:
@@ -104,8 +107,8 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
             unknown[kind.plural] = str(error)
             return None
 
-    async def contents() -> dict[str, SeenContent] | None:
-        found = await if_there(CONTENTS)
+    async def ours_of(kind: Kind[C]) -> dict[str, C] | None:
+        found = await if_there(kind)
         if found is None:
             return None
         return {n: one for n, one in found.items() if one.spec.driver == marks.CSI_DRIVER}
@@ -141,12 +144,16 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
         raise errors[0]
     registered, said = None, seen.result()
     snapshots: dict[str, SeenContent] | None = {}
+    groups: dict[str, VolumeGroupSnapshotContent] | None = {}
     attributes: dict[str, VolumeAttributesClass] | None = {}
     if csi.in_use((volumes.result() or {}).values(), (classes.result() or {}).values()):
         registered = await maybe("csinodes", CSI_NODES, _registered)
-        snapshots = await contents()
-        if snapshots and said is not None:
-            of_snapshots = await events(CONTENTS.kind)
+        snapshots = await ours_of(CONTENTS)
+        groups = await ours_of(GROUP_CONTENTS)
+        there = ((CONTENTS.kind, snapshots), (GROUP_CONTENTS.kind, groups))
+        about = [name for name, found in there if found]
+        if about and said is not None:
+            of_snapshots = await events(*about)
             said = None if of_snapshots is None else [*said, *of_snapshots]
     if any(csi.attributes_class_of(one) for one in (volumes.result() or {}).values()):
         attributes = await if_there(ATTRIBUTES_CLASSES)
@@ -165,6 +172,7 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
         drivers=has_drivers.result(),
         registered=registered,
         contents=snapshots,
+        groups=groups,
         attributes=attributes,
         selector=selector,
         namespace=namespace,

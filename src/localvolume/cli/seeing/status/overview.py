@@ -7,12 +7,12 @@ it does not exist: the key `unknown` says why.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from localvolume.cli.seeing import csi
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts, is_from_us, moment
-from localvolume.cli.seeing.status import growth, snapshots
+from localvolume.cli.seeing.status import groups, growth, snapshots
 from localvolume.cli.seeing.status.states import STATES, agent_of, is_ready, jobs_of, state_of
 from localvolume.controller.plan.capacity import SHUT
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
@@ -21,6 +21,7 @@ from localvolume.volumes import marks
 from localvolume.volumes.capacity import bytes_of
 from localvolume.volumes.moments import written
 from localvolume.volumes.objects import is_being_deleted, is_csi, path_of
+from localvolume.volumes.snapshots import AnyContent
 
 # Problems that somebody should look at, worst first, each with its object and what to do: pure.
 
@@ -55,6 +56,7 @@ def problems(
         *(problem for claim in claims for problem in _of_claim(facts, claim)),
         *(problem for volume in volumes for problem in _of_growth(facts, volume)),
         *(_problem("warning", *one) for one in snapshots.problems_of_snapshots(facts, only)),
+        *(_problem("warning", *one) for one in groups.problems_of_groups(facts, only)),
     ]
     return sorted(found, key=lambda one: _SEVERITIES.index(one["severity"]))
 
@@ -187,6 +189,9 @@ def overview(facts: Facts, only: str = "") -> Shape:
         "snapshots": None
         if facts.contents is None
         else [snapshots.snapshot_shape(facts, one) for one in snapshots.contents_of(facts, only)],
+        "groupSnapshots": None
+        if facts.groups is None
+        else [groups.group_shape(facts, one) for one in groups.groups_of(facts, only)],
         "orphans": None,
     }
 
@@ -227,16 +232,17 @@ def _summary(
         "volumes": {word: states[word] for word in STATES} if known else None,
         "volumeCount": len(volumes) if known else None,
         "capacityBytes": _bytes(volumes) if known else None,
-        "snapshots": None if facts.contents is None else _snapshot_counts(facts, only),
+        "snapshots": None
+        if facts.contents is None
+        else _counts(snapshots.contents_of(facts, only)),
+        "groupSnapshots": None if facts.groups is None else _counts(groups.groups_of(facts, only)),
         "claimsWaiting": None if facts.claims is None else len(waiting_claims(facts, only)),
         "problems": found,
     }
 
 
-def _snapshot_counts(facts: Facts, only: str) -> dict[str, int]:
-    found = Counter(
-        snapshots.state_of_content(one).word for one in snapshots.contents_of(facts, only)
-    )
+def _counts(contents: Iterable[AnyContent]) -> dict[str, int]:
+    found = Counter(snapshots.state_of_content(one).word for one in contents)
     return {word: found[word] for word in snapshots.SNAPSHOT_STATES}
 
 

@@ -12,7 +12,7 @@ from localvolume.controller.plan.copies import MANAGED_BY_LABEL
 from localvolume.kube.objects import PersistentVolume
 from localvolume.volumes.moments import written
 from localvolume.volumes.objects import is_csi
-from localvolume.volumes.snapshots import handle_in_status, is_ready, owner_of
+from localvolume.volumes.snapshots import AnyContent, group_of, handle_in_status, is_ready, owner_of
 
 SNAPSHOT_STATES: Final = ("waiting", "failed", "ready", "deleting")
 """Each snapshot is in exactly one, as the metric localvolume_snapshot_contents counts them."""
@@ -23,7 +23,7 @@ LATE_SECONDS: Final = 300.0
 Shape = dict[str, Any]
 
 
-def state_of_content(content: SeenContent) -> State:
+def state_of_content(content: AnyContent) -> State:
     """The word, and what the agent says of it."""
     error = content.status.error if content.status is not None else None
     why = (error.message or "") if error is not None else ""
@@ -36,7 +36,11 @@ def state_of_content(content: SeenContent) -> State:
 
 def source_of(facts: Facts, content: SeenContent) -> PersistentVolume | None:
     """The PersistentVolume that it is a snapshot of, if that is still there."""
-    handle = content.spec.source.volume_handle
+    return volume_with(facts, content.spec.source.volume_handle or "")
+
+
+def volume_with(facts: Facts, handle: str) -> PersistentVolume | None:
+    """The PersistentVolume of our driver that has that handle."""
     for volume in (facts.volumes or {}).values():
         csi = volume.spec.csi
         if handle and csi is not None and is_csi(volume) and csi.volume_handle == handle:
@@ -44,11 +48,16 @@ def source_of(facts: Facts, content: SeenContent) -> PersistentVolume | None:
     return None
 
 
+def node_of_owner(facts: Facts, key: str) -> str:
+    """The name of the node whose agent has written its key on a content."""
+    node = facts.known_nodes.by_key(key)
+    return node.metadata.name if node else key
+
+
 def node_of_content(facts: Facts, content: SeenContent) -> str:
     """The node that has the snapshot or is to have it, as far as objects say; or ""."""
     if key := owner_of(content):
-        node = facts.known_nodes.by_key(key)
-        return node.metadata.name if node else key
+        return node_of_owner(facts, key)
     volume = source_of(facts, content)
     if volume is not None and (name := facts.node_of(volume)):
         return name
@@ -89,6 +98,7 @@ def snapshot_shape(facts: Facts, content: SeenContent) -> Shape:
         "snapshot": snapshot_of_content(content),
         "handle": handle_of_content(content),
         "volume": content.spec.source.volume_handle or "",
+        "group": group_of(content),
         "node": node_of_content(facts, content),
         "state": state.word,
         "why": state.why,
@@ -104,21 +114,19 @@ def snapshot_shape(facts: Facts, content: SeenContent) -> Shape:
 def problems_of_snapshots(facts: Facts, only: str = "") -> Iterator[tuple[str, str, str, str]]:
     """What is wrong with snapshots: about what, on which node, what, and what to do."""
     for content in contents_of(facts, only):
-        meta, state = content.metadata, state_of_content(content)
-        text = _wrong(facts, content, state)
-        if text:
-            about = f"snapshotcontent/{meta.name}"
+        if text := what_is_wrong(facts, content, "the snapshot"):
+            about = f"snapshotcontent/{content.metadata.name}"
             yield about, node_of_content(facts, content), text, f"localvolume why {about}"
 
 
-def _wrong(facts: Facts, content: SeenContent, state: State) -> str:
+def what_is_wrong(facts: Facts, content: AnyContent, what: str) -> str:
+    """Why somebody should look at it, "" if nobody need; `what` it stands for."""
+    state = state_of_content(content)
     if state.word == "failed":
-        return f"the snapshot is not cut: {state.why}"
+        return f"{what} is not cut: {state.why}"
     begun = content.metadata.deletion_timestamp or content.metadata.creation_timestamp
     since = moment(begun)
     if state.word == "ready" or since is None or facts.now - since < LATE_SECONDS:
         return ""
     done = "removed" if state.word == "deleting" else "cut"
-    return (
-        f"the snapshot is not {done}{f': {state.why}' if state.why else ', and nothing says why'}"
-    )
+    return f"{what} is not {done}{f': {state.why}' if state.why else ', and nothing says why'}"

@@ -25,6 +25,7 @@ def print_status(status: Shape, now: float, *, wide: bool) -> None:
     if wide:
         _print_volumes(status["volumes"], now, status["unknown"])
         _print_snapshots(status["snapshots"], now)
+        _print_groups(status["groupSnapshots"])
 
 
 def counted(counts: Mapping[str, int] | None) -> str:
@@ -41,6 +42,9 @@ def _print_summary(status: Shape) -> None:
     print(f"Volumes     {volumes}" + ("" if total is None else f"; {size(total)} in all"))
     if summary["snapshots"] is None or any(summary["snapshots"].values()):
         print(f"Snapshots   {counted(summary['snapshots'])}")
+    groups = summary["groupSnapshots"]
+    if groups is None or any(groups.values()):
+        print(f"Groups      {counted(groups)} (of snapshots)")
     nodes = summary["nodes"]
     agents = counted(summary["agents"])
     print(f"Nodes       {UNKNOWN if nodes is None else nodes}; agents: {agents}")
@@ -205,6 +209,23 @@ def _print_snapshots(snapshots: Sequence[Shape] | None, now: float) -> None:
     if rows:
         print()
         titles = ("SNAPSHOT", "NODE", "STATE", "RESTORES TO", "OF VOLUME", "AGE", "HANDLE")
+        print_columns(titles, rows, none="")
+
+
+def _print_groups(groups: Sequence[Shape] | None) -> None:
+    rows = [
+        (
+            one["groupSnapshot"] or one["name"],
+            one["node"],
+            one["state"],
+            str(len(one["volumes"] or one["snapshots"])),
+            one["handle"],
+        )
+        for one in groups or ()
+    ]
+    if rows:
+        print()
+        titles = ("GROUP OF SNAPSHOTS", "NODE", "STATE", "VOLUMES", "HANDLE")
         print_columns(titles, rows, none="")
 
 

@@ -17,7 +17,7 @@ from localvolume.cli.seeing.status.snapshots import (
 from localvolume.cli.seeing.status.states import agent_of
 from localvolume.cli.seeing.why.explanation import Explanation, Verdict
 from localvolume.cli.seeing.words import age, size
-from localvolume.volumes.snapshots import BEING_CREATED, BEING_DELETED, is_ready, owner_of
+from localvolume.volumes.snapshots import BEING_CREATED, BEING_DELETED, group_of, is_ready, owner_of
 
 
 def contents_named(facts: Facts, name: str, namespace: str) -> Sequence[SeenContent]:
@@ -125,7 +125,11 @@ RULES: tuple[Callable[[Facts, SeenContent], Verdict | None], ...] = (
 
 def _by_agent(facts: Facts, content: SeenContent, code: str, text: str, then: str) -> Verdict:
     """What the agent is to do; if that is not running, it is what the verdict is about."""
-    node = node_of_content(facts, content)
+    return by_agent_of(facts, node_of_content(facts, content), code, text, then)
+
+
+def by_agent_of(facts: Facts, node: str, code: str, text: str, then: str) -> Verdict:
+    """What the agent of a node is to do, "" while none is known; see above."""
     agent = agent_of(facts, node)
     if not node or agent.state not in ("missing", "not ready"):
         return Verdict(code=code, text=text, then=then, who="nobody: the agent does it")
@@ -150,6 +154,7 @@ def chain(facts: Facts, content: SeenContent) -> list[tuple[str, str]]:
         ("Of volume", of),
         ("Node", node_of_content(facts, content)),
         ("Handle", handle_of_content(content)),
+        ("One of the group", group_of(content)),
         ("Cut", cut_at(content) or ""),
         ("Restores to", size(restores) if restores is not None else ""),
     ]

@@ -19,6 +19,10 @@ GROUP = "snapshot.storage.k8s.io"
 SNAPSHOT_CLASSES = f"/apis/{GROUP}/v1/volumesnapshotclasses"
 CONTENTS = f"/apis/{GROUP}/v1/volumesnapshotcontents"
 DRIVER = "disks.example.com"
+FINALIZERS = {
+    "snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection",
+    "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection",
+}
 BEING_DELETED = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted"
 
 pytestmark = pytest.mark.parametrize(
@@ -100,6 +104,18 @@ async def _status(api: ApiUnderTest, wanted: Any) -> Body:
     return await until_async(status, wanted)
 
 
+async def _protected(api: ApiUnderTest) -> None:
+    """Wait until the VolumeSnapshot does not go before it is seen to.
+
+    The controller adds the second finalizer when it next looks at one that is bound: maybe only
+    after its content has changed.
+    """
+    await until_async(
+        lambda: api.now(f"{_snapshots(api)}/{api.unique}"),
+        lambda found: set(found["metadata"].get("finalizers", ())) == FINALIZERS,
+    )
+
+
 async def _told(api: ApiUnderTest, content: Body, **status: Any) -> None:
     """What the driver's sidecar writes."""
     path = f"{CONTENTS}/{content['metadata']['name']}/status"
@@ -136,11 +152,6 @@ async def test_a_content_is_made_and_its_status_told(cluster: ApiUnderTest) -> N
     assert content["metadata"]["finalizers"] == [
         "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
     ]
-    found = await api.now(f"{_snapshots(api)}/{api.unique}")
-    assert set(found["metadata"]["finalizers"]) == {
-        "snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection",
-        "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection",
-    }
     why = {"message": "the disk is full", "time": "2026-11-01T00:00:00Z"}
     await _told(api, content, error=why, readyToUse=False)
     told = await _status(api, lambda told: "error" in told)
@@ -161,6 +172,7 @@ async def test_a_content_is_made_and_its_status_told(cluster: ApiUnderTest) -> N
         "readyToUse": True,
         "restoreSize": "16Mi",
     }
+    await _protected(api)
 
 
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])
@@ -174,6 +186,7 @@ async def test_a_snapshot_goes_after_its_content_or_without_it(
     content = await _content(api, snapshot)
     await _told(api, content, snapshotHandle="cut", creationTime=1, restoreSize=1, readyToUse=True)
     await _status(api, lambda told: told.get("readyToUse"))
+    await _protected(api)
     path = f"{_snapshots(api)}/{api.unique}"
     assert (await api.delete(path)).status == 200
     there = f"{CONTENTS}/{content['metadata']['name']}"

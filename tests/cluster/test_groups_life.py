@@ -148,6 +148,28 @@ def test_a_retained_group_stays_and_is_offered_again_by_its_handles(lab: GroupLa
     lab.until(lambda: [h for h in handles if f"{h}.json" in pool.records()], lambda left: not left)
 
 
+def test_a_group_stays_while_another_namespace_is_offered_a_snapshot_of_it(lab: GroupLab) -> None:
+    pool = lab.image_pool()
+    lab.serve()
+    lab.together(2)
+    group = lab.group()
+    lab.group_ready(group)
+    content = lab.group_tidy(group)
+    handle = content["status"]["volumeSnapshotInfoList"][0]["snapshotHandle"]
+    name = f"{lab.unique}-given"
+    ref = {"name": name, "namespace": "kube-system"}
+    source = {"snapshotHandle": handle}
+    given = lab.make_content(name, deletionPolicy="Retain", source=source, volumeSnapshotRef=ref)
+    lab.until(lambda: lab.content(name), lambda one: one and "status" in one)
+    lab.delete_group(group)
+    text = f"{name} offers a snapshot of it elsewhere: delete that first"
+    lab.event(content["metadata"]["name"], "GroupSnapshotDeleteError", text)
+    assert len(pool.records()) == 4
+    lab.delete_content(given)
+    lab.until(lambda: lab.group_content(group), lambda left: left is None)
+    lab.until(lambda: (len(pool.records()), pool.trash()), lambda left: left == (2, []))
+
+
 def says_why(lab: GroupLab, text: str) -> None:
     """A group cannot be cut, and all who look for the reason find it; then it goes."""
     group = lab.group()

@@ -15,10 +15,13 @@ from localvolume.kube.snapshotobjects import (
     SnapshotError,
     SnapshotInfo,
     SnapshotRef,
+    SnapshotSource,
     VolumeGroupSnapshotClass,
     VolumeGroupSnapshotContent,
     VolumeGroupSnapshotContentSpec,
     VolumeGroupSnapshotContentStatus,
+    VolumeSnapshotContent,
+    VolumeSnapshotContentSpec,
 )
 from localvolume.snapshots.groups.facts import Facts
 from localvolume.snapshots.groups.plan import (
@@ -94,12 +97,14 @@ def facts(
     *contents: VolumeGroupSnapshotContent,
     volumes: tuple[str, ...] = VOLUMES,
     groups: Mapping[str, frozenset[str]] | None = None,
+    offered: Mapping[str, tuple[VolumeSnapshotContent, ...]] | None = None,
 ) -> Facts:
     return Facts(
         node_key=NODE,
         contents={one.metadata.name: one for one in contents},
         volumes=frozenset(volumes),
         groups=dict(groups or {}),
+        offered=dict(offered or {}),
     )
 
 
@@ -247,6 +252,61 @@ def test_a_group_that_another_content_stands_for_stays() -> None:
     assert "second has the same group" in found.reason
     both = facts(going(), going(name="second"), groups=HERE)
     assert isinstance(judge(both, both.contents["content"]), Remove)
+
+
+def offer(
+    name: str = "given",
+    namespace: str = "elsewhere",
+    notes: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> VolumeSnapshotContent:
+    """A content by which a person offers one of the group's snapshots."""
+    return VolumeSnapshotContent(
+        metadata=Meta(name=name, annotations=dict(notes or {}), **fields),
+        spec=VolumeSnapshotContentSpec(
+            driver=CSI,
+            deletion_policy="Retain",
+            source=SnapshotSource(snapshot_handle=MEMBERS[1]),
+            volume_snapshot_ref=SnapshotRef(name=name, namespace=namespace, uid="1"),
+        ),
+    )
+
+
+GOING = "2026-11-27T00:00:00Z"
+LETS_GO = {"snapshot.storage.kubernetes.io/volumesnapshot-being-deleted": "yes"}
+
+
+@pytest.mark.parametrize(
+    ("status", "groups"),
+    [
+        (READY, HERE),
+        # A cut that was not told of, and one that is not seen yet.
+        (FAILED, HERE),
+        (READY, {}),
+    ],
+)
+def test_a_group_stays_while_another_namespace_is_offered_a_snapshot_of_it(
+    status: VolumeGroupSnapshotContentStatus, groups: Any
+) -> None:
+    # Deleted by somebody, but its VolumeSnapshot is there.
+    held = offer("held", deletion_timestamp=GOING)
+    found = judged(going(status=status), groups=groups, offered={MEMBERS[1]: (offer(), held)})
+    assert isinstance(found, Refuse)
+    assert found.reason.startswith("given, held offers a snapshot of it elsewhere")
+
+
+@pytest.mark.parametrize(
+    "offered",
+    [
+        {MEMBERS[1]: (offer(deletion_timestamp=GOING, notes=LETS_GO),)},
+        {"csi-3": (offer(),)},
+        # Its own namespace's: the snapshot-controller gives that to the group.
+        {MEMBERS[1]: (offer(namespace="default"),)},
+    ],
+)
+def test_a_group_goes_once_no_other_namespace_is_offered_a_snapshot_of_it(offered: Any) -> None:
+    assert isinstance(judged(going(), groups=HERE, offered=offered), Remove)
+    assert isinstance(judged(going(policy="Retain"), groups=HERE, offered=offered), LetGo)
 
 
 def test_what_is_nobodys_is_let_go_if_nothing_can_go_with_it() -> None:

@@ -249,7 +249,9 @@ def _snapshots(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
         objects=shared.volumes.items,
         node_name=shared.options.node_name,
         paces=shared.options.paces.snapshots or SnapshotPaces(),
+        on_change=shared.wakes.snapshots,
     )
+    shared.snapshots = role.contents
     shared.wakes.volumes.append(role.changed)
     shared.loops["snapshots"] = role.loop
     shared.problems.append(lambda: role.problems)
@@ -279,8 +281,8 @@ def _groups(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
     from localvolume.snapshots.groups.role import GroupRole
     from localvolume.snapshots.paces import SnapshotPaces
 
-    if shared.calls is None:
-        raise ValueError("groups of snapshots need the role of the pools")
+    if shared.calls is None or shared.snapshots is None:
+        raise ValueError("groups of snapshots need the roles of the pools and of single snapshots")
     role = GroupRole(
         client=shared.client,
         events=shared.events,
@@ -289,8 +291,10 @@ def _groups(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
         objects=shared.volumes.items,
         node_name=shared.options.node_name,
         paces=shared.options.paces.snapshots or SnapshotPaces(),
+        singles=shared.snapshots,
     )
-    shared.wakes.volumes.append(role.changed)
+    for wake in (shared.wakes.volumes, shared.wakes.snapshots):
+        wake.append(role.changed)
     shared.loops["groups"] = role.loop
     shared.problems.append(lambda: role.problems)
     return role

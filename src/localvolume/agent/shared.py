@@ -22,6 +22,7 @@ from localvolume.volumes import marks
 if TYPE_CHECKING:
     from localvolume.dynamic.calls import Volumes
     from localvolume.dynamic.throttling.act import Throttle
+    from localvolume.kube.snapshotobjects import VolumeSnapshotContent
 
 
 class Wake(list[Callable[..., object]]):
@@ -41,6 +42,8 @@ class Wakes:
     classes: Wake = field(default_factory=Wake)
     """A StorageClass."""
     node: Wake = field(default_factory=Wake)
+    snapshots: Wake = field(default_factory=Wake)
+    """A VolumeSnapshotContent that may be this node's."""
     jobs: Wake = field(default_factory=Wake)
     """A Job of ours, or its pod."""
     pod: Wake = field(default_factory=Wake)
@@ -84,6 +87,8 @@ class Shared:
 
     throttle: Throttle | None = None
     """Keeps limits of reading and writing; set by the same role."""
+    snapshots: Informer[VolumeSnapshotContent] | None = None
+    """Those that may be this node's; set by the role for them, which runs it."""
 
     @property
     def own(self) -> str:

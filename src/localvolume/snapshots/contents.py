@@ -36,7 +36,7 @@ AT_A_TIME: Final = 8
 """How many contents are worked on at once."""
 
 UNKNOWN_SECONDS: Final = 1.0
-"""How soon to look again while the volumes of the node are not known."""
+"""How soon to look again while too little is known."""
 
 
 class Planned(Protocol):
@@ -88,7 +88,7 @@ class ContentsRole(Generic[C, A]):
 
     @abstractmethod
     def plan(self) -> Sequence[A]:
-        """At most one action for each content. Raises NotNow while the volumes are not known."""
+        """At most one action for each content. Raises NotNow while too little is known."""
 
     @abstractmethod
     async def act(self, action: A) -> None:
@@ -131,7 +131,7 @@ class ContentsRole(Generic[C, A]):
         try:
             actions = self.plan()
         except NotNow:
-            # The role that has the pools says what is wrong with them.
+            # The role that has the pools, or reads the objects, says what is wrong with them.
             return UNKNOWN_SECONDS
         self._runner.forget_but(contents.keys())
         for name in self._refused.keys() - contents.keys():

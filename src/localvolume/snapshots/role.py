@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from localvolume.kube.kinds import SNAPSHOT_CONTENTS
@@ -18,9 +18,10 @@ from localvolume.volumes.snapshots import BEING_CREATED, FINALIZER
 
 @dataclass(eq=False, kw_only=True)
 class SnapshotRole(ContentsRole[VolumeSnapshotContent, Action]):
-    """Snapshots of single volumes."""
+    """Snapshots of single volumes. `on_change` is called when a content changed."""
 
     metrics: SnapshotMetrics
+    on_change: Callable[[], object]
 
     def __post_init__(self) -> None:
         self.begin(SNAPSHOT_CONTENTS, "snapshot")
@@ -36,6 +37,11 @@ class SnapshotRole(ContentsRole[VolumeSnapshotContent, Action]):
             spread=self.paces.spread,
         )
         self._acts = Acts(client=self.client, volumes=self.volumes, telling=telling)
+
+    def changed(self, *what: object) -> None:
+        """Groups depend on the contents, too."""
+        super().changed(*what)
+        self.on_change()
 
     def plan(self) -> Sequence[Action]:
         """At most one action for each content."""

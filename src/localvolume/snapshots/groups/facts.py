@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from localvolume.dynamic.calls import Volumes
 from localvolume.kube.objects import PersistentVolume
-from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent
+from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent, VolumeSnapshotContent
 from localvolume.snapshots.facts import volumes_here
 
 
@@ -20,6 +20,8 @@ class Facts:
     contents: Mapping[str, VolumeGroupSnapshotContent]
     volumes: frozenset[str]
     groups: Mapping[str, frozenset[str]]
+    offered: Mapping[str, tuple[VolumeSnapshotContent, ...]] = field(default_factory=dict)
+    """The contents by which somebody offers snapshots that are there, by the snapshots' handles."""
 
 
 def gather(
@@ -27,15 +29,25 @@ def gather(
     contents: Mapping[str, VolumeGroupSnapshotContent],
     objects: Iterable[PersistentVolume],
     volumes: Volumes,
+    singles: Iterable[VolumeSnapshotContent],
 ) -> Facts:
-    """As of the last look at the pools. Raises calls.NotNow before the first one."""
+    """As of the last look at the pools. Raises calls.NotNow before the first one.
+
+    `singles` are all contents of single snapshots. Those that the snapshot-controller made for the
+    snapshots of a group name the volumes that were cut, and offer nothing.
+    """
     groups: dict[str, set[str]] = {}
     for one in volumes.snapshots():
         if one.record.group:
             groups.setdefault(one.record.group, set()).add(one.record.name)
+    offered: dict[str, list[VolumeSnapshotContent]] = {}
+    for single in singles:
+        if handle := single.spec.source.snapshot_handle:
+            offered.setdefault(handle, []).append(single)
     return Facts(
         node_key=node_key,
         contents=dict(contents),
         volumes=volumes_here(objects, volumes),
         groups={name: frozenset(members) for name, members in groups.items()},
+        offered={handle: tuple(those) for handle, those in offered.items()},
     )

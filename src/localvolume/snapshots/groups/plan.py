@@ -14,6 +14,7 @@ from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.kube.snapshotobjects import VolumeGroupSnapshotClass, VolumeGroupSnapshotContent
 from localvolume.snapshots.groups.facts import Facts
 from localvolume.snapshots.plan import OF_SIDECAR, fault_of_parameters
+from localvolume.snapshots.plan import is_to_go as is_single_to_go
 from localvolume.volumes.snapshots import (
     GROUP_BEING_CREATED,
     GROUP_BEING_DELETED,
@@ -191,9 +192,15 @@ def _going(facts: Facts, content: VolumeGroupSnapshotContent) -> Action | None:
     if others := sorted(_others(facts, content, handle)):
         return _let_go(content, f"{', '.join(others)} has the same group, which stays")
     told = tuple(one.snapshot_handle for one in status.volume_snapshot_info_list) if status else ()
-    if not told and (there := source.group_snapshot_handles):
-        told = there.volume_snapshot_handles
-    snapshots = told or tuple(sorted(facts.groups.get(handle, ())))
+    if not told and (named := source.group_snapshot_handles):
+        told = named.volume_snapshot_handles
+    there = facts.groups.get(handle, frozenset())
+    if users := sorted(_users(facts, content, there.union(told))):
+        return Refuse(
+            content=content,
+            reason=f"{', '.join(users)} offers a snapshot of it elsewhere: delete that first",
+        )
+    snapshots = told or tuple(sorted(there))
     return Remove(
         content=content, reason="its deletion policy is Delete", handle=handle, snapshots=snapshots
     )
@@ -209,6 +216,21 @@ def _others(facts: Facts, content: VolumeGroupSnapshotContent, handle: str) -> I
             and not other.metadata.deletion_timestamp
         ):
             yield name
+
+
+def _users(
+    facts: Facts, content: VolumeGroupSnapshotContent, snapshots: Iterable[str]
+) -> Iterable[str]:
+    """The names of the contents that offer one of those snapshots in another namespace.
+
+    The snapshot-controller gives those in its own namespace to the group, and lets nobody delete
+    them before it.
+    """
+    own = content.spec.volume_group_snapshot_ref.namespace
+    for handle in snapshots:
+        for single in facts.offered.get(handle, ()):
+            if single.spec.volume_snapshot_ref.namespace != own and not is_single_to_go(single):
+                yield single.metadata.name
 
 
 def _own_handle(content: VolumeGroupSnapshotContent) -> str:

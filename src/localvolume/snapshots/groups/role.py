@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from localvolume.dynamic.calls import NotNow
+from localvolume.kube.informer import Informer, unready
 from localvolume.kube.kinds import GROUP_CONTENTS
-from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent
+from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent, VolumeSnapshotContent
 from localvolume.snapshots.contents import ContentsRole
 from localvolume.snapshots.groups.act import Acts
 from localvolume.snapshots.groups.facts import gather
@@ -18,9 +20,14 @@ from localvolume.volumes.snapshots import GROUP_BEING_CREATED, GROUP_FINALIZER
 
 @dataclass(eq=False, kw_only=True)
 class GroupRole(ContentsRole[VolumeGroupSnapshotContent, Action]):
-    """Snapshots of several volumes at one moment."""
+    """Snapshots of several volumes at one moment.
+
+    `singles` are the contents of single snapshots, which the role for those reads. Call `changed`
+    when they change.
+    """
 
     metrics: GroupMetrics
+    singles: Informer[VolumeSnapshotContent]
 
     def __post_init__(self) -> None:
         self.begin(GROUP_CONTENTS, "group snapshot")
@@ -39,8 +46,15 @@ class GroupRole(ContentsRole[VolumeGroupSnapshotContent, Action]):
 
     def plan(self) -> Sequence[Action]:
         """At most one action for each content."""
-        objects = self.objects.values()
-        facts = gather(self.node_key, self.contents.items, objects, self.volumes)
+        if unread := unready(self.singles):
+            raise NotNow("; ".join(unread.values()))
+        facts = gather(
+            self.node_key,
+            self.contents.items,
+            self.objects.values(),
+            self.volumes,
+            self.singles.items.values(),
+        )
         self.metrics.tell(own_contents(facts))
         return plan(facts)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from localvolume.backends.image.backend import ImageBackend
 from localvolume.backends.model import Record
-from localvolume.host.filesystem.freezing import thaw_left
+from localvolume.host.filesystem.freezing import notes_in, thaw_left
 from localvolume.host.loop.attach import Loop, attached, detach, look
 from localvolume.host.process import commands
 from localvolume.host.process.commands import Finished
@@ -36,6 +36,7 @@ __all__ = [
     "mounted",
     "running",
     "snapshotted",
+    "thaw_all",
 ]
 
 #: For how many seconds a copy may hold up its origin's users; a busy machine takes its time.
@@ -68,6 +69,14 @@ _HARMLESS = frozenset(
     """stat lstat fstat readlink listdir scandir access fspath read pread lseek fstatvfs statvfs
     close getpid geteuid major minor makedev""".split()  # noqa: SIM905 - two lines of many
 )
+
+
+def thaw_all(notes: Path) -> dict[str, str]:
+    """Thaw by all notes what the dead left frozen, as an agent does; what failed, by device."""
+    failed: dict[str, str] = {}
+    for name in notes_in(str(notes)):
+        failed |= thaw_left(name, str(notes))
+    return failed
 
 
 @dataclass
@@ -123,7 +132,7 @@ class ImagePool:
     def thawed(self) -> None:
         """Wait until nothing is frozen that a killed process froze."""
         notes = self.links / ".frozen"
-        until(lambda: thaw_left(str(notes)) == {} and not list(notes.glob("*")))
+        until(lambda: thaw_all(notes) == {} and not list(notes.glob("*")))
 
     def link(self, record: Record) -> Path:
         return self.links / POOL_ID / record.name

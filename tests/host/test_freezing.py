@@ -25,14 +25,20 @@ from localvolume.host.filesystem.freezing import (
     FreezeFailed,
     TookTooLong,
     frozen,
-    thaw_left,
 )
 from localvolume.host.mount.detached import detached_mount
 from localvolume.host.process.workers import Workers
 from localvolume.host.syscalls import closed_after, ioc
-from tests.host.support_devices import LoopDevice, command, formatted, mounted, unmount
-from tests.host.support_images import killed_at
-from tests.suite.until import until
+from tests.host.support_devices import (
+    LoopDevice,
+    command,
+    formatted,
+    loop_device,
+    mounted,
+    unmount,
+)
+from tests.host.support_images import killed_at, thaw_all
+from tests.suite.until import until, until_async
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "xfs")
 
@@ -148,7 +154,7 @@ def test_what_an_operator_froze_stays_frozen(ext4: One, xfs: One, notes: Path) -
             pytest.fail("it was not frozen by us")
         assert not xfs.is_frozen()
         assert ext4.ask(FREEZE) == errno.EBUSY
-        assert thaw_left(str(notes)) == {}
+        assert thaw_all(notes) == {}
         assert ext4.ask(FREEZE) == errno.EBUSY
     assert ext4.ask(THAW) == 0
     with frozen([xfs.fd, ext4.fd], seconds=LONG, notes=str(notes)):
@@ -219,7 +225,7 @@ def test_whoever_has_them_frozen_is_killed_at_any_point(
             break
         # Its process thaws, without anybody's help, and its note is of no use any more.
         are_thawed(ext4, xfs)
-        until(lambda: thaw_left(str(notes)) == {} and not list(notes.glob("*")))
+        until(lambda: thaw_all(notes) == {} and not list(notes.glob("*")))
         assert not ext4.is_frozen()
         assert not xfs.is_frozen()
     assert step > 5, "it was hardly watched"
@@ -288,7 +294,7 @@ def test_both_are_killed_and_the_next_one_thaws(
     if unmounted:
         os.close(ext4.fd)
         unmount(ext4.where)
-    assert thaw_left(str(notes)) == {}
+    assert thaw_all(notes) == {}
     assert not list(notes.iterdir())
     if unmounted:
         # It is the same filesystem, frozen or not, as long as nobody thaws it.
@@ -298,7 +304,7 @@ def test_both_are_killed_and_the_next_one_thaws(
     else:
         assert not ext4.is_frozen()
     assert not xfs.is_frozen()
-    assert thaw_left(str(notes)) == {}
+    assert thaw_all(notes) == {}
 
 
 def test_what_is_mounted_read_only_is_thawed_too(ext4: One, notes: Path) -> None:
@@ -306,17 +312,17 @@ def test_what_is_mounted_read_only_is_thawed_too(ext4: One, notes: Path) -> None
     with another(notes, ext4) as kill:
         kill()
     assert ext4.is_frozen()
-    assert thaw_left(str(notes)) == {}
+    assert thaw_all(notes) == {}
     assert not ext4.is_frozen()
     command("mount", "-o", "remount,rw", ext4.where)
 
 
 def test_what_somebody_has_frozen_who_lives_is_left_alone(ext4: One, notes: Path) -> None:
     with another(notes, ext4) as kill:
-        assert thaw_left(str(notes)) == {}
+        assert thaw_all(notes) == {}
         assert ext4.is_frozen()
         kill()
-        assert thaw_left(str(notes)) == {}
+        assert thaw_all(notes) == {}
         assert not ext4.is_frozen()
 
 
@@ -347,19 +353,19 @@ def test_what_an_operator_froze_is_not_noted(ext4: One, xfs: One, notes: Path) -
         process.kill()
         process.communicate()
     assert xfs.is_frozen()
-    assert thaw_left(str(notes)) == {}
+    assert thaw_all(notes) == {}
     assert not xfs.is_frozen()
     assert ext4.ask(FREEZE) == errno.EBUSY
     assert ext4.ask(THAW) == 0
 
 
 def test_a_note_that_tells_of_nothing_goes(ext4: One, notes: Path) -> None:
-    assert thaw_left(str(notes)) == {}
+    assert thaw_all(notes) == {}
     notes.mkdir()
     (notes / "begun").touch()
     (notes / "gone").write_text("7:1048575 ext4\n")
     (notes / "thawed").write_text(f"{ext4.device.number} ext4\n")
-    assert thaw_left(str(notes)) == {}
+    assert thaw_all(notes) == {}
     assert not list(notes.iterdir())
 
 
@@ -367,11 +373,11 @@ def test_one_that_cannot_be_thawed_is_told_and_tried_again(ext4: One, notes: Pat
     notes.mkdir()
     assert ext4.ask(FREEZE) == 0
     (notes / "left").write_text(f"{ext4.device.number} xfs\n")
-    assert list(thaw_left(str(notes))) == [ext4.device.number]
+    assert list(thaw_all(notes)) == [ext4.device.number]
     assert [note.name for note in notes.iterdir()] == ["left"]
     assert ext4.is_frozen()
     (notes / "left").write_text(f"{ext4.device.number} ext4\n")
-    assert thaw_left(str(notes)) == {}
+    assert thaw_all(notes) == {}
     assert not ext4.is_frozen()
 
 
@@ -396,6 +402,42 @@ async def test_an_agent_thaws_before_it_looks_at_its_pools(
         workers.close()
     assert not ext4.is_frozen()
     assert "was left frozen: thawed" in caplog.text
+
+
+async def test_a_disk_that_hangs_keeps_no_other_from_being_thawed(
+    ext4: One, xfs: One, notes: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.ExitStack() as stack:
+        hangs = stack.enter_context(loop_device(backing=xfs.where / "disk"))
+        hangs.format("ext4")
+        where = stack.enter_context(mounted(hangs))
+        command("fsfreeze", "--freeze", where)
+        # To be thawed it must be written to, and its disk takes no writes now.
+        assert xfs.ask(FREEZE) == 0
+        assert ext4.ask(FREEZE) == 0
+        notes.mkdir()
+        # The one that hangs comes first by name.
+        (notes / "a").write_text(f"{hangs.number} ext4\n")
+        (notes / "b").write_text(f"{ext4.device.number} ext4\n")
+        workers = Workers()
+        pools = Pools(workers, frozen=str(notes))
+        try:
+            await pools.look()
+            assert not ext4.is_frozen()
+            assert [note.name for note in notes.iterdir()] == ["a"]
+            # So it stays while the first call still hangs.
+            assert ext4.ask(FREEZE) == 0
+            (notes / "c").write_text(f"{ext4.device.number} ext4\n")
+            await pools.look()
+            assert not ext4.is_frozen()
+            assert workers.hung == {"frozen, note a": 1}
+            assert "frozen, note a: no answer from the host" in caplog.text
+        finally:
+            assert xfs.ask(THAW) == 0
+            await until_async(lambda: not workers.hung)
+            pools.close()
+            workers.close()
+        assert not list(notes.iterdir())
 
 
 def test_the_program_of_the_library_alone_runs(notes: Path) -> None:

@@ -25,7 +25,7 @@ from localvolume.dynamic.model import Pool
 from localvolume.dynamic.patterns import Patterns
 from localvolume.dynamic.plan.orphans import places_of_adopted
 from localvolume.dynamic.plan.world import pool_of, with_neighbours
-from localvolume.host.filesystem.freezing import NOTES, FreezeFailed, thaw_left
+from localvolume.host.filesystem.freezing import NOTES, FreezeFailed, notes_in, thaw_left
 from localvolume.host.process.commandsync import on_loop
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.objects import PersistentVolume
@@ -223,13 +223,24 @@ class Pools:
     async def _thaw(self) -> None:
         """Thaw what an agent that died left frozen, before anything is done in a pool."""
         try:
-            failed = await self._workers.call("frozen", LOOK_SECONDS, thaw_left, self._frozen)
-            why = "; ".join(f"{device}: {text}" for device, text in sorted(failed.items()))
-        except (Hung, OSError, FreezeFailed) as error:
+            names = await self._workers.call("frozen", LOOK_SECONDS, notes_in, self._frozen)
+            said = await asyncio.gather(*(self._thaw_by(name) for name in names))
+            why = "; ".join(filter(None, said))
+        except (Hung, OSError) as error:
             why = str(error)
         if why and why != self._unthawed:
             log.error("what was frozen for a cut cannot be thawed; tried at every look: %s", why)
         self._unthawed = why
+
+    async def _thaw_by(self, note: str) -> str:
+        """Returns what failed. A disk that hangs keeps no other from being thawed."""
+        try:
+            failed = await self._workers.call(
+                f"frozen, note {note}", LOOK_SECONDS, thaw_left, note, self._frozen
+            )
+        except (Hung, OSError, FreezeFailed) as error:
+            return str(error)
+        return "; ".join(f"{device}: {text}" for device, text in sorted(failed.items()))
 
     async def _look(self, name: str) -> PoolReport:
         seconds = LVM_LOOK_SECONDS if self._configs[name].lvm else LOOK_SECONDS

@@ -89,22 +89,25 @@ def frozen(roots: Sequence[int], *, seconds: float, notes: str = NOTES) -> Itera
         freezing.end(deadline)
 
 
-def thaw_left(notes: str = NOTES) -> dict[str, str]:
-    """Thaw what agents that died have left frozen; returns what failed, by device.
+def notes_in(notes: str = NOTES) -> list[str]:
+    """The names of all notes, of the living and of the dead. Raises OSError."""
+    return sorted(os.listdir(notes)) if os.path.isdir(notes) else []
 
-    What is being frozen by somebody who lives is left alone. Raises OSError.
+
+def thaw_left(name: str, notes: str = NOTES) -> dict[str, str]:
+    """Thaw what an agent that died has left frozen, by its note; returns what failed, by device.
+
+    What is being frozen by somebody who lives is left alone. A disk that does not answer holds up
+    the call: it must not hold up those for other notes. Raises FreezeFailed, OSError.
     """
-    failed: dict[str, str] = {}
-    if not os.path.isdir(notes):
-        return failed
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(closed_after(os.open(notes, _DIRECTORY)))
-        for name, lines in _of_the_dead(notes, place, stack).items():
-            if wrong := _thaw_devices(lines):
-                failed |= wrong
-            else:
-                os.unlink(name, dir_fd=place)
-    return failed
+        lines = _of_the_dead(notes, place, name, stack)
+        if lines is None:
+            return {}
+        if not (failed := _thaw_devices(lines)):
+            os.unlink(name, dir_fd=place)
+        return failed
 
 
 class _Freezing:
@@ -251,19 +254,17 @@ def _alone(notes: str) -> Iterator[None]:
 # --- what the dead left ------------------------------------------------------------------------
 
 
-def _of_the_dead(notes: str, place: int, stack: contextlib.ExitStack) -> dict[str, list[str]]:
-    """The notes of those that live no more, with their lines, each locked until the stack ends."""
-    found = {}
-    with _alone(notes):
-        for name in sorted(os.listdir(place)):
-            with contextlib.suppress(FileNotFoundError):
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-                note = stack.enter_context(closed_after(os.open(name, flags, dir_fd=place)))
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    # One without lines has frozen nothing yet.
-                    found[name] = os.read(note, 1 << 16).decode().splitlines()
-    return found
+def _of_the_dead(
+    notes: str, place: int, name: str, stack: contextlib.ExitStack
+) -> list[str] | None:
+    """The lines of the note of one that lives no more, locked until the stack ends; else None."""
+    with _alone(notes), contextlib.suppress(FileNotFoundError, BlockingIOError):
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        note = stack.enter_context(closed_after(os.open(name, flags, dir_fd=place)))
+        fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # One without lines has frozen nothing yet.
+        return os.read(note, 1 << 16).decode().splitlines()
+    return None
 
 
 def _thaw_devices(lines: Sequence[str]) -> dict[str, str]:

@@ -236,16 +236,19 @@ async def test_full_copies_wait_for_each_other_and_hold_up_no_one_meanwhile(wher
     """However long one takes: what waits behind it leaves the volume alone that it copies."""
     config = config_of(where)
     end = threading.Event()
-    async with opened(config, limit=8) as pools:
+    begun: list[int] = []
+    async with opened(config) as pools:
         await pools.look()
 
         async def copy(number: int) -> None:
-            await pools.call(
-                config, f"copy-{number}", lambda _: end.wait(), origin=f"pvc-{number}", in_full=True
-            )
+            def act(_: object) -> None:
+                begun.append(number)
+                end.wait()
+
+            await pools.call(config, f"copy-{number}", act, origin=f"pvc-{number}", in_full=True)
 
         copies = [asyncio.create_task(copy(number)) for number in range(COPIERS + 1)]
-        await until_async(lambda: pools._workers.running, lambda running: running == COPIERS)
+        await until_async(lambda: len(begun), lambda running: running == COPIERS)
         # This one's copy waits.
         assert await pools.call(config, f"pvc-{COPIERS}", lambda _: "used") == "used"
         # And those whose copies are made wait for that.
@@ -253,3 +256,37 @@ async def test_full_copies_wait_for_each_other_and_hold_up_no_one_meanwhile(wher
         end.set()
         assert await used
         await asyncio.gather(*copies)
+
+
+async def test_copies_that_hang_hold_up_no_other_pool(tmp_path: Path) -> None:
+    """Neither its copies nor its other calls, though no thread of an agent is left over."""
+    stuck = [
+        config_of(tmp_path / name, name=name, must_be_mounted=False) for name in ("bad", "worse")
+    ]
+    good = config_of(tmp_path / "good", name="good", must_be_mounted=False)
+    for config in (*stuck, good):
+        Path(config.mount_dir).mkdir()
+    end = threading.Event()
+    begun: list[str] = []
+    async with opened(*stuck, good, limit=COPIERS) as pools:
+
+        async def copy(config: PoolConfig, number: int) -> None:
+            def act(_: object) -> None:
+                begun.append(config.name)
+                end.wait()
+
+            await pools.call(config, f"copy-{number}", act, in_full=True)
+
+        copies = [
+            asyncio.create_task(copy(config, number))
+            for config in stuck
+            for number in range(COPIERS)
+        ]
+        try:
+            await until_async(lambda: len(begun), lambda running: running == 2 * COPIERS)
+            async with asyncio.timeout(SECONDS):
+                assert await pools.call(good, "copy", lambda _: "done", in_full=True) == "done"
+                assert await pools.call(good, "pvc-1", lambda _: "used") == "used"
+        finally:
+            end.set()
+            await asyncio.gather(*copies)

@@ -12,7 +12,7 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -45,8 +45,7 @@ COPY_SECONDS = 4 * 3600.0
 """How long copying all data of a volume may take."""
 
 COPIERS = 2
-"""How many volumes of this node are copied in full at the same time: they share its disks, and the
-threads for all other calls."""
+"""How many volumes of one pool are copied in full at the same time: they share its disks."""
 
 PURGERS = 4
 """How many removed volumes of one pool are purged at the same time."""
@@ -54,6 +53,14 @@ PURGERS = 4
 PURGE_SECONDS = 7 * 86400.0
 
 R = TypeVar("R")
+
+
+@dataclass(eq=False, slots=True)
+class _Copiers:
+    """Who copies the volumes of one pool in full: copies that hang hold up no other pool's."""
+
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COPIERS))
+    workers: Workers = field(default_factory=lambda: Workers(limit=COPIERS))
 
 
 class Pools:
@@ -87,11 +94,12 @@ class Pools:
         self._purgers: dict[str, Workers] = {}
         """By the pool's name. They stay when the pool is reconfigured: what hangs in it still
         hangs."""
+        self._copiers: dict[str, _Copiers] = {}
+        """The same."""
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         """By the pool's name and the volume's, as long as somebody has or awaits its turn."""
         self._ending = False
         self._patterns = Patterns(workers)
-        self._copying = asyncio.Semaphore(COPIERS)
 
     async def expand(
         self, configs: Iterable[PoolConfig], volumes: Iterable[PersistentVolume]
@@ -117,6 +125,7 @@ class Pools:
                 self._close(name)
         for name in self._purgers.keys() - wanted.keys():
             self._purgers.pop(name).close()
+            self._copiers.pop(name).workers.close()
         volumes = list(volumes)
         known, places = _ids_by_pool(volumes), places_of_adopted(list(wanted.values()), volumes)
         missing = _called(volumes) - self._recorded()
@@ -126,6 +135,7 @@ class Pools:
                 self._stores[name] = self._new_store(config)
                 self._stops[name] = threading.Event()
                 self._purgers.setdefault(name, Workers(limit=PURGERS))
+                self._copiers.setdefault(name, _Copiers())
                 if self._ending:
                     self._stops[name].set()
             # Counts each time that the store is opened.
@@ -145,6 +155,8 @@ class Pools:
             self._close(name)
         for purgers in self._purgers.values():
             purgers.close()
+        for copiers in self._copiers.values():
+            copiers.workers.close()
 
     def stop_purges(self) -> None:
         """End purges between two files, for good: the next agent begins them again."""
@@ -306,18 +318,32 @@ class Pools:
         Waits while another call is about this volume, about `origin`, whose content it reads, or
         `also` about others; with `in_full` all of that, for which there may be a queue.
         """
+        names = {name, origin or name, *also}
+        if not in_full:
+            return await self._in_turn(pool, name, act, names, self._workers, CALL_SECONDS)
+        self._check(pool)
+        copiers = self._copiers[pool.name]
+        # First: whoever waits for a turn of the origin does not wait for others' copies.
+        async with copiers.places:
+            return await self._in_turn(pool, name, act, names, copiers.workers, COPY_SECONDS)
+
+    async def _in_turn(
+        self,
+        pool: PoolConfig,
+        name: str,
+        act: Callable[[Store], R],
+        names: Collection[str],
+        workers: Workers,
+        seconds: float,
+    ) -> R:
         async with contextlib.AsyncExitStack() as turns:
-            if in_full:
-                # First: whoever waits for a turn of the origin does not wait for others' copies.
-                await turns.enter_async_context(self._copying)
             # In one order, so that no two wait for each other.
-            for one in sorted({name, origin or name, *also}):
+            for one in sorted(names):
                 turn = self._turns.setdefault((pool.name, one), asyncio.Lock())
                 await turns.enter_async_context(turn)
             self._check(pool)
             key = f"pool {pool.name}: {name}"
-            seconds = COPY_SECONDS if in_full else CALL_SECONDS
-            return await self._workers.call(key, seconds, self._in_store(pool.name, act))
+            return await workers.call(key, seconds, self._in_store(pool.name, act))
 
     async def purge(self, pool: PoolConfig, record: Record, progress: Progress) -> None:
         """Delete what is in the trash.

@@ -7,14 +7,16 @@ that dies at any point leaves what the next one completes.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from localvolume.backends.model import Record
-from localvolume.dynamic.calls import Unknown, Volume, Volumes, Wrong
+from localvolume.dynamic.calls import NotNow, Unknown, Volume, Volumes, Wrong
 from localvolume.kube.client import Client
+from localvolume.kube.ending import ended
 from localvolume.kube.errors import NotThere
 from localvolume.kube.kinds import SNAPSHOT_CLASSES
 from localvolume.kube.snapshotobjects import VolumeSnapshotClass, VolumeSnapshotContent
@@ -44,11 +46,15 @@ EVENT_NOT_REMOVED: Final = "SnapshotDeleteError"
 
 @dataclass(eq=False, kw_only=True)
 class Acts:
-    """`telling` writes on contents."""
+    """`telling` writes on contents. One attempt waits for `cut_seconds` for its snapshot: what
+    takes longer goes on, and must not hold up other contents."""
 
     client: Client
     volumes: Volumes
     telling: Telling[VolumeSnapshotContent]
+    cut_seconds: float
+    _late: dict[tuple[str, str, bool], asyncio.Task[Volume]] = field(default_factory=dict)
+    """The cuts that an attempt has not waited for: the next one is told what came of them."""
 
     async def act(self, action: Action) -> None:
         """Raises calls.Refused, ApiError, and what a pool raises."""
@@ -91,15 +97,38 @@ class Acts:
             raise Wrong(fault)
         content = await self.telling.being_cut(content)
         try:
-            snapshot = await self.volumes.snapshot(
-                action.handle, action.source, full_copies=allows_full_copies(found)
-            )
+            snapshot = await self._cut_soon(action, full_copies=allows_full_copies(found))
         except Exception as error:
             text = f"Failed to create snapshot of volume {action.source}: {text_of(error)}"
             await self.telling.not_cut(content, error, EVENT_NOT_CUT, text)
             raise
+        if snapshot is None:
+            # What an earlier attempt said does not hold any more.
+            if content.status is not None and content.status.error is not None:
+                await self.telling.write_status(content, {"error": None})
+            raise NotNow("its snapshot is still being made, and that goes on")
         content = await self._tell_of(content, snapshot.record)
         await self.telling.not_being_cut(content)
+
+    async def _cut_soon(self, action: Cut, *, full_copies: bool) -> Volume | None:
+        """The snapshot; None if that takes longer than an attempt waits."""
+        key = action.handle, action.source, full_copies
+        if (cutting := self._late.pop(key, None)) is None:
+            cutting = asyncio.create_task(
+                self.volumes.snapshot(action.handle, action.source, full_copies=full_copies)
+            )
+            # Nobody may ask again.
+            cutting.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            await asyncio.wait({cutting}, timeout=self.cut_seconds)
+        finally:
+            if not cutting.done():
+                self._late[key] = cutting
+        return cutting.result() if cutting.done() else None
+
+    async def end(self) -> None:
+        """Wait no longer for what is still being cut."""
+        await ended(*self._late.values())
 
     async def _find(self, action: Find) -> None:
         content = await self.telling.own(action.content)

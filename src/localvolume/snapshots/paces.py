@@ -19,5 +19,8 @@ class SnapshotPaces:
     longest_wait: float = 300.0
     """Bounds of the time between two attempts, as csi-snapshotter has them."""
 
+    cut: float = 60.0
+    """How long one attempt waits for a snapshot: a full copy takes hours, and goes on meanwhile."""
+
     spread: float = 30.0
     """Within which time the agents of all nodes let a content go that is no node's."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from localvolume.kube.kinds import SNAPSHOT_CONTENTS
 from localvolume.kube.snapshotobjects import VolumeSnapshotContent
@@ -36,7 +37,9 @@ class SnapshotRole(ContentsRole[VolumeSnapshotContent, Action]):
             finalizer=FINALIZER,
             spread=self.paces.spread,
         )
-        self._acts = Acts(client=self.client, volumes=self.volumes, telling=telling)
+        self._acts = Acts(
+            client=self.client, volumes=self.volumes, telling=telling, cut_seconds=self.paces.cut
+        )
 
     def changed(self, *what: object) -> None:
         """Groups depend on the contents, too."""
@@ -49,6 +52,13 @@ class SnapshotRole(ContentsRole[VolumeSnapshotContent, Action]):
         facts = gather(self.node_key, self.contents.items, objects, self.volumes)
         self.metrics.tell(own_contents(facts))
         return plan(facts)
+
+    async def run(self) -> NoReturn:
+        """Never returns; on cancellation stops what is under way, and the next agent goes on."""
+        try:
+            await super().run()
+        finally:
+            await self._acts.end()
 
     async def act(self, action: Action) -> None:
         """See ``Acts``."""

@@ -290,3 +290,33 @@ async def test_copies_that_hang_hold_up_no_other_pool(tmp_path: Path) -> None:
         finally:
             end.set()
             await asyncio.gather(*copies)
+
+
+async def test_between_two_parts_of_a_copy_others_have_their_turns(tmp_path: Path) -> None:
+    """In the order in which they asked, however many parts there are."""
+    config = config_of(tmp_path, must_be_mounted=False)
+    done: list[str] = []
+    begun, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def copy(_: object) -> str:
+        loop.call_soon_threadsafe(begun.set)
+        assert go_on.wait(SECONDS)
+        done.append("a part")
+        if len(done) < 4:
+            raise GoesOn("there is more")
+        return "copied"
+
+    async with opened(config) as pools, asyncio.timeout(SECONDS):
+        copying = asyncio.create_task(
+            pools.call(config, "copy", copy, origin="pvc-1", in_full=True)
+        )
+        try:
+            await begun.wait()
+            used = asyncio.create_task(pools.call(config, "pvc-1", lambda _: done.append("used")))
+            await asyncio.sleep(0)
+        finally:
+            go_on.set()
+        assert await copying == "copied"
+        await used
+    assert done == ["a part", "used", "a part", "a part"]

@@ -42,7 +42,7 @@ CALL_SECONDS = 120.0
 """How long making, growing or removing one volume may take; formatting a large image takes long."""
 
 COPY_SECONDS = 4 * 3600.0
-"""How long copying all data of a volume may take."""
+"""How long copying all data of a volume may take, or a part where others have turns between."""
 
 COPIERS = 2
 """How many volumes of one pool are copied in full at the same time: they share its disks."""
@@ -316,7 +316,8 @@ class Pools:
         """Do `act` to the volume of that name, in the pool's store; Store says what there is.
 
         Waits while another call is about this volume, about `origin`, whose content it reads, or
-        `also` about others; with `in_full` all of that, for which there may be a queue.
+        `also` about others. `in_full`: all of that is copied, for which there may be a queue; if
+        `act` says that it goes on, it is done again, and others have their turns in between.
         """
         names = {name, origin or name, *also}
         if not in_full:
@@ -325,7 +326,11 @@ class Pools:
         copiers = self._copiers[pool.name]
         # First: whoever waits for a turn of the origin does not wait for others' copies.
         async with copiers.places:
-            return await self._in_turn(pool, name, act, names, copiers.workers, COPY_SECONDS)
+            while True:
+                with contextlib.suppress(GoesOn):
+                    return await self._in_turn(
+                        pool, name, act, names, copiers.workers, COPY_SECONDS
+                    )
 
     async def _in_turn(
         self,

@@ -13,7 +13,7 @@ import pytest
 
 from localvolume.backends.lvm.store import LvmStore
 from localvolume.backends.lvm.zeroing import Zeroing
-from localvolume.backends.model import Record
+from localvolume.backends.model import GoesOn, Record
 from localvolume.config.pools import LvmConfig, PoolConfig
 from localvolume.host.lvm.commands import LogicalVolume, Lvm
 from localvolume.host.process.commandsync import Run
@@ -124,6 +124,13 @@ def pool_on(
         **fields,
     )
     return Pool(LvmStore(config, run, locks=str(locks)), Lvm(run_here), group)
+
+
+def copied_whole(store: LvmStore, record: Record, origin: Record) -> Record:
+    """Copied part by part, as ``Pools`` has it done."""
+    while True:
+        with contextlib.suppress(GoesOn):
+            return store.copy(record, origin)
 
 
 def read(node: str, length: int, start: int = 0) -> bytes:

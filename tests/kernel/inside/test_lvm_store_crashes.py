@@ -17,7 +17,7 @@ from localvolume.host.process.commands import Finished
 from tests.host.support_images import run_here
 from tests.suite.units import MIB
 
-from .support_lvm_store import Pool, pool_on, read, write
+from .support_lvm_store import Pool, copied_whole, pool_on, read, write
 
 _LOOKS = frozenset({"fullreport", "lvs", "vgs", "pvs", "dmsetup"})
 
@@ -165,16 +165,16 @@ def test_full_copies_survive_death_at_each_step(thick: Pool) -> None:
 
     lives.check = readable
     asked = snapshot_record(origin, "s", origin.size_bytes, full_copies=True)
-    cut = done(lives.until_done(lambda pool: pool.store.copy(asked, origin)))
+    cut = done(lives.until_done(lambda pool: copied_whole(pool.store, asked, origin)))
     assert (cut.state, cut.snapshot_of, cut.cut_at > 0) == ("offered", "pvc-1", True)
     assert not thick.there("s").active
     wanted = with_content_of(cut, thick.record("c", 24, full_copies=True))
-    copied = done(lives.until_done(lambda pool: pool.store.copy(wanted, cut)))
+    copied = done(lives.until_done(lambda pool: copied_whole(pool.store, wanted, cut)))
     assert (copied.state, copied.size_bytes) == ("made", 24 * MIB)
     assert not thick.there("s").active
     # The same beside writers: a clone of the volume itself.
     cloned = with_content_of(origin, thick.record("d", 12, full_copies=True))
-    done(lives.until_done(lambda pool: pool.store.copy(cloned, origin)))
+    done(lives.until_done(lambda pool: copied_whole(pool.store, cloned, origin)))
     for name in ("c", "d"):
         with thick.mounted("pvc-1"), thick.mounted(name) as where:
             assert (where / "file").read_text() == "tenant data"

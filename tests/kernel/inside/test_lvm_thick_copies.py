@@ -12,6 +12,7 @@ import pytest
 from localvolume.backends.model import (
     BackendFailed,
     Busy,
+    GoesOn,
     Impossible,
     NoSpace,
     NotThisVolume,
@@ -26,7 +27,7 @@ from tests.host.support_images import run_here
 from tests.suite.units import MIB
 
 from .support_lvm import EXTENT
-from .support_lvm_store import Pool, read, write
+from .support_lvm_store import Pool, copied_whole, read, write
 from .test_lvm_store_crashes import Dying
 from .test_lvm_store_snapshots import Writer, uuid_of
 
@@ -44,7 +45,7 @@ def clone_of(pool: Pool, origin: Record, name: str = "c", mib: float = 0) -> Rec
 
 
 def copied(pool: Pool, record: Record, origin: Record) -> Record:
-    return pool.store.offered(pool.store.copy(record, origin))
+    return pool.store.offered(copied_whole(pool.store, record, origin))
 
 
 def begin(pool: Pool, record: Record, origin: Record) -> None:
@@ -52,7 +53,7 @@ def begin(pool: Pool, record: Record, origin: Record) -> None:
     devices, and the record of a piece are its changes."""
     died = pytest.raises(BackendFailed, match="the agent is ending")
     with pool.in_pieces(run=Dying(3)) as store, died:
-        store.copy(record, origin)
+        copied_whole(store, record, origin)
 
 
 @pytest.fixture
@@ -108,6 +109,27 @@ def test_a_snapshot_of_a_volume_in_use_is_of_one_moment(thick: Pool) -> None:
     assert (dict(report.unreadable), list(report.orphans), list(report.warnings)) == ({}, [], [])
 
 
+def test_a_volume_is_used_between_two_parts_of_its_copy(thick: Pool) -> None:
+    """As by pods that start; only what would take its content away is refused."""
+    offered = thick.offer(mib=24, volume_mode="Block")
+    content, asked = os.urandom(24 * MIB), snapshot_of(offered)
+    write(thick.node("pvc-1"), content)
+    with thick.in_pieces() as store:
+        for part in range(1, 6):
+            done = f"pvc-1 is copied up to {part * EXTENT} of {24 * MIB} bytes, to s"
+            with pytest.raises(GoesOn, match=done):
+                store.copy(asked, offered)
+            assert store.use(offered, lambda source: source.record) == offered
+            write(thick.node("pvc-1"), os.urandom(MIB), part * EXTENT)
+            with pytest.raises(BackendFailed, match=r"snapshots \(s\.cut\)"):
+                store.retire(offered)
+            assert store.look().records["s"].state == "making"
+        taken = store.offered(store.copy(asked, offered))
+    copied(thick, clone_of(thick, taken), taken)
+    assert read(thick.node("c"), 24 * MIB) == content
+    assert thick.lvm_names() == ["c", "pvc-1", "s"]
+
+
 def test_a_larger_raw_copy_shows_nothing_of_others(used: None, thick: Pool) -> None:
     offered = thick.offer(mib=16, volume_mode="Block")
     content = os.urandom(16 * MIB)
@@ -149,7 +171,10 @@ def test_if_too_much_is_written_meanwhile_the_copy_is_dropped(thick: Pool) -> No
     # More than the 64 MiB that are set aside.
     content = os.urandom(80 * MIB)
     write(thick.node("pvc-1"), content)
-    # Found when it is gone on with, and begun anew.
+    # Found when it is gone on with, and then begun anew.
+    with pytest.raises(Busy, match="64 MiB that were set aside for that: the copy was dropped"):
+        thick.store.copy(snapshot_of(offered), offered)
+    assert thick.lvm_names() == ["pvc-1"]
     taken = copied(thick, snapshot_of(offered), offered)
     copied(thick, clone_of(thick, taken), taken)
     assert read(thick.node("c"), 80 * MIB) == content
@@ -170,7 +195,7 @@ def test_if_too_much_is_written_between_two_pieces_the_copy_is_dropped(thick: Po
 
     with thick.in_pieces(run=run) as store:
         with pytest.raises(Busy, match="64 MiB that were set aside for that: the copy was dropped"):
-            store.copy(snapshot_of(offered), offered)
+            copied_whole(store, snapshot_of(offered), offered)
         assert store.look().records.keys() == {"pvc-1"}
     assert thick.lvm_names() == ["pvc-1"]
     assert read(thick.node("pvc-1"), 80 * MIB) == content

@@ -163,7 +163,8 @@ class LvmStore:
     def copy(self, record: Record, origin: Record) -> Record:
         """As `make`, with the content of another complete volume or snapshot of this pool.
 
-        A snapshot gets no device: nobody can write to it.
+        A snapshot gets no device: nobody can write to it. Raises GoesOn while a thick volume is
+        copied, after each part of it.
         """
         with self._session.using(record.name, origin.name, kept=True) as seen:
             source = _living(seen, origin)

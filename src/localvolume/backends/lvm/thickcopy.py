@@ -39,6 +39,7 @@ from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.backends.model import (
     BackendFailed,
     Busy,
+    GoesOn,
     Impossible,
     NotThisVolume,
     Record,
@@ -56,6 +57,8 @@ _LEAST: Final = 64 * _MIB
 _SETTLE: Final = 64 * _MIB
 """What is written before the disk is waited for."""
 _PIECE: Final = 4 * _MIB
+_SECONDS: Final = 10.0
+"""How long one call copies: so long pods wait that begin to use the origin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,9 @@ def filled(
     """A copy, not complete otherwise, with all of the content of `origin`; and when that was cut,
     in nanoseconds, 0 for that of a snapshot.
 
-    `known` is what was begun. Raises Busy if too much was written meanwhile, NotThisVolume,
-    NoSpace, Impossible, BackendFailed.
+    `known` is what was begun. Copies for a while, and raises GoesOn if more is left: others may
+    want the origin. Raises Busy if too much was written meanwhile, NotThisVolume, NoSpace,
+    Impossible, BackendFailed.
     """
     if origin.volume.kind != "thick":
         raise Impossible(f"{origin.record.name} is neither linear nor striped: it is not copied")
@@ -90,11 +94,18 @@ def filled(
         cut = cut_of(seen, record.name)
         if known is not None or cut is not None:
             _drop(tools, record.name, cut, known)
+            if known is not None and cut is not None and cut.health:
+                raise _full(cut, origin)
             # What was there before no longer holds: it is read again.
             seen = replace(seen, turn=OUTDATED)
         begun = _begin(tools, seen, record, origin, take)
-    while begun.done < begun.end:
+    if begun.done < begun.end:
         begun = _further(tools, begun, origin)
+    if begun.done < begun.end:
+        raise GoesOn(
+            f"{origin.record.name} is copied up to {begun.done} of {begun.end} bytes, to"
+            f" {record.name}"
+        )
     if begun.cut is not None:
         remove(tools, begun.cut, is_cut(record.name))
     elif origin.record.snapshot_of:
@@ -160,26 +171,23 @@ def _reserve(has: int, most: int) -> int:
 
 def _further(tools: Tools, begun: _Begun, origin: Entry) -> _Begun:
     """Copy for a while, and record how far that has come."""
+    zeroing = replace(tools.zeroing, seconds=min(tools.zeroing.seconds, _SECONDS))
     name, has = begun.copy.record.name, origin.volume.size_bytes
     source = tools.active(begun.cut or origin.volume)
     volume = tools.active(begun.copy.volume)
     done, failure = begun.done, None
     try:
         if done < has:
-            done = copy_for(source, volume, done, has, tools.zeroing)
+            done = copy_for(source, volume, done, has, zeroing)
         else:
-            done, _ = zero_for(volume.path, volume.device, done, tools.zeroing)
+            done, _ = zero_for(volume.path, volume.device, done, zeroing)
     except OSError as error:
         failure = error
     # One that is full answers each read with an error.
     cut = begun.cut and tools.again(begun.cut)
     if cut is not None and cut.health:
         _drop(tools, name, cut, begun.copy)
-        raise Busy(
-            f"more was written to {origin.record.name} while it was copied than the"
-            f" {cut.size_bytes // _MIB} MiB that were set aside for that: the copy was dropped."
-            " Try again when less is written, or use a thin pool"
-        )
+        raise _full(cut, origin)
     if failure is not None:
         raise failure
     fields = {**decode(volume.tags), COPIED: str(done)}
@@ -187,6 +195,14 @@ def _further(tools: Tools, begun: _Begun, origin: Entry) -> _Begun:
         fields[CUT_AT] = decode(cut.tags)[CUT_AT]
     volume = tools.retag(volume, fields)
     return replace(begun, copy=replace(begun.copy, volume=volume), cut=cut, done=done)
+
+
+def _full(cut: LogicalVolume, origin: Entry) -> Busy:
+    return Busy(
+        f"more was written to {origin.record.name} while it was copied than the"
+        f" {cut.size_bytes // _MIB} MiB that were set aside for that: the copy was dropped."
+        " Try again when less is written, or use a thin pool"
+    )
 
 
 def copy_for(

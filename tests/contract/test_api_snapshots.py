@@ -19,10 +19,9 @@ GROUP = "snapshot.storage.k8s.io"
 SNAPSHOT_CLASSES = f"/apis/{GROUP}/v1/volumesnapshotclasses"
 CONTENTS = f"/apis/{GROUP}/v1/volumesnapshotcontents"
 DRIVER = "disks.example.com"
-FINALIZERS = {
-    "snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection",
-    "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection",
-}
+_AS_SOURCE = "snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection"
+_BOUND = "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection"
+FINALIZERS = {"Delete": {_AS_SOURCE, _BOUND}, "Retain": {_AS_SOURCE}}
 BEING_DELETED = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted"
 
 pytestmark = pytest.mark.parametrize(
@@ -104,7 +103,7 @@ async def _status(api: ApiUnderTest, wanted: Any) -> Body:
     return await until_async(status, wanted)
 
 
-async def _protected(api: ApiUnderTest) -> None:
+async def _protected(api: ApiUnderTest, policy: str = "Delete") -> None:
     """Wait until the VolumeSnapshot does not go before it is seen to.
 
     The controller adds the second finalizer when it next looks at one that is bound: maybe only
@@ -112,7 +111,7 @@ async def _protected(api: ApiUnderTest) -> None:
     """
     await until_async(
         lambda: api.now(f"{_snapshots(api)}/{api.unique}"),
-        lambda found: set(found["metadata"].get("finalizers", ())) == FINALIZERS,
+        lambda found: set(found["metadata"].get("finalizers", ())) == FINALIZERS[policy],
     )
 
 
@@ -186,7 +185,7 @@ async def test_a_snapshot_goes_after_its_content_or_without_it(
     content = await _content(api, snapshot)
     await _told(api, content, snapshotHandle="cut", creationTime=1, restoreSize=1, readyToUse=True)
     await _status(api, lambda told: told.get("readyToUse"))
-    await _protected(api)
+    await _protected(api, policy)
     path = f"{_snapshots(api)}/{api.unique}"
     assert (await api.delete(path)).status == 200
     there = f"{CONTENTS}/{content['metadata']['name']}"

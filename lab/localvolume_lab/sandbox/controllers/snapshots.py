@@ -73,7 +73,7 @@ class Snapshots:
             if isinstance(made, str):
                 self._tell(snapshot, {"readyToUse": False}, made)
                 return
-            snapshot = self._protected(snapshot)
+            snapshot = self._protected(snapshot, made["spec"]["deletionPolicy"])
             content = self._api.create(SNAPSHOT_CONTENTS, made)
         self._copy_status(snapshot, content)
 
@@ -123,13 +123,14 @@ class Snapshots:
             },
         }
 
-    def _protected(self, snapshot: Body) -> Body:
-        """It stays until its content is seen to."""
+    def _protected(self, snapshot: Body, policy: str) -> Body:
+        """It stays until its content is seen to, if that is to go with it."""
         meta = snapshot["metadata"]
+        own = FINALIZERS if policy == "Delete" else FINALIZERS[:1]
 
         def change(old: Body) -> Body:
             there = old["metadata"].get("finalizers", [])
-            kept = [*there, *(one for one in FINALIZERS if one not in there)]
+            kept = [*there, *(one for one in own if one not in there)]
             return {**old, "metadata": {**old["metadata"], "finalizers": kept}}
 
         return self._api.modify(SNAPSHOTS, meta["name"], change, meta["namespace"])

@@ -110,6 +110,7 @@ async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
                 events=EventRecorder(client, "test", "node-1"),
                 metrics=SnapshotMetrics(made.registry),
                 volumes=made.volumes,
+                on_change=lambda: None,
                 objects={},
                 node_name="node-1",
                 paces=PACES,

@@ -238,7 +238,7 @@ def lives_for(plane: ControlPlane, directory: Path) -> Iterator[Lives]:
 
 def _pool_of_images(lab: DynamicLab) -> str:
     # Images tell what they hold, bytes and inodes, without quota in the kernel.
-    limits = {"largest": "8Mi", "total": "16Mi"}
+    limits = {"largest": "16Mi", "total": "32Mi"}
     pool = lab.pool("fast", size=256 * MIB, backend="image", inline=limits)
     lab.stack.callback(_forget, pool.directory)
     return lab.storage_class(parameters={"pool": pool.name})

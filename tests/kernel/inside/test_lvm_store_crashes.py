@@ -145,7 +145,7 @@ def test_copies_survive_death_at_each_step(
         assert (where / "file").read_text() == "tenant data"
         assert os.statvfs(where).f_blocks * 4096 > 0.7 * larger * MIB
     assert thin.lvm_names() == ["c", "pool", "pvc-1", "s"]
-    gone = done(lives.until_done(lambda pool: pool.store.retire(pool.store.offered(cut))))
+    gone = done(lives.until_done(lambda pool: pool.store.retire(cut)))
     lives.until_done(lambda pool: pool.purge(gone))
     lives.until_done(lambda pool: pool.store.take_away(copied))
     assert thin.lvm_names() == ["pool", "pvc-1"]

@@ -56,14 +56,15 @@ def _detach(pool: MadePool) -> None:
 @contextlib.contextmanager
 def _cleared(lab: DynamicLab, pool: MadePool) -> Iterator[None]:
     """Whatever the test comes to, the pool's disk can be unmounted and /run is as before."""
+    # Threads of other tests may wait for work for ever.
+    others = set(threading.enumerate())
     try:
         yield
     finally:
         lab.stop()
         # What a thread of the agent has begun goes on without it, and may be to attach an image.
-        for thread in threading.enumerate():
-            if thread.name.endswith("(_work)"):
-                thread.join(_ENDING_SECONDS)
+        for thread in set(threading.enumerate()) - others:
+            thread.join(_ENDING_SECONDS)
         _detach(pool)
         marker = pool.directory / ".localvolume" / "pool.json"
         if marker.exists():

@@ -356,18 +356,16 @@ class Acts:
     async def _take_over(self, action: TakeOver) -> None:
         live = await self.live.volume(action.volume)
         record, pool, uid = action.record, action.pool, live.metadata.uid
-        if record.volume_uid != uid:
-            users = await self.pools.call(
-                pool, record.name, lambda store: store.use(record, used_by)
-            )
-            if users:
+
+        def take(store: Store) -> Record:
+            # In one turn: nobody begins to use it in between.
+            if users := store.use(record, used_by):
                 # A pod that began before the former object went: its mount is not one of ours.
                 raise Busy(f"{record.name} is in use: {users[0]}")
-            await self.pools.call(
-                pool,
-                record.name,
-                lambda store: store.offered(record, uid, driver=marks.CSI_DRIVER),
-            )
+            return store.offered(record, uid, driver=marks.CSI_DRIVER)
+
+        if record.volume_uid != uid:
+            await self.pools.call(pool, record.name, take)
         done = bound_to(live, annotations={marks.MOVED_ANNOTATION: None})
         await self._patch_volume(live, done)
         text = f"pods use the volume through {marks.CSI_DRIVER} from now on"

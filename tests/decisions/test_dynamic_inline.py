@@ -170,7 +170,7 @@ def test_a_repeated_call_gets_what_the_first_has_made() -> None:
 
 def test_what_another_has_is_never_given() -> None:
     named = replace(called(), name=NAME, directory=NAME)
-    refused(Differs, ask(), open_pool(named))
+    assert "no pod's own" in refused(Differs, ask(), open_pool(named))
     refused(Differs, ask(pod_uid="22222222"), open_pool(own()))
     refused(Differs, ask(request="2 GiB"), open_pool(own()))
     trashed = own("removed", trash=f"{NAME}.00000000")

@@ -125,7 +125,16 @@ def test_a_pod_s_own_claim() -> None:
 def test_what_the_driver_would_refuse(field: str, value: Any, why: str) -> None:
     one = volume()
     one = replace(one, spec=replace(one.spec, **{field: value}))
-    assert why in next_step(facts(one)).reason
+    reason = next_step(facts(one)).reason
+    assert why in reason
+    assert "is begun" not in reason
+
+
+def test_a_device_has_no_mount_options() -> None:
+    one = volume()
+    for mode, kind in (("Block", "keep"), ("Filesystem", "refuse")):
+        spec = replace(one.spec, mount_options=("bind",), volume_mode=mode)
+        assert next_step(facts(replace(one, spec=spec))).kind == kind
 
 
 def test_an_unlabelled_one() -> None:

@@ -34,7 +34,7 @@ from localvolume.dynamic.model import (
     Reject,
     TellModify,
 )
-from localvolume.dynamic.plan.attributes import classes_to_ask
+from localvolume.dynamic.plan.attributes import changed, classes_to_ask
 from localvolume.dynamic.plan.throttling import (
     Target,
     Write,
@@ -42,6 +42,7 @@ from localvolume.dynamic.plan.throttling import (
     target_of,
     to_write,
 )
+from localvolume.dynamic.plan.world import World
 from localvolume.kube.objects import (
     CSISource,
     Meta,
@@ -63,6 +64,7 @@ from tests.decisions.support_dynamic import (
     action,
     bound,
     claim,
+    facts,
     pool,
     record,
     storage_class,
@@ -518,3 +520,28 @@ def test_what_was_promised_is_kept() -> None:
     held = released(1.0, "2027-01-15T07:59:00Z", "2027-01-15T08:01:00Z")
     assert a(Hold, held).again_seconds == 60.0
     a(Delete, released(1.0, "2027-01-15T07:59:00Z", "2027-01-15T07:59:30Z"))
+
+
+@pytest.mark.parametrize(
+    ("found", "one"),
+    [
+        ((), csi_volume()),
+        ((csi_record(),), csi_volume(pool=None)),
+        ((csi_record(),), csi_volume(claim_uid="another")),
+        ((csi_record(state="made"),), csi_volume()),
+        ((csi_record(state="removed", trash="pvc-1.0"),), csi_volume()),
+    ],
+)
+def test_only_a_complete_volume_of_that_claim_is_changed(
+    found: tuple[Record, ...], one: PersistentVolume
+) -> None:
+    there = pool(*found, provisioner=CSI_DRIVER)
+    known = facts(one, has("gold"), there, ours_class(), attributes=KNOWN)
+    assert changed(World(known), has("gold"), one) is None
+
+
+def test_nothing_is_recorded_in_a_pool_that_is_away() -> None:
+    away = pool(csi_record(), provisioner=CSI_DRIVER, problem="not mounted")
+    known = facts(csi_volume(), has("gold"), away, ours_class(), attributes=KNOWN)
+    held = changed(World(known), has("gold"), csi_volume())
+    assert "not mounted" in a(Hold, held).reason

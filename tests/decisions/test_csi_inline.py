@@ -62,6 +62,7 @@ def test_the_smallest_bounds_how_many_there_can_be() -> None:
 @pytest.mark.parametrize("size", ["", "0", "-1Gi", "1.5", "100m", "9Ei", "much", "1Gi "])
 def test_a_size_that_is_none(size: str) -> None:
     assert "size" in refused(own={"size": size})
+    assert ("is missing" in refused(own={"size": size})) == (size == "")
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,13 @@ def report(found: Pool, **changes: Any) -> Pool:
 ORIGINS = origin(1), origin(2)
 
 
+def test_nothing_is_decided_while_something_is_done_with_its_snapshots() -> None:
+    there = images(*ORIGINS, cut(1), cut(2))
+    for call in (CUT_NOW, remove()):
+        answer = planned(there, calls=[call], busy={MEMBERS[0]})[call.key]
+        assert isinstance(a(AnswerCall, answer).refusal, NotNow)
+
+
 # --- cutting -----------------------------------------------------------------------------------
 
 

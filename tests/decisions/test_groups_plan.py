@@ -347,3 +347,24 @@ def test_a_class_that_cannot_be_served_is_said(found: Any, cls: str | None, text
     fault = fault_of_class(content(cls=cls), found)
     assert text in fault
     assert bool(fault) == bool(text)
+
+
+def test_what_is_not_deleted_stays_whatever_is_written_on_it() -> None:
+    """The snapshot-controller writes that before it deletes the content."""
+    assert judged(content(notes=DELETED, status=READY), groups=HERE) is None
+    unbound = content(source=OF_GROUP, uid="")
+    assert not isinstance(judged(unbound, groups=HERE), Remove | LetGo)
+
+
+def test_the_snapshots_that_a_person_named_are_removed() -> None:
+    bare = VolumeGroupSnapshotContentStatus(volume_group_snapshot_handle=HANDLE)
+    one = content(source=OF_GROUP, going=True, notes=OWN | DELETED, status=bare)
+    found = judged(one, groups={HANDLE: frozenset(MEMBERS[:1])})
+    assert isinstance(found, Remove)
+    assert found.snapshots == MEMBERS
+
+
+def test_a_group_that_was_cut_says_whose_its_content_is() -> None:
+    """Its volumes may be gone by then, and an agent that died has written nothing."""
+    assert isinstance(judged(content(), volumes=(), groups=HERE), Cut)
+    assert judged(content(), volumes=(), groups={"groupsnapshot-": frozenset(MEMBERS)}) is None

@@ -26,7 +26,7 @@ from tests.cluster.support_flex import (
     phase_of,
 )
 from tests.cluster.support_objects import Objects
-from tests.suite.api import CLAIMS, EVENTS, MERGE, PODS, VOLUMES
+from tests.suite.api import CLAIMS, MERGE, PODS, VOLUMES
 from tests.suite.names import FINALIZER, HOSTNAME, NODE_LABEL
 
 pytestmark = pytest.mark.needs("root")
@@ -585,11 +585,7 @@ def test_the_other_roles_leave_its_volumes_alone(lab: FlexLab) -> None:
     found = lab.read(volume["metadata"]["name"])
     assert phase_of(found or {}) == "Bound"
     assert json.dumps(found).count(FINALIZER) >= 1
-    (events,) = [lab.plane.request("GET", EVENTS)["items"]]
-    assert not [
-        one for one in events if one["involvedObject"]["name"] == volume["metadata"]["name"]
-        and one["type"] == "Warning"
-    ]  # fmt: skip
+    assert [one for one in lab.events(volume["metadata"]["name"]) if one["type"] == "Warning"] == []
 
 
 RIGHTS = [

@@ -262,6 +262,28 @@ def test_one_that_is_not_there_is_gone() -> None:
         assert (answer.record, answer.refusal) == (None, None)
 
 
+def test_one_whose_pool_was_taken_out_of_the_configuration_is_not_said_to_be_gone() -> None:
+    for object_of_it in (
+        volume(pool=None, provisioner=CSI_DRIVER, phase="Released"),
+        csi_volume(NAME, number="mine", pool=None, phase="Released"),
+    ):
+        why = refused(NotNow, REMOVE, object_of_it, pool())
+        assert f"PersistentVolume {object_of_it.metadata.name} is of it" in why
+        assert "no pool that is configured" in why
+    # One of another handle says nothing of it.
+    a(AnswerCall, judged(REMOVE, csi_volume("pvc-2", number="mine", pool=None), pool()))
+
+
+def test_what_a_call_removed_stays_on_record_as_long_as_an_object_is_of_it() -> None:
+    """By that a repeated call knows that it is gone, and not in a pool that is not configured."""
+    gone = called("removed", trash="pvc-1.00000000")
+    other = csi_volume(NAME, number="mine", pool=None, phase="Released")
+    for there in (other, volume(pool=None, provisioner=CSI_DRIVER, phase="Released")):
+        a(Keep, action(there, pool(gone), **SERVED))
+        assert a(AnswerCall, judged(REMOVE, there, pool(gone))).refusal is None
+    a(Purge, action(csi_volume("pvc-2", number="mine", pool=None), pool(gone), **SERVED))
+
+
 def test_what_an_answer_takes_the_place_of_is_looked_for_again() -> None:
     """Else nothing would be done until something else happens, as no look was called for."""
     gone = called("removed", trash="pvc-1.00000000")

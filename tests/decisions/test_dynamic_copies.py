@@ -30,6 +30,7 @@ from localvolume.dynamic.model import (
     RemoveCalled,
     SnapshotCall,
     TakeAway,
+    Told,
 )
 from localvolume.volumes.capacity import GIB, MIB
 from tests.decisions.support_dynamic import a, action, lv, lvm_pool, planned, pool, record, volume
@@ -459,6 +460,24 @@ def test_a_volume_is_removed_though_it_has_snapshots_and_clones() -> None:
 def test_a_snapshot_that_is_not_there_is_gone(call: Call, there: list[Record]) -> None:
     answer = a(AnswerCall, judged(call, cow(*there)))
     assert (answer.record, answer.refusal) == (None, None)
+
+
+TELLS = Told(handles={CUT: "snapshot content mine"})
+UNREAD = Told(unread="volumesnapshotcontents: not all have been read yet")
+
+
+@pytest.mark.parametrize(("told", "why"), [(TELLS, "content mine is of it"), (UNREAD, "not all")])
+def test_a_snapshot_that_may_be_in_a_pool_that_is_not_configured_is_not_said_to_be_gone(
+    told: Told, why: str
+) -> None:
+    answer = a(AnswerCall, action(cow(), name=CUT, calls=[REMOVE_CUT], told=told))
+    assert isinstance(answer.refusal, NotNow)
+    assert why in answer.reason
+    # What was removed stays on record until nothing tells of it, for the call that is repeated.
+    gone = cow(cut("removed", trash="cut-1.00000000"))
+    assert a(AnswerCall, action(gone, name=CUT, calls=[REMOVE_CUT], told=told)).refusal is None
+    assert why in a(Keep, action(gone, name=CUT, told=told)).reason
+    a(Purge, action(gone, name=CUT, told=Told(handles={"cut-2": "snapshot content other"})))
 
 
 def test_a_copy_that_a_claim_has_is_not_removed() -> None:

@@ -24,10 +24,11 @@ from localvolume.dynamic.model import (
     RemoveGroupCall,
     SnapshotCall,
     TakeAway,
+    Told,
 )
 from localvolume.dynamic.plan.groups import group_key
 from localvolume.volumes.capacity import GIB, MIB
-from tests.decisions.support_dynamic import a, planned, pool
+from tests.decisions.support_dynamic import a, action, planned, pool
 from tests.decisions.support_dynamic_calls import called, judged, refused
 
 GROUP = "group-1"
@@ -255,6 +256,19 @@ def test_a_group_is_removed_as_a_whole(states: tuple[str, str]) -> None:
     there = cut(1, states[0]), cut(2, states[1])
     found = a(RemoveGroup, judged(remove(), images(*ORIGINS, *there)))
     assert (found.pool.name, found.records) == ("fast", there)
+
+
+def test_a_group_that_may_be_in_a_pool_that_is_not_configured_is_not_said_to_be_gone() -> None:
+    told = Told(handles={GROUP: "group snapshot content mine"})
+    answer = a(AnswerCall, action(images(), name=remove().key, calls=[remove()], told=told))
+    assert isinstance(answer.refusal, NotNow)
+    assert "group snapshot content mine is of it" in answer.reason
+    gone = images(cut(1, "removed"), cut(2, "removed"))
+    answer = a(AnswerCall, action(gone, name=remove().key, calls=[remove()], told=told))
+    assert answer.refusal is None
+    for name in MEMBERS:
+        a(Keep, action(gone, name=name, told=told))
+        a(Purge, action(gone, name=name))
 
 
 def test_a_removal_that_was_not_completed_goes_on() -> None:

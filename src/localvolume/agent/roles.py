@@ -73,6 +73,7 @@ def _taint(shared: Shared, _: asyncio.TaskGroup, configuration: Configuration) -
 def _dynamic(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configuration) -> Role:
     from localvolume.dynamic.capacityrole import CapacityRole
     from localvolume.dynamic.metrics import DynamicMetrics
+    from localvolume.dynamic.model import Told
     from localvolume.dynamic.paces import DynamicPaces
     from localvolume.dynamic.role import DynamicRole
     from localvolume.dynamic.throttling.act import throttle_for
@@ -111,11 +112,14 @@ def _dynamic(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configurat
         clock=options.clock,
         on_known=wakes.known,
         throttle=throttle,
+        told=lambda: Told.by_all(told() for told in shared.told),
         driver=options.csi,
     )
     for one in (wake, wakes.volumes, wakes.classes, wakes.node, wakes.pod):
         one.append(role.changed)
     wakes.mounts.append(role.mounts_changed)
+    for one in (wakes.snapshots, wakes.groups):
+        one.append(role.told_changed)
     shared.loops["dynamic"] = role.loop
     shared.problems.append(lambda: role.problems)
     shared.pools = lambda: role.pools
@@ -252,6 +256,7 @@ def _snapshots(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
         on_change=shared.wakes.snapshots,
     )
     shared.snapshots = role.contents
+    shared.told.append(role.told)
     shared.wakes.volumes.append(role.changed)
     shared.loops["snapshots"] = role.loop
     shared.problems.append(lambda: role.problems)
@@ -291,8 +296,10 @@ def _groups(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
         objects=shared.volumes.items,
         node_name=shared.options.node_name,
         paces=shared.options.paces.snapshots or SnapshotPaces(),
+        on_change=shared.wakes.groups,
         singles=shared.snapshots,
     )
+    shared.told.append(role.told)
     for wake in (shared.wakes.volumes, shared.wakes.snapshots):
         wake.append(role.changed)
     shared.loops["groups"] = role.loop

@@ -21,6 +21,7 @@ from localvolume.volumes import marks
 
 if TYPE_CHECKING:
     from localvolume.dynamic.calls import Volumes
+    from localvolume.dynamic.model import Told
     from localvolume.dynamic.throttling.act import Throttle
     from localvolume.kube.snapshotobjects import VolumeSnapshotContent
 
@@ -44,6 +45,8 @@ class Wakes:
     node: Wake = field(default_factory=Wake)
     snapshots: Wake = field(default_factory=Wake)
     """A VolumeSnapshotContent that may be this node's."""
+    groups: Wake = field(default_factory=Wake)
+    """A VolumeGroupSnapshotContent that may be."""
     jobs: Wake = field(default_factory=Wake)
     """A Job of ours, or its pod."""
     pod: Wake = field(default_factory=Wake)
@@ -87,6 +90,8 @@ class Shared:
 
     throttle: Throttle | None = None
     """Keeps limits of reading and writing; set by the same role."""
+    told: list[Callable[[], Told]] = field(default_factory=list)
+    """What the contents of snapshots and of groups say is on this node."""
     snapshots: Informer[VolumeSnapshotContent] | None = None
     """Those that may be this node's; set by the role for them, which runs it."""
 

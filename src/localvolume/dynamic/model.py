@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -190,6 +190,22 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the contents of snapshots say is on this node: the name of a content by the handle of
+    each snapshot and group. `unread` says why not all of them are known."""
+
+    handles: Mapping[str, str] = field(default_factory=dict)
+    unread: str = ""
+
+    @classmethod
+    def by_all(cls, parts: Iterable[Told]) -> Told:
+        """What those say together."""
+        parts = list(parts)
+        handles = {handle: name for part in parts for handle, name in part.handles.items()}
+        return cls(handles=handles, unread="; ".join(filter(None, (one.unread for one in parts))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """Everything a plan is made from.
 
@@ -228,6 +244,8 @@ class Facts:
     """By the UID of such a pod: whether it is over, as the API server has just said."""
     attributes: Mapping[str, AttributesClass] = field(default_factory=dict)
     """The VolumeAttributesClasses that claims wait for, by name, once they are known."""
+    told: Told = Told()
+    """The snapshots that objects say are here, whether or not a pool has them."""
     no_limits: str = ""
     """Why reading from and writing to volumes cannot be limited on this node, "" if it can."""
     busy: Collection[str] = ()

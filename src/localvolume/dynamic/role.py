@@ -22,7 +22,7 @@ from localvolume.dynamic.classes.parameters import facts_of_class
 from localvolume.dynamic.executor import Executor
 from localvolume.dynamic.inline import Pods, pods_of, with_mounts
 from localvolume.dynamic.metrics import DynamicMetrics
-from localvolume.dynamic.model import ClassFacts, Facts, Hold, Plan, Pool
+from localvolume.dynamic.model import ClassFacts, Facts, Hold, Plan, Pool, Told
 from localvolume.dynamic.origins import Origins
 from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.patterns import unmatched
@@ -149,12 +149,15 @@ class DynamicRole:
     """Told once the first look has seen the volumes."""
     throttle: Throttle
     """Keeps limits of reading and writing."""
+    told: Callable[[], Told] = Told
+    """What the contents of snapshots say is here. Call `told_changed` when they change."""
     driver: bool = False
     """Whether this agent serves the CSI driver, and so the claims whose classes name it."""
 
     def __post_init__(self) -> None:
         self._witness = Witness()
         self._far_apart = False
+        self._told = Told()
         self._pools = Pools(self.workers, self.paces.zeroing, self._misplaced)
         self._live = Live(
             self.client,
@@ -212,6 +215,12 @@ class DynamicRole:
         """An object changed, or an act ended."""
         self.loop.wake()
 
+    def told_changed(self, *_: object) -> None:
+        """A content of a snapshot changed: what was removed may be purged once none is of it."""
+        told = self.told()
+        if self._told.handles.keys() - told.handles.keys() or told.unread != self._told.unread:
+            self.changed()
+
     def mounts_changed(self) -> None:
         """A pod may have let go of its volume."""
         self._executor.users_changed()
@@ -265,6 +274,7 @@ class DynamicRole:
         with_own = pods_of(one for pool in pools for one in pool.report.records.values())
         absent, gone, again = self._live.unwanted()
         now = self._now()
+        self._told = self.told()
         facts = Facts(
             node=node,
             provisioners=frozenset(served),
@@ -281,6 +291,7 @@ class DynamicRole:
             origins=self._origins.look(self._waiting_for_copies()),
             attributes=self._attributes.look(self._waiting_for_attributes(pools)),
             no_limits=self.throttle.why_not,
+            told=self._told,
             calls=self.calls.waiting(),
             pods_with_mounts=await self._with_mounts(with_own),
             pods_over=self._pods.over(),

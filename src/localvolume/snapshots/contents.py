@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NoReturn, Protocol, TypeVar
 
 from localvolume.config.model import Configuration
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import NotNow, Refused, Volumes
+from localvolume.dynamic.model import Told
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, LookAgain, NotThere, TellTheAdministrator
@@ -62,6 +63,8 @@ class ContentsRole(Generic[C, A]):
     objects: Mapping[str, PersistentVolume]
     node_name: str
     paces: SnapshotPaces
+    on_change: Callable[[], object]
+    """Called when a content changed."""
 
     def begin(self, kind: Kind[C], what: str) -> None:
         """Set up for contents of that kind; `what` names them in logs, and the loop."""
@@ -69,7 +72,7 @@ class ContentsRole(Generic[C, A]):
         self.contents: Informer[C] = Informer(
             self.client,
             kind,
-            on_change=self.changed,
+            on_change=self.content_changed,
             keep=self._may_be_own,
             absent_seconds=self.paces.absent,
         )
@@ -104,8 +107,26 @@ class ContentsRole(Generic[C, A]):
             found[f"{self._what} contents"] = min(self._refused.values())
         return found
 
+    @abstractmethod
+    def handle_told(self, content: C) -> str:
+        """The handle that its status tells of, "" for none."""
+
+    def told(self) -> Told:
+        """What the contents of this node say is there."""
+        names = {
+            handle: f"{self._what} content {name}"
+            for name, content in self.contents.items.items()
+            if owner_of(content) == self.node_key and (handle := self.handle_told(content))
+        }
+        return Told(handles=names, unread="; ".join(unready(self.contents).values()))
+
+    def content_changed(self, *_: object) -> None:
+        """A content changed."""
+        self.loop.wake()
+        self.on_change()
+
     def changed(self, *_: object) -> None:
-        """A content, or a PersistentVolume of this node, changed."""
+        """A PersistentVolume of this node changed, or what else contents depend on."""
         self.loop.wake()
 
     def reconfigure(self, configuration: Configuration) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -14,15 +14,14 @@ from localvolume.snapshots.facts import gather
 from localvolume.snapshots.metrics import SnapshotMetrics
 from localvolume.snapshots.plan import Action, own_contents, plan
 from localvolume.snapshots.telling import Telling
-from localvolume.volumes.snapshots import BEING_CREATED, FINALIZER
+from localvolume.volumes.snapshots import BEING_CREATED, FINALIZER, handle_in_status
 
 
 @dataclass(eq=False, kw_only=True)
 class SnapshotRole(ContentsRole[VolumeSnapshotContent, Action]):
-    """Snapshots of single volumes. `on_change` is called when a content changed."""
+    """Snapshots of single volumes."""
 
     metrics: SnapshotMetrics
-    on_change: Callable[[], object]
 
     def __post_init__(self) -> None:
         self.begin(SNAPSHOT_CONTENTS, "snapshot")
@@ -41,10 +40,9 @@ class SnapshotRole(ContentsRole[VolumeSnapshotContent, Action]):
             client=self.client, volumes=self.volumes, telling=telling, cut_seconds=self.paces.cut
         )
 
-    def changed(self, *what: object) -> None:
-        """Groups depend on the contents, too."""
-        super().changed(*what)
-        self.on_change()
+    def handle_told(self, content: VolumeSnapshotContent) -> str:
+        """The snapshot's."""
+        return handle_in_status(content)
 
     def plan(self) -> Sequence[Action]:
         """At most one action for each content."""

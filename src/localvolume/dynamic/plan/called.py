@@ -423,6 +423,8 @@ def _modify(world: World, call: ModifyCall, found: Found | None) -> Action:
 
 
 def _remove(world: World, call: RemoveCall, found: Found | None) -> Action:
+    if found is None:
+        check_untold(world, call.key, snapshot=call.snapshot)
     if found is None or found.record.state == "removed":
         return AnswerCall(key=call.key, reason="there is no volume of that name")
     record = found.record
@@ -446,6 +448,18 @@ def _remove(world: World, call: RemoveCall, found: Found | None) -> Action:
         record=record,
         volumes=tuple(volume.metadata.name for volume in volumes),
     )
+
+
+def check_untold(world: World, handle: str, *, snapshot: bool) -> None:
+    """Raises NotNow if an object says that this node has what no pool has: its pool may have been
+    taken out of the configuration. What was removed stays on record as long as an object is of it.
+    """
+    if told := world.told_of(handle, snapshot=snapshot):
+        policy = "deletion policy" if snapshot else "reclaim policy"
+        raise NotNow(
+            f"no pool that is configured here has it, and {told}: bring its pool back, or give that"
+            f" the {policy} Retain to leave the data where it is"
+        )
 
 
 # --- room --------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from localvolume.dynamic.model import (
     RemoveGroup,
     RemoveGroupCall,
 )
-from localvolume.dynamic.plan.called import find, is_source, snapshot_record
+from localvolume.dynamic.plan.called import check_untold, find, is_source, snapshot_record
 from localvolume.dynamic.plan.world import Found, World
 from localvolume.volumes.capacity import quantity
 
@@ -178,6 +178,8 @@ def _remove(world: World, call: RemoveGroupCall, there: Sequence[Found]) -> Acti
     if not left:
         if not there and (why := unknown_part(world)):
             raise NotNow(f"it may be in {why}")
+        if not there:
+            check_untold(world, call.name, snapshot=True)
         return AnswerCall(key=call.key, reason="there is no group of that name")
     has, asked = {record.name for record in left}, set(call.snapshots)
     # A removal that was not completed goes on with what it left.

@@ -40,6 +40,8 @@ def judge_record(world: World, found: Found) -> Action:
         reason = f"claim {key_of(claim)} is bound to it, and its PersistentVolume is missing"
         return Hold(key=record.name, reason=reason)
     if record.state == "removed":
+        if told := _still_told_of(world, record):
+            return Keep(key=record.name, reason=f"it is removed, and {told}")
         reason = "its PersistentVolume is gone"
         return Purge(key=record.name, reason=reason, pool=pool.config, record=record)
     if record.request:
@@ -54,6 +56,20 @@ def judge_record(world: World, found: Found) -> Action:
     never = "published" if record.state == "offered" else "offered"
     reason = f"it was never {never}, and its claim is not this node's any more"
     return TakeAway(key=record.name, reason=reason, pool=pool.config, record=record)
+
+
+def _still_told_of(world: World, record: Record) -> str:
+    """What is still of a volume or snapshot that a call removed, or why that is not known; or "".
+
+    Until nothing is, a repeated call must find it removed: of what is not on record, nobody could
+    tell it from what lies in a pool that is not configured any more.
+    """
+    if not record.request:
+        return ""
+    if not record.snapshot_of:
+        return world.told_of(record.name, snapshot=False)
+    handles = [handle for handle in (record.name, record.group) if handle]
+    return next(filter(None, (world.told_of(one, snapshot=True) for one in handles)), "")
 
 
 def _of_call(world: World, pool: Pool, record: Record) -> Action:

@@ -159,6 +159,17 @@ class World:
             if name in (volume.metadata.name, record_name_of(volume))
         ]
 
+    def told_of(self, handle: str, *, snapshot: bool) -> str:
+        """What says that this node has the volume, snapshot or group of that handle, or why that is
+        not known; "" if nothing says so."""
+        if not snapshot:
+            names = sorted(one.metadata.name for one in self.volumes_of(handle))
+            return f"PersistentVolume {names[0]} is of it" if names else ""
+        told = self.facts.told
+        if content := told.handles.get(handle):
+            return f"{content} is of it"
+        return f"whether a content is of it is not known: {told.unread}" if told.unread else ""
+
     def class_of(self, claim: PersistentVolumeClaim) -> ClassFacts:
         """The claim's class; call it only after the rule `without_class` returned None."""
         return self.facts.classes[claims.class_of(claim)]

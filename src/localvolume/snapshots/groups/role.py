@@ -13,7 +13,7 @@ from localvolume.snapshots.contents import ContentsRole
 from localvolume.snapshots.groups.act import Acts
 from localvolume.snapshots.groups.facts import gather
 from localvolume.snapshots.groups.metrics import GroupMetrics
-from localvolume.snapshots.groups.plan import Action, own_contents, plan
+from localvolume.snapshots.groups.plan import Action, handle_in_status, own_contents, plan
 from localvolume.snapshots.telling import Telling
 from localvolume.volumes.snapshots import GROUP_BEING_CREATED, GROUP_FINALIZER
 
@@ -43,6 +43,10 @@ class GroupRole(ContentsRole[VolumeGroupSnapshotContent, Action]):
             spread=self.paces.spread,
         )
         self._acts = Acts(client=self.client, volumes=self.volumes, telling=telling)
+
+    def handle_told(self, content: VolumeGroupSnapshotContent) -> str:
+        """The group's."""
+        return handle_in_status(content)
 
     def plan(self) -> Sequence[Action]:
         """At most one action for each content."""

@@ -1,0 +1,141 @@
+"""A pool that is taken out of the configuration while volumes and snapshots lie in it: no call and
+no content is told that one of them is gone, and all goes on once the pool is back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpclib.const import Status
+
+from localvolume_lab.controlplane import ControlPlane
+from tests.attacks.support_csi import stock_volume
+from tests.cluster.support_csi import CsiLab
+from tests.cluster.support_csicalls import Caller
+from tests.cluster.support_groups import GroupLab, group_lab_for
+from tests.cluster.support_objects import Objects
+from tests.cluster.support_snapshots import handle_of, snapshot_controller
+from tests.suite.api import VOLUMES
+from tests.suite.units import MIB
+
+pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
+
+
+@pytest.fixture(scope="module")
+def controller(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    with snapshot_controller(control_plane, tmp_path_factory.mktemp("snapshots")):
+        yield
+
+
+@pytest.fixture
+def lab(objects: Objects, unique: str, tmp_path: Path, controller: None) -> Iterator[GroupLab]:
+    with group_lab_for(objects, unique, tmp_path) as lab:
+        yield lab
+
+
+def configured(lab: CsiLab, pools: dict[str, Any]) -> None:
+    """Have the running agent use these pools alone."""
+
+    def reloads() -> float:
+        return lab.metric("localvolume_config_reloads_total", result="valid") or 0
+
+    before = reloads()
+    lab.settings["pools"] = pools
+    lab.configure()
+    lab.until(reloads, lambda count: count > before)
+    lab.settle()
+
+
+def test_a_volume_is_gone_only_if_its_pool_says_so(csi: CsiLab) -> None:
+    csi.csi_pool("other", backend="image", size=64 * MIB)
+    pool = csi.csi_pool("away", backend="image", size=256 * MIB)
+    parameters = {"pool": "away"}
+    csi.serve_here()
+    caller = Caller(csi.kubelet)
+    wanted = caller.wanted(f"{csi.unique}-volume")
+    handle = caller.call("CreateVolume", **wanted, parameters=parameters).volume.volume_id
+    name = stock_volume(csi, handle, f"{csi.unique}-by-hand")
+    csi.settle()
+    both = dict(csi.settings["pools"])
+    configured(csi, {"other": both["other"]})
+    status, why = caller.refused("DeleteVolume", volume_id=handle)
+    assert status is Status.UNAVAILABLE
+    assert name in why
+    assert pool.records() == [f"{handle}.json"]
+    # One that never was is gone.
+    caller.delete(f"{csi.unique}-never")
+    configured(csi, both)
+    caller.delete(handle)
+    # A caller that has not heard the answer asks again, and again.
+    csi.settle()
+    caller.delete(handle)
+    assert pool.records() == [f"{handle}.json"]
+    csi.plane.request("DELETE", f"{VOLUMES}/{name}")
+    csi.until(lambda: (pool.records(), pool.trash()), lambda left: left == ([], []))
+    caller.delete(handle)
+
+
+@pytest.mark.needs("xfs")
+def test_a_snapshot_is_gone_only_if_its_pool_says_so(lab: GroupLab) -> None:
+    pool = lab.image_pool()
+    lab.csi_pool("other", backend="image", size=64 * MIB)
+    lab.serve_here()
+    snapshot = lab.ready(lab.snapshot(lab.claimed(size="16Mi")))
+    content = lab.content_of(snapshot)
+    assert content is not None
+    handle, name = handle_of(content), content["metadata"]["name"]
+    both = dict(lab.settings["pools"])
+    configured(lab, {"other": both["other"]})
+    lab.delete_snapshot(snapshot)
+    said = f"no pool that is configured here has it, and snapshot content {name} is of it"
+    lab.event(name, "SnapshotDeleteError", said)
+    status, why = lab.caller.refused("DeleteSnapshot", snapshot_id=handle)
+    assert status is Status.UNAVAILABLE
+    assert said in why
+    assert lab.content(name) is not None
+    assert f"{handle}.json" in pool.records()
+    configured(lab, both)
+    lab.until(lambda: lab.content(name), lambda found: found is None)
+    lab.until(pool.records, lambda names: f"{handle}.json" not in names)
+    lab.caller.call("DeleteSnapshot", snapshot_id=handle)
+
+
+@pytest.mark.needs("xfs")
+def test_a_snapshot_whose_pool_never_comes_back_is_let_go_by_its_policy(lab: GroupLab) -> None:
+    pool = lab.image_pool()
+    lab.csi_pool("other", backend="image", size=64 * MIB)
+    lab.serve_here()
+    snapshot = lab.ready(lab.snapshot(lab.claimed(size="16Mi")))
+    content = lab.content_of(snapshot)
+    assert content is not None
+    handle, name = handle_of(content), content["metadata"]["name"]
+    configured(lab, {"other": lab.settings["pools"]["other"]})
+    lab.delete_snapshot(snapshot)
+    lab.event(name, "SnapshotDeleteError", "the deletion policy Retain")
+    lab.patch_content(content, {"spec": {"deletionPolicy": "Retain"}})
+    lab.until(lambda: lab.content(name), lambda found: found is None)
+    assert f"{handle}.json" in pool.records()
+
+
+@pytest.mark.needs("xfs")
+def test_a_group_is_gone_only_if_its_pool_says_so(lab: GroupLab) -> None:
+    pool = lab.image_pool()
+    lab.csi_pool("other", backend="image", size=64 * MIB)
+    lab.serve_here()
+    lab.together()
+    group = lab.group_ready(lab.group())
+    content = lab.group_tidy(group)
+    name, before = content["metadata"]["name"], pool.records()
+    both = dict(lab.settings["pools"])
+    configured(lab, {"other": both["other"]})
+    lab.delete_group(group)
+    lab.event(name, "GroupSnapshotDeleteError", f"group snapshot content {name} is of it")
+    assert lab.group_content_named(name) is not None
+    assert pool.records() == before
+    configured(lab, both)
+    lab.until(lambda: lab.group_content_named(name), lambda found: found is None)
+    lab.until(lambda: len(pool.records()), lambda left: left == 2)

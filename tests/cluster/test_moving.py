@@ -20,6 +20,8 @@ from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
+MOVING = "localvolume.dev/moving"
+
 #: The command's steps that change something, in their order.
 STEPS = ["keep", "retain", "delete", "let go", "create"]
 
@@ -242,6 +244,22 @@ def test_the_claim_goes_meanwhile(csi: CsiLab) -> None:
     assert found["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
     csi.settle()
     assert (csi.made_pools[0].directory / moving.name / "rows").read_text() == "precious"
+
+
+def test_a_person_keeps_the_data_meanwhile(csi: CsiLab) -> None:
+    """The object goes already, and has the command's Retain: that is said, and how to keep it."""
+    moving = made(csi, DIRECTORY)
+    assert moving.steps(3) == STEPS[:3]
+    row = moving.row(moving.command("--dry-run"))
+    assert "its reclaim policy is Delete again afterwards" in row
+    csi.patch(moving.name, {"metadata": {"annotations": {MOVING: None}}})
+    assert moving.row(moving.command("--dry-run")) == "would move it was begun before"
+    assert moving.command("--yes").returncode == 0
+    after = moving.moved()
+    assert after["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
+    assert MOVING not in after["metadata"]["annotations"]
+    assert moving.kept() == []
+    assert moving.content() == "precious"
 
 
 def test_another_object_of_that_name(csi: CsiLab) -> None:

@@ -75,6 +75,20 @@ def test_what_people_changed_since_is_written_down_anew() -> None:
     assert marks.MOVING_ANNOTATION not in str(replacement(former(grown), "Delete"))
 
 
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_policy_that_a_person_sets_meanwhile_is_the_new_objects(deleted: bool) -> None:
+    """Also on an object that goes already; who takes the note of the former one away says so."""
+    kept = former(volume(finalizers=BOTH))
+    saved = volume(finalizers=BOTH, policy="Retain", deleted=deleted)
+    notes = {**saved.metadata.annotations, marks.MOVING_ANNOTATION: "Retain"}
+    for one in (saved, replace(saved, metadata=replace(saved.metadata, annotations=notes))):
+        assert next_step(facts(one, former=kept)).kind == "forget"
+        assert next_step(facts(one, former=former(one))).kind in ("delete", "let go")
+        assert next_step(facts(former=former(one))).policy == "Retain"
+    ours = begun(saved)
+    assert next_step(facts(ours, former=kept)).kind == ("let go" if deleted else "delete")
+
+
 def test_the_policy_is_what_it_was() -> None:
     kept = former(volume(policy="Retain"))
     assert next_step(facts(former=kept)).policy == "Retain"

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from localvolume.cli.moving.act import Cluster, Unreadable
-from localvolume.cli.moving.model import Facts
+from localvolume.cli.moving.model import Facts, policy_of
 from localvolume.cli.moving.plan import next_step
 from localvolume.config.flags.table import DRY_RUN, KUBECONFIG, Flag, add_flags
 from localvolume.kube.access.auth import find_access
@@ -125,7 +125,21 @@ async def _planned(cluster: Cluster, name: str, serving: frozenset[str]) -> _Row
         case "keep":
             return _Row(facts, "would move", "")
         case _:
-            return _Row(facts, "would move", "it was begun before")
+            return _Row(facts, "would move", f"it was begun before{_policy_again(facts)}")
+
+
+def _policy_again(facts: Facts) -> str:
+    """What becomes of the policy Retain that the command has set: whoever looks takes it for what
+    somebody else has set, and setting it once more changes nothing that could be seen."""
+    volume = facts.volume
+    if volume is None or marks.MOVING_ANNOTATION not in volume.metadata.annotations:
+        return ""
+    if (policy := policy_of(volume)) == "Retain":
+        return ""
+    return (
+        f"; its reclaim policy is {policy} again afterwards: to have it stay Retain, take away the"
+        f" annotation {marks.MOVING_ANNOTATION} first"
+    )
 
 
 def _confirmed(rows: Sequence[_Row]) -> bool:

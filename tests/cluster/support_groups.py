@@ -55,7 +55,7 @@ class GroupLab(SnapshotLab):
         self._count += 1
         name = f"{self.unique}-group-{policy.lower()}-{self._count}"
         body = {
-            **_of_kind("VolumeGroupSnapshotClass", name),
+            **of_group_kind("VolumeGroupSnapshotClass", name),
             "driver": CSI,
             "deletionPolicy": policy,
             "parameters": dict(parameters or {}),
@@ -68,7 +68,7 @@ class GroupLab(SnapshotLab):
         self._count += 1
         chosen = source or {"selector": {"matchLabels": {"app": f"{self.unique}-{app}"}}}
         body = {
-            **_of_kind("VolumeGroupSnapshot", name or f"{self.unique}-group-{self._count}"),
+            **of_group_kind("VolumeGroupSnapshot", name or f"{self.unique}-group-{self._count}"),
             "spec": {
                 "volumeGroupSnapshotClassName": class_name or self.group_class(),
                 "source": chosen,
@@ -137,7 +137,7 @@ class GroupLab(SnapshotLab):
     def make_group_content(self, name: str, **spec: Any) -> Content:
         """A VolumeGroupSnapshotContent that a person makes."""
         body = {
-            **_of_kind("VolumeGroupSnapshotContent", name),
+            **of_group_kind("VolumeGroupSnapshotContent", name),
             "spec": {"driver": CSI, "deletionPolicy": "Delete", **spec},
         }
         made: Content = self.plane.request("POST", GROUP_CONTENTS, body)
@@ -182,7 +182,7 @@ class GroupLab(SnapshotLab):
         super()._remove_objects()
 
 
-def _of_kind(kind: str, name: str) -> dict[str, Any]:
+def of_group_kind(kind: str, name: str) -> dict[str, Any]:
     return {
         "apiVersion": "groupsnapshot.storage.k8s.io/v1",
         "kind": kind,

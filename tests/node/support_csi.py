@@ -6,7 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -152,15 +152,24 @@ class CsiTenant(Tenant):
 
     def ask_to_begin(self, **security: Any) -> str:
         """Have a pod started with the claim at /data; returns its name."""
-        return self.ask_for({"persistentVolumeClaim": {"claimName": self.unique}}, **security)
+        return self.ask_for(self.source, **security)
+
+    @property
+    def source(self) -> Object:
+        """The claim, as a pod's spec names it."""
+        return {"persistentVolumeClaim": {"claimName": self.unique}}
 
     def ask_for(self, source: Object, **security: Any) -> str:
         """The same with a volume from that source."""
+        return self.ask_for_all({"data": source}, **security)
+
+    def ask_for_all(self, sources: Mapping[str, Object], **security: Any) -> str:
+        """The same with several volumes, each at /NAME."""
         self._pods += 1
         name = f"{self.unique}-{self._pods}"
-        place = {"name": "data", "mountPath": "/data"}
-        spec = pod_spec("while sleep 1; do :; done", volumeMounts=[place])
-        spec["volumes"] = [{"name": "data", **source}]
+        places = [{"name": one, "mountPath": f"/{one}"} for one in sources]
+        spec = pod_spec("while sleep 1; do :; done", volumeMounts=places)
+        spec["volumes"] = [{"name": one, **source} for one, source in sources.items()]
         spec["securityContext"] = security
         self.ground.plane.request("POST", PODS, {"metadata": {"name": name}, "spec": spec})
         self._running.append(name)

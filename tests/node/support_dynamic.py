@@ -113,9 +113,16 @@ class Tenant:
         }
         self.objects.make(CLASSES, body)
 
-    def claim(self, *, annotations: Mapping[str, str] | None = None, **spec: Any) -> None:
+    def claim(
+        self,
+        *,
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
+        meta = {"annotations": dict(annotations or {}), "labels": dict(labels or {})}
         body = {
-            "metadata": {"name": self.unique, "annotations": dict(annotations or {})},
+            "metadata": {"name": self.unique, **meta},
             "spec": {
                 "storageClassName": self.unique,
                 "accessModes": ["ReadWriteOnce"],

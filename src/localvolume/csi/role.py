@@ -102,6 +102,10 @@ class CsiRole:
 
     async def run(self) -> None:
         """Never returns; on cancellation deregisters the driver, then lets calls come to an end."""
+        # Before it is watched: that it is not there yet is nothing to warn of. The look says what
+        # keeps it from being made.
+        with contextlib.suppress(OSError):
+            self._make_directory()
         try:
             self._watcher.start()
         except OSError as error:
@@ -136,8 +140,7 @@ class CsiRole:
         """Whether the socket is there, be it a newer agent's."""
         try:
             if own_directory:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(os.path.dirname(server.path), _DIRECTORY_MODE)
+                self._make_directory()
             await server.ensure()
         except OSError as error:
             self._trouble(
@@ -148,6 +151,11 @@ class CsiRole:
             return False
         self._trouble(what, "")
         return True
+
+    def _make_directory(self) -> None:
+        """That of the driver's socket, unless it is there."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._directory, _DIRECTORY_MODE)
 
     async def _renew(self) -> float:
         """Have the kubelet ask again if that is due; returns the seconds until it is, 0: never."""

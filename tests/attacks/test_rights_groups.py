@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import pytest
 
 from localvolume_lab.controlplane import ControlPlane
-from tests.chart.support_helm import Values, render
+from tests.attacks.support_contents import (
+    LET_GO,
+    NO_MORE,
+    NO_NOTE,
+    OWNER,
+    Contents,
+    Kind,
+    Object,
+    annotated,
+    contents_of,
+    rights_at,
+)
 from tests.cluster.support_accounts import Caller
 from tests.cluster.support_groups import (
     GROUP_BEING_CREATED,
@@ -17,18 +27,12 @@ from tests.cluster.support_groups import (
     GROUPS,
 )
 from tests.cluster.support_objects import Objects
-from tests.cluster.support_rights import TEMPLATES, Rights
-from tests.cluster.support_snapshots import kinds_of_snapshots
-from tests.suite.api import MERGE
+from tests.cluster.support_rights import Rights
 from tests.suite.names import CSI, NODE_LABEL
 
 pytestmark = pytest.mark.needs("controlplane", "snapshots")
 
-Object = dict[str, Any]
-
 NODE, OTHER = "groups-attacked-b", "groups-attacked-a"
-VALUES: Values = {"csi": {"enabled": True}}
-FINALIZER = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshotcontent-bound-protection"
 BEING_DELETED = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted"
 
 OWN = {NODE_LABEL: NODE}
@@ -40,20 +44,30 @@ HANDLES = {"volumeGroupSnapshotHandle": "group", "volumeSnapshotHandles": ["csi-
 
 NOT_OWN = f"may not change the content of a group of the node {OTHER}"
 MUST_SAY = f"may change only contents of groups with the annotation localvolume.dev/node: {NODE}"
-NO_MORE = "an agent changes annotations, its finalizer and the status alone"
-NO_NOTE = "an agent annotates its node, and whether it is being cut"
 KEEPS = "an agent takes only the finalizer of groups off a content"
 NO_STATUS = "may say how a group is only where the annotation"
 ONE_HANDLE = "an agent says once which group a content stands for"
 ONE_LIST = "an agent says once which snapshots a group has, and only of the volumes"
 
+KIND = Kind(
+    type={
+        "apiVersion": "groupsnapshot.storage.k8s.io/v1",
+        "kind": "VolumeGroupSnapshotContent",
+    },
+    collection=GROUP_CONTENTS,
+    finalizer="groupsnapshot.storage.kubernetes.io/volumegroupsnapshotcontent-bound-protection",
+    spec={
+        "driver": CSI,
+        "deletionPolicy": "Delete",
+        "source": {"volumeHandles": VOLUMES},
+        "volumeGroupSnapshotRef": {"name": "x", "namespace": "default", "uid": "11111111"},
+    },
+)
+
 
 @pytest.fixture(scope="module")
 def rights(control_plane: ControlPlane) -> Iterator[Rights]:
-    manifests = render(VALUES, release="groups-attacked", namespace="default", only=TEMPLATES)
-    with kinds_of_snapshots(control_plane), Rights(control_plane, manifests) as made:
-        # Else the pod that a token is bound to is collected.
-        made.objects.node(NODE)
+    with rights_at(control_plane, "groups-attacked", NODE) as made:
         yield made
 
 
@@ -62,65 +76,10 @@ def agent(rights: Rights) -> Caller:
     return rights.caller(NODE)
 
 
-class Contents:
-    """Makes contents as the snapshot-controller and agents do, and tries what the token may."""
-
-    def __init__(self, objects: Objects, agent: Caller, unique: str) -> None:
-        self._objects = objects
-        self._agent = agent
-        self._unique = unique
-        self._made = 0
-
-    def content(
-        self,
-        notes: Object | None = None,
-        status: Object | None = None,
-        deleted: bool = False,
-        **spec: Any,
-    ) -> str:
-        """Its path."""
-        self._made += 1
-        name = f"{self._unique}-{self._made}"
-        meta = {"name": name, "annotations": notes or {}, "finalizers": [FINALIZER]}
-        given = {
-            "driver": CSI,
-            "deletionPolicy": "Delete",
-            "source": {"volumeHandles": VOLUMES},
-            "volumeGroupSnapshotRef": {"name": "x", "namespace": "default", "uid": "11111111"},
-        }
-        self._objects.make(GROUP_CONTENTS, {**_KIND, "metadata": meta, "spec": {**given, **spec}})
-        path = f"{GROUP_CONTENTS}/{name}"
-        if status is not None:
-            body = {"status": status}
-            self._objects.plane.request("PATCH", f"{path}/status", body, content_type=MERGE)
-        if deleted:
-            self._objects.plane.request("DELETE", path)
-        return path
-
-    def refusal(self, path: str, body: Object) -> str:
-        return self._agent.refusal("PATCH", path, body)
-
-
-_KIND = {
-    "apiVersion": "groupsnapshot.storage.k8s.io/v1",
-    "kind": "VolumeGroupSnapshotContent",
-}
-
-
 @pytest.fixture
 def contents(objects: Objects, agent: Caller, unique: str) -> Iterator[Contents]:
-    yield Contents(objects, agent, unique)
-    for one in objects.plane.request("GET", GROUP_CONTENTS)["items"]:
-        path = f"{GROUP_CONTENTS}/{one['metadata']['name']}"
-        body = {"metadata": {"finalizers": None}}
-        objects.plane.request("PATCH", path, body, content_type=MERGE)
-
-
-def annotated(notes: Mapping[str, str | None]) -> Object:
-    return {"metadata": {"annotations": dict(notes)}}
-
-
-LET_GO: Object = {"metadata": {"finalizers": None}}
+    with contents_of(KIND, objects, agent, unique) as made:
+        yield made
 
 
 def test_an_agent_takes_cuts_tells_and_lets_go(contents: Contents) -> None:
@@ -199,14 +158,12 @@ def test_contents_of_other_drivers_are_not_touched(contents: Contents) -> None:
         assert f"may change only contents of groups of the driver {CSI}" in said
 
 
-OWNER = [{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "x"}]
-
 FALSE: Mapping[str, tuple[Object, str]] = {
     "whose content is deleted": ({"spec": {"deletionPolicy": "Retain"}}, NO_MORE),
     "that it is to be deleted": (annotated({BEING_DELETED: "yes"}), NO_NOTE),
     "labels": ({"metadata": {"labels": {"x": NODE}}}, NO_MORE),
     "owners": ({"metadata": {"ownerReferences": OWNER}}, NO_MORE),
-    "a finalizer": ({"metadata": {"finalizers": [FINALIZER, "example.com/x"]}}, KEEPS),
+    "a finalizer": ({"metadata": {"finalizers": [KIND.finalizer, "example.com/x"]}}, KEEPS),
     "that it may go": (LET_GO, KEEPS),
     "another node": (annotated(FOREIGN), MUST_SAY),
     "no node": (annotated({NODE_LABEL: None}), MUST_SAY),
@@ -248,7 +205,7 @@ def test_nothing_is_made_or_deleted(contents: Contents, agent: Caller) -> None:
         ("POST", GROUP_CLASSES),
         ("DELETE", f"{GROUPS}/x"),
     ):
-        said = agent.refusal(method, path, _KIND if method == "POST" else None)
+        said = agent.refusal(method, path, KIND.type if method == "POST" else None)
         assert "cannot create" in said or "cannot delete" in said, (method, path)
     assert "cannot patch" in agent.refusal("PATCH", f"{GROUPS}/x", annotated({}))
 

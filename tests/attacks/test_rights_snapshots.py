@@ -7,33 +7,38 @@ snapshots as external-snapshotter has them; beside it what the same account has 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import pytest
 
 from localvolume_lab.controlplane import ControlPlane
-from tests.chart.support_helm import Values, render
+from tests.attacks.support_contents import (
+    LET_GO,
+    NO_MORE,
+    NO_NOTE,
+    OWNER,
+    Contents,
+    Kind,
+    Object,
+    annotated,
+    contents_of,
+    rights_at,
+)
 from tests.cluster.support_accounts import Caller, token
 from tests.cluster.support_confinement import event
 from tests.cluster.support_objects import Objects
-from tests.cluster.support_rights import TEMPLATES, Rights
+from tests.cluster.support_rights import Rights
 from tests.cluster.support_snapshots import (
     BEING_CREATED,
     CONTENTS,
     SNAPSHOT_CLASSES,
     SNAPSHOTS,
-    kinds_of_snapshots,
 )
-from tests.suite.api import CLAIMS, EVENTS, MERGE
+from tests.suite.api import CLAIMS, EVENTS
 from tests.suite.names import CSI, NODE_LABEL, SELECTED
 
 pytestmark = pytest.mark.needs("controlplane", "snapshots")
 
-Object = dict[str, Any]
-
 NODE, OTHER = "snapshots-attacked-b", "snapshots-attacked-a"
-VALUES: Values = {"csi": {"enabled": True}}
-FINALIZER = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
 CLONING = "provisioner.storage.kubernetes.io/cloning-protection"
 BEING_DELETED = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted"
 MANAGED_BY = "snapshot.storage.kubernetes.io/managed-by"
@@ -44,20 +49,27 @@ CUT = {"snapshotHandle": "csi-own", "readyToUse": True, "creationTime": 1, "rest
 
 NOT_OWN = f"may not change the content of a snapshot of the node {OTHER}"
 MUST_SAY = f"may change only contents of snapshots with the annotation localvolume.dev/node: {NODE}"
-NO_MORE = "an agent changes annotations, its finalizer and the status alone"
-NO_NOTE = "an agent annotates its node, and whether it is being cut"
 KEEPS = "an agent takes only the finalizer of snapshots off a content"
 NO_STATUS = "may say how a snapshot is only where the annotation"
 ONE_HANDLE = "an agent says once which snapshot a content stands for"
 NO_GROUP = "only of a snapshot that was named by hand that it is one of a group"
 
+KIND = Kind(
+    type={"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent"},
+    collection=CONTENTS,
+    finalizer="snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection",
+    spec={
+        "driver": CSI,
+        "deletionPolicy": "Delete",
+        "source": {"volumeHandle": "pvc-of-somebody"},
+        "volumeSnapshotRef": {"name": "x", "namespace": "default", "uid": "11111111"},
+    },
+)
+
 
 @pytest.fixture(scope="module")
 def rights(control_plane: ControlPlane) -> Iterator[Rights]:
-    manifests = render(VALUES, release="snapshots-attacked", namespace="default", only=TEMPLATES)
-    with kinds_of_snapshots(control_plane), Rights(control_plane, manifests) as made:
-        # Else the pod that a token is bound to is collected.
-        made.objects.node(NODE)
+    with rights_at(control_plane, "snapshots-attacked", NODE) as made:
         yield made
 
 
@@ -66,69 +78,10 @@ def agent(rights: Rights) -> Caller:
     return rights.caller(NODE)
 
 
-class Contents:
-    """Makes contents as the snapshot-controller and agents do, and tries what the token may."""
-
-    def __init__(self, objects: Objects, agent: Caller, unique: str) -> None:
-        self._objects = objects
-        self._agent = agent
-        self._unique = unique
-        self._made = 0
-
-    def content(
-        self,
-        notes: Object | None = None,
-        status: Object | None = None,
-        labels: Object | None = None,
-        deleted: bool = False,
-        **spec: Any,
-    ) -> str:
-        """Its path."""
-        self._made += 1
-        meta = {
-            "name": f"{self._unique}-{self._made}",
-            "annotations": notes or {},
-            "labels": labels or {},
-            "finalizers": [FINALIZER],
-        }
-        source = {"volumeHandle": "pvc-of-somebody"}
-        ref = {"name": "x", "namespace": "default", "uid": "11111111"}
-        given = {
-            "driver": CSI,
-            "deletionPolicy": "Delete",
-            "source": source,
-            "volumeSnapshotRef": ref,
-        }
-        self._objects.make(CONTENTS, {**_KIND, "metadata": meta, "spec": {**given, **spec}})
-        path = f"{CONTENTS}/{meta['name']}"
-        if status is not None:
-            body = {"status": status}
-            self._objects.plane.request("PATCH", f"{path}/status", body, content_type=MERGE)
-        if deleted:
-            self._objects.plane.request("DELETE", path)
-        return path
-
-    def refusal(self, path: str, body: Object) -> str:
-        return self._agent.refusal("PATCH", path, body)
-
-
-_KIND = {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent"}
-
-
 @pytest.fixture
 def contents(objects: Objects, agent: Caller, unique: str) -> Iterator[Contents]:
-    yield Contents(objects, agent, unique)
-    for one in objects.plane.request("GET", CONTENTS)["items"]:
-        path = f"{CONTENTS}/{one['metadata']['name']}"
-        body = {"metadata": {"finalizers": None}}
-        objects.plane.request("PATCH", path, body, content_type=MERGE)
-
-
-def annotated(notes: Mapping[str, str | None]) -> Object:
-    return {"metadata": {"annotations": dict(notes)}}
-
-
-LET_GO: Object = {"metadata": {"finalizers": None}}
+    with contents_of(KIND, objects, agent, unique) as made:
+        yield made
 
 
 # --- what the agent does -------------------------------------------------------------------------
@@ -226,8 +179,6 @@ def test_contents_of_other_drivers_are_not_touched(contents: Contents) -> None:
     assert f"may change only contents of snapshots of the driver {CSI}" in said
 
 
-OWNER = [{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "x"}]
-
 FALSE: Mapping[str, tuple[Object, str]] = {
     "whose content is deleted": ({"spec": {"deletionPolicy": "Retain"}}, NO_MORE),
     "whose mode may change": (
@@ -237,7 +188,7 @@ FALSE: Mapping[str, tuple[Object, str]] = {
     "that it is to be deleted": (annotated({BEING_DELETED: "yes"}), NO_NOTE),
     "labels": ({"metadata": {"labels": {MANAGED_BY: NODE}}}, NO_MORE),
     "owners": ({"metadata": {"ownerReferences": OWNER}}, NO_MORE),
-    "a finalizer": ({"metadata": {"finalizers": [FINALIZER, "example.com/x"]}}, KEEPS),
+    "a finalizer": ({"metadata": {"finalizers": [KIND.finalizer, "example.com/x"]}}, KEEPS),
     "that it may go": (LET_GO, KEEPS),
     "another node": (annotated(FOREIGN), MUST_SAY),
     "no node": (annotated({NODE_LABEL: None}), MUST_SAY),
@@ -283,7 +234,7 @@ def test_nothing_is_made_or_deleted(contents: Contents, agent: Caller, rights: R
             ("POST", SNAPSHOT_CLASSES),
             ("DELETE", f"{SNAPSHOTS}/x"),
         ):
-            body = _KIND if method == "POST" else None
+            body = KIND.type if method == "POST" else None
             said = caller.refusal(method, path, body)
             assert "cannot create" in said or "cannot delete" in said, (method, path)
     assert "cannot patch" in controller.refusal("PATCH", own, annotated({}))

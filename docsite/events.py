@@ -197,7 +197,8 @@ EVENTS: dict[str, Reason] = {
         "claim",
         "The volume could not grow. It serves as before, with the size it has.",
         "Put right what the message says; only where it is room that is missing, make room in its "
-        "pool or ask for less. It is tried again.",
+        "pool or ask for less: the claim's status says `ControllerResizeInfeasible` then. It is "
+        "tried again.",
     ),
     "VolumeLimitEscaped": Reason(
         "Warning",

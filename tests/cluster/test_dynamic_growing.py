@@ -5,6 +5,7 @@ import pytest
 from tests.cluster.support_dynamic import Claim, DynamicLab
 from tests.cluster.support_frozen import frozen
 from tests.host.support_devices import immutable
+from tests.suite.api import CLAIMS, MERGE
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
@@ -57,6 +58,15 @@ def test_claim_and_volume_tell_the_new_size(dynamic: DynamicLab) -> None:
     assert dynamic.metric("localvolume_volume_size_bytes", **labels) == 16 * MIB
 
 
+def _refused(lab: DynamicLab, claim: Claim) -> str:
+    """Why the claim's status says that its volume cannot have the size, "" if it does not."""
+    found = lab.read_claim(claim)
+    assert found is not None
+    conditions = found["status"].get("conditions") or []
+    said = [one for one in conditions if one["type"] == "ControllerResizeError"]
+    return said[0]["message"] if said else ""
+
+
 def test_no_room_is_said_and_changes_nothing(dynamic: DynamicLab) -> None:
     dynamic.pool()
     cls = dynamic.storage_class()
@@ -69,6 +79,83 @@ def test_no_room_is_said_and_changes_nothing(dynamic: DynamicLab) -> None:
     assert kept is not None
     assert kept["spec"]["capacity"] == {"storage": "8Mi"}
     assert _has(dynamic, claim) == "8Mi"
+    # As external-resizer says it, for tools. That is there for good, and Events for an hour.
+    assert _allocated(dynamic, claim) == ("100Gi", "ControllerResizeInfeasible")
+    assert _conditions(dynamic, claim) == {"ControllerResizeError": "True"}
+    assert "of room left" in _refused(dynamic, claim)
+
+
+def test_who_asked_for_too_much_asks_for_less(dynamic: DynamicLab) -> None:
+    """Kubernetes lets a request that was never met be lowered (RecoverVolumeExpansionFailure),
+    down to more than what the volume has."""
+    dynamic.pool()
+    cls = dynamic.storage_class()
+    dynamic.start()
+    claim = dynamic.claim(cls, size="8Mi")
+    dynamic.made(claim)
+    dynamic.grow(claim, "100Gi")
+    dynamic.until(
+        lambda: _allocated(dynamic, claim),
+        lambda found: found == ("100Gi", "ControllerResizeInfeasible"),
+    )
+    # Still too much: what is said goes with what is asked for.
+    dynamic.grow(claim, "50Gi")
+    dynamic.until(
+        lambda: _allocated(dynamic, claim),
+        lambda found: found == ("50Gi", "ControllerResizeInfeasible"),
+    )
+    dynamic.grow(claim, "16Mi")
+    dynamic.until(lambda: _has(dynamic, claim), lambda size: size == "16Mi")
+    assert _capacity(dynamic, claim) == "16Mi"
+    assert _allocated(dynamic, claim) == ("16Mi", "")
+    assert _conditions(dynamic, claim) == {}
+
+
+def test_what_is_refused_is_said_once_and_done_once_there_is_room(dynamic: DynamicLab) -> None:
+    dynamic.pool(size=128 * MIB, undoPeriod="0s")
+    cls = dynamic.storage_class()
+    dynamic.start()
+    claim, other = dynamic.claim(cls, size="8Mi"), dynamic.claim(cls, size="48Mi")
+    dynamic.made(claim)
+    dynamic.made(other)
+    dynamic.grow(claim, "64Mi")
+    dynamic.until(lambda: _refused(dynamic, claim), bool)
+    dynamic.settle()
+    before = dynamic.read_claim(claim)
+    dynamic.settle()
+    assert dynamic.read_claim(claim) == before
+    dynamic.delete(other)
+    dynamic.until(lambda: _has(dynamic, claim), lambda size: size == "64Mi")
+    assert _allocated(dynamic, claim) == ("64Mi", "")
+    assert _conditions(dynamic, claim) == {}
+
+
+def test_conditions_of_others_stay(dynamic: DynamicLab) -> None:
+    """Kubernetes 1.37 keeps one on each claim, whether a pod uses it."""
+    dynamic.pool()
+    cls = dynamic.storage_class()
+    dynamic.start()
+    claim = dynamic.claim(cls, size="8Mi")
+    dynamic.made(claim)
+    dynamic.claim_event(claim, "ProvisioningSucceeded")
+    theirs = {
+        "type": "Unused",
+        "status": "True",
+        "reason": "NoPods",
+        "message": "no pod uses it",
+        "lastTransitionTime": "2026-11-27T10:00:00Z",
+        "lastProbeTime": "2026-11-27T10:00:01Z",
+    }
+    path = f"{CLAIMS}/{claim['metadata']['name']}/status"
+    body = {"status": {"conditions": [theirs]}}
+    dynamic.plane.request("PATCH", path, body, content_type=MERGE)
+    dynamic.grow(claim, "100Gi")
+    dynamic.until(lambda: _refused(dynamic, claim), bool)
+    dynamic.grow(claim, "16Mi")
+    dynamic.until(lambda: _has(dynamic, claim), lambda size: size == "16Mi")
+    found = dynamic.read_claim(claim)
+    assert found is not None
+    assert found["status"]["conditions"] == [theirs]
 
 
 def test_the_claim_says_that_it_is_growing_as_long_as_it_is(dynamic: DynamicLab) -> None:

@@ -32,6 +32,7 @@ from localvolume.dynamic.model import (
     Pool,
     Publish,
     Reject,
+    TellInfeasible,
     TellModify,
 )
 from localvolume.dynamic.plan.attributes import changed, classes_to_ask
@@ -44,6 +45,7 @@ from localvolume.dynamic.plan.throttling import (
 )
 from localvolume.dynamic.plan.world import World
 from localvolume.kube.objects import (
+    Condition,
     CSISource,
     Meta,
     ModifyVolumeStatus,
@@ -313,14 +315,30 @@ def test_a_claim_that_goes_back_ends_the_change() -> None:
     assert a(TellModify, judged(none, csi_volume(), of(csi_record()))).status is None
 
 
+def refused(found: PersistentVolumeClaim, why: str) -> PersistentVolumeClaim:
+    """The claim once its status says why it cannot have the size that it asks for."""
+    failed = Condition(type="ControllerResizeError", status="True", message=why)
+    infeasible = {"storage": "ControllerResizeInfeasible"}
+    status = replace(
+        found.status,
+        allocated_resources=dict(found.spec.resources.requests),
+        allocated_resource_statuses=infeasible,
+        conditions=(*found.status.conditions, failed),
+    )
+    return replace(found, status=status)
+
+
 def test_growing_does_not_wait_for_a_change_nor_a_change_for_growing() -> None:
     more = has("gold", size="3Gi")
     a(Grow, judged(more, csi_volume(), of(csi_record()), known=WRONG))
     full = pool(csi_record(), provisioner=CSI_DRIVER, room=0)
-    a(Modify, judged(more, csi_volume(), full))
+    # The claim's status has both; of the size it is said first.
+    why = a(TellInfeasible, judged(more, csi_volume(), full)).reason
+    a(Modify, judged(refused(more, why), csi_volume(), full))
     # Of two things that cannot be done, the claim is told of the size.
     told = has("gold", "", ("gold", "Infeasible"), size="3Gi")
-    assert a(Hold, judged(told, csi_volume(), full, known=WRONG)).event == "VolumeResizeFailed"
+    held = a(Hold, judged(refused(told, why), csi_volume(), full, known=WRONG))
+    assert held.event == "VolumeResizeFailed"
 
 
 def test_no_volume_is_modified_whose_pool_is_away() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as altered
 
 from localvolume.backends.model import Usage
 from localvolume.dynamic.model import (
@@ -18,7 +19,9 @@ from localvolume.dynamic.model import (
     Remember,
     Secure,
     TellGrown,
+    TellInfeasible,
 )
+from localvolume.kube.objects import Condition, PersistentVolumeClaim
 from localvolume.volumes.capacity import GIB
 from tests.decisions.support_dynamic import (
     a,
@@ -37,6 +40,22 @@ from tests.suite.names import KUTTI
 MORE = bound(size="3Gi")
 
 
+def told(
+    why: str, size: str = "3Gi", asked: str = "3Gi", state: str = "ControllerResizeInfeasible"
+) -> PersistentVolumeClaim:
+    """A claim that asks for more, and whose status says why it cannot have that size."""
+    failed = Condition(type="ControllerResizeError", status="True", message=why)
+    unused = Condition(type="Unused", status="False")
+    found = bound(size=asked)
+    status = altered(
+        found.status,
+        allocated_resources={"storage": size} if size else {},
+        allocated_resource_statuses={"storage": state} if state else {},
+        conditions=(unused, failed),
+    )
+    return altered(found, status=status)
+
+
 def test_it_has_what_it_asks_for() -> None:
     a(Keep, action(bound(), volume(), pool(record())))
 
@@ -49,15 +68,58 @@ def test_it_grows_where_there_is_room(room: int) -> None:
 
 @pytest.mark.parametrize("room", [0, 2 * GIB - 1])
 def test_it_does_not_grow_where_there_is_not(room: int) -> None:
-    held = a(Hold, action(MORE, volume(), pool(record(), room=room)))
-    assert "2Gi needed" in held.reason
-    assert (held.event, held.claim) == ("VolumeResizeFailed", MORE)
+    said = a(TellInfeasible, action(MORE, volume(), pool(record(), room=room)))
+    assert "2Gi needed" in said.reason
+    assert (said.claim, said.size_bytes) == (MORE, 3 * GIB)
+
+
+def test_what_the_claim_says_already_is_told_by_events() -> None:
+    short = (volume(), pool(record(), room=0))
+    why = a(TellInfeasible, action(MORE, *short)).reason
+    there = told(why)
+    held = a(Hold, action(there, *short))
+    assert (held.reason, held.event, held.claim) == (why, "VolumeResizeFailed", there)
+    # An API server that keeps no sizes and states of growing is not told again and again.
+    a(Hold, action(told(why, size="", state=""), *short))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"why": "it cannot grow: pool fast: 1 of room left, 2Gi needed"}, id="why"),
+        pytest.param({"size": "2Gi"}, id="size"),
+        pytest.param({"state": "ControllerResizeInProgress"}, id="state"),
+        pytest.param({"state": ""}, id="no-state"),
+    ],
+)
+def test_what_it_says_is_kept_true(changes: dict[str, str]) -> None:
+    short = (volume(), pool(record(), room=0))
+    why = a(TellInfeasible, action(MORE, *short)).reason
+    a(TellInfeasible, action(told(**{"why": why, **changes}), *short))
+
+
+def test_it_grows_once_there_is_room_or_less_is_asked_for() -> None:
+    why = a(TellInfeasible, action(MORE, volume(), pool(record(), room=GIB))).reason
+    a(Grow, action(told(why), volume(), pool(record(), room=2 * GIB)))
+    grow = a(Grow, action(told(why, asked="2Gi"), volume(), pool(record(), room=GIB)))
+    assert grow.size_bytes == 2 * GIB
+
+
+def test_a_pool_that_is_unwell_says_nothing_of_the_size() -> None:
+    """It may be well in a moment: only an Event says so."""
+    unwell = pool(record(), room=0)
+    unwell = Pool(config=unwell.config, report=replace(unwell.report, unwell="quotas are off"))
+    held = a(Hold, action(MORE, volume(), unwell))
+    assert (held.reason, held.event) == (
+        "it cannot grow: pool fast: quotas are off",
+        "VolumeResizeFailed",
+    )
 
 
 def test_limits_apart_from_the_size_grow_with_it() -> None:
     graced = pool(record(soft_bytes=GIB, hard_bytes=2 * GIB), room=4 * GIB)
     # Of six that it may hold then, it may hold two now; the books of `pool` know of its size alone.
-    assert "4Gi needed" in a(Hold, action(MORE, volume(), graced)).reason
+    assert "4Gi needed" in a(TellInfeasible, action(MORE, volume(), graced)).reason
     wider = pool(record(soft_bytes=GIB, hard_bytes=2 * GIB), room=5 * GIB)
     assert a(Grow, action(MORE, volume(), wider)).size_bytes == 3 * GIB
 
@@ -65,7 +127,7 @@ def test_limits_apart_from_the_size_grow_with_it() -> None:
 def test_two_do_not_grow_into_the_same_room() -> None:
     both = (bound(1, size="2Gi"), volume(1), bound(2, size="2Gi"), volume(2))
     actions = planned(*both, pool(record(1), record(2), room=GIB))
-    assert sorted(type(one).__name__ for one in actions.values()) == ["Grow", "Hold"]
+    assert sorted(type(one).__name__ for one in actions.values()) == ["Grow", "TellInfeasible"]
 
 
 def test_nor_into_the_room_of_a_new_one() -> None:
@@ -96,8 +158,8 @@ def test_what_an_attempt_has_taken_is_not_asked_for_again(size: int, room: int) 
 
 
 def test_beyond_that_it_asks_for_what_is_missing() -> None:
-    held = a(Hold, action(MORE, volume(), begun(GIB, record(), room=GIB - 1)))
-    assert "1Gi needed" in held.reason
+    said = a(TellInfeasible, action(MORE, volume(), begun(GIB, record(), room=GIB - 1)))
+    assert "1Gi needed" in said.reason
 
 
 def test_what_an_attempt_has_taken_beyond_need_is_nobody_elses() -> None:
@@ -121,13 +183,14 @@ def test_an_overbooked_pool_of_images_has_kept_nothing_for_it() -> None:
     image = record(backend="image", directory="")
     more = {"backend": "image", "room": 0}
     a(Grow, action(MORE, volume(), begun(2 * GIB, image, **more)))
-    a(Hold, action(MORE, volume(), begun(2 * GIB, image, overbook=1.0001, **more)))
+    overbooked = begun(2 * GIB, image, overbook=1.0001, **more)
+    a(TellInfeasible, action(MORE, volume(), overbooked))
 
 
 def test_in_a_full_thin_pool_nothing_goes_on_growing() -> None:
     full = begun(2 * GIB, record())
     full = Pool(config=full.config, report=replace(full.report, data_percent=96.0))
-    a(Hold, action(MORE, volume(), full))
+    a(TellInfeasible, action(MORE, volume(), full))
 
 
 def test_done_and_not_told() -> None:
@@ -159,13 +222,13 @@ def test_more_than_was_asked_for_last_time() -> None:
     assert grow.size_bytes == 4 * GIB
 
 
-@pytest.mark.parametrize("told", [pool(), pool(record(adopted=True))])
-def test_an_adopted_volume_does_not_grow(told: Any) -> None:
+@pytest.mark.parametrize("known", [pool(), pool(record(adopted=True))])
+def test_an_adopted_volume_does_not_grow(known: Any) -> None:
     """Its size is not enforced: there is nothing that could be grown."""
-    there = old_pool(*told.report.records.values())
-    held = a(Hold, action(MORE, adopted(), there))
-    assert "older provisioner" in held.reason
-    assert held.event == "VolumeResizeFailed"
+    there = old_pool(*known.report.records.values())
+    said = a(TellInfeasible, action(MORE, adopted(), there))
+    assert "older provisioner" in said.reason
+    assert a(Hold, action(told(said.reason), adopted(), there)).event == "VolumeResizeFailed"
 
 
 @pytest.mark.parametrize(

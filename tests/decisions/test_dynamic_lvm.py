@@ -22,11 +22,11 @@ from localvolume.dynamic.model import (
     ClassFacts,
     GiveBack,
     Grow,
-    Hold,
     Keep,
     Make,
     Pool,
     TellGrown,
+    TellInfeasible,
     Wish,
 )
 from localvolume.dynamic.patterns import Patterns, unmatched
@@ -234,7 +234,7 @@ def test_room_is_counted_in_extents() -> None:
     under_way = {"promised": [("fast", begun)], "busy": {"pvc-1"}}
     a(GiveBack, action(two[1], lvm_pool(room=204 * MIB), name="pvc-2", **under_way))
     grows = (bound(size=ASKED), volume(size="100Mi"), lvm_pool(lv(size_bytes=100 * MIB), room=1))
-    assert "4Mi needed" in a(Hold, action(*grows)).reason
+    assert "4Mi needed" in a(TellInfeasible, action(*grows)).reason
 
 
 def test_what_was_begun_goes_on_by_the_size_that_is_reported() -> None:

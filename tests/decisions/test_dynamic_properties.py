@@ -37,6 +37,7 @@ from localvolume.dynamic.model import (
     Secure,
     TakeAway,
     TellGrown,
+    TellInfeasible,
 )
 from localvolume.dynamic.plan.plan import plan
 from localvolume.kube.objects import PersistentVolumeClaim
@@ -528,5 +529,5 @@ def test_every_kind_of_step_comes_up() -> None:
     look()
     assert seen >= {
         *(Ask, Delete, GiveBack, Grow, Hold, Keep, Make, MarkReleased, Publish, Purge),
-        *(Remember, Retire, Secure, TakeAway, TellGrown),
+        *(Remember, Retire, Secure, TakeAway, TellGrown, TellInfeasible),
     }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from localvolume.backends.capacity import beside, capacity, most_of, price, worth
 from localvolume.backends.model import BackendName, PoolReport, Record, Usage
 from localvolume.config.pools import PoolConfig
-from localvolume.dynamic.model import Facts, GiveBack, Grow, Hold, Make, Pool
+from localvolume.dynamic.model import Facts, GiveBack, Grow, Hold, Make, Pool, TellInfeasible
 from localvolume.dynamic.plan.capacity import ClassCapacity, desired_objects
 from localvolume.dynamic.plan.plan import plan
 from localvolume.dynamic.plan.world import with_neighbours
@@ -100,7 +100,7 @@ def test_a_volume_grows_only_into_what_the_other_pool_has_left(promised: int, gr
     if grows:
         a(Grow, answer)
     else:
-        reason = a(Hold, answer).reason
+        reason = a(TellInfeasible, answer).reason
         assert "of room left on the filesystem that it shares with pool b, 5Gi needed" in reason
 
 

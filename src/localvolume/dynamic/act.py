@@ -50,12 +50,13 @@ from localvolume.dynamic.model import (
     TakeAway,
     TakeOver,
     TellGrown,
+    TellInfeasible,
     TellModify,
     Unprotect,
 )
 from localvolume.dynamic.modifying import Modifying
 from localvolume.dynamic.origins import Origins
-from localvolume.dynamic.plan.claims import EVENT_RESIZE_FAILED
+from localvolume.dynamic.plan.growing import EVENT_RESIZE_FAILED
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live, Superseded
 from localvolume.dynamic.throttling.act import Throttle
@@ -152,6 +153,8 @@ class Acts:
                 await self._modifying.tell(action)
             case TellGrown():
                 await self._tell_grown(action.claim, action.volume, action.size_bytes)
+            case TellInfeasible():
+                await self._tell_infeasible(action)
             case Delete():
                 await self._delete(action)
             case Retire():
@@ -388,6 +391,11 @@ class Acts:
         size = grown.size_bytes
         log.info("grown to %s", quantity(size), extra=log_fields(action))
         await self._tell_grown(claim, action.volume, size)
+
+    async def _tell_infeasible(self, action: TellInfeasible) -> None:
+        claim, size = action.claim, action.size_bytes
+        patch = growing.infeasible(claim, size, action.reason, time.time())
+        await self._patch_status(claim, patch)
 
     async def _tell_grown(
         self, claim: PersistentVolumeClaim, volume: PersistentVolume, size: int

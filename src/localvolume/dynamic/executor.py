@@ -38,10 +38,11 @@ from localvolume.dynamic.model import (
     RemoveGroup,
     Retire,
     TakeOver,
+    TellInfeasible,
 )
 from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.plan.attributes import EVENT_FAILED as EVENT_MODIFY_FAILED
-from localvolume.dynamic.plan.claims import EVENT_RESIZE_FAILED
+from localvolume.dynamic.plan.growing import EVENT_RESIZE_FAILED
 from localvolume.dynamic.plan.moving import EVENT_NOT_MOVED
 from localvolume.dynamic.preconditions import Superseded
 from localvolume.host.process.workers import Hung
@@ -223,6 +224,9 @@ class Executor:
             case Modify():
                 text = f"volume {action.key} is not modified: {text}"
                 self._acts.say_of_claim(action.claim, "Warning", EVENT_MODIFY_FAILED, text)
+            case TellInfeasible():
+                text = f"{action.reason}; and the claim's status does not say so yet: {text}"
+                self._acts.say_of_claim(action.claim, "Warning", EVENT_RESIZE_FAILED, text)
             case Purge():
                 text = f"not purged: {text}"
             case TakeOver():

@@ -381,6 +381,14 @@ class Unprotect(Action):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TellInfeasible(Action):
+    """Write on the claim that its volume cannot grow to that size, and why."""
+
+    claim: PersistentVolumeClaim
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TellGrown(Action):
     """Write on the PersistentVolume and the claim that the volume has grown."""
 

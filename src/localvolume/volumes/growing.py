@@ -1,17 +1,30 @@
-"""The patches that record a volume's growth on its PersistentVolume and its claim."""
+"""The patches that record a volume's growth on its PersistentVolume and its claim.
+
+They leave status and conditions as external-resizer does, since tools read them.
+"""
 
 from __future__ import annotations
 
-from localvolume.kube.client import MergePatch
+from typing import Final
+
+from localvolume.kube.client import JsonPatch, MergePatch
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.moments import written
-from localvolume.volumes.patches import bound_to
+from localvolume.volumes.patches import bound_to, of_status
 
-_IN_PROGRESS = "ControllerResizeInProgress"
+_IN_PROGRESS: Final = "ControllerResizeInProgress"
 """The Kubernetes API's status for a volume that something other than the kubelet grows."""
 
-_RESIZING = frozenset({"Resizing", "FileSystemResizePending"})
+_INFEASIBLE: Final = "ControllerResizeInfeasible"
+"""And for one that cannot be that large: who owns the claim may ask for less, or wait."""
+
+_RESIZING: Final = "Resizing"
+_FAILED: Final = "ControllerResizeError"
+_UNDER_WAY: Final = frozenset({_RESIZING, "FileSystemResizePending"})
+_OURS: Final = _UNDER_WAY | {_FAILED, "NodeResizeError"}
+_LONGEST: Final = 1000
+"""How many characters of a reason are kept on the claim."""
 
 
 def grown(volume: PersistentVolume, size_bytes: int) -> MergePatch:
@@ -20,41 +33,62 @@ def grown(volume: PersistentVolume, size_bytes: int) -> MergePatch:
     return MergePatch({**patch.body, "spec": {"capacity": {"storage": quantity(size_bytes)}}})
 
 
-def resizing(claim: PersistentVolumeClaim, size_bytes: int, now: float) -> MergePatch | None:
+def resizing(claim: PersistentVolumeClaim, size_bytes: int, now: float) -> JsonPatch | None:
     """Sets the claim's status while its volume grows; None if the status is right already.
 
     Sets the target size and the progress, for tools and quotas, and the condition that `kubectl
-    describe` shows. Leaves the conditions alone if there are any: we do not read them whole, so we
-    could not write them back.
+    describe` shows.
     """
-    status: dict[str, object] = {}
-    allocated = {"storage": quantity(size_bytes)}
-    if (claim.status.allocated_resources.get("storage"), _state(claim)) != (
-        allocated["storage"],
-        _IN_PROGRESS,
-    ):
-        status["allocatedResources"] = allocated
-        status["allocatedResourceStatuses"] = {"storage": _IN_PROGRESS}
-    if not claim.status.conditions:
-        condition = {"type": "Resizing", "status": "True", "lastTransitionTime": written(now)}
-        status["conditions"] = [condition]
-    return MergePatch({**bound_to(claim).body, "status": status}) if status else None
+    said = {one.type for one in claim.status.conditions} & _OURS
+    if _allocated(claim) == (quantity(size_bytes), _IN_PROGRESS) and said and said <= _UNDER_WAY:
+        return None
+    condition = {"type": _RESIZING, "status": "True", "lastTransitionTime": written(now)}
+    return of_status(claim, _told(size_bytes, _IN_PROGRESS), ours=_OURS, condition=condition)
 
 
-def claim_grown(claim: PersistentVolumeClaim, size_bytes: int) -> MergePatch:
+def is_infeasible(claim: PersistentVolumeClaim, size_bytes: int, why: str) -> bool:
+    """Whether the claim says already that its volume cannot be that large, and why.
+
+    An API server that keeps no such states (before 1.32) is told by the condition alone.
+    """
+    return _allocated(claim) in (("", ""), (quantity(size_bytes), _INFEASIBLE)) and any(
+        one.type == _FAILED and one.message == why[:_LONGEST] for one in claim.status.conditions
+    )
+
+
+def infeasible(claim: PersistentVolumeClaim, size_bytes: int, why: str, now: float) -> JsonPatch:
+    """Sets on the claim that its volume cannot be that large, and why."""
+    condition = {
+        "type": _FAILED,
+        "status": "True",
+        "lastTransitionTime": written(now),
+        "message": why[:_LONGEST],
+    }
+    return of_status(claim, _told(size_bytes, _INFEASIBLE), ours=_OURS, condition=condition)
+
+
+def claim_grown(claim: PersistentVolumeClaim, size_bytes: int) -> JsonPatch:
     """Sets the claim's capacity to the current size of its volume, and ends the resizing status.
 
-    Leaves the status as external-resizer does: allocatedResources stays, and counts for quotas as
-    the request does.
+    allocatedResources stays, and counts for quotas as the request does.
     """
-    status: dict[str, object] = {"capacity": {"storage": quantity(size_bytes)}}
-    conditions = claim.status.conditions
-    if conditions and all(one.type in _RESIZING for one in conditions):
-        status["conditions"] = []
-    if _state(claim):
-        status["allocatedResourceStatuses"] = {"storage": None}
-    return MergePatch({**bound_to(claim).body, "status": status})
+    fields: dict[str, object] = {"capacity": {"storage": quantity(size_bytes)}}
+    if claim.status.allocated_resource_statuses:
+        fields["allocatedResourceStatuses"] = None
+    return of_status(claim, fields, ours=_OURS)
 
 
-def _state(claim: PersistentVolumeClaim) -> str:
-    return claim.status.allocated_resource_statuses.get("storage", "")
+def _told(size_bytes: int, state: str) -> dict[str, object]:
+    return {
+        "allocatedResources": {"storage": quantity(size_bytes)},
+        "allocatedResourceStatuses": {"storage": state},
+    }
+
+
+def _allocated(claim: PersistentVolumeClaim) -> tuple[str, str]:
+    """To what the volume was last told to grow, and how far that is."""
+    status = claim.status
+    return (
+        status.allocated_resources.get("storage", ""),
+        status.allocated_resource_statuses.get("storage", ""),
+    )

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from localvolume.kube.client import MergePatch
+from localvolume.kube.client import JsonPatch, MergePatch
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes.moments import written
-from localvolume.volumes.patches import bound_to
+from localvolume.volumes.patches import bound_to, of_status
 
 Status = Literal["Pending", "InProgress", "Infeasible"]
 
@@ -45,22 +45,23 @@ def is_told(claim: PersistentVolumeClaim, target: str, status: Status) -> bool:
     )
 
 
+def failure_of(claim: PersistentVolumeClaim) -> str:
+    """Why the claim says that the change is no further, "" if it says nothing of that."""
+    return "; ".join(one.message or "" for one in claim.status.conditions if one.type == _FAILED)
+
+
 def told(
     claim: PersistentVolumeClaim, target: str, status: Status, why: str, now: float
-) -> MergePatch:
+) -> JsonPatch:
     """Sets how far the change to the class `target` is, and `why` it is no further."""
-    body: dict[str, Any] = {
-        "modifyVolumeStatus": {"targetVolumeAttributesClassName": target, "status": status}
+    condition = {
+        "type": _MODIFYING if status == "InProgress" else _FAILED,
+        "status": "True",
+        "lastTransitionTime": written(now),
+        **({"message": why[:_LONGEST]} if why else {}),
     }
-    if _are_ours(claim):
-        condition = {
-            "type": _MODIFYING if status == "InProgress" else _FAILED,
-            "status": "True",
-            "lastTransitionTime": written(now),
-            **({"message": why[:_LONGEST]} if why else {}),
-        }
-        body["conditions"] = [condition]
-    return MergePatch({**bound_to(claim).body, "status": body})
+    said = {"targetVolumeAttributesClassName": target, "status": status}
+    return of_status(claim, {"modifyVolumeStatus": said}, ours=_OURS, condition=condition)
 
 
 def modified_volume(volume: PersistentVolume, name: str) -> MergePatch:
@@ -69,17 +70,11 @@ def modified_volume(volume: PersistentVolume, name: str) -> MergePatch:
     return MergePatch({**patch.body, "spec": {"volumeAttributesClassName": name}})
 
 
-def modified_claim(claim: PersistentVolumeClaim, name: str) -> MergePatch:
+def modified_claim(claim: PersistentVolumeClaim, name: str) -> JsonPatch:
     """Says which class the volume has now, "" for none, and ends the change."""
-    body: dict[str, Any] = {"modifyVolumeStatus": None}
+    fields: dict[str, Any] = {}
+    if claim.status.modify_volume_status is not None:
+        fields["modifyVolumeStatus"] = None
     if name:
-        body["currentVolumeAttributesClassName"] = name
-    if claim.status.conditions and _are_ours(claim):
-        body["conditions"] = []
-    return MergePatch({**bound_to(claim).body, "status": body})
-
-
-def _are_ours(claim: PersistentVolumeClaim) -> bool:
-    """Whether it has no conditions but those of a change: others are not read whole, so they could
-    not be written back."""
-    return all(one.type in _OURS for one in claim.status.conditions)
+        fields["currentVolumeAttributesClassName"] = name
+    return of_status(claim, fields, ours=_OURS)

@@ -16,7 +16,6 @@ from localvolume.dynamic.model import (
     Action,
     ClassFacts,
     GiveBack,
-    Grow,
     Hold,
     Keep,
     Make,
@@ -24,25 +23,22 @@ from localvolume.dynamic.model import (
     Publish,
     Reject,
     TakeAway,
-    TellGrown,
 )
 from localvolume.dynamic.plan.attributes import asked, changed
 from localvolume.dynamic.plan.called import with_content_of
 from localvolume.dynamic.plan.copies import follows, held, origin_of, unprotected
+from localvolume.dynamic.plan.growing import sized
 from localvolume.dynamic.plan.paths import Unsafe, directory_of, owner_of
-from localvolume.dynamic.plan.placing import Placing, choose, growth, is_for, place, with_limits
+from localvolume.dynamic.plan.placing import Placing, choose, is_for, place, with_limits
 from localvolume.dynamic.plan.records import most_advanced_last, never_published
-from localvolume.dynamic.plan.world import Found, World, mode_of, pool_of
+from localvolume.dynamic.plan.world import Found, World, mode_of
 from localvolume.kube.cache import key_of
-from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
+from localvolume.kube.objects import PersistentVolumeClaim
 from localvolume.volumes import claims
 from localvolume.volumes.attributes import Attributes
-from localvolume.volumes.capacity import bytes_of, quantity
 from localvolume.volumes.objects import claim_of, is_being_deleted
 
 Claim = PersistentVolumeClaim
-
-EVENT_RESIZE_FAILED = "VolumeResizeFailed"
 
 _ASKING = "it is being asked what its VolumeAttributesClass says"
 
@@ -323,73 +319,8 @@ def _bound(world: World, claim: Claim) -> Action:
     volume = world.facts.volumes.get(key)
     if volume is None or claim_of(volume) != claim.metadata.uid or is_being_deleted(claim):
         return Keep(key=key, reason="nothing is to be done for it")
-    size, change = _size(world, claim, volume), changed(world, claim, volume)
+    size, change = sized(world, claim, volume), changed(world, claim, volume)
     if change is None or not isinstance(size, Keep | Hold):
         return size
     # Neither waits for the other. Of two that are held, one can be said.
     return size if isinstance(size, Hold) and isinstance(change, Hold) else change
-
-
-def _size(world: World, claim: Claim, volume: PersistentVolume) -> Action:
-    key = volume.metadata.name
-    asked = claims.requested_bytes(claim) or 0
-    has = bytes_of(volume.spec.capacity.get("storage", "")) or 0
-    told = bytes_of(claim.status.capacity.get("storage", "")) or 0
-    if asked <= has:
-        if claim.status.phase == "Bound" and told < has and _resized(world, key, has):
-            return TellGrown(
-                key=key, reason="the volume has grown", claim=claim, volume=volume, size_bytes=has
-            )
-        return Keep(key=key, reason="it has what it asks for")
-    found = world.records_of(key)
-    said = pool_of(volume)
-    home = world.pools.get(said[0]) if said else None
-    if home is not None and home.report.problem:
-        if home.report.taken:
-            return Keep(key=key, reason="another agent works in its pool")
-        return _cannot_grow(claim, f"pool {home.config.name}: {home.report.problem}")
-    if not found or said is None:
-        return _cannot_grow(claim, "an older provisioner made it, and its size is not enforced")
-    pool, record = found[0]
-    if record.state != "offered":
-        return _cannot_grow(claim, f"the record of its volume says {record.state}")
-    if record.size_bytes >= asked:
-        return TellGrown(
-            key=key,
-            reason="the volume has grown",
-            claim=claim,
-            volume=volume,
-            # The size that it has, not the one asked for: logical volumes are rounded up.
-            size_bytes=record.size_bytes,
-        )
-    return _grow(world, claim, Found(pool, record), asked)
-
-
-def _resized(world: World, key: str, size: int) -> bool:
-    return any(record.size_bytes >= size for _, record in world.records_of(key))
-
-
-def _grow(world: World, claim: Claim, found: Found, asked: int) -> Action:
-    pool, record = found
-    more = growth(world, found, asked)
-    if isinstance(more, str):
-        return _cannot_grow(claim, f"pool {pool.config.name}: {more}")
-    world.take(pool.config.name, more)
-    return Grow(
-        key=record.name,
-        reason=f"the claim asks for {quantity(asked)}",
-        claim=claim,
-        volume=world.facts.volumes[record.name],
-        pool=pool.config,
-        record=record,
-        size_bytes=asked,
-    )
-
-
-def _cannot_grow(claim: Claim, reason: str) -> Hold:
-    return Hold(
-        key=claim.spec.volume_name,
-        reason=f"it cannot grow: {reason}",
-        claim=claim,
-        event=EVENT_RESIZE_FAILED,
-    )

@@ -88,10 +88,15 @@ def place(world: World, pool: Pool, class_facts: ClassFacts, placing: Placing) -
     )
 
 
+def unable_now(pool: Pool) -> str:
+    """Why nothing in the pool grows for now, whatever room it has; "" if it may."""
+    return pool.report.problem or pool.report.unwell or pool.beside.unknown
+
+
 def growth(world: World, found: Found, asked: int) -> int | str:
     """How many bytes more the pool has to give for a volume to grow; or why it cannot."""
     pool, record = found
-    if why := pool.report.problem or pool.report.unwell or pool.beside.unknown:
+    if why := unable_now(pool):
         return why
     more = rounded(pool, most_of(grown_to(record, asked))) - most_of(record)
     if not is_full(pool.report):

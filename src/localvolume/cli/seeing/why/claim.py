@@ -173,7 +173,7 @@ def _modified(claim: Claim, volume: PersistentVolume) -> Verdict | None:
         who = "you: leave it so, or move the volume: localvolume move-to-csi"
         then = "nothing of the class is applied"
         return Verdict(code="not-modified", text=text, then=then, who=who)
-    why = "; ".join(one.message for one in claim.status.conditions if one.message)
+    why = modifying.failure_of(claim)
     text = f"it names VolumeAttributesClass {name}, and its volume has {has or 'none'}"
     text = f"{text}: {why}" if why else text
     then = f"the volume goes on with {has or 'none'}"

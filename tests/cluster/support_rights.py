@@ -32,7 +32,7 @@ TEMPLATES = (
 
 Flow = Callable[..., None]
 
-_COLLECTIONS = {
+COLLECTIONS = {
     "ServiceAccount": ACCOUNTS,
     "ClusterRole": f"{RBAC}/clusterroles",
     "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
@@ -84,7 +84,7 @@ class Rights:
     def __init__(self, plane: ControlPlane, manifests: Sequence[Object]) -> None:
         self.plane = plane
         self.objects = Objects(plane)
-        self.manifests = [one for one in in_default(manifests) if one["kind"] in _COLLECTIONS]
+        self.manifests = [one for one in in_default(manifests) if one["kind"] in COLLECTIONS]
         accounts = [
             one["metadata"]["name"] for one in self.manifests if one["kind"] == "ServiceAccount"
         ]
@@ -95,7 +95,7 @@ class Rights:
     def __enter__(self) -> Self:
         # What is asked for last: with that in force, so are the others.
         for one in sorted(self.manifests, key=_is_asked_for):
-            self.objects.make(_COLLECTIONS[one["kind"]], one)
+            self.objects.make(COLLECTIONS[one["kind"]], one)
         if any(one["kind"] == "ValidatingAdmissionPolicy" for one in self.manifests):
             self._until_in_force()
         return self
@@ -152,7 +152,7 @@ class Rights:
         """The policies as they are in the control plane."""
         kind = "ValidatingAdmissionPolicy"
         return [
-            self.objects.get(f"{_COLLECTIONS[kind]}/{one['metadata']['name']}")
+            self.objects.get(f"{COLLECTIONS[kind]}/{one['metadata']['name']}")
             for one in self.manifests
             if one["kind"] == kind
         ]

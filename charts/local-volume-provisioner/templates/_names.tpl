@@ -52,6 +52,23 @@ app.kubernetes.io/part-of: local-volume-provisioner
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
+{{- define "provisioner.snapshotControllerFullname" -}}
+{{- printf "%s-snapshot-controller" (include "provisioner.fullname" . | trunc 43 | trimSuffix "-") -}}
+{{- end -}}
+
+{{- define "provisioner.snapshotControllerSelector" -}}
+app.kubernetes.io/name: snapshot-controller
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "provisioner.snapshotControllerLabels" -}}
+helm.sh/chart: {{ include "provisioner.chart" . }}
+{{ include "provisioner.snapshotControllerSelector" . }}
+app.kubernetes.io/component: snapshot-controller
+app.kubernetes.io/part-of: local-volume-provisioner
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
 {{- define "provisioner.serviceAccountName" -}}
 {{- $own := ternary (include "provisioner.fullname" .) "default" .Values.serviceAccount.create -}}
 {{- default $own .Values.serviceAccount.name -}}

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from localvolume.dynamic.calls import InUse, Volume, Wanted
+from localvolume.dynamic.classes.reserves import Reserve
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
@@ -43,7 +44,9 @@ class Slow(Records):
         self.waiting = 0
         self.failure: Exception | None = None
 
-    async def snapshot(self, name: str, source: str, *, full_copies: bool = False) -> Volume:
+    async def snapshot(
+        self, name: str, source: str, *, full_copies: bool = False, reserve: Reserve | None = None
+    ) -> Volume:
         if source.startswith("slow") and name not in self.cut:
             self.begun.append(source)
             self.waiting += 1
@@ -54,7 +57,7 @@ class Slow(Records):
             if self.failure is not None:
                 failure, self.failure = self.failure, None
                 raise failure
-        return await super().snapshot(name, source, full_copies=full_copies)
+        return await super().snapshot(name, source, full_copies=full_copies, reserve=reserve)
 
 
 @dataclass

@@ -27,6 +27,7 @@ from localvolume.dynamic.calls import (
     WantedInline,
     Wrong,
 )
+from localvolume.dynamic.classes.reserves import Reserve
 from localvolume.dynamic.throttling.act import Throttle, throttle_for
 from localvolume.host.mount.mounts import Mount, read_mount_table
 from localvolume.host.process.workers import Workers
@@ -106,7 +107,9 @@ class Disks:
     async def modify(self, name: str, attributes: Attributes) -> Volume:
         raise Wrong("a test modifies its volumes itself")
 
-    async def snapshot(self, name: str, source: str, *, full_copies: bool = False) -> Volume:
+    async def snapshot(
+        self, name: str, source: str, *, full_copies: bool = False, reserve: Reserve | None = None
+    ) -> Volume:
         raise Wrong("these volumes are mounted, and not cut")
 
     def snapshots(self) -> Sequence[Volume]:

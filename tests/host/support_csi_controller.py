@@ -14,7 +14,7 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
 from localvolume.backends.handles import member_handle
-from localvolume.backends.model import Blocks, Record, Source, Usage
+from localvolume.backends.model import Blocks, Fill, Record, Source, Usage
 from localvolume.csi.controller import ControllerService
 from localvolume.csi.groups import GroupControllerService
 from localvolume.csi.snapshotmetadata import SnapshotMetadataService
@@ -34,6 +34,7 @@ from localvolume.dynamic.calls import (
     WantedInline,
     Wrong,
 )
+from localvolume.dynamic.classes.reserves import Reserve
 from localvolume.volumes.attributes import Attributes, changed_by
 from localvolume.volumes.capacity import GIB, MIB
 from localvolume.volumes.manifest import NodeFacts
@@ -55,6 +56,7 @@ class Records:
         self.facts: NodeFacts | Exception = NodeFacts("node-1", "uid-1", "host-1")
         self.known: dict[str, Record] = {}
         self.cut: dict[str, Record] = {}
+        self.fills: dict[str, Fill] = {}
         self.wanted: dict[str, Wanted] = {}
         self.no_copies = ""
         self.apart = ""
@@ -113,7 +115,9 @@ class Records:
         self.known.pop(name, None)
         self.wanted.pop(name, None)
 
-    async def snapshot(self, name: str, source: str, *, full_copies: bool = False) -> Volume:
+    async def snapshot(
+        self, name: str, source: str, *, full_copies: bool = False, reserve: Reserve | None = None
+    ) -> Volume:
         if self.no_copies and not full_copies:
             raise Wrong(self.no_copies)
         known = self.cut.get(name)
@@ -121,17 +125,24 @@ class Records:
             if source not in self.known:
                 raise Unknown(f"there is no volume {source}")
             known = replace(self.known[source], name=name, snapshot_of=source, cut_at=CUT_AT)
+            if reserve is not None:
+                room = reserve.of(known.size_bytes)
+                known = replace(known, reserve_bytes=room, holds_bytes=room)
         if known.snapshot_of != source:
             raise Differs(f"{name} is a snapshot of {known.snapshot_of}")
         self.cut[name] = known
-        return Volume(record=known, pool="p")
+        return self._cut(name)
 
     def snapshots(self) -> Sequence[Volume]:
-        return [Volume(record=self.cut[name], pool="p") for name in sorted(self.cut)]
+        return [self._cut(name) for name in sorted(self.cut)]
+
+    def _cut(self, name: str) -> Volume:
+        record = self.cut[name]
+        fill = self.fills.get(name, Fill()) if record.reserve_bytes else None
+        return Volume(record=record, pool="p", fill=fill)
 
     async def find_snapshot(self, name: str) -> Volume | None:
-        record = self.cut.get(name)
-        return None if record is None else Volume(record=record, pool="p")
+        return self._cut(name) if name in self.cut else None
 
     async def remove_snapshot(self, name: str) -> None:
         if name in self.cut and self.cut[name].group:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from grpclib.const import Status
 
+from localvolume.backends.model import Fill
 from localvolume.dynamic.calls import NotNow
 from localvolume.volumes.capacity import GIB, MIB
 from tests.host.support_csi_controller import CUT_AT, Caller, Records, controller
@@ -119,6 +120,23 @@ async def test_a_pool_that_has_no_snapshots_says_why(call: Caller, volumes: Reco
         assert (await call.refused("CreateSnapshot", **fields))[0] is Status.INVALID_ARGUMENT
     parameters = {"fullCopies": "allowed"}
     await call("CreateSnapshot", name="s", source_volume_id="v", parameters=parameters)
+
+
+async def test_a_snapshot_whose_reserve_was_full_is_not_ready(
+    call: Caller, volumes: Records
+) -> None:
+    await call("CreateVolume", **asks())
+    made = await cut(call, "s", parameters={"snapshotReserve": "50%"})
+    assert made.ready_to_use
+    record = volumes.cut["s"]
+    assert record.reserve_bytes == record.size_bytes // 2
+
+    volumes.fills["s"] = Fill(percent=100, lost=True)
+
+    assert not (await call("GetSnapshot", snapshot_id="s")).snapshot.ready_to_use
+    (listed,) = (await call("ListSnapshots")).entries
+    assert not listed.snapshot.ready_to_use
+    assert listed.snapshot.size_bytes == record.size_bytes
 
 
 async def test_a_snapshot_is_cut_where_its_volume_is(call: Caller) -> None:

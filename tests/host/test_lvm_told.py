@@ -287,6 +287,21 @@ class TestCopies:
             store.copy(snapshot(origin), origin)
         assert list(lvm.rows) == [origin.name]
 
+    def test_a_reserve_is_only_had_by_what_is_a_snapshot_of_a_thick_volume(
+        self, thick: Told
+    ) -> None:
+        store, lvm = thick
+        origin = raw(state="offered")
+        lvm.holds(origin, lv_layout="raid,raid1")
+        asked = replace(snapshot(origin), reserve_bytes=4 * MIB)
+        with pytest.raises(Impossible, match="neither linear nor striped: no snapshot stays"):
+            store.copy(asked, origin)
+        lvm.holds(origin)
+        # Here LVM is one that makes a thin one.
+        with pytest.raises(BackendFailed, match="says that it made a snapshot"):
+            store.copy(asked, origin)
+        assert store.look().records.keys() == {"pvc-1"}
+
     def test_nobody_uses_a_snapshot_and_no_copy_is_taken_for_untouched(self, thin: Told) -> None:
         store, lvm = thin
         taken = replace(snapshot(raw(state="offered")), state="offered")

@@ -16,7 +16,7 @@ steps the next start completes the step or takes it back. `<name>` is the Persis
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
@@ -38,6 +38,11 @@ State = Literal[
 
 ALLOW_FULL: Final = "let its class allow that all data is copied: parameter fullCopies: allowed"
 NO_GROUPS: Final = "its backend cuts no volumes together: groups of snapshots need a pool of images"
+
+WARN_PERCENT: Final = 80
+"""The fill level of a thin pool's data or metadata, or a snapshot's reserve, that we warn at."""
+
+FULL_ENDS: Final = "once that is full the snapshot is lost, and its volume goes on"
 
 OURS: Final = ".localvolume"
 """The one name in a pool that no volume may have."""
@@ -106,6 +111,10 @@ class Record:
     """When a snapshot was cut, in nanoseconds since 1970; 0 until it is."""
     holds_bytes: int = 0
     """The most that a snapshot takes of its pool, whatever becomes of its volume."""
+    reserve_bytes: int = 0
+    """What was asked for as the reserve of a snapshot that shares its volume's blocks for good: it
+    takes in what is written over there, and the snapshot is lost once it is full. 0: it has none.
+    The data of such a volume stays until its snapshots go."""
     group: str = ""
     """The group of snapshots, cut at one moment, that it is one of; "" for none."""
     group_size: int = 0
@@ -160,10 +169,20 @@ class Abilities:
     """Why no snapshots and clones can be made, "" if they can: at once, without copying data."""
     full_copies: bool = False
     """Whether they can be made by copying all data, where their class allows that."""
+    reserves: bool = False
+    """Whether a snapshot can share its volume's blocks for as long as its reserve has room."""
     no_snapshots: str = ""
     """Why there are clones and no snapshots, "" if there are both."""
     no_groups: str = NO_GROUPS
     """Why no two volumes can be cut at one moment, "" if they can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fill:
+    """How full the reserve of a snapshot is; `lost`: it was full, and the snapshot has nothing."""
+
+    percent: float = 0.0
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,20 +231,26 @@ class PoolReport:
     """Its records, if there is a `problem`. Nothing is done with them, but what they stand for is
     subtracted from the capacity of the other pools on its filesystem."""
 
-    def no_copies_now(self, *, full: bool) -> str:
+    def no_copies_now(self, *, full: bool, reserve: bool = False) -> str:
         """Why no snapshot or clone can be made there now, "" if one can.
 
-        `full`: whether its class lets all of its data be copied.
+        `full`: whether its class lets all of its data be copied; `reserve`: whether it is a
+        snapshot with a reserve.
         """
         if wrong := self.problem or self.unwell:
             return wrong
         why = self.abilities.no_copies
+        if reserve and self.abilities.reserves:
+            return ""
         if not why or not self.abilities.full_copies:
             return why
         return "" if full else f"{why}. Or {ALLOW_FULL}"
 
     uncounted: str = ""
     """Why nobody can tell what it has promised there; "" if that is known."""
+    fills: Mapping[str, Fill] = field(default_factory=dict)
+    """How full the reserves of snapshots are, by the snapshot's name; those that are not active are
+    left out, as nobody can tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,6 +432,19 @@ class Backend(Protocol):
     def is_untouched(self, pool: int, path: str, record: Record) -> bool:
         """Whether it is certain that nobody ever wrote to the volume; False if unknown."""
         ...
+
+
+def lost(snapshot: Record) -> str:
+    """What is said of a snapshot whose reserve was full."""
+    return (
+        f"the content of snapshot {snapshot.name} is lost: more of {snapshot.snapshot_of} was"
+        f" written over than its reserve of {snapshot.holds_bytes >> 20} MiB could take in"
+    )
+
+
+def kept_for(name: str, records: Iterable[Record]) -> list[str]:
+    """The snapshots that need the blocks of that volume, whatever their state."""
+    return sorted(one.name for one in records if one.reserve_bytes and one.snapshot_of == name)
 
 
 def has_content_of(record: Record) -> str:

@@ -12,6 +12,7 @@ from localvolume.csi.capabilities import Kind, kind_of
 from localvolume.csi.wire.errors import Aborted, InvalidArgument, NotFound, OutOfRange
 from localvolume.dynamic.calls import Wanted
 from localvolume.dynamic.classes.parameters import FULL_COPIES, full_copies
+from localvolume.dynamic.classes.reserves import RESERVE, Reserve, reserve
 from localvolume.volumes.attributes import Attributes, BadAttributes, read
 from localvolume.volumes.capacity import GIB
 from localvolume.volumes.manifest import NodeFacts
@@ -55,12 +56,13 @@ _AFTER: Final = "after:"
 
 @dataclass(frozen=True, slots=True)
 class WantedSnapshot:
-    """A snapshot that is asked for: its handle, that of its volume, and whether all data may be
-    copied."""
+    """A snapshot that is asked for: its handle, that of its volume, whether all data may be copied,
+    and the reserve that it may have instead."""
 
     name: str
     source: str
     full_copies: bool = False
+    reserve: Reserve | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +135,21 @@ def wanted_snapshot(request: Any) -> WantedSnapshot:
     if not request.name:
         raise InvalidArgument("name is missing")
     source = handle_in(request, "source_volume_id")
-    if names := ", ".join(sorted(request.parameters.keys() - _SNAPSHOT_METADATA - {FULL_COPIES})):
+    known = _SNAPSHOT_METADATA | {FULL_COPIES, RESERVE}
+    if names := ", ".join(sorted(request.parameters.keys() - known)):
         raise InvalidArgument(f"parameters of snapshots that are not known: {names}")
     try:
         _, full = full_copies(request.parameters.get(FULL_COPIES, "refused"))
     except ValueError as error:
         raise InvalidArgument(f"parameter {FULL_COPIES}: {error}") from error
+    try:
+        said = request.parameters.get(RESERVE)
+        room = None if said is None else reserve(said)
+    except ValueError as error:
+        raise InvalidArgument(f"parameter {RESERVE}: {error}") from error
     if source is None:
         raise NotFound(f"there is no volume {request.source_volume_id}")
-    return WantedSnapshot(handle_of(request.name), source, full)
+    return WantedSnapshot(handle_of(request.name), source, full, room)
 
 
 def attributes_in(request: Any) -> Attributes:

@@ -40,7 +40,10 @@ class SnapshotCalls:
                 "others"
             )
         cut = await self._volumes.snapshot(
-            wanted.name, wanted.source, full_copies=wanted.full_copies
+            wanted.name,
+            wanted.source,
+            full_copies=wanted.full_copies,
+            reserve=wanted.reserve,
         )
         return messages.CreateSnapshotResponse(snapshot=self._told(cut))
 
@@ -79,14 +82,15 @@ class SnapshotCalls:
 
 
 def told(snapshot: Volume, node: NodeFacts) -> Any:
-    """The snapshot as answers have it. It is complete from the moment that it is cut."""
+    """The snapshot as answers have it. It is complete from the moment that it is cut, and ready
+    unless its content is lost."""
     record = snapshot.record
     return messages.Snapshot(
         size_bytes=record.size_bytes,
         snapshot_id=record.name,
         source_volume_id=record.snapshot_of,
         creation_time=moment(record.cut_at),
-        ready_to_use=True,
+        ready_to_use=snapshot.is_readable,
         group_snapshot_id=record.group,
         accessible_topology=[requests.topology_of(node)],
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localvolume.backends.held import used_by
-from localvolume.backends.model import BackendFailed, Busy, NoSpace, Record
+from localvolume.backends.model import BackendFailed, Busy, Fill, NoSpace, Record
 from localvolume.backends.store import Store
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic import groups, patches
@@ -337,7 +337,8 @@ class Acts:
         if made.state != "offered":
             made = await self._offered(pool, made, "")
         log.info("made %s for a call", quantity(made.size_bytes), extra=log_fields(action))
-        self.calls.answer(action.key, Volume(record=made, pool=pool.name))
+        fill = Fill() if made.reserve_bytes else None
+        self.calls.answer(action.key, Volume(record=made, pool=pool.name, fill=fill))
 
     async def _remove_called(self, action: RemoveCalled) -> None:
         record, pool = action.record, action.pool

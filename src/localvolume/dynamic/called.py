@@ -21,6 +21,7 @@ from localvolume.backends.model import (
     Impossible,
     NoSpace,
     NotThisVolume,
+    Record,
     Source,
     Usage,
 )
@@ -42,6 +43,7 @@ from localvolume.dynamic.calls import (
     Wrong,
 )
 from localvolume.dynamic.classes.parameters import CSI_FS_TYPE, facts_of_class
+from localvolume.dynamic.classes.reserves import Reserve
 from localvolume.dynamic.model import (
     AnswerCall,
     Call,
@@ -52,6 +54,7 @@ from localvolume.dynamic.model import (
     GrowCall,
     InlineCall,
     ModifyCall,
+    Pool,
     RemoveCall,
     RemoveGroupCall,
     RemoveInlineCall,
@@ -158,7 +161,8 @@ class Calls:
         elif action.record is None or action.pool is None:
             self._tell(action.key, None)
         else:
-            self._tell(action.key, Volume(record=action.record, pool=action.pool.name))
+            volume = Volume(record=action.record, pool=action.pool.name, fill=action.fill)
+            self._tell(action.key, volume)
 
     def refuse(self, name: str, why: Refused) -> None:
         """Refuse the call that waits for that volume, if one still does."""
@@ -185,9 +189,16 @@ class Calls:
         """Remove a volume that a call made; does nothing if there is none."""
         await self._ask(RemoveCall(key=name))
 
-    async def snapshot(self, name: str, source: str, *, full_copies: bool = False) -> Volume:
+    async def snapshot(
+        self,
+        name: str,
+        source: str,
+        *,
+        full_copies: bool = False,
+        reserve: Reserve | None = None,
+    ) -> Volume:
         """Cut a snapshot of the volume, or find it cut."""
-        call = SnapshotCall(key=name, source=source, full_copies=full_copies)
+        call = SnapshotCall(key=name, source=source, full_copies=full_copies, reserve=reserve)
         return _there(await self._ask(call), name)
 
     async def remove_snapshot(self, name: str) -> None:
@@ -255,7 +266,7 @@ class Calls:
 
     def _all(self, kind: Kind) -> Sequence[Volume]:
         found = {
-            record.name: Volume(record=record, pool=pool.config.name)
+            record.name: _volume(pool, record)
             for pool in self._known().pools
             for record in pool.report.records.values()
         }
@@ -376,7 +387,7 @@ class Calls:
 
     def _complete(self, name: str, kind: Kind) -> Volume | None:
         found = [
-            Volume(record=pool.report.records[name], pool=pool.config.name)
+            _volume(pool, pool.report.records[name])
             for pool in self._known().pools
             if name in pool.report.records
         ]
@@ -416,6 +427,11 @@ class Calls:
             if pool.config.name == volume.pool:
                 return pool.config
         raise NotNow(f"pool {volume.pool} is not configured any more")
+
+
+def _volume(pool: Pool, record: Record) -> Volume:
+    fill = pool.report.fills.get(record.name)
+    return Volume(record=record, pool=pool.config.name, fill=fill)
 
 
 def _is_complete(volume: Volume, kind: Kind) -> bool:

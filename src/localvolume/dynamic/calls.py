@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
-from localvolume.backends.model import Blocks, Record, Source, Usage
+from localvolume.backends.model import Blocks, Fill, Record, Source, Usage
+from localvolume.dynamic.classes.reserves import Reserve
 from localvolume.volumes.attributes import NONE, Attributes
 from localvolume.volumes.manifest import NodeFacts
 
@@ -19,10 +20,17 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """One complete volume: its record, and the name of its pool."""
+    """One complete volume: its record, the name of its pool, and how full its reserve is; None if
+    it is not known, or there is none."""
 
     record: Record
     pool: str
+    fill: Fill | None = None
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether it is known that its content is there."""
+        return not self.record.reserve_bytes or (self.fill is not None and not self.fill.lost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,10 +165,18 @@ class Volumes(Protocol):
         """
         ...
 
-    async def snapshot(self, name: str, source: str, *, full_copies: bool = False) -> Volume:
+    async def snapshot(
+        self,
+        name: str,
+        source: str,
+        *,
+        full_copies: bool = False,
+        reserve: Reserve | None = None,
+    ) -> Volume:
         """Cut a snapshot of the volume `source` under that name, or find it cut.
 
-        With `full_copies`, all data is copied where it cannot be shared.
+        With `full_copies`, all data is copied where it cannot be shared; with a `reserve`, a
+        thick logical volume's is shared for as long as that has room.
         Raises Unknown if there is no such volume, Differs if the name has a snapshot of another,
         Wrong where the volume's backend cannot, NoRoom and NotNow.
         """

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from localvolume.backends.capacity import NOBODY, Beside
-from localvolume.backends.model import PoolReport, Record
+from localvolume.backends.model import Fill, PoolReport, Record
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.calls import Refused, Wanted, WantedInline
+from localvolume.dynamic.classes.reserves import Reserve
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from localvolume.volumes.attributes import NONE, Attributes
 from localvolume.volumes.manifest import NodeFacts
@@ -95,10 +96,12 @@ class CreateCall(Call):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotCall(Call):
-    """Cut a snapshot of the volume `source`, if need be by copying all data (`full_copies`)."""
+    """Cut a snapshot of the volume `source`, if need be with a reserve, or by copying all data
+    (`full_copies`)."""
 
     source: str
     full_copies: bool = False
+    reserve: Reserve | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -526,6 +529,7 @@ class AnswerCall(Action):
 
     pool: PoolConfig | None = None
     record: Record | None = None
+    fill: Fill | None = None
     refusal: Refused | None = None
     look_again: bool = False
     """Whether something else is to be done with the volume once the call is answered."""

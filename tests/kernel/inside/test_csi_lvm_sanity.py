@@ -19,15 +19,16 @@ SECONDS = 2400
 
 # Raw thin volumes are left out: for them the agent does nothing that it does not do for these.
 @pytest.mark.parametrize(
-    ("thin", "access"),
+    ("thin", "access", "reserve"),
     [
-        pytest.param(True, "mount", id="thin"),
-        pytest.param(False, "mount", id="thick"),
-        pytest.param(False, "block", id="thick-block"),
+        pytest.param(True, "mount", "", id="thin"),
+        pytest.param(False, "mount", "", id="thick"),
+        pytest.param(False, "mount", "50%", id="thick-reserve"),
+        pytest.param(False, "block", "", id="thick-block"),
     ],
 )
 def test_every_case_passes_that_is_not_left_out_with_a_reason(
-    csi: LvmCsiLab, thin: bool, access: str
+    csi: LvmCsiLab, thin: bool, access: str, reserve: str
 ) -> None:
     csi.fill_node(thin)
     left_out = named(WRONG)
@@ -41,7 +42,7 @@ def test_every_case_passes_that_is_not_left_out_with_a_reason(
         grown=2 * SIZE,
         leave_out=left_out,
         seconds=SECONDS,
-        snapshots=copies,
+        snapshots={"snapshotReserve": reserve} if reserve else copies,
     )
     assert found.failed == {}, csi.log()[-25:]
     expected = named(SKIPPED) | left_out

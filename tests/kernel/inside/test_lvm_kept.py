@@ -10,6 +10,7 @@ import pytest
 
 from localvolume.backends.lvm.kept import Kept
 from localvolume.backends.model import PoolReport
+from localvolume.dynamic.plan.called import snapshot_record
 from tests.host.support_devices import command
 from tests.suite.units import MIB
 from tests.suite.until import until
@@ -108,3 +109,15 @@ def test_what_is_kept_is_dropped_in_time(either: Pool) -> None:
     for _ in range(3):
         kept.look(either.store.tools.read)
         assert kept.view() is None
+
+
+def test_how_full_a_reserve_is_is_asked_for_where_somebody_writes(
+    thick: Pool, counted: Counted
+) -> None:
+    origin = thick.offer(mib=24, volume_mode="Block")
+    asked = snapshot_record(origin, "s", 12 * MIB, reserve_bytes=12 * MIB)
+    thick.store.offered(thick.store.copy(asked, origin))
+    before = keep(thick, counted).fills["s"].percent
+    assert not counted.of(lambda: seen(thick))
+    write(thick.node("pvc-1"), os.urandom(6 * MIB))
+    assert seen(thick).fills["s"].percent > before + 40

@@ -70,6 +70,16 @@ _POINTS_FULL = {
     "unsnapshot": deaths_at("lvchange-tag", "lvremove"),
     "remove": deaths_at("lvremove"),
 }
+_POINTS_RESERVE = {
+    "make": deaths_at("lvcreate"),
+    "snapshot": (
+        *deaths_at("lvcreate", "lvchange-tag"),
+        *(Order("command", what) for what in _TWICE),
+    ),
+    "clone": (*deaths_at("lvcreate", "lvchange-tag", "e2fsck"), Order("command", "lvchange-tag")),
+    "unsnapshot": (*deaths_at("lvchange-tag", "lvremove"), Order("command", "lvremove")),
+    "remove": (*deaths_at("lvchange-down", "lvremove"), Order("command", "lvremove")),
+}
 _BETWEEN = {
     "make": deaths_at("mkfs.ext4"),
     "offer": deaths_at("lvchange-tag"),
@@ -189,14 +199,14 @@ either = pytest.mark.parametrize("thin", [False, True], ids=["thick", "thin"])
 
 
 @contextlib.contextmanager
-def play(group: str, lvm: Lvm, directory: Path, thin: bool) -> Iterator[Rounds]:
+def play(group: str, lvm: Lvm, directory: Path, thin: bool, reserve: int = 0) -> Iterator[Rounds]:
     """Volumes beside one that is somebody else's; in the end all go."""
     print(f"seed {SEED}")
     began = time.monotonic()
     if thin:
         lvm.create_pool(group, "pool", 128 * MIB)
     lvm.create(group, "theirs", 8 * MIB)
-    deaths = Deaths(directory, lvm, "pool" if thin else "")
+    deaths = Deaths(directory, lvm, "pool" if thin else "", reserve)
     rounds = Rounds(deaths)
     try:
         yield rounds
@@ -269,6 +279,14 @@ def test_killed_at_each_point_every_full_copy_is_as_promised_or_gone(
     with play(group, lvm, tmp_path, False) as rounds:
         # What is to be overwritten at its end is not copied in full.
         live(rounds, _POINTS_FULL, raw=False, overwrite=False)
+
+
+@pytest.mark.soak
+def test_killed_at_each_point_every_reserve_is_as_promised_or_gone(
+    group: str, lvm: Lvm, tmp_path: Path
+) -> None:
+    with play(group, lvm, tmp_path, False, reserve=8 * MIB) as rounds:
+        live(rounds, _POINTS_RESERVE, raw=False, overwrite=False)
 
 
 @pytest.mark.soak

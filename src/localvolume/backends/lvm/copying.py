@@ -9,7 +9,7 @@
 - A copy gets an identity of its own before anybody has it: node and kernel tell filesystems apart
   by their UUIDs.
 - A thick volume has classic snapshots only, which slow it down and are lost once they are full: all
-  of it is copied, if the class of the copy says so.
+  of it is copied, or a snapshot has a reserve (`reserved`), if the class of the copy says so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from localvolume.backends.lvm import filesystem, thickcopy
+from localvolume.backends.lvm import filesystem, reserved, thickcopy
 from localvolume.backends.lvm.making import check, entry_of, fs_of, lv_bytes
 from localvolume.backends.lvm.record import Entry, completed, fields_of, read_entry
 from localvolume.backends.lvm.removal import in_state, remove
@@ -41,14 +41,16 @@ def copy(tools: Tools, seen: View, record: Record, origin: Entry, take: Take) ->
     """
     check(tools, record)
     thin = origin.volume.kind == "thin" and bool(tools.of.thin_pool)
-    if not thin and not record.full_copies:
+    if not thin and not (record.full_copies or record.reserve_bytes):
         raise Impossible(THICK)
     known = entry_of(seen, record.name)
     if known is not None and known.record.state == "removed":
         raise NotThisVolume(f"{record.name} was removed, and is not purged yet")
     if known is not None and known.record.claim_uid != record.claim_uid:
         raise NotThisVolume(f"{record.name} was made for another claim")
-    if not thin and (known is None or known.record.state == "making"):
+    if not thin and record.reserve_bytes and (known is None or known.record.state == "making"):
+        known = reserved.cut(tools, seen, record, origin, known, take)
+    elif not thin and (known is None or known.record.state == "making"):
         known = _filled(tools, seen, record, origin, known, take)
     elif known is not None and known.record.state == "making":
         remove(tools, known.volume, in_state("making"))

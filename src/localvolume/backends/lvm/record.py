@@ -33,6 +33,8 @@ ZEROED: Final = "zeroed"
 COPIED: Final = "copied"
 """How many bytes from the start have the content that it is made with, while it is made."""
 CUT_AT: Final = "cut-at"
+RESERVE: Final = "reserve"
+"""What was asked for as the reserve of a snapshot of LVM's that stays."""
 
 _STATES: Final = frozenset(get_args(State))
 
@@ -48,6 +50,11 @@ class Entry:
     record: Record
     volume: LogicalVolume
     asked: int
+
+    @property
+    def content_bytes(self) -> int:
+        """The size of its device: the logical volume of a snapshot of LVM's is its reserve."""
+        return self.record.size_bytes if self.record.reserve_bytes else self.volume.size_bytes
 
 
 def fields_of(record: Record, *, size_bytes: int | None = None) -> dict[str, str]:
@@ -78,6 +85,7 @@ def fields_of(record: Record, *, size_bytes: int | None = None) -> dict[str, str
         **({"full-copies": "yes"} if record.full_copies else {}),
         **({CUT_AT: str(record.cut_at)} if record.cut_at else {}),
         **({"holds": str(record.holds_bytes)} if record.holds_bytes else {}),
+        **({RESERVE: str(record.reserve_bytes)} if record.reserve_bytes else {}),
         **({"attributes": text} if (text := attributes.written(record.attributes)) else {}),
     }
 
@@ -112,14 +120,19 @@ def read_entry(volume: LogicalVolume) -> Entry:
     if on_removal not in ("", "overwrite", "discard"):
         raise BadTag(f"its on-removal is {on_removal!r}")
     asked = _number(fields, "size")
-    if asked > volume.size_bytes:
+    reserve = _number(fields, RESERVE) if RESERVE in fields else 0
+    if (volume.kind == "snapshot") != bool(reserve):
+        raise BadTag("only a snapshot of LVM's has a reserve, and each of ours has one")
+    if reserve and volume.origin != fields.get("snapshot-of", ""):
+        raise BadTag(f"it is a snapshot of {volume.origin}, and its tags name another")
+    if asked > volume.size_bytes and not reserve:
         raise BadTag(f"it was made smaller than the {asked} bytes that its tags tell of")
     record = Record(
         name=name,
         backend="lvm",
         state=cast("State", state),
         directory="",
-        size_bytes=volume.size_bytes if state == "making" else asked,
+        size_bytes=volume.size_bytes if state == "making" and not reserve else asked,
         class_name=fields.get("class", ""),
         claim=fields.get("claim", ""),
         claim_uid=fields.get("claim-uid", ""),
@@ -141,7 +154,9 @@ def read_entry(volume: LogicalVolume) -> Entry:
         made_from=fields.get("made-from", ""),
         full_copies=fields.get("full-copies", "") == "yes",
         cut_at=_number(fields, CUT_AT) if CUT_AT in fields else 0,
-        holds_bytes=_number(fields, "holds") if "holds" in fields else 0,
+        # Somebody may have extended the reserve.
+        holds_bytes=volume.size_bytes if reserve else _holds(fields),
+        reserve_bytes=reserve,
         attributes=_attributes(fields),
     )
     for key in {ZEROED, COPIED} & fields.keys():
@@ -174,6 +189,10 @@ def _attributes(fields: Mapping[str, str]) -> attributes.Attributes:
         return attributes.from_text(fields.get("attributes", ""))
     except attributes.BadAttributes as error:
         raise BadTag(str(error)) from error
+
+
+def _holds(fields: Mapping[str, str]) -> int:
+    return _number(fields, "holds") if "holds" in fields else 0
 
 
 def _number(fields: Mapping[str, str], key: str, base: int = 10) -> int:

@@ -25,6 +25,7 @@ from localvolume.backends.lvm.view import View, classic_snapshots
 from localvolume.backends.lvm.wiping import wipe
 from localvolume.backends.model import (
     BackendFailed,
+    Busy,
     NotThisVolume,
     Progress,
     Record,
@@ -74,12 +75,19 @@ def in_state(*states: str) -> Callable[[Fields], bool]:
 
 
 def retire(tools: Tools, entry: Entry) -> Record:
-    """Deactivate it, which proves that nobody uses it, and record that it is removed."""
+    """Deactivate it, which proves that nobody uses it, and record that it is removed.
+
+    Snapshots of LVM's are deactivated with their volume; one that goes itself must not take the
+    volume along, which is in use.
+    """
     volume = entry.volume
     if volume.suspended:
         # Otherwise nobody could ever close it.
         volume = tools.active(volume)
-    if volume.active:
+    if volume.kind == "snapshot":
+        if volume.open:
+            raise Busy(f"{volume.full_name} is in use")
+    elif volume.active:
         tools.lvm.deactivate(volume)
     gone = replace(entry.record, state="removed")
     tools.retag(volume, fields_of(gone))

@@ -38,8 +38,9 @@ _BRINGING_UP_SECONDS: Final = 4.0
 
 
 def is_attached(record: Record) -> bool:
-    """Whether it must be active: nobody uses a snapshot."""
-    return record.state in ("made", "offered") and not record.snapshot_of
+    """Whether it must be active: nobody uses a snapshot, but a reserve is looked at."""
+    shown = not record.snapshot_of or bool(record.reserve_bytes)
+    return record.state in ("made", "offered") and shown
 
 
 def was_copied(entry: Entry) -> bool:

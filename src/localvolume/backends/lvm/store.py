@@ -145,6 +145,7 @@ class LvmStore:
             filesystem=not why_not,
             no_copies="" if self.tools.of.thin_pool else copying.THICK,
             full_copies=True,
+            reserves=not self.tools.of.thin_pool,
         )
 
     # A volume's life
@@ -163,8 +164,8 @@ class LvmStore:
     def copy(self, record: Record, origin: Record) -> Record:
         """As `make`, with the content of another complete volume or snapshot of this pool.
 
-        A snapshot gets no device: nobody can write to it. Raises GoesOn while a thick volume is
-        copied, after each part of it.
+        A snapshot gets no device, or one that cannot be written to. Raises GoesOn while a thick
+        volume is copied, after each part of it.
         """
         with self._session.using(record.name, origin.name, kept=True) as seen:
             source = _living(seen, origin)
@@ -247,7 +248,8 @@ class LvmStore:
     def retire(self, record: Record) -> Record:
         """Deactivate it and record that it is `removed`. Does nothing if that was done before.
 
-        Raises BackendFailed if it is in use, or has snapshots: classic ones go down with it.
+        Snapshots with a reserve keep its data: it is purged after them. Raises BackendFailed if it
+        is in use, or has other classic snapshots, which would go down with it.
         """
         with self._session.using(record.name) as seen:
             entry = entry_of(seen, record.name)
@@ -255,7 +257,8 @@ class LvmStore:
                 raise NotThisVolume(f"{record.name} has no volume to remove")
             if entry.record.state == "removed":
                 return entry.record
-            removal.refuse_with_snapshots(record.name, seen.on(record.name))
+            others = set(seen.on(record.name)) - set(seen.kept_on(record.name))
+            removal.refuse_with_snapshots(record.name, others)
             return removal.retire(self.tools, entry)
 
     def purge(

@@ -7,7 +7,7 @@
 - The copy is made first, with all of its room, and then its cut: whoever finds a cut finds whose it
   is. After a crash the copy goes on where it was, or is begun anew without its cut.
 - A snapshot is copied without a cut: nobody writes to it. It has a device for as long as that
-  takes.
+  takes; one with a reserve has it anyway, and what it holds may be lost meanwhile.
 - All of a copy is written: its extents may hold a former tenant's data.
 """
 
@@ -44,9 +44,11 @@ from localvolume.backends.model import (
     NotThisVolume,
     Record,
     has_content_of,
+    lost,
 )
 from localvolume.host.block.blockdev import exclusive_open
 from localvolume.host.lvm.commands import LogicalVolume, check_names
+from localvolume.host.lvm.report import INVALID
 from localvolume.host.syscalls import closed_after
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, decode, encode
 
@@ -81,7 +83,7 @@ def filled(
     want the origin. Raises Busy if too much was written meanwhile, NotThisVolume, NoSpace,
     Impossible, BackendFailed.
     """
-    if origin.volume.kind != "thick":
+    if origin.volume.kind != "thick" and not origin.record.reserve_bytes:
         raise Impossible(f"{origin.record.name} is neither linear nor striped: it is not copied")
     if record.overwrite or record.discard:
         # A cut keeps what is written over meanwhile, and gives back its room as it is.
@@ -108,7 +110,7 @@ def filled(
         )
     if begun.cut is not None:
         remove(tools, begun.cut, is_cut(record.name))
-    elif origin.record.snapshot_of:
+    elif origin.record.snapshot_of and not origin.record.reserve_bytes:
         tools.lvm.deactivate(origin.volume)
     return begun.copy, int(decode(begun.copy.volume.tags).get(CUT_AT, "0"))
 
@@ -118,7 +120,7 @@ def _found(seen: View, record: Record, origin: Entry, known: Entry | None) -> _B
     if known is None or has_content_of(known.record) != origin.record.name:
         return None
     size = known.volume.size_bytes
-    if size < max(record.size_bytes, origin.volume.size_bytes):
+    if size < max(record.size_bytes, origin.content_bytes):
         return None
     cut, end = cut_of(seen, record.name), _end(known, origin)
     done = int(decode(known.volume.tags).get(COPIED, "0"))
@@ -131,11 +133,11 @@ def _found(seen: View, record: Record, origin: Entry, known: Entry | None) -> _B
 def _end(copy: Entry, origin: Entry) -> int:
     """What is beyond the origin's content has no filesystem yet, and nobody reads it; in a raw
     volume it is zeros."""
-    return origin.volume.size_bytes if fs_of(copy.record) else copy.volume.size_bytes
+    return origin.content_bytes if fs_of(copy.record) else copy.volume.size_bytes
 
 
 def _begin(tools: Tools, seen: View, record: Record, origin: Entry, take: Take) -> _Begun:
-    has = origin.volume.size_bytes
+    has = origin.content_bytes
     size = max(has, lv_bytes(tools, seen, record, record.size_bytes))
     reserve = 0
     if not origin.record.snapshot_of:
@@ -172,8 +174,9 @@ def _reserve(has: int, most: int) -> int:
 def _further(tools: Tools, begun: _Begun, origin: Entry) -> _Begun:
     """Copy for a while, and record how far that has come."""
     zeroing = replace(tools.zeroing, seconds=min(tools.zeroing.seconds, _SECONDS))
-    name, has = begun.copy.record.name, origin.volume.size_bytes
+    name, has = begun.copy.record.name, origin.content_bytes
     source = tools.active(begun.cut or origin.volume)
+    _refuse_lost(tools, begun, origin, source)
     volume = tools.active(begun.copy.volume)
     done, failure = begun.done, None
     try:
@@ -188,6 +191,8 @@ def _further(tools: Tools, begun: _Begun, origin: Entry) -> _Begun:
     if cut is not None and cut.health:
         _drop(tools, name, cut, begun.copy)
         raise _full(cut, origin)
+    if origin.record.reserve_bytes:
+        _refuse_lost(tools, begun, origin, tools.again(source))
     if failure is not None:
         raise failure
     fields = {**decode(volume.tags), COPIED: str(done)}
@@ -195,6 +200,13 @@ def _further(tools: Tools, begun: _Begun, origin: Entry) -> _Begun:
         fields[CUT_AT] = decode(cut.tags)[CUT_AT]
     volume = tools.retag(volume, fields)
     return replace(begun, copy=replace(begun.copy, volume=volume), cut=cut, done=done)
+
+
+def _refuse_lost(tools: Tools, begun: _Begun, origin: Entry, source: LogicalVolume) -> None:
+    """Drop the copy if its origin is a snapshot whose reserve was full: nothing can be read."""
+    if origin.record.reserve_bytes and source.health == INVALID:
+        _drop(tools, begun.copy.record.name, None, begun.copy)
+        raise Impossible(lost(origin.record))
 
 
 def _full(cut: LogicalVolume, origin: Entry) -> Busy:

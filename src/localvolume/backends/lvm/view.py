@@ -20,10 +20,20 @@ from localvolume.backends.lvm.record import (
     growth_name,
     read_entry,
 )
-from localvolume.backends.model import Abilities, PoolReport, Usage
+from localvolume.backends.model import (
+    FULL_ENDS,
+    WARN_PERCENT,
+    Abilities,
+    Fill,
+    PoolReport,
+    Usage,
+    kept_for,
+    lost,
+)
 from localvolume.config.lvcreateoptions import allocation_of
 from localvolume.config.pools import LvmConfig
 from localvolume.host.lvm.commands import LogicalVolume, VolumeGroup
+from localvolume.host.lvm.report import INVALID
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, PREFIX, BadTag, decode
 
 # How large a volume LVM can make of what is free in a group: pure.
@@ -99,10 +109,6 @@ def _longest(sizes: Sequence[int]) -> int:
     return max(sizes, default=0)
 
 
-WARN_PERCENT: Final = 80
-"""The fill level of a thin pool's data or metadata, or a snapshot's space, that we warn at."""
-
-
 OUTDATED: Final = -1
 """The `turn` of a View that is out of date, as space has been given back since."""
 
@@ -133,8 +139,12 @@ class View:
     """How often space had been taken from it when it was read."""
 
     def on(self, name: str) -> list[str]:
-        """The classic snapshots of that volume, which others have made."""
+        """The classic snapshots of that volume."""
         return classic_snapshots(name, self.volumes.values())
+
+    def kept_on(self, name: str) -> list[str]:
+        """Those of them that are volumes of ours: the data of that volume stays for them."""
+        return kept_for(name, (entry.record for entry in self.entries.values()))
 
 
 def classic_snapshots(name: str, volumes: Iterable[LogicalVolume]) -> list[str]:
@@ -225,8 +235,8 @@ def _here(volumes: Iterable[LogicalVolume], config: LvmConfig) -> Iterable[Logic
 
 
 def _entry(volume: LogicalVolume) -> Entry:
-    if volume.kind in ("pool", "snapshot"):
-        raise BadTag("it has the tags of a volume and is a thin pool or a snapshot")
+    if volume.kind == "pool":
+        raise BadTag("it has the tags of a volume and is a thin pool")
     return read_entry(volume)
 
 
@@ -265,6 +275,7 @@ def report_of(
         metadata_percent=pool.metadata_percent if pool else None,
         thin_health=pool.health if pool else "",
         warnings=[*warnings_of(seen), *sorted(troubles)],
+        fills=fills_of(seen),
     )
 
 
@@ -286,10 +297,37 @@ def warnings_of(seen: View) -> list[str]:
         found += _fullness(f"the data of {seen.pool.full_name}", seen.pool.data_percent)
         found += _fullness(f"the metadata of {seen.pool.full_name}", seen.pool.metadata_percent)
     for name, volume in sorted(seen.volumes.items()):
-        ours = name in seen.entries or volume is seen.pool
-        if ours and volume.health:
+        entry = seen.entries.get(name)
+        if entry is not None and entry.record.reserve_bytes:
+            found += _of_reserve(entry)
+        elif (entry is not None or volume is seen.pool) and volume.health:
             found.append(f"LVM says of {volume.full_name}: {volume.health}")
     return found
+
+
+def _of_reserve(entry: Entry) -> list[str]:
+    record, volume = entry.record, entry.volume
+    if record.state == "removed":
+        return []
+    if volume.health == INVALID:
+        return [f"{lost(record)}: remove it"]
+    if volume.health:
+        return [f"LVM says of {volume.full_name}: {volume.health}"]
+    if (volume.data_percent or 0.0) < WARN_PERCENT:
+        return []
+    return [f"the reserve of snapshot {record.name} is more than {WARN_PERCENT}% full: {FULL_ENDS}"]
+
+
+def fills_of(seen: View) -> Mapping[str, Fill]:
+    """How full the reserves of complete snapshots are. LVM only knows it of active ones."""
+    return {
+        name: Fill(percent=volume.data_percent or 0.0, lost=volume.health == INVALID)
+        for name, entry in seen.entries.items()
+        if entry.record.reserve_bytes
+        and entry.record.state == "offered"
+        and (volume := entry.volume).active
+        and (volume.health == INVALID or (not volume.health and volume.data_percent is not None))
+    }
 
 
 def _fullness(what: str, percent: float | None) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from localvolume.backends.capacity import most_of_cut
-from localvolume.backends.model import Record, filesystem_of, has_content_of, outgrew
+from localvolume.backends.model import Record, filesystem_of, has_content_of, lost, outgrew
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import (
     Differs,
@@ -104,7 +104,10 @@ def find(world: World, name: str) -> Found | None:
 def answer(found: Found, reason: str) -> AnswerCall:
     """Answer a call for it with what there is."""
     name = found.record.name
-    return AnswerCall(key=name, reason=reason, pool=found.pool.config, record=found.record)
+    fill = found.pool.report.fills.get(name)
+    return AnswerCall(
+        key=name, reason=reason, pool=found.pool.config, record=found.record, fill=fill
+    )
 
 
 # --- making ------------------------------------------------------------------------------------
@@ -166,6 +169,7 @@ def _origin(world: World, wanted: Wanted, class_facts: ClassFacts) -> Found:
         kind = "snapshot" if wanted.from_snapshot else "volume"
         raise Unknown(f"there is no {kind} {wanted.source} here")
     _check_copies(origin.pool, full=class_facts.wish.full_copies)
+    check_content(origin)
     if not is_for(origin.pool, class_facts):
         raise Wrong(f"{wanted.source} is in pool {origin.pool.config.name}, not one of the class")
     size = wanted.size_bytes or origin.record.size_bytes
@@ -182,11 +186,11 @@ def is_source(record: Record, *, snapshot: bool) -> bool:
     return ours and bool(record.snapshot_of) == snapshot
 
 
-def _check_copies(pool: Pool, *, full: bool) -> None:
+def _check_copies(pool: Pool, *, full: bool, reserve: bool = False) -> None:
     """Raises NotNow while, and Wrong where, no snapshot or clone can be made in the pool."""
     if pool.report.unwell:
         raise NotNow(f"pool {pool.config.name}: {pool.report.unwell}")
-    if why := pool.report.no_copies_now(full=full):
+    if why := pool.report.no_copies_now(full=full, reserve=reserve):
         raise Wrong(f"pool {pool.config.name}: {why}")
 
 
@@ -274,15 +278,23 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
             raise Differs(f"a snapshot of group {record.group} has that name")
         if record.snapshot_of != call.source:
             raise Differs("a volume, or a snapshot of another one, has that name")
-        return answer(found, "it is cut") if record.state == "offered" else completed(found)
+        if record.state != "offered":
+            return completed(found)
+        check_content(found)
+        return answer(found, "it is cut")
     origin = find(world, call.source)
     if origin is None or not is_source(origin.record, snapshot=False):
         raise Unknown(f"there is no volume {call.source} here")
     pool, of = origin
-    _check_copies(pool, full=call.full_copies)
+    _check_copies(pool, full=call.full_copies, reserve=call.reserve is not None)
     if why := pool.report.abilities.no_snapshots:
         raise Wrong(f"pool {pool.config.name}: {why}")
-    most = most_of_cut(of, pool.report.usage.get(of.name))
+    reserve = 0
+    if call.reserve is not None and pool.report.abilities.reserves:
+        reserve = call.reserve.of(of.size_bytes)
+        most = rounded(pool, reserve)
+    else:
+        most = most_of_cut(of, pool.report.usage.get(of.name))
     if (left := world.capacity[pool.config.name]) < most:
         raise NoRoom(
             f"pool {pool.config.name}: {quantity(left)} of room left, and the snapshot may come to"
@@ -293,13 +305,34 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
         key=call.key,
         reason=f"a call asks for a snapshot of {call.source}",
         pool=pool.config,
-        record=snapshot_record(of, call.key, most, full_copies=call.full_copies),
+        record=snapshot_record(
+            of, call.key, most, full_copies=call.full_copies, reserve_bytes=reserve
+        ),
         origin=of,
     )
 
 
+def check_content(found: Found) -> None:
+    """Raises Wrong if the content of a snapshot is lost, and NotNow while nobody can tell."""
+    if why := lost_content(found):
+        raise Wrong(why)
+    if found.record.reserve_bytes and found.record.name not in found.pool.report.fills:
+        raise NotNow(f"how full the reserve of {found.record.name} is cannot be told yet")
+
+
+def lost_content(found: Found) -> str:
+    """That the content of a snapshot is lost, "" if it is not, or nobody can tell."""
+    fill = found.pool.report.fills.get(found.record.name)
+    return lost(found.record) if fill is not None and fill.lost else ""
+
+
 def snapshot_record(
-    origin: Record, name: str, holds_bytes: int, *, full_copies: bool = False
+    origin: Record,
+    name: str,
+    holds_bytes: int,
+    *,
+    full_copies: bool = False,
+    reserve_bytes: int = 0,
 ) -> Record:
     """The record of a snapshot that is to be cut."""
     return replace(
@@ -319,6 +352,7 @@ def snapshot_record(
         full_copies=full_copies,
         cut_at=0,
         holds_bytes=holds_bytes,
+        reserve_bytes=reserve_bytes,
         trash="",
         attributes=NONE,
     )
@@ -343,6 +377,8 @@ def uncopied(origin: Found, mode: VolumeMode, size_bytes: int, wish: Wish) -> st
     """Why no volume of that mode and size, of a class that says so, can have the content of
     `origin`; "" if one can."""
     pool, record = origin
+    if why := lost_content(origin):
+        return why
     if why := pool.report.no_copies_now(full=wish.full_copies):
         return f"pool {pool.config.name}: {why}"
     if record.volume_mode != mode:

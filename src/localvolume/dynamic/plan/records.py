@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localvolume.backends.model import Record, has_content_of
+from localvolume.backends.model import Record, has_content_of, kept_for
 from localvolume.dynamic.model import Action, Ask, Hold, Keep, Pool, Purge, TakeAway
 from localvolume.dynamic.plan.groups import is_whole
 from localvolume.dynamic.plan.inline import judge_idle
@@ -39,6 +39,10 @@ def judge_record(world: World, found: Found) -> Action:
     if (claim := world.holder_of(record)) is not None:
         reason = f"claim {key_of(claim)} is bound to it, and its PersistentVolume is missing"
         return Hold(key=record.name, reason=reason)
+    if record.state == "removed" and (
+        snapshots := kept_for(record.name, pool.report.records.values())
+    ):
+        return Keep(key=record.name, reason=f"its data stays for {', '.join(snapshots)}")
     if record.state == "removed":
         if told := _still_told_of(world, record):
             return Keep(key=record.name, reason=f"it is removed, and {told}")

@@ -27,6 +27,9 @@ WHOLE: Final = (
 )
 """The options of `fullreport` for what `vgs` and `lvs` report with the fields above."""
 
+INVALID: Final = "invalid"
+"""The health of a classic snapshot that was full: its content is lost."""
+
 Kind = Literal["thick", "thin", "pool", "snapshot", "other"]
 
 
@@ -203,7 +206,7 @@ def _volume(row: dict[str, str]) -> LogicalVolume:
         origin=row.get("origin", ""),
         data_percent=_percent(row, "data_percent"),
         metadata_percent=_percent(row, "metadata_percent"),
-        health="invalid" if row.get("lv_snapshot_invalid") == "snapshot invalid" else health,
+        health=INVALID if row.get("lv_snapshot_invalid") == "snapshot invalid" else health,
         zeroes=row.get("zero", "") == "zero",
         has_snapshots="thickorigin" in row.get("lv_role", "").split(","),
     )

@@ -277,6 +277,21 @@ EVENTS: dict[str, Reason] = {
         "A snapshot could not be removed: it stays, and so does its object.",
         "What the message says; it is tried again.",
     ),
+    "SnapshotReserveFilling": Reason(
+        "Warning",
+        "VolumeSnapshotContent, VolumeSnapshot",
+        "More than 80 % of the reserve of a snapshot is full. Once it is full the snapshot is "
+        "lost; its volume goes on.",
+        "Restore what is needed and delete it, or [extend its reserve](../snapshots.md#a-reserve).",
+    ),
+    "SnapshotLost": Reason(
+        "Warning",
+        "VolumeSnapshotContent, VolumeSnapshot",
+        "The reserve of a snapshot was full: its content is lost, and nothing can be restored from "
+        "it. Its volume goes on.",
+        "Delete the VolumeSnapshot. Take another one of a class with a larger "
+        "[`snapshotReserve`](../snapshots.md#a-reserve).",
+    ),
     "GroupSnapshotCreationFailed": Reason(
         "Warning",
         "VolumeGroupSnapshotContent",

@@ -115,6 +115,8 @@ SNAPSHOTS: Mapping[str, str] = {
     snapshots.BEING_CREATED: "annotation of a VolumeSnapshotContent, as csi-snapshotter writes it: "
     "a snapshot may have been cut of which the status does not tell yet",
     snapshots.BEING_DELETED: "read: that the VolumeSnapshot of a content goes",
+    snapshots.RESERVE_ANNOTATION: "annotation of a VolumeSnapshotContent whose snapshot has a "
+    "reserve that fills: a sentence that says so",
     snapshots.FINALIZER: "finalizer of a VolumeSnapshotContent, the snapshot-controller's; taken "
     "away once the snapshot is removed",
     snapshots.GROUP_ANNOTATION: "read: that a content is one of a group, and is removed with it",

@@ -42,6 +42,7 @@ NODE, OTHER = "snapshots-attacked-b", "snapshots-attacked-a"
 CLONING = "provisioner.storage.kubernetes.io/cloning-protection"
 BEING_DELETED = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted"
 MANAGED_BY = "snapshot.storage.kubernetes.io/managed-by"
+RESERVE = "localvolume.dev/reserve"
 
 OWN = {NODE_LABEL: NODE}
 FOREIGN = {NODE_LABEL: OTHER}
@@ -97,6 +98,10 @@ def test_an_agent_takes_cuts_tells_and_lets_go(contents: Contents) -> None:
     assert contents.refusal(f"{begun}/status", failed) == ""
     told = contents.content({**OWN, BEING_CREATED: "yes"}, CUT)
     assert contents.refusal(told, annotated({BEING_CREATED: None})) == ""
+    filling = contents.content({**OWN, RESERVE: "it fills"}, CUT)
+    assert contents.refusal(told, annotated({RESERVE: "it fills"})) == ""
+    assert contents.refusal(filling, annotated({RESERVE: None})) == ""
+    assert contents.refusal(f"{told}/status", failed) == ""
     going = contents.content({**OWN, BEING_DELETED: "yes"}, CUT, deleted=True)
     gone = {"status": {"snapshotHandle": None, "readyToUse": None}}
     assert contents.refusal(f"{going}/status", gone) == ""
@@ -292,8 +297,9 @@ def test_an_agent_says_something_of_contents(agent: Caller, unique: str) -> None
         "POST", EVENTS, event(f"{unique}-g", NODE, "VolumeGroupSnapshotContent", "x")
     )
     assert said == ""
-    said = agent.refusal("POST", EVENTS, event(unique, NODE, "VolumeSnapshot", "x"))
-    assert "of contents of snapshots and of its own Node" in said
+    assert agent.refusal("POST", EVENTS, event(f"{unique}-v", NODE, "VolumeSnapshot", "x")) == ""
+    said = agent.refusal("POST", EVENTS, event(unique, NODE, "VolumeSnapshotClass", "x"))
+    assert "of snapshots and their contents and of its own Node" in said
 
 
 def test_the_api_server_finds_no_mistake_in_the_policies(rights: Rights) -> None:

@@ -91,7 +91,7 @@ def test_classes_of_snapshots() -> None:
             "name": "kept",
             "deletionPolicy": "Retain",
             "isDefaultClass": True,
-            "parameters": {"fullCopies": "allowed"},
+            "parameters": {"fullCopies": "allowed", "snapshotReserve": "20%"},
             "annotations": {"velero.io/csi-volumesnapshot-class": "yes"},
         },
     ]
@@ -102,7 +102,7 @@ def test_classes_of_snapshots() -> None:
     assert "annotations" not in plain["metadata"]
     assert "parameters" not in plain
     assert kept["deletionPolicy"] == "Retain"
-    assert kept["parameters"] == {"fullCopies": "allowed"}
+    assert kept["parameters"] == {"fullCopies": "allowed", "snapshotReserve": "20%"}
     assert kept["metadata"]["annotations"] == {
         "snapshot.storage.kubernetes.io/is-default-class": "true",
         "velero.io/csi-volumesnapshot-class": "yes",

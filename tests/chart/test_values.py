@@ -97,6 +97,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         },
         "/csi/snapshotClasses/0/parameters/fullCopies",
     ),
+    (
+        {
+            "csi": {
+                "enabled": True,
+                "snapshotClasses": [{"name": "x", "parameters": {"snapshotReserve": "0%"}}],
+            }
+        },
+        "/csi/snapshotClasses/0/parameters/snapshotReserve",
+    ),
     ({"metrics": {"secured": True}}, "secured"),
     ({"metrics": {"secure": True}}, "metrics.secure needs metrics.secretName"),
     ({"metrics": {"secretName": "ours"}}, "metrics.secretName and serviceMonitor.tlsConfig need"),

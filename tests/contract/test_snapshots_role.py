@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,19 +11,22 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from localvolume.backends.model import Fill, lost
 from localvolume.dynamic.calls import InUse, Volume, Wanted
 from localvolume.dynamic.classes.reserves import Reserve
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
+from localvolume.kube.ending import ended
 from localvolume.kube.events import EventRecorder
-from localvolume.kube.kinds import SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS
+from localvolume.kube.kinds import EVENTS, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS
 from localvolume.kube.snapshotobjects import VolumeSnapshotContent
 from localvolume.snapshots.contents import AT_A_TIME
 from localvolume.snapshots.metrics import SnapshotMetrics
 from localvolume.snapshots.paces import SnapshotPaces
+from localvolume.snapshots.plan import FILLING
 from localvolume.snapshots.role import SnapshotRole
 from localvolume.volumes.capacity import MIB
-from localvolume.volumes.snapshots import BEING_CREATED
+from localvolume.volumes.snapshots import BEING_CREATED, RESERVE_ANNOTATION
 from localvolume_lab.sandbox.sandbox import Sandbox
 from tests.host.support_csi_controller import Records
 from tests.suite.names import CSI
@@ -65,8 +67,24 @@ class Setting:
     client: Client
     volumes: Slow
     registry: CollectorRegistry
+    role: SnapshotRole
 
-    async def ask(self, source: str) -> None:
+    async def offer(self, handle: str) -> None:
+        """A content that somebody makes of what is there."""
+        body: dict[str, Any] = {
+            "apiVersion": API,
+            "kind": "VolumeSnapshotContent",
+            "metadata": {"name": "again"},
+            "spec": {
+                "driver": CSI,
+                "deletionPolicy": "Retain",
+                "source": {"snapshotHandle": handle},
+                "volumeSnapshotRef": {"name": "again", "namespace": "default"},
+            },
+        }
+        await self.client.create(SNAPSHOT_CONTENTS, body)
+
+    async def ask(self, source: str, cls: str = "copies") -> None:
         await self.volumes.create(Wanted(name=source, size_bytes=MIB))
         body: dict[str, Any] = {
             "apiVersion": API,
@@ -76,7 +94,7 @@ class Setting:
                 "driver": CSI,
                 "deletionPolicy": "Delete",
                 "source": {"volumeHandle": source},
-                "volumeSnapshotClassName": "copies",
+                "volumeSnapshotClassName": cls,
                 "volumeSnapshotRef": {"name": source, "namespace": "default", "uid": source},
             },
         }
@@ -88,6 +106,13 @@ class Setting:
     async def ready(self, source: str) -> bool:
         status = (await self.content(source)).status
         return status is not None and bool(status.ready_to_use)
+
+    async def said(self) -> set[tuple[str, str, str]]:
+        """Of each Event the kind and namespace of what it is about, and its reason."""
+        events = (await self.client.list_page(EVENTS)).items
+        return {
+            (one.involved_object.kind, one.involved_object.namespace, one.reason) for one in events
+        }
 
     def failures(self) -> float:
         labels = {"operation": "cut"}
@@ -107,24 +132,26 @@ async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
                 "deletionPolicy": "Delete",
             }
             await client.create(SNAPSHOT_CLASSES, cls)
-            made = Setting(client, Slow(), CollectorRegistry())
+            named = {"metadata": {"name": "with-reserve"}, "parameters": {"snapshotReserve": "5%"}}
+            await client.create(SNAPSHOT_CLASSES, cls | named)
+            volumes, registry = Slow(), CollectorRegistry()
+            events = EventRecorder(client, "test", "node-1")
             role = SnapshotRole(
                 client=client,
-                events=EventRecorder(client, "test", "node-1"),
-                metrics=SnapshotMetrics(made.registry),
-                volumes=made.volumes,
+                events=events,
+                metrics=SnapshotMetrics(registry),
+                volumes=volumes,
                 on_change=lambda: None,
                 objects={},
                 node_name="node-1",
                 paces=PACES,
             )
-            running = asyncio.create_task(role.run())
+            made = Setting(client, volumes, registry, role)
+            running = [asyncio.create_task(one) for one in (role.run(), events.run())]
             try:
                 yield made
             finally:
-                running.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await running
+                await ended(*running)
                 assert made.volumes.waiting == 0, "it leaves nothing behind"
 
 
@@ -168,3 +195,53 @@ async def test_an_agent_that_ends_waits_for_no_snapshot(setting: Setting) -> Non
     await until_async(lambda: setting.volumes.waiting, lambda waiting: waiting == 1)
     await setting.ask("quick")
     await until_async(lambda: setting.ready("quick"), bool)
+
+
+async def test_a_reserve_that_fills_and_is_lost_is_told(setting: Setting) -> None:
+    """On the content, and in Events on the VolumeSnapshot too; each once."""
+    await setting.ask("reserved", "with-reserve")
+    await until_async(lambda: setting.ready("reserved"), bool)
+    (record,) = setting.volumes.cut.values()
+    assert (record.reserve_bytes, record.size_bytes) == (MIB, MIB)
+
+    async def note() -> str | None:
+        return (await setting.content("reserved")).metadata.annotations.get(RESERVE_ANNOTATION)
+
+    setting.volumes.fills[record.name] = Fill(percent=81)
+    setting.role.changed()
+    await until_async(note, lambda text: text == FILLING)
+    setting.volumes.fills[record.name] = Fill(percent=41)
+    setting.role.changed()
+    await until_async(note, lambda text: text is None)
+    setting.volumes.fills[record.name] = Fill(percent=100, lost=True)
+    setting.role.changed()
+    await until_async(lambda: setting.ready("reserved"), lambda ready: not ready)
+    status = (await setting.content("reserved")).status
+    assert status is not None
+    assert status.error is not None
+    assert status.error.message == lost(record)
+    assert setting.failures() == 0
+    wanted = {
+        (kind, namespace, reason)
+        for kind, namespace in (("VolumeSnapshotContent", ""), ("VolumeSnapshot", "default"))
+        for reason in ("SnapshotReserveFilling", "SnapshotLost")
+    }
+    await until_async(setting.said, lambda said: said == wanted)
+
+
+async def test_nothing_is_told_as_ready_that_is_lost(setting: Setting) -> None:
+    """Whoever offers it anew by its handle."""
+    await setting.ask("reserved", "with-reserve")
+    await until_async(lambda: setting.ready("reserved"), bool)
+    (record,) = setting.volumes.cut.values()
+    setting.volumes.fills[record.name] = Fill(percent=100, lost=True)
+    await setting.offer(record.name)
+
+    async def why() -> str:
+        status = (await setting.client.get(SNAPSHOT_CONTENTS, "again")).status
+        return ((status.error and status.error.message) or "") if status is not None else ""
+
+    assert lost(record) in await until_async(why, bool)
+    again = (await setting.client.get(SNAPSHOT_CONTENTS, "again")).status
+    assert again is not None
+    assert not again.ready_to_use

@@ -9,6 +9,7 @@ import pytest
 from localvolume.cli.seeing.status.overview import overview
 from localvolume.cli.seeing.status.tables import print_status
 from localvolume.cli.seeing.why.snapshot import contents_named, why_snapshot
+from localvolume.volumes.snapshots import RESERVE_ANNOTATION
 from tests.decisions.support_seeing import (
     CSI,
     NOW,
@@ -51,6 +52,20 @@ ROWS: list[tuple[Any, tuple[Any, ...], str, str, str]] = [
         "failed",
         "it is not cut: the pool has no room",
         "you: put that right",
+    ),
+    (
+        content(node_name="n1", status=CUT, annotations={RESERVE_ANNOTATION: "it fills"}),
+        (SOURCE,),
+        "filling",
+        "volumes can be restored from it; it fills",
+        "you: restore from it and delete it, or extend its reserve",
+    ),
+    (
+        content(node_name="n1", status={**CUT, **FAILED}),
+        (SOURCE,),
+        "lost",
+        "it cannot be used: the pool has no room",
+        "you: delete the VolumeSnapshot",
     ),
     (content(node_name="n1"), (SOURCE,), "cutting", "it is being cut", "nobody: the agent"),
     (
@@ -231,6 +246,14 @@ def test_what_could_not_be_read_is_not_said_to_be_absent(
         (content(age=600), "the snapshot is not cut, and nothing says why"),
         (content(age=60), ""),
         (content(node_name="n1", status=CUT, age=600), ""),
+        (
+            content(node_name="n1", status=CUT, annotations={RESERVE_ANNOTATION: "it fills"}),
+            "it fills",
+        ),
+        (
+            content(node_name="n1", status={**CUT, **FAILED}),
+            "the snapshot cannot be used: the pool has no room",
+        ),
         (content(node_name="n1", status=CUT, deleting=True), ""),
         (
             content(node_name="n1", status=CUT, deleting=True, age=600),

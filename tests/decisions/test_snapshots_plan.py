@@ -99,6 +99,8 @@ def facts(
     volumes: tuple[str, ...] = (VOLUME,),
     snapshots: Mapping[str, str] | None = None,
     groups: Mapping[str, str] | None = None,
+    lost: Mapping[str, str] | None = None,
+    fills: Mapping[str, float] | None = None,
 ) -> Facts:
     return Facts(
         node_key=NODE,
@@ -106,6 +108,8 @@ def facts(
         volumes=frozenset(volumes),
         snapshots=dict(snapshots or {}),
         groups=dict(groups or {}),
+        lost=dict(lost or {}),
+        fills=dict(fills or {}),
     )
 
 

@@ -10,15 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from localvolume.backends.model import Record
+from localvolume.backends.model import Record, lost
 from localvolume.dynamic.calls import NotNow, Unknown, Volume, Volumes, Wrong
+from localvolume.dynamic.classes.reserves import Reserve
 from localvolume.kube.client import Client
+from localvolume.kube.correlate import ObjectRef
 from localvolume.kube.ending import ended
 from localvolume.kube.errors import NotThere
-from localvolume.kube.kinds import SNAPSHOT_CLASSES
+from localvolume.kube.kinds import SNAPSHOT_CLASSES, SNAPSHOTS
 from localvolume.kube.snapshotobjects import VolumeSnapshotClass, VolumeSnapshotContent
 from localvolume.snapshots.plan import (
     Action,
@@ -28,13 +31,17 @@ from localvolume.snapshots.plan import (
     Refuse,
     Remove,
     TakeOn,
+    TellFill,
+    TellLost,
     Tidy,
     allows_full_copies,
     fault_of_class,
     is_to_go,
+    reserve_of,
 )
 from localvolume.snapshots.telling import Telling, text_of
-from localvolume.volumes.snapshots import BEING_CREATED
+from localvolume.volumes.moments import written
+from localvolume.volumes.snapshots import BEING_CREATED, RESERVE_ANNOTATION
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +49,11 @@ EVENT_NOT_CUT: Final = "SnapshotCreationFailed"
 EVENT_NOT_FOUND: Final = "SnapshotContentCheckandUpdateFailed"
 EVENT_NOT_REMOVED: Final = "SnapshotDeleteError"
 """csi-snapshotter's reasons, to the letter."""
+
+_Asked = tuple[str, str, bool, Reserve | None]
+
+EVENT_LOST: Final = "SnapshotLost"
+EVENT_FILLING: Final = "SnapshotReserveFilling"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -53,7 +65,9 @@ class Acts:
     volumes: Volumes
     telling: Telling[VolumeSnapshotContent]
     cut_seconds: float
-    _late: dict[tuple[str, str, bool], asyncio.Task[Volume]] = field(default_factory=dict)
+    _late: dict[tuple[str, str, bool, Reserve | None], asyncio.Task[Volume]] = field(
+        default_factory=dict
+    )
     """The cuts that an attempt has not waited for: the next one is told what came of them."""
 
     async def act(self, action: Action) -> None:
@@ -73,6 +87,10 @@ class Acts:
                 await self._remove(action)
             case LetGo():
                 await self.telling.let_go(action.content, spread=action.by_anyone)
+            case TellLost():
+                await self._tell_lost(action)
+            case TellFill():
+                await self._tell_fill(action)
             case Refuse():
                 content = await self.telling.own(action.content)
                 if is_to_go(content):
@@ -97,7 +115,9 @@ class Acts:
             raise Wrong(fault)
         content = await self.telling.being_cut(content)
         try:
-            snapshot = await self._cut_soon(action, full_copies=allows_full_copies(found))
+            snapshot = await self._cut_soon(
+                action, full_copies=allows_full_copies(found), reserve=reserve_of(found)
+            )
         except Exception as error:
             text = f"Failed to create snapshot of volume {action.source}: {text_of(error)}"
             await self.telling.not_cut(content, error, EVENT_NOT_CUT, text)
@@ -110,12 +130,16 @@ class Acts:
         content = await self._tell_of(content, snapshot.record)
         await self.telling.not_being_cut(content)
 
-    async def _cut_soon(self, action: Cut, *, full_copies: bool) -> Volume | None:
+    async def _cut_soon(
+        self, action: Cut, *, full_copies: bool, reserve: Reserve | None
+    ) -> Volume | None:
         """The snapshot; None if that takes longer than an attempt waits."""
-        key = action.handle, action.source, full_copies
+        key = action.handle, action.source, full_copies, reserve
         if (cutting := self._late.pop(key, None)) is None:
             cutting = asyncio.create_task(
-                self.volumes.snapshot(action.handle, action.source, full_copies=full_copies)
+                self.volumes.snapshot(
+                    action.handle, action.source, full_copies=full_copies, reserve=reserve
+                )
             )
             # Nobody may ask again.
             cutting.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -143,6 +167,10 @@ class Acts:
     async def _there(self, handle: str) -> Volume:
         if (found := await self.volumes.find_snapshot(handle)) is None:
             raise Unknown(f"there is no snapshot {handle} here")
+        if not found.is_readable:
+            if found.fill is None:
+                raise NotNow("how full its reserve is cannot be told yet")
+            raise Wrong(lost(found.record))
         return found
 
     async def _class_of(self, content: VolumeSnapshotContent) -> VolumeSnapshotClass | None:
@@ -151,6 +179,25 @@ class Acts:
             with contextlib.suppress(NotThere):
                 return await self.client.get(SNAPSHOT_CLASSES, name)
         return None
+
+    # --- reserves ------------------------------------------------------------------------------
+
+    async def _tell_lost(self, action: TellLost) -> None:
+        content = await self.telling.mark(action.content, RESERVE_ANNOTATION, "")
+        self._warn(content, EVENT_LOST, action.reason)
+        error = {"time": written(time.time()), "message": action.reason}
+        await self.telling.write_status(content, {"readyToUse": False, "error": error})
+
+    async def _tell_fill(self, action: TellFill) -> None:
+        if action.filling:
+            self._warn(action.content, EVENT_FILLING, action.filling)
+        await self.telling.mark(action.content, RESERVE_ANNOTATION, action.filling)
+
+    def _warn(self, content: VolumeSnapshotContent, reason: str, text: str) -> None:
+        """On the VolumeSnapshot, too: who has that may not see contents."""
+        ref, kind = content.spec.volume_snapshot_ref, SNAPSHOTS
+        bound = ObjectRef(kind.kind, ref.name, ref.uid, ref.namespace, kind.api_version)
+        self.telling.warn(content, reason, text, *([bound] if ref.uid else []))
 
     # --- removing ------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from localvolume.backends.model import lost
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import Volumes
 from localvolume.kube.objects import PersistentVolume
@@ -22,6 +23,10 @@ class Facts:
     snapshots: Mapping[str, str]
     groups: Mapping[str, str] = field(default_factory=dict)
     """The groups that snapshots of this node are of, by the handles of both."""
+    lost: Mapping[str, str] = field(default_factory=dict)
+    """The snapshots whose content is lost, by their handles, each with what is said of it."""
+    fills: Mapping[str, float] = field(default_factory=dict)
+    """How full the reserves of the others are, in percent, as far as that is known."""
 
 
 def gather(
@@ -35,13 +40,17 @@ def gather(
     A volume whose PersistentVolume has this node's label belongs here, even if its pool cannot be
     looked at: then the call for its snapshot says why it has to wait.
     """
-    cut = [one.record for one in volumes.snapshots()]
+    known = volumes.snapshots()
+    cut = [one.record for one in known]
+    full = [(one.record, one.fill) for one in known if one.fill is not None]
     return Facts(
         node_key=node_key,
         contents=dict(contents),
         volumes=volumes_here(objects, volumes),
         snapshots={one.name: one.snapshot_of for one in cut},
         groups={one.name: one.group for one in cut if one.group},
+        lost={record.name: lost(record) for record, fill in full if fill.lost},
+        fills={record.name: fill.percent for record, fill in full if not fill.lost},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from localvolume.backends.model import WARN_PERCENT
 from localvolume.kube.snapshotobjects import VolumeSnapshotContent
 from localvolume.process.metrics import Metrics, counter, gauge
 from localvolume.volumes.snapshots import AnyContent, is_ready
@@ -17,6 +18,9 @@ class SnapshotMetrics(Metrics):
     # fmt: off
     contents = gauge("localvolume_snapshot_contents",
         "VolumeSnapshotContents of this node: waiting, failed, ready or deleting", "state")
+    reserves = gauge("localvolume_snapshot_reserves",
+        "Snapshots of this node that have a reserve: with room, filling (80 % and more) or lost",
+        "state")
     failures = counter("localvolume_snapshot_failures_total",
         "Failed attempts to cut, find or remove a snapshot", "operation")
     # fmt: on
@@ -25,6 +29,12 @@ class SnapshotMetrics(Metrics):
         """Tell of all contents of this node, after a look."""
         for state, count in counts_of(contents).items():
             self.contents.labels(state).set(count)
+
+    def tell_reserves(self, fills: Iterable[float], lost: int) -> None:
+        """Tell how full the reserves of this node's snapshots are, in percent."""
+        full = [one >= WARN_PERCENT for one in fills]
+        for state, count in (("room", full.count(False)), ("filling", sum(full)), ("lost", lost)):
+            self.reserves.labels(state).set(count)
 
 
 def counts_of(contents: Iterable[AnyContent]) -> dict[str, int]:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from localvolume.backends.handles import handle_of
+from localvolume.backends.model import FULL_ENDS, WARN_PERCENT
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.classes.parameters import FULL_COPIES, full_copies
+from localvolume.dynamic.classes.reserves import RESERVE, Reserve, reserve
 from localvolume.kube.snapshotobjects import VolumeSnapshotClass, VolumeSnapshotContent
 from localvolume.snapshots.facts import Facts
 from localvolume.volumes.snapshots import (
     BEING_CREATED,
     BEING_DELETED,
     FINALIZER,
+    RESERVE_ANNOTATION,
     group_of,
     handle_in_status,
     is_ready,
@@ -42,7 +46,9 @@ OF_SIDECAR = frozenset(
 )
 """Parameters that csi-snapshotter keeps to itself. This driver needs no secrets."""
 
-_KNOWN = OF_SIDECAR | {FULL_COPIES}
+_KNOWN = OF_SIDECAR | {FULL_COPIES, RESERVE}
+
+FILLING: Final = f"more than {WARN_PERCENT}% of its reserve is full: {FULL_ENDS}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +104,18 @@ class LetGo(Action):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TellLost(Action):
+    """Say that the content of its snapshot is lost, and that nothing can be made with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellFill(Action):
+    """Write down, and say, that its reserve fills; with `filling` "", that it does not any more."""
+
+    filling: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse(Action):
     """Say on the content why nothing is done for it."""
 
@@ -125,11 +143,30 @@ def judge(facts: Facts, content: VolumeSnapshotContent) -> Action | None:
         return None
     if is_to_go(content):
         return _going(facts, content)
+    if why := facts.lost.get(handle_in_status(content)):
+        status = content.status
+        told = status is not None and status.error is not None and status.error.message == why
+        if not told or is_ready(content):
+            return TellLost(content=content, reason=why)
+        if BEING_CREATED in content.metadata.annotations:
+            return Tidy(content=content, reason="its snapshot is cut, lost and told of")
+        return None
     if is_ready(content):
         if BEING_CREATED in content.metadata.annotations:
             return Tidy(content=content, reason="its snapshot is cut and told of")
-        return None
+        return _filling(facts, content)
     return _coming(content)
+
+
+def _filling(facts: Facts, content: VolumeSnapshotContent) -> Action | None:
+    fill = facts.fills.get(handle_in_status(content))
+    if fill is None:
+        return None
+    filling = FILLING if fill >= WARN_PERCENT else ""
+    if filling == content.metadata.annotations.get(RESERVE_ANNOTATION, ""):
+        return None
+    reason = filling or "its reserve has room again"
+    return TellFill(content=content, reason=reason, filling=filling)
 
 
 def is_served(content: VolumeSnapshotContent) -> bool:
@@ -174,6 +211,10 @@ def fault_of_class(content: VolumeSnapshotContent, found: VolumeSnapshotClass | 
         full_copies(found.parameters.get(FULL_COPIES, "refused") if found else "refused")
     except ValueError as error:
         return f"VolumeSnapshotClass {name}: parameter {FULL_COPIES}: {error}"
+    try:
+        reserve_of(found)
+    except ValueError as error:
+        return f"VolumeSnapshotClass {name}: parameter {RESERVE}: {error}"
     return ""
 
 
@@ -195,6 +236,12 @@ def fault_of_parameters(
 def allows_full_copies(found: VolumeSnapshotClass | None) -> bool:
     """Whether the class lets all data be copied where it cannot be shared."""
     return found is not None and found.parameters.get(FULL_COPIES) == "allowed"
+
+
+def reserve_of(found: VolumeSnapshotClass | None) -> Reserve | None:
+    """The reserve that snapshots of the class may have. Raises ValueError."""
+    said = found.parameters.get(RESERVE) if found is not None else None
+    return None if said is None else reserve(said)
 
 
 # --- one of a group ----------------------------------------------------------------------------

@@ -49,6 +49,7 @@ class SnapshotRole(ContentsRole[VolumeSnapshotContent, Action]):
         objects = self.objects.values()
         facts = gather(self.node_key, self.contents.items, objects, self.volumes)
         self.metrics.tell(own_contents(facts))
+        self.metrics.tell_reserves(facts.fills.values(), len(facts.lost))
         return plan(facts)
 
     async def run(self) -> NoReturn:

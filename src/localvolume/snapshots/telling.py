@@ -68,6 +68,12 @@ class Telling(Generic[C]):
             return content
         return await self._patch(content, bound_to(content, annotations={self.begun: None}))
 
+    async def mark(self, content: C, annotation: str, text: str) -> C:
+        """Write the annotation, or with "" take it away."""
+        if content.metadata.annotations.get(annotation, "") == text:
+            return content
+        return await self._patch(content, bound_to(content, annotations={annotation: text or None}))
+
     async def not_cut(self, content: C, error: Exception, reason: str, text: str) -> None:
         """Say why it could not be cut, and whether something may still be."""
         if is_final(error):
@@ -86,9 +92,14 @@ class Telling(Generic[C]):
     def say(self, content: C, operation: str, reason: str, text: str) -> None:
         """Say it in an Event alone."""
         self.count(operation)
+        self.warn(content, reason, text)
+
+    def warn(self, content: C, reason: str, text: str, *others: ObjectRef) -> None:
+        """Say it in Events on the content and the others, where nothing that we did has failed."""
         meta, kind = content.metadata, self.kind
         about = ObjectRef(kind.kind, meta.name, meta.uid, api_version=kind.api_version)
-        self.events.event(about, "Warning", reason, text)
+        for one in (about, *others):
+            self.events.event(one, "Warning", reason, text)
 
     async def write_status(self, content: C, status: dict[str, Any]) -> C:
         """Write these fields of the status. Raises LookAgain if it has changed since."""

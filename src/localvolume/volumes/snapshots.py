@@ -21,6 +21,9 @@ BEING_CREATED: Final = "snapshot.storage.kubernetes.io/volumesnapshot-being-crea
 BEING_DELETED: Final = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted"
 """The snapshot-controller says that the content may go, as its VolumeSnapshot goes."""
 
+RESERVE_ANNOTATION: Final = "localvolume.dev/reserve"
+"""On a content whose snapshot has a reserve that fills: a sentence that says so."""
+
 FINALIZER: Final = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
 
 GROUP_BEING_CREATED: Final = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-created"

@@ -10,9 +10,17 @@ from localvolume.cli.seeing.kinds import SeenContent
 from localvolume.cli.seeing.status.states import State
 from localvolume.controller.plan.copies import MANAGED_BY_LABEL
 from localvolume.kube.objects import PersistentVolume
+from localvolume.kube.snapshotobjects import VolumeSnapshotContent
 from localvolume.volumes.moments import written
 from localvolume.volumes.objects import is_csi
-from localvolume.volumes.snapshots import AnyContent, group_of, handle_in_status, is_ready, owner_of
+from localvolume.volumes.snapshots import (
+    RESERVE_ANNOTATION,
+    AnyContent,
+    group_of,
+    handle_in_status,
+    is_ready,
+    owner_of,
+)
 
 SNAPSHOT_STATES: Final = ("waiting", "failed", "ready", "deleting")
 """Each snapshot is in exactly one, as the metric localvolume_snapshot_contents counts them."""
@@ -119,11 +127,19 @@ def problems_of_snapshots(facts: Facts, only: str = "") -> Iterator[tuple[str, s
             yield about, node_of_content(facts, content), text, f"localvolume why {about}"
 
 
+def unfit(content: AnyContent) -> str:
+    """What is so of one that is not ready, though the agent has seen to it."""
+    was_cut = isinstance(content, VolumeSnapshotContent) and bool(handle_in_status(content))
+    return "cannot be used" if was_cut else "is not cut"
+
+
 def what_is_wrong(facts: Facts, content: AnyContent, what: str) -> str:
     """Why somebody should look at it, "" if nobody need; `what` it stands for."""
     state = state_of_content(content)
     if state.word == "failed":
-        return f"{what} is not cut: {state.why}"
+        return f"{what} {unfit(content)}: {state.why}"
+    if state.word == "ready" and (said := content.metadata.annotations.get(RESERVE_ANNOTATION)):
+        return said
     begun = content.metadata.deletion_timestamp or content.metadata.creation_timestamp
     since = moment(begun)
     if state.word == "ready" or since is None or facts.now - since < LATE_SECONDS:

@@ -13,11 +13,20 @@ from localvolume.cli.seeing.status.snapshots import (
     snapshot_of_content,
     source_of,
     state_of_content,
+    unfit,
 )
 from localvolume.cli.seeing.status.states import agent_of
 from localvolume.cli.seeing.why.explanation import Explanation, Verdict
 from localvolume.cli.seeing.words import age, size
-from localvolume.volumes.snapshots import BEING_CREATED, BEING_DELETED, group_of, is_ready, owner_of
+from localvolume.volumes.snapshots import (
+    BEING_CREATED,
+    BEING_DELETED,
+    RESERVE_ANNOTATION,
+    group_of,
+    handle_in_status,
+    is_ready,
+    owner_of,
+)
 
 
 def contents_named(facts: Facts, name: str, namespace: str) -> Sequence[SeenContent]:
@@ -76,15 +85,21 @@ def ready(facts: Facts, content: SeenContent) -> Verdict | None:
     node = node_of_content(facts, content)
     text = f"it is cut{when}, and volumes can be restored from it"
     then = f"it stays on {node or 'its node'} until it is deleted, also without its volume"
+    if said := content.metadata.annotations.get(RESERVE_ANNOTATION):
+        who = "you: restore from it and delete it, or extend its reserve"
+        return Verdict(code="filling", text=f"{text}; {said}", then="it is lost then", who=who)
     return Verdict(code="ready", text=text, then=then)
 
 
 def failed(_facts: Facts, content: SeenContent) -> Verdict | None:
-    """The verdict on a snapshot that could not be cut."""
+    """The verdict on a snapshot that could not be cut, or is lost."""
     state = state_of_content(content)
     if state.word != "failed":
         return None
-    text = f"it is not cut: {state.why or 'nobody said why'}"
+    text = f"it {unfit(content)}: {state.why or 'nobody said why'}"
+    if handle_in_status(content):
+        then, who = "nothing brings it back", "you: delete the VolumeSnapshot"
+        return Verdict(code="lost", text=text, then=then, who=who)
     who = "you: put that right, or delete the VolumeSnapshot"
     return Verdict(code="failed", text=text, then="the agent tries again, less and less often",
                    who=who)  # fmt: skip

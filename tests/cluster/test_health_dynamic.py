@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.support_csi import CsiLab
 from tests.cluster.support_dynamic import DynamicLab, MadePool
 from tests.cluster.support_health import QUICK, events, looked, says, times, told, written
 from tests.cluster.test_dynamic_images import _cleared as cleared
 from tests.cluster.test_dynamic_images import _loops as loops
 from tests.host.support_devices import LoopDevice, command, tmpfs, unmount
 from tests.host.support_failing import count_an_error, mounted_elsewhere, repair, starve
+from tests.suite.names import CSI
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
@@ -73,6 +75,23 @@ def test_a_pool_that_counts_errors(dynamic: DynamicLab) -> None:
             assert times(dynamic, about) == 2, "the errors, and that it was gone"
         assert (path / "precious").read_text() == "data"
         assert told(dynamic) == []
+
+
+def test_an_api_server_without_health_in_the_status_of_claims(csi: CsiLab) -> None:
+    """It is said by Events and on the PersistentVolume, and nothing is wrong with that."""
+    disk = csi.disk()
+    with pool_on(csi, disk):
+        cls = csi.storage_class(provisioner=CSI)
+        csi.start(patience=QUICK, csi=True, kubelet_directory=str(csi.kubelet))
+        claim = csi.claim(cls)
+        volume = csi.made(claim)
+        count_an_error(disk)
+        says(csi, volume["metadata"]["name"], "IOErrors: its ext4 on")
+        csi.claim_event(claim, "VolumeUnhealthy", "IOErrors")
+        found = csi.read_claim(claim)
+        assert found is not None
+        assert "healthStatus" not in found["status"]
+        assert not csi.logged("not said on its claim")
 
 
 @pytest.mark.needs("btrfs")

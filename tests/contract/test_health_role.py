@@ -7,11 +7,12 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from localvolume.backends.model import PoolReport
+from localvolume.backends.model import PoolReport, Record
 from localvolume.config.model import Configuration
 from localvolume.config.pools import PoolConfig
 from localvolume.health.metrics import HealthMetrics
@@ -19,19 +20,22 @@ from localvolume.health.model import Patience
 from localvolume.health.role import HealthRole
 from localvolume.host.process.workers import Workers
 from localvolume.kube.access.auth import find_access
-from localvolume.kube.client import Client
+from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
-from localvolume.kube.kinds import PERSISTENT_VOLUMES
+from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
 from localvolume.kube.ownpod import OwnPod
 from localvolume.volumes import marks
+from localvolume_lab.sandbox import kinds
 from localvolume_lab.sandbox.sandbox import Sandbox
-from tests.contract.support_api import volume
+from tests.contract.support_api import claim, volume
 from tests.suite.podmounts import host, pod
 from tests.suite.until import until_async
 
 QUICK = Patience(gone=0, over=0, again=0, rest=0.01, look=0.05, retry=0.05)
 NAMES = ("one", "two")
+CLAIMED = "three"
+"""The volume, of our CSI driver, that a claim has."""
 
 
 @dataclass
@@ -48,13 +52,47 @@ class Setting:
     def pools(self) -> dict[str, tuple[PoolConfig, PoolReport]]:
         place = str(self.directory)
         config = PoolConfig(name="p", host_dir="/mnt", mount_dir=place, provisioner="x")
-        return {"p": (config, PoolReport(name="p"))}
+        record = Record(
+            name=CLAIMED, backend="directory", state="offered", directory=CLAIMED, size_bytes=1
+        )
+        return {"p": (config, PoolReport(name="p", records={CLAIMED: record}))}
 
     def take_away(self) -> None:
         self.directory.rename(self.directory.with_name("away"))
 
     def bring_back(self) -> None:
         self.directory.with_name("away").rename(self.directory)
+
+    async def make_claimed(self, source: dict[str, Any], uid: str = "") -> None:
+        """A claim with its volume, whose object has this source; and names that UID, if any."""
+        made = await self.client.create(CLAIMS, claim(CLAIMED, CLAIMED), "default")
+        reference = {"name": CLAIMED, "namespace": "default", "uid": uid or made.metadata.uid}
+        body = volume(CLAIMED, claimRef=reference, annotations={marks.POOL_ANNOTATION: "p/id"})
+        del body["spec"]["local"]
+        body["spec"] |= source
+        (self.directory / CLAIMED).mkdir()
+        await self.client.create(PERSISTENT_VOLUMES, body)
+        bound = MergePatch({"status": {"phase": "Bound"}})
+        await self.client.patch(PERSISTENT_VOLUMES, CLAIMED, bound, subresource="status")
+
+    def on_claim(self) -> list[tuple[str, str, str]] | None:
+        """What the claim's status says of its volume's health; None if it says nothing."""
+        found = self.sandbox.store.find(kinds.CLAIMS, CLAIMED, "default")
+        assert found is not None
+        health = found.body["status"].get("healthStatus")
+        if health is None:
+            return None
+        assert health["lastProbeTime"].endswith("Z")
+        return [(one["status"], one["reason"], one["message"]) for one in health["conditions"]]
+
+    async def said_of(self, name: str, wanted: str) -> None:
+        """Wait until its PersistentVolume says that of it."""
+
+        async def said() -> str:
+            found = await self.client.get(PERSISTENT_VOLUMES, name)
+            return found.metadata.annotations.get(marks.HEALTH_ANNOTATION, "").partition(":")[0]
+
+        await until_async(said, lambda found: found == wanted)
 
     async def said(self) -> list[str]:
         found = [await self.client.get(PERSISTENT_VOLUMES, name) for name in NAMES]
@@ -182,3 +220,62 @@ async def test_a_directory_that_is_not_the_volumes_tells_nothing_of_them(setting
     assert told("volume_health_unknown") == 2
     setting.own_pod.pod = pod(host(str(setting.directory), "/mnt"))
     await setting.until(lambda said: said == ["DeviceGone"] * 2)
+
+
+# --- the status of a claim, which Kubernetes 1.37 has ------------------------------------------
+
+OF_CSI = {"csi": {"driver": marks.CSI_DRIVER, "volumeHandle": CLAIMED}}
+OF_LOCAL = {"local": {"path": f"/mnt/{CLAIMED}"}}
+
+
+async def test_the_claim_of_a_csi_volume_says_it_too(setting: Setting) -> None:
+    await setting.make_claimed(OF_CSI)
+    setting.take_away()
+    await setting.said_of(CLAIMED, "DeviceGone")
+    found = setting.on_claim()
+    assert found is not None
+    text = f"{setting.directory} is not there"
+    assert found == [("Inaccessible", "DeviceGone", text)]
+    setting.bring_back()
+    await setting.said_of(CLAIMED, "")
+    assert setting.on_claim() == []
+    assert setting.count("patch", "persistentvolumeclaims") == 2
+
+
+async def test_that_of_a_local_volume_does_not(setting: Setting) -> None:
+    """Only CSI drivers say it there."""
+    await setting.make_claimed(OF_LOCAL)
+    setting.take_away()
+    await setting.said_of(CLAIMED, "DeviceGone")
+    assert setting.on_claim() is None
+    assert setting.count("patch", "persistentvolumeclaims") == 0
+
+
+async def test_another_claim_of_the_name_is_told_nothing(setting: Setting) -> None:
+    await setting.make_claimed(OF_CSI, uid="5f1c0a9b-an-earlier-claim")
+    setting.take_away()
+    await setting.said_of(CLAIMED, "DeviceGone")
+    assert setting.on_claim() is None
+
+
+async def test_what_the_claim_may_not_be_told_is_said_elsewhere(setting: Setting) -> None:
+    await setting.make_claimed(OF_CSI)
+    fault = setting.sandbox.faults.answer(
+        403, verb="patch", resource="persistentvolumeclaims", times=1
+    )
+    setting.take_away()
+    await setting.said_of(CLAIMED, "DeviceGone")
+    assert fault.left == 0
+    assert setting.on_claim() is None
+
+
+async def test_a_claim_is_told_once_the_server_is_back(setting: Setting) -> None:
+    """The PersistentVolume says nothing before: an agent that dies meanwhile begins again."""
+    await setting.make_claimed(OF_CSI)
+    fault = setting.sandbox.faults.answer(
+        503, verb="patch", resource="persistentvolumeclaims", times=2
+    )
+    setting.take_away()
+    await setting.said_of(CLAIMED, "DeviceGone")
+    assert fault.left == 0
+    assert setting.on_claim()

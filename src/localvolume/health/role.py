@@ -18,6 +18,7 @@ from localvolume.config.model import Configuration
 from localvolume.health.facts import Survey
 from localvolume.health.metrics import HealthMetrics
 from localvolume.health.model import Facts, Memory, Over, Patience, Plan, Say, Wait
+from localvolume.health.onclaim import health_status
 from localvolume.health.plan.paths import Pools, location_of, thin_of, well_placed
 from localvolume.health.plan.plan import plan
 from localvolume.host.process.workers import UNREADABLE, Workers
@@ -26,12 +27,12 @@ from localvolume.kube.correlate import EventType
 from localvolume.kube.errors import ApiError, TryAgainLater
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer
-from localvolume.kube.kinds import PERSISTENT_VOLUMES
+from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.ownpod import OwnPod
 from localvolume.reconcile.loop import Loop, Rest
 from localvolume.volumes import marks
-from localvolume.volumes.objects import phase_of
+from localvolume.volumes.objects import is_csi, phase_of
 from localvolume.volumes.patches import bound_to
 
 log = logging.getLogger(__name__)
@@ -133,11 +134,14 @@ class HealthRole:
         return complete
 
     async def _do(self, action: Say | Over) -> None:
-        """Writes the object first: an agent that dies before the Events repeats nothing.
+        """Writes the object before the Events: an agent that dies in between repeats none. And the
+        claim's status before the object, which has nothing left to be said then.
 
         Raises the errors of kube.errors; the object may have changed since it was looked at.
         """
         volume = action.volume
+        if isinstance(action, Over) or action.aloud:
+            await self._tell_claim(action)
         text = str(action.trouble) if isinstance(action, Say) else None
         patch = bound_to(volume, annotations={marks.HEALTH_ANNOTATION: text})
         self.volumes.apply_own_write(
@@ -149,6 +153,23 @@ class HealthRole:
         elif action.aloud:
             self._say(action, "Warning", EVENT_UNHEALTHY, str(action.trouble))
             log.warning("%s: %s", volume.metadata.name, action.trouble)
+
+    async def _tell_claim(self, action: Say | Over) -> None:
+        """Says it in the status of the claim that has the CSI volume. Raises TryAgainLater."""
+        claim = action.volume.spec.claim_ref
+        if claim is None or not is_csi(action.volume) or phase_of(action.volume) != "Bound":
+            return
+        trouble = action.trouble if isinstance(action, Say) else None
+        patch = health_status(claim, trouble, time.time())
+        try:
+            await self.client.patch(
+                CLAIMS, claim.name, patch, claim.namespace, subresource="status"
+            )
+        except TryAgainLater:
+            raise
+        except ApiError as error:
+            # Another claim of that name, or one that is not ours to write to: Events tell of it.
+            log.info("%s: not said on its claim: %s", action.volume.metadata.name, error)
 
     def _say(self, action: Say | Over, type_: EventType, reason: str, text: str) -> None:
         meta, claim = action.volume.metadata, action.volume.spec.claim_ref

@@ -4,7 +4,8 @@ A real server decodes into typed structs: it drops what it does not know (or ans
 `fieldValidation=Strict`), refuses wrong types with 400, and keeps no nulls. Here that is done for
 metadata, for everything of the storage kinds, and for the first level of the rest; deeper parts of
 pods, jobs and nodes pass as they are. Field names: k8s.io/api, release 1.34, and the client of
-external-snapshotter, v8.7.0.
+external-snapshotter, v8.7.0. `healthStatus` of claims is release 1.37's, for its gate
+CSIVolumeHealth.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ _KINDS: dict[str, Schema] = {
             },
         },
         "status": {
-            **_all(ANY, "allocatedResourceStatuses modifyVolumeStatus"),
+            **_all(ANY, "allocatedResourceStatuses healthStatus modifyVolumeStatus"),
             "conditions": ITEMS,
             **_all(TEXT, "currentVolumeAttributesClassName phase"),
             **_all(QUANTITIES, "allocatedResources capacity"),

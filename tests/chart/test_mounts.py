@@ -179,6 +179,13 @@ def test_control_groups_are_mounted_only_where_limits_are_asked_for() -> None:
     assert "readOnly" not in mount
 
 
+def test_how_many_volumes_a_node_has_is_said_only_if_it_is_given() -> None:
+    csi = {"enabled": True}
+    assert not understood(agent_of(render({"csi": csi}))["args"]).csi_max_volumes
+    objects = render({"csi": {**csi, "maxVolumesPerNode": 12345678}})
+    assert understood(agent_of(objects)["args"]).csi_max_volumes == 12345678
+
+
 def test_client_of_the_image_is_installed(full: list[Object]) -> None:
     data = one(full, "ConfigMap", f"{NAME}-config")["data"]
     assert yaml.safe_load(data["flexvolume"]) == {

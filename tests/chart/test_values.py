@@ -83,6 +83,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"csi": {"enabled": "yes"}}, "/csi/enabled"),
     ({"csi": {"enable": True}}, "enable"),
     ({"csi": {"ioLimits": "yes"}}, "/csi/ioLimits"),
+    ({"csi": {"maxVolumesPerNode": -1}}, "/csi/maxVolumesPerNode"),
+    ({"csi": {"snapshotController": {"replicas": 0}}}, "/csi/snapshotController/replicas"),
+    ({"csi": {"snapshotController": {"tag": "v8"}}}, "tag"),
     ({"csi": {"snapshotClasses": ["x"]}}, "/csi/snapshotClasses/0"),
     (
         {"csi": {"enabled": True, "snapshotClasses": [{"name": "x", "deletionPolicy": "Keep"}]}},
@@ -166,6 +169,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({"csi": {"snapshotClasses": [{"name": "x"}]}}, "csi.snapshotClasses: x needs csi.enabled"),
     ({"csi": {"ioLimits": True}}, "csi.ioLimits needs csi.enabled"),
+    ({"csi": {"maxVolumesPerNode": 5}}, "csi.maxVolumesPerNode needs csi.enabled"),
+    (
+        {"csi": {"snapshotController": {"enabled": True}}},
+        "csi.snapshotController needs csi.enabled",
+    ),
     (
         {"pools": {"x": {"hostDir": "/x", "inline": {"largest": "1Gi", "total": "9Gi"}}}},
         "pools: x has inline, which needs csi.enabled",

@@ -40,6 +40,8 @@ from tests.host.support_mounts import MNT_DETACH, umount
 R = TypeVar("R")
 
 NODE = NodeFacts("node-1", "uid-1", "host-1")
+MOST = 60
+"""Volumes that pods of the node may use."""
 SHARED, WRITER, SINGLE, READER = (
     "SINGLE_NODE_MULTI_WRITER",
     "SINGLE_NODE_WRITER",
@@ -257,7 +259,9 @@ def kubelet_at(root: Path, disks: Disks, throttle: Throttle | None = None) -> It
     throttle = throttle or throttle_for("", str(root))
     root.mkdir(exist_ok=True)
     workers = Workers(2)
-    kubelet = Kubelet(root, disks, NodeService(disks, str(root), workers, throttle))
+    kubelet = Kubelet(
+        root, disks, NodeService(disks, str(root), workers, throttle, most_volumes=MOST)
+    )
     try:
         yield kubelet
     finally:

@@ -14,6 +14,7 @@ from localvolume.backends.model import Usage
 from localvolume.csi.wire import messages
 from localvolume.host.mount.mounts import read_mount_table
 from tests.host.support_csi import (
+    MOST,
     READER,
     SHARED,
     SINGLE,
@@ -431,6 +432,7 @@ async def test_a_directory_is_no_block_device(kubelet: Kubelet) -> None:
 async def test_what_the_node_says_of_itself(kubelet: Kubelet) -> None:
     info = await kubelet.call("NodeGetInfo")
     assert info.node_id == "node-1"
+    assert info.max_volumes_per_node == MOST
     assert dict(info.accessible_topology.segments) == {"kubernetes.io/hostname": "host-1"}
     served = await kubelet.call("NodeGetCapabilities")
     assert sorted(one.rpc.type for one in served.capabilities) == [1, 2, 3, 5, 7, 8]

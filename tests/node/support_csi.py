@@ -24,6 +24,8 @@ from tests.suite.until import until
 Object = dict[str, Any]
 
 CGROUPS = "/sys/fs/cgroup"
+MOST = 60
+"""Volumes of the driver that pods of the node may use."""
 CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
 
 
@@ -46,6 +48,7 @@ class CsiGround(Ground):
         """Start it, or start it anew after it was killed."""
         argv = self._ours("agent", "--csi", "--config", str(self.directory / "config"))
         argv = self.node.enter([*argv, "--listen-address", ":18080", f"--cgroup-dir={CGROUPS}"])
+        argv.append(f"--csi-max-volumes={MOST}")
         self.agent = self._program("agent", argv)
         self.programs.append(self.agent)
 

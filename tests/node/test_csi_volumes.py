@@ -9,7 +9,7 @@ import pytest
 from localvolume_lab.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.node.conftest import Images
-from tests.node.support_csi import CsiGround, CsiTenant, csi_ground_on
+from tests.node.support_csi import MOST, CsiGround, CsiTenant, csi_ground_on
 from tests.suite.api import CLAIMS
 from tests.suite.names import CSI, HOSTNAME
 from tests.suite.units import MIB
@@ -50,6 +50,7 @@ def test_the_kubelet_knows_the_driver_and_the_node_by_its_label(ground: CsiGroun
     (found,) = [one for one in ground.drivers() if one["name"] == CSI]
     assert found["nodeID"] == ground.node.name
     assert found["topologyKeys"] == [HOSTNAME]
+    assert found["allocatable"] == {"count": MOST}
 
 
 def test_what_a_pod_writes_the_next_one_reads(tenant: CsiTenant) -> None:

@@ -48,6 +48,9 @@
 {{- if and .Values.csi.ioLimits (not .Values.csi.enabled) -}}
 {{- fail "csi.ioLimits needs csi.enabled: true" -}}
 {{- end -}}
+{{- if and .Values.csi.maxVolumesPerNode (not .Values.csi.enabled) -}}
+{{- fail "csi.maxVolumesPerNode needs csi.enabled: true" -}}
+{{- end -}}
 {{- if and .Values.csi.snapshotController.enabled (not .Values.csi.enabled) -}}
 {{- fail "csi.snapshotController needs csi.enabled: true" -}}
 {{- end -}}

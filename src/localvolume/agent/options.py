@@ -29,6 +29,8 @@ class AgentOptions(AgentEnvironment):
     """Whether the CSI driver is served; the kubelet's directory is needed for that."""
     cgroup_dir: str = ""
     """Where the host's control groups are, to limit reading and writing in them; "": nowhere."""
+    csi_max_volumes: int = 0
+    """How many CSI volumes pods of this node may use; 0: any number."""
     discovery_period: float | None = None
     config_sync_period: float | None = None
     vanished_grace: float = GRACE_SECONDS

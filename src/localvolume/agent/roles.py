@@ -222,7 +222,9 @@ def _csi(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
             ControllerService(volumes),
             GroupControllerService(volumes),
             SnapshotMetadataService(volumes),
-            NodeService(volumes, kubelet, shared.workers, throttle),
+            NodeService(
+                volumes, kubelet, shared.workers, throttle, most_volumes=options.csi_max_volumes
+            ),
         ),
         events=shared.events,
         workers=shared.workers,

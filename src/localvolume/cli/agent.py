@@ -18,6 +18,7 @@ from localvolume.config.flags.agent import (
     AGENT_FLAGS,
     CGROUP_DIR,
     CSI,
+    CSI_MAX_VOLUMES,
     FLEXVOLUME_DRIVER,
     POOL_FLAGS,
 )
@@ -53,6 +54,9 @@ def run(
     if arguments.cgroup_dir and not arguments.csi:
         print(f"localvolume agent: {CGROUP_DIR.name} is for {CSI.name} alone", file=sys.stderr)
         return 2
+    if arguments.csi_max_volumes and not arguments.csi:
+        print(f"localvolume agent: {CSI_MAX_VOLUMES.name} is for {CSI.name} alone", file=sys.stderr)
+        return 2
     options = AgentOptions(
         **asdict(environment),
         config_directory=arguments.config,
@@ -62,6 +66,7 @@ def run(
         claims_in_metrics=arguments.claims_in_metrics,
         csi=arguments.csi,
         cgroup_dir=arguments.cgroup_dir or "",
+        csi_max_volumes=arguments.csi_max_volumes or 0,
         discovery_period=arguments.discovery_period,
         config_sync_period=arguments.config_sync_period,
         vanished_grace=arguments.vanished_grace,

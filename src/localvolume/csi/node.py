@@ -48,12 +48,20 @@ _OUR_DIRECTORIES: Final = (f"plugins/{CSI_DRIVER}", "plugins_registry")
 class NodeService:
     """Reads the requests, mounts what `volumes` has, and answers.
 
-    Raises CallFailed, calls.Refused, OSError, Hung.
+    `most_volumes` is how many the scheduler may give to pods of this node, 0 for any number. Raises
+    CallFailed, calls.Refused, OSError, Hung.
     """
 
     def __init__(
-        self, volumes: Volumes, kubelet_directory: str, workers: Workers, throttle: Throttle
+        self,
+        volumes: Volumes,
+        kubelet_directory: str,
+        workers: Workers,
+        throttle: Throttle,
+        *,
+        most_volumes: int = 0,
     ) -> None:
+        self._most_volumes = most_volumes
         self._volumes = volumes
         self._throttle = throttle
         self._workers = workers
@@ -75,7 +83,9 @@ class NodeService:
     async def _info(self, _request: Any) -> Any:
         node = self._volumes.node()
         return messages.NodeGetInfoResponse(
-            node_id=node.name, accessible_topology=requests.topology_of(node)
+            node_id=node.name,
+            max_volumes_per_node=self._most_volumes,
+            accessible_topology=requests.topology_of(node),
         )
 
     async def _capabilities(self, _request: Any) -> Any:

@@ -18,6 +18,7 @@ from localvolume.config.flags.listening import (
 )
 from localvolume.config.flags.table import Flag
 from localvolume.config.syntax.durations import parse_duration, parse_period
+from localvolume.config.syntax.readers import quoted
 
 CONFIG_DIRECTORY: Final = "/etc/provisioner/config"
 LOCAL_PATH_PROVISIONER: Final = "rancher.io/local-path"
@@ -35,6 +36,21 @@ CGROUP_DIR: Final = Flag(
     "--cgroup-dir", "DIR",
     "limit how fast pods read and write their CSI volumes, as VolumeAttributesClasses say: in the "
     "host's control groups, whose /sys/fs/cgroup is there",
+)  # fmt: skip
+_MOST_VOLUMES: Final = (1 << 31) - 1
+"""What a CSINode can say."""
+
+
+def _max_volumes(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= _MOST_VOLUMES):
+        raise ValueError(f"{quoted(text)} is no number from 1 to {_MOST_VOLUMES}")
+    return int(text)
+
+
+CSI_MAX_VOLUMES: Final = Flag(
+    "--csi-max-volumes", "N",
+    "how many CSI volumes the scheduler may give to the pods of this node at the same time "
+    "(default: as many as there is room for)", _max_volumes,
 )  # fmt: skip
 POOL_FLAGS: Final = (
     Flag("--local-path-config", "PATH",
@@ -64,6 +80,7 @@ AGENT_FLAGS: Final = (
     *POOL_FLAGS,
     CSI,
     CGROUP_DIR,
+    CSI_MAX_VOLUMES,
     CONFIG,
     Flag("--vanished-grace", "DURATION",
          "how long a volume that no claim ever used may be missing before its "

@@ -47,6 +47,16 @@ def modify(status: str, why: str) -> dict[str, Any]:
     }
 
 
+def refused(why: str) -> dict[str, Any]:
+    unused = {"type": "Unused", "status": "True", "message": "no pod uses it"}
+    return {
+        "conditions": [
+            unused,
+            {"type": "ControllerResizeError", "status": "True", "message": why},
+        ]
+    }
+
+
 def told(reason: str, message: str, **more: Any) -> Any:
     return event("data", reason, message, kind="PersistentVolumeClaim", **more)
 
@@ -89,6 +99,14 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         [klass(), volume(**MINE), told("VolumeResizeFailed", "it cannot grow: 1Gi of room left")],
         "cannot-grow",
         "1Gi of room left",
+        "you",
+    ),
+    (
+        "cannot grow, and its status alone still says so",
+        {**HELD, "size": "20Gi", "status": refused("it cannot grow: 2Gi of room left")},
+        [klass(), volume(**MINE)],
+        "cannot-grow",
+        "2Gi of room left",
         "you",
     ),
     (

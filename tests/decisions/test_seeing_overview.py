@@ -162,6 +162,23 @@ def test_a_growth_that_fails_is_a_problem() -> None:
     assert len(grows("20Gi", failed, ("Resizing", 1.0))) == 1
 
 
+def test_it_stays_one_once_its_events_are_gone() -> None:
+    failed = {"type": "ControllerResizeError", "status": "True", "message": "no room"}
+    known = facts(
+        klass(),
+        volume(phase="Bound", claim="data"),
+        claim(
+            phase="Bound",
+            volumeName="pv-1",
+            has="10Gi",
+            size="20Gi",
+            status={"conditions": [failed]},
+        ),
+    )
+    (found,) = overview(known)["problems"]
+    assert found["text"] == "it does not grow: no room"
+
+
 def test_a_growth_that_has_not_failed_is_none() -> None:
     failed = ("VolumeResizeFailed", 60.0)
     assert grows("20Gi") == grows("20Gi", ("Resizing", 1.0)) == []

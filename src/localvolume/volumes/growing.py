@@ -56,6 +56,11 @@ def is_infeasible(claim: PersistentVolumeClaim, size_bytes: int, why: str) -> bo
     )
 
 
+def failure_of(claim: PersistentVolumeClaim) -> str:
+    """Why the claim says that its volume does not grow, "" if it does not say so."""
+    return "; ".join(one.message or "" for one in claim.status.conditions if one.type == _FAILED)
+
+
 def infeasible(claim: PersistentVolumeClaim, size_bytes: int, why: str, now: float) -> JsonPatch:
     """Sets on the claim that its volume cannot be that large, and why."""
     condition = {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from localvolume.cli.seeing.facts import Facts
-from localvolume.cli.seeing.kinds import SeenEvent
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import claims
 from localvolume.volumes.capacity import bytes_of
+from localvolume.volumes.growing import failure_of
 
 FAILED = "VolumeResizeFailed"
 _ENDS = (FAILED, "VolumeResizeSuccessful")
@@ -20,8 +20,11 @@ def is_to_grow(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
     return max(asked, has) > min(has, told)
 
 
-def failure(facts: Facts, claim: PersistentVolumeClaim) -> SeenEvent | None:
-    """The Event of the last attempt, if that failed. The next attempt may have begun since."""
+def failure(facts: Facts, claim: PersistentVolumeClaim) -> str:
+    """Why it cannot grow, by its status, or by the Event of the last attempt, if that failed; else
+    "". Events are gone after an hour. The next attempt may have begun since."""
+    if why := failure_of(claim):
+        return why
     said = facts.events_about("PersistentVolumeClaim", claim)
     last = next((one for one in said if one.reason in _ENDS), None)
-    return last if last is not None and last.reason == FAILED else None
+    return last.message if last is not None and last.reason == FAILED else ""

@@ -151,7 +151,7 @@ def _of_growth(facts: Facts, volume: PersistentVolume) -> Iterator[dict[str, Any
         return
     if growth.is_to_grow(claim, volume) and (failed := growth.failure(facts, claim)):
         about = f"pvc/{ref.name} -n {ref.namespace}"
-        text = f"it does not grow: {failed.message}"
+        text = f"it does not grow: {failed}"
         yield _problem("warning", about, facts.node_of(volume), text, f"localvolume why {about}")
 
 

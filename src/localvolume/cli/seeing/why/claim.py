@@ -153,9 +153,7 @@ def _growing(facts: Facts, claim: Claim, volume: PersistentVolume) -> Verdict | 
         return None
     if said := growth.failure(facts, claim):
         who = "you: see what it says; the agent tries again"
-        return Verdict(
-            code="cannot-grow", text=said.message, then="it stays as large as it is", who=who
-        )
+        return Verdict(code="cannot-grow", text=said, then="it stays as large as it is", who=who)
     asked = claims.requested_bytes(claim) or 0
     has = bytes_of(volume.spec.capacity.get("storage", "")) or 0
     text = f"it asks for {quantity(asked)} and has {quantity(has)}: its volume is to grow"

@@ -546,13 +546,16 @@ class Lab:
         changed: Volume = self.plane.request("PATCH", path, body, content_type=MERGE)
         return changed
 
-    def forbid(self, operation: str, expression: str = "false") -> str:
-        """Have the API server refuse CREATE, UPDATE or DELETE of this lab's volumes, where they do
-        not satisfy the expression (CEL); returns the path of what is to be deleted to allow it.
+    def forbid(
+        self, operation: str, expression: str = "false", *, resource: str = "persistentvolumes"
+    ) -> str:
+        """Have the API server refuse CREATE, UPDATE or DELETE of this lab's volumes (or claims),
+        where they do not satisfy the expression (CEL); returns the path of what is to be deleted to
+        allow it.
 
         Only once `refuses` says so is it in force.
         """
-        rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["persistentvolumes"]}
+        rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource]}
         name = f"{self.unique}-{operation.lower()}"
         which = "oldObject" if operation == "DELETE" else "object"
         ours = f"{which}.spec.storageClassName.startsWith('{self.unique}-')"

@@ -130,6 +130,26 @@ def test_what_is_refused_is_said_once_and_done_once_there_is_room(dynamic: Dynam
     assert _conditions(dynamic, claim) == {}
 
 
+def test_what_the_status_may_not_say_an_event_does(dynamic: DynamicLab) -> None:
+    dynamic.hurry_dynamic(first_wait=0.2, longest_wait=2.0)
+    dynamic.pool()
+    cls = dynamic.storage_class()
+    dynamic.start()
+    claim = dynamic.claim(cls, size="8Mi")
+    dynamic.made(claim)
+    dynamic.claim_event(claim, "ProvisioningSucceeded")
+    policy = dynamic.forbid("UPDATE", resource="persistentvolumeclaims/status")
+    path = f"{CLAIMS}/{claim['metadata']['name']}/status"
+    probe = {"status": {"conditions": [{"type": "Probe", "status": "True"}]}}
+    dynamic.until(lambda: dynamic.refuses("PATCH", path, probe), bool)
+    dynamic.grow(claim, "100Gi")
+    event = dynamic.claim_event(claim, "VolumeResizeFailed", "status does not say so yet")
+    assert "of room left" in event["message"]
+    assert _refused(dynamic, claim) == ""
+    dynamic.plane.request("DELETE", policy)
+    dynamic.until(lambda: _refused(dynamic, claim), bool)
+
+
 def test_conditions_of_others_stay(dynamic: DynamicLab) -> None:
     """Kubernetes 1.37 keeps one on each claim, whether a pod uses it."""
     dynamic.pool()

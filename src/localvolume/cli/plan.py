@@ -37,8 +37,9 @@ from localvolume.static.facts.known import Changes
 from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Action, Ask, Clean, Facts, Hold, Keep, Publish
 from localvolume.static.plan.offer import offer
-from localvolume.static.plan.plan import names_of, plan
+from localvolume.static.plan.plan import plan
 from localvolume.static.plan.surroundings import Surroundings, surroundings
+from localvolume.static.plan.world import names_of
 from localvolume.static.recording import Records
 from localvolume.static.strangers import Strangers
 from localvolume.volumes import marks

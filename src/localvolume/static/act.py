@@ -49,8 +49,9 @@ from localvolume.static.model import (
 from localvolume.static.paces import StaticPaces
 from localvolume.static.plan.content import is_offerable, method_for
 from localvolume.static.plan.offer import offer
-from localvolume.static.plan.plan import EVENT_NAMES_TAKEN, EVENT_WAITS, held_by_another, names_of
+from localvolume.static.plan.plan import EVENT_NAMES_TAKEN, EVENT_WAITS, held_by_another
 from localvolume.static.plan.surroundings import Surroundings
+from localvolume.static.plan.world import names_of
 from localvolume.static.preconditions import Confirm, Superseded, target_of
 from localvolume.static.recording import Records
 from localvolume.static.stops import Stops

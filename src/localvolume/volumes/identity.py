@@ -35,6 +35,8 @@ _STRONG = (
 )
 """Facts that a disk does not lose, and does not share with another disk."""
 
+_STRONG_KEYS = frozenset(_STRONG)
+
 _BELOW = "device"
 """Prefix of the facts about the device below a filesystem: a copy has the filesystem's UUID."""
 
@@ -77,7 +79,7 @@ def from_annotation(text: str | None) -> dict[str, str] | None:
 
 def tells_apart(identity: Identity) -> bool:
     """Whether it names exactly one volume. Different disks may have the same size and model."""
-    return any(key in identity for key in _STRONG)
+    return not _STRONG_KEYS.isdisjoint(identity)
 
 
 def compare(recorded: Identity, observed: Identity) -> Comparison:
@@ -88,6 +90,8 @@ def compare(recorded: Identity, observed: Identity) -> Comparison:
     cannot be seen now, or if the record would fit any volume. Not every agent sees enough of the
     host to read the facts of the device below a filesystem, so these only count if both have them.
     """
+    if tells_apart(recorded) and recorded == observed:
+        return Comparison("same", "")
     if tells_apart(recorded):
         deciding = [key for key in (*_STRONG, *_PLACE) if key in recorded]
     else:
@@ -113,7 +117,9 @@ def compare(recorded: Identity, observed: Identity) -> Comparison:
 
 def knows_more(recorded: Identity, observed: Identity) -> bool:
     """Whether facts can be added to a record of an older release, which knew none of their kind."""
-    return any(set(find(observed)) and not set(find(recorded)) for find in (_below, _numbering))
+    return recorded != observed and any(
+        set(find(observed)) and not set(find(recorded)) for find in (_below, _numbering)
+    )
 
 
 def _below(identity: Identity) -> list[str]:

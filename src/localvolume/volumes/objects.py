@@ -130,5 +130,5 @@ def is_on_node(volume: PersistentVolume, hostname: str) -> bool:
 
     Any one term suffices; within a term, every list of hostnames must contain it.
     """
-    named = (affinity.hostnames_of(term) for term in affinity.required_terms(volume))
-    return any(hostname in names for names in named if names)
+    terms = affinity.required_terms(volume)
+    return any(hostname in (affinity.hostnames_of(term) or ()) for term in terms)

@@ -10,7 +10,7 @@ same facts are looked at again later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from localvolume.cleaning.method import MethodInvalid
@@ -39,7 +39,7 @@ from localvolume.static.plan.content import is_offerable, method_for
 from localvolume.static.plan.world import ITS_OWN, THE_SAME, World
 from localvolume.volumes import marks
 from localvolume.volumes.identity import knows_more
-from localvolume.volumes.names import longer_volume_name, spare_volume_name, volume_name
+from localvolume.volumes.names import spare_volume_name
 from localvolume.volumes.objects import (
     claim_of,
     claims_of,
@@ -393,7 +393,7 @@ def offered_elsewhere(world: World, entry: Entry) -> Answer:
 def known_under_its_name(world: World, entry: Entry) -> Answer:
     """An object without our label may offer this volume already: then it is adopted."""
     own = marks.node_key(world.facts.node.name)
-    for name in _names(world, entry):
+    for name in world.names_of(entry):
         holder = world.facts.asked.get(name)
         if holder is None or path_of(holder) != entry.host_path:
             continue
@@ -494,7 +494,7 @@ def to_be_offered(world: World, entry: Entry) -> Answer:
     if name is None:
         text = "other volumes have both its names"
         return [_hold_entry(entry, text, "name-taken", world.facts.paces.look_again)]
-    spare = name not in _names(world, entry)
+    spare = name not in world.names_of(entry)
     text = "it is ready and not offered yet"
     if spare:
         text += ", and other volumes have both its names"
@@ -541,31 +541,23 @@ def _hold_entry(entry: Entry, reason: str, code: str, again: float = 0.0) -> Hol
     return Hold(entry.host_path, reason, code, entry=entry, again_seconds=again)
 
 
-def names_of(entry: Entry, node_name: str) -> tuple[str, str]:
-    """The names that the entry's own PersistentVolume may have: upstream's, and the longer one."""
-    parts = (entry.name, node_name, entry.class_name)
-    return volume_name(*parts), longer_volume_name(*parts)
-
-
-def _names(world: World, entry: Entry) -> tuple[str, str]:
-    return names_of(entry, world.facts.node.name)
-
-
 def _free_name(world: World, entry: Entry) -> str | None:
     """Upstream's name, or the longer one if another volume has that. If both are taken, a name that
     nobody else could know, or None without a salt.
 
     Two entries of one plan may also hash alike: the first one in order gets the short name.
     """
-    names: list[str] = [*_names(world, entry)]
-    if salt := world.facts.salt:
-        parts = (entry.name, world.facts.node.name, entry.class_name)
-        names.append(spare_volume_name(*parts, salt))
-    for name in names:
+    for name in _possible_names(world, entry):
         holder = world.facts.volumes.get(name) or world.facts.asked.get(name)
         if holder is None and world.reserve(name, entry):
             return name
     return None
+
+
+def _possible_names(world: World, entry: Entry) -> Iterator[str]:
+    yield from world.names_of(entry)
+    if salt := world.facts.salt:
+        yield spare_volume_name(entry.name, world.facts.node.name, entry.class_name, salt)
 
 
 def _not_adoptable(world: World, holder: PersistentVolume, entry: Entry) -> str | None:

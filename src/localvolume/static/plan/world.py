@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -21,6 +21,7 @@ from localvolume.volumes.identity import (
     tells_apart,
     unchanged,
 )
+from localvolume.volumes.names import longer_volume_name, volume_name
 from localvolume.volumes.objects import (
     claims_of,
     ever_claimed,
@@ -85,6 +86,7 @@ class World:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
+        self._names: dict[tuple[str, str], tuple[str, str]] = {}
         self._reserved: dict[str, Entry] = {}
         self._entries = {(entry.class_name, entry.host_path): entry for entry in facts.entries}
         self._by_path: dict[str, list[PersistentVolume]] = defaultdict(list)
@@ -126,6 +128,13 @@ class World:
         """The PersistentVolumes that name this path, however they write it."""
         return self._by_path.get(host_path, [])
 
+    def names_of(self, entry: Entry) -> tuple[str, str]:
+        """The names that the entry's own PersistentVolume may have; several rules ask for them."""
+        key = entry.class_name, entry.name
+        if key not in self._names:
+            self._names[key] = names_of(entry, self.facts.node.name)
+        return self._names[key]
+
     def reserve(self, name: str, entry: Entry) -> bool:
         """Keep a name for an entry of this plan; False if another entry has it already."""
         return self._reserved.setdefault(name, entry) is entry
@@ -158,13 +167,15 @@ class World:
     def vanished(self, volume: PersistentVolume) -> str | None:
         """Why the volume is provably not there now, or None if it is or nobody can tell."""
         class_facts, entry = self.class_of(volume), self.entry_of(volume)
-        if class_facts is None or class_facts.problem or self.misplaced(volume):
+        if class_facts is None or class_facts.problem:
             return None
         if entry is None:
-            return f"{path_of(volume)} does not exist"
-        if entry.problem and entry.problem.is_absence:
-            return entry.problem.text
-        return None
+            reason = f"{path_of(volume)} does not exist"
+        elif entry.problem and entry.problem.is_absence:
+            reason = entry.problem.text
+        else:
+            return None
+        return None if self.misplaced(volume) else reason
 
     def unreadable(self, volume: PersistentVolume) -> str | None:
         """Why nothing can be said of the volume now, or None."""
@@ -260,21 +271,16 @@ class World:
         They are found by path, by what is seen of the disks now, and by their recorded identities:
         a disk whose path cannot be read at the moment is still the one it was.
         """
-        found: dict[str, PersistentVolume] = {}
-
-        def add(others: Iterable[PersistentVolume]) -> None:
-            found.update((o.metadata.name, o) for o in others if o is not volume)
-
-        add(self.offers_of(plain(path_of(volume))))
         record = self._record(volume)
-        add(self._sharing(record))
+        found = [*self.offers_of(plain(path_of(volume))), *self._sharing(record)]
         entry = self.entry_of(volume)
         if entry is not None and entry.device:
             if entry.identity != record:
-                add(self._sharing(entry.identity))
+                found += self._sharing(entry.identity)
             for neighbour in self._neighbours.find(entry.device, _part_of(entry)):
-                add(self.offers_of(neighbour.host_path))
-        return [found[name] for name in sorted(found)]
+                found += self.offers_of(neighbour.host_path)
+        others = {one.metadata.name: one for one in found if one is not volume}
+        return [others[name] for name in sorted(others)]
 
     def _sharing(self, identity: Identity) -> Iterator[PersistentVolume]:
         for anchor in anchors(identity):
@@ -367,6 +373,12 @@ class World:
         if class_facts.config.volume_mode == "Block" and entry.kind != "block":
             return "wrong-kind", "it is a directory, and its class offers block devices"
         return None
+
+
+def names_of(entry: Entry, node_name: str) -> tuple[str, str]:
+    """The names that the entry's own PersistentVolume may have: upstream's, and the longer one."""
+    parts = (entry.name, node_name, entry.class_name)
+    return volume_name(*parts), longer_volume_name(*parts)
 
 
 def plain(path: str) -> str:

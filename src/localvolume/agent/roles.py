@@ -358,7 +358,8 @@ def begin_static(
         on_resync=wakes.resync,
         on_offered=wakes.offered,
     )
-    for wake in (wakes.volumes, wakes.classes, wakes.node, wakes.jobs, wakes.pod):
+    wakes.volumes.append(role.volume_changed)
+    for wake in (wakes.classes, wakes.node, wakes.jobs, wakes.pod):
         wake.append(role.objects_changed)
     wakes.mounts.append(role.mounts_changed)
     wakes.devices.append(role.device_changed)

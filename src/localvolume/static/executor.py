@@ -72,6 +72,11 @@ class Executor:
         """The keys for which something is under way or waits for its turn."""
         return self._runner.busy
 
+    @property
+    def publishing(self) -> bool:
+        """Whether volumes are being published: the look that sees them comes after the last one."""
+        return any(planned.only_publishes for planned in self._runner.under_way())
+
     def begin(self, actions: Sequence[Action], around: Surroundings) -> None:
         """Start what is to be done and say what is held; `actions` are sorted by key."""
         keys = set()
@@ -117,8 +122,8 @@ class Executor:
     def _ended(self, _key: str, planned: _Planned, wait: float | None) -> None:
         if wait is not None:
             asyncio.get_running_loop().call_later(wait + 0.001, self.wake)
-        # A published volume is known already; whatever else was done may call for more.
-        if not planned.only_publishes:
+        # What was published is known already: one look for all of it. All else may call for more.
+        if not (planned.only_publishes and self.publishing):
             self.wake()
 
     def _tell_failed(

@@ -38,7 +38,7 @@ from localvolume.static.plan.surroundings import Surroundings, surroundings
 from localvolume.static.plan.world import World
 from localvolume.static.recording import Records
 from localvolume.volumes.manifest import node_facts
-from localvolume.volumes.objects import is_static, path_of
+from localvolume.volumes.objects import is_on_offer, is_static, path_of
 
 log = logging.getLogger(__name__)
 
@@ -149,8 +149,15 @@ class StaticRole:
         self._changes.everything = True
         self.mounts_changed()
 
+    def volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        """A PersistentVolume of this node changed."""
+        self._executor.objects_changed(self.volumes.items)
+        offered = new is not None and is_on_offer(new) and (old is None or is_on_offer(old))
+        if not (offered and self._executor.publishing):
+            self.loop.wake()
+
     def objects_changed(self, *_: object) -> None:
-        """A PersistentVolume, StorageClass, Job or the Node changed."""
+        """A StorageClass, Job or the Node changed, or something was done to a volume."""
         self._executor.objects_changed(self.volumes.items)
         self.loop.wake()
 

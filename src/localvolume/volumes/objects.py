@@ -64,6 +64,12 @@ def ever_claimed(volume: PersistentVolume) -> bool:
     )
 
 
+def is_on_offer(volume: PersistentVolume) -> bool:
+    """Whether any claim may get the volume, and none has had it."""
+    free = phase_of(volume) in ("Pending", "Available")
+    return free and not is_being_deleted(volume) and not ever_claimed(volume)
+
+
 def is_to_be_cleaned(volume: PersistentVolume) -> bool:
     """Whether its deletion asks for a cleaning: its policy says so, and a claim had it and is gone.
 

@@ -23,7 +23,7 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import Node, PersistentVolume, StorageClass
 from localvolume.kube.ownpod import OwnPod
-from localvolume.reconcile.loop import CannotLook, Loop
+from localvolume.reconcile.loop import CannotLook, Loop, Rest
 from localvolume.static.act import Acts
 from localvolume.static.asked import Asked
 from localvolume.static.executor import Executor
@@ -44,6 +44,9 @@ log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 60.0
 """How long a volume may be missing before its offer is withdrawn."""
+
+OWING_SECONDS = 0.1
+"""How much rest may be put off: a directory is made, and a volume is mounted on it right after."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -107,6 +110,7 @@ class StaticRole:
         self.loop = Loop(
             "static volumes",
             self._look,
+            rest=Rest(owing=OWING_SECONDS),
             resync=lambda: self.configuration.min_resync_period_seconds,
             at_resync=self.resync,
             unreadable=UNREADABLE,

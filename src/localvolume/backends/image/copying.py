@@ -9,7 +9,7 @@ all is copied (``fullcopy``), if the class of the copy says so.
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import time_ns
@@ -25,20 +25,17 @@ from localvolume.backends.image.measuring import anew
 from localvolume.backends.image.store import IMAGES_PLACE, image_name, the_volume
 from localvolume.backends.model import (
     BackendFailed,
-    Busy,
     Impossible,
     NoSpace,
     Record,
     has_content_of,
 )
+from localvolume.backends.still import written_out
 from localvolume.host.block.blockdev import InUse, exclusive_open
 from localvolume.host.filesystem import reflink
 from localvolume.host.filesystem.allocation import allocate
-from localvolume.host.loop.attach import Loop
-from localvolume.host.mount.detached import detached_mount
-from localvolume.host.mount.inuse import users_of
 from localvolume.host.process.commandsync import Run
-from localvolume.host.syscalls import closed_after, fstatfs, syncfs
+from localvolume.host.syscalls import closed_after, fstatfs
 from localvolume.host.tree.trees import list_names, opened
 
 NO_SHARING: Final = (
@@ -137,7 +134,7 @@ class Copying:
                 device = exclusive_open(loop.node, write=False, device=loop.device)
             except InUse:
                 if (content := content_of(origin)) != "raw":
-                    with written_out(loop, content):
+                    with written_out(loop.node, content):
                         pass
                 device = os.open(loop.node, os.O_RDONLY | os.O_CLOEXEC)
             with closed_after(device):
@@ -205,37 +202,3 @@ def closed(fd: int, record: Record) -> Record:
     os.fchmod(fd, _READ_ONLY)
     os.fsync(fd)
     return replace(record, holds_bytes=worth("image", anew(holds)))
-
-
-@contextmanager
-def written_out(loop: Loop, content: Content) -> Iterator[int]:
-    """Yield the root of the filesystem on the device, which is in use, with all of it on disk.
-
-    Raises Busy if it is not its filesystem that uses it, BackendFailed.
-    """
-    with ExitStack() as mounted:
-        try:
-            root = mounted.enter_context(detached_mount(loop.node, content))
-            syncfs(root)
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                raise BackendFailed(f"it cannot be written out: {error.strerror}") from error
-            root = mounted.enter_context(_read_only(loop, content))
-        yield root
-
-
-@contextmanager
-def _read_only(loop: Loop, content: Content) -> Iterator[int]:
-    """Yield the root of a filesystem that is mounted read-only. Raises Busy if none is."""
-    with ExitStack() as mounted:
-        try:
-            root = mounted.enter_context(detached_mount(loop.node, content, ("ro",)))
-        except OSError as error:
-            raise Busy(f"{loop.node} is in use, and not by its filesystem") from error
-        yield root
-
-
-def is_published(loop: Loop) -> bool:
-    """Whether pods have the device: they open it plainly, and whenever they like."""
-    with closed_after(os.open(loop.node, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)) as node:
-        return bool(users_of(node, loop.node))

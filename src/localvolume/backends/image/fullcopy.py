@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from localvolume.backends.image.attaching import Attachments
-from localvolume.backends.image.copying import is_published, written_out
 from localvolume.backends.image.filesystem import Content, content_of
 from localvolume.backends.image.store import IMAGES_PLACE, image_name, the_volume
 from localvolume.backends.model import BackendFailed, Busy, Record
+from localvolume.backends.still import is_published, written_out
 from localvolume.host.block.blockdev import InUse, exclusive_open, set_direct
 from localvolume.host.filesystem.allocation import copy_data, data_ranges
 from localvolume.host.filesystem.freezing import (
@@ -73,7 +73,7 @@ class FullCopies:
                 return _copied(fd, source)
         content = content_of(origin)
         with self.at.attached(pool, origin) as (source, loop):
-            if content == "raw" and is_published(loop):
+            if content == "raw" and is_published(loop.node):
                 raise Busy(_why_not_block(origin))
             try:
                 device = exclusive_open(loop.node, write=False, device=loop.device)
@@ -94,7 +94,7 @@ class FullCopies:
                 f"copying {origin.name} held up its users for {self.stall:g} s and was not done: it"
                 f" is not tried again within an hour while it is in use. {_HELP}"
             )
-        with written_out(loop, content) as root:
+        with written_out(loop.node, content) as root:
             self._check_time(fd, source, origin)
             try:
                 with frozen([root], seconds=self.stall, notes=self.notes) as deadline:
